@@ -1,0 +1,303 @@
+"""Knights & Knaves puzzles: statements, exhaustive solver, generator, split by structure, English text."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+Statement = tuple[Any, ...]
+"""Nested tuples as in the public data: ("telling-truth", i), ("lying", i), ("not", s), ("and", a, b), ("or", a, b),
+("->", a, b), ("<=>", a, b); `i` is a person's number, the statement at position `i` is made by person `i`."""
+
+Split = Literal["train", "dev", "test"]
+
+MIN_PEOPLE, MAX_PEOPLE = 2, 8
+LITERALS = ("telling-truth", "lying")
+BINARY = ("and", "or", "->", "<=>")
+_COMMUTATIVE = frozenset({"and", "or", "<=>"})
+
+NAMES = (
+    "James Daniel Charlotte Owen Aiden Chloe Jack Scarlett Liam Benjamin Emily Grace Amelia Mason Riley Victoria "
+    "Alexander Ella Luke Ava Emma Sebastian Lucas Jackson Logan Avery Penelope Lily Abigail Sofia Ethan Henry "
+    "Elizabeth Aurora Mia Samuel Oliver William Michael Jacob Sophia Matthew Joseph Harper Isabella Evelyn David "
+    "Zoey Aria Olivia Noah"
+).split()
+
+
+@dataclass(frozen=True)
+class Puzzle:
+    """A puzzle with exactly one solution; `solution[i]` is True when person `i` is a knight."""
+
+    names: tuple[str, ...]
+    statements: tuple[Statement, ...]
+    solution: tuple[bool, ...]
+
+
+def holds(statement: Statement, roles: Sequence[bool]) -> bool:
+    """Whether `statement` is true when person `i` is a knight exactly if `roles[i]`."""
+    kind = statement[0]
+    if kind == "telling-truth":
+        return roles[statement[1]]
+    if kind == "lying":
+        return not roles[statement[1]]
+    if kind == "not":
+        return not holds(statement[1], roles)
+    left, right = holds(statement[1], roles), holds(statement[2], roles)
+    if kind == "and":
+        return left and right
+    if kind == "or":
+        return left or right
+    if kind == "->":
+        return not left or right
+    if kind == "<=>":
+        return left == right
+    raise ValueError(f"unknown statement kind {kind!r}; known: telling-truth, lying, not, and, or, ->, <=>")
+
+
+def people_in(statement: Statement) -> Iterator[int]:
+    """The person numbers that a statement mentions, in order, with repeats."""
+    if statement[0] in LITERALS:
+        yield statement[1]
+    else:
+        for part in statement[1:]:
+            yield from people_in(part)
+
+
+@lru_cache(maxsize=None)
+def _knight_masks(people: int) -> tuple[int, ...]:
+    """For each person, the set of assignments (bit `a` of the mask = assignment number `a`) that make it a knight."""
+    return tuple(sum(1 << a for a in range(1 << people) if a >> person & 1) for person in range(people))
+
+
+def _truth_mask(statement: Statement, knights: tuple[int, ...], every: int) -> int:
+    kind = statement[0]
+    if kind == "telling-truth":
+        return knights[statement[1]]
+    if kind == "lying":
+        return every & ~knights[statement[1]]
+    if kind == "not":
+        return every & ~_truth_mask(statement[1], knights, every)
+    left, right = (_truth_mask(part, knights, every) for part in statement[1:])
+    if kind == "and":
+        return left & right
+    if kind == "or":
+        return left | right
+    if kind == "->":
+        return (every & ~left) | right
+    if kind == "<=>":
+        return every & ~(left ^ right)
+    raise ValueError(f"unknown statement kind {kind!r}; known: telling-truth, lying, not, and, or, ->, <=>")
+
+
+def solve(statements: Sequence[Statement]) -> list[tuple[bool, ...]]:
+    """Every assignment in which knights' statements are true and knaves' are false (all 2^n are tried at once)."""
+    people = len(statements)
+    knights = _knight_masks(people)
+    every = (1 << (1 << people)) - 1
+    consistent = every
+    for speaker, statement in enumerate(statements):
+        consistent &= every & ~(_truth_mask(statement, knights, every) ^ knights[speaker])
+    return [
+        tuple(bool(a >> person & 1) for person in range(people)) for a in range(1 << people) if consistent >> a & 1
+    ]
+
+
+def _literal(rng: random.Random, people: int, speaker: int) -> Statement:
+    while True:
+        kind, person = rng.choice(LITERALS), rng.randrange(people)
+        if (kind, person) != ("lying", speaker):  # "I am a knave" can be said by nobody
+            return (kind, person)
+
+
+def random_statement(rng: random.Random, *, people: int, speaker: int, compound: float, depth: int) -> Statement:
+    """One statement: compound with probability `compound` (parts nested to `depth`), else a literal or its negation."""
+    if depth < 1 or rng.random() >= compound:
+        literal = _literal(rng, people, speaker)
+        return ("not", literal) if rng.random() < 1 / 3 else literal
+    kind = rng.choice(BINARY)
+    while True:
+        if depth == 1:
+            left, right = (_literal(rng, people, speaker) for _ in range(2))
+        else:
+            left, right = (
+                random_statement(rng, people=people, speaker=speaker, compound=compound, depth=depth - 1)
+                for _ in range(2)
+            )
+        if left != right:
+            return (kind, left, right)
+
+
+def generate(
+    rng: random.Random, *, people: int, compound: float = 0.6, depth: int = 1, split: Split = "train"
+) -> Puzzle:
+    """A puzzle of `split` with exactly one solution.
+
+    Args:
+        people: 2 to 8. compound: share of compound statements, 0 to 1. depth: nesting of compound statements, >= 1.
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+    if not MIN_PEOPLE <= people <= MAX_PEOPLE:
+        raise ValueError(f"people={people}: allowed are {MIN_PEOPLE} to {MAX_PEOPLE}")
+    if not 0 <= compound <= 1:
+        raise ValueError(f"compound={compound}: allowed are 0 to 1")
+    if depth < 1:
+        raise ValueError(f"depth={depth}: allowed are 1 and more")
+    if split not in ("train", "dev", "test"):
+        raise ValueError(f"split={split!r}: allowed are train, dev, test")
+    while True:
+        statements = tuple(
+            random_statement(rng, people=people, speaker=speaker, compound=compound, depth=depth)
+            for speaker in range(people)
+        )
+        solutions = solve(statements)
+        if len(solutions) == 1 and split_of(structure_key(statements)) == split:
+            return Puzzle(tuple(rng.sample(NAMES, people)), statements, solutions[0])
+
+
+def _encode(statement: Statement, label: Callable[[int], str], positive: bool = True) -> str:
+    """Text of a statement with people written by `label`; operand order of and/or/iff and double negation vanish."""
+    kind = statement[0]
+    if kind == "not":
+        return _encode(statement[1], label, not positive)
+    if kind in LITERALS:
+        return ("T" if (kind == "telling-truth") == positive else "L") + label(statement[1])
+    parts = [_encode(part, label) for part in statement[1:]]
+    if kind in _COMMUTATIVE:
+        parts.sort()
+    return f"{'' if positive else '!'}({kind} {' '.join(parts)})"
+
+
+def _refine(statements: Sequence[Statement], colours: list[int]) -> list[int]:
+    """Colour refinement: people who differ by what they say, or by who says what of them, get different colours.
+
+    New colours keep the order of the old ones, so the result does not depend on how people are numbered.
+    """
+    people = len(statements)
+    while True:
+
+        def view(speaker: int, focus: int) -> str:
+            def label(person: int) -> str:
+                return f"{colours[person]}{'s' if person == speaker else ''}{'*' if person == focus else ''} "
+
+            return _encode(statements[speaker], label)
+
+        signatures = [
+            (
+                colours[person],
+                view(person, person),
+                tuple(sorted((colours[other], view(other, person)) for other in range(people) if other != person)),
+            )
+            for person in range(people)
+        ]
+        rank = {signature: number for number, signature in enumerate(sorted(set(signatures)))}
+        refined = [rank[signature] for signature in signatures]
+        if len(rank) == len(set(colours)):
+            return refined
+        colours = refined
+
+
+def _relabelled(statements: Sequence[Statement], place: Sequence[int]) -> str:
+    rows = [""] * len(statements)
+    for speaker, statement in enumerate(statements):
+        rows[place[speaker]] = _encode(statement, lambda person: f"{place[person]} ")
+    return "|".join(rows)
+
+
+def _smallest_form(statements: Sequence[Statement], colours: list[int]) -> str:
+    colours = _refine(statements, colours)
+    people = range(len(statements))
+    cells: dict[int, list[int]] = {}
+    for person in people:
+        cells.setdefault(colours[person], []).append(person)
+    open_cells = [cell for _, cell in sorted(cells.items()) if len(cell) > 1]
+    if not open_cells:
+        return _relabelled(statements, colours)
+    identity = _relabelled(statements, list(people))
+    tried: list[int] = []
+    forms = []
+    for person in open_cells[0]:
+        swaps = []
+        for other in tried:
+            place = list(people)
+            place[person], place[other] = other, person
+            swaps.append(_relabelled(statements, place) == identity and colours[person] == colours[other])
+        if any(swaps):  # interchangeable with one already tried: the same form would come out
+            continue
+        tried.append(person)
+        forms.append(_smallest_form(statements, [2 * c - (p == person) for p, c in zip(people, colours, strict=True)]))
+    return min(forms)
+
+
+def structure_key(statements: Sequence[Statement]) -> str:
+    """A canonical text of the statements: equal exactly when renaming (permuting) people makes them the same.
+
+    Operand order of and/or/iff and double negation do not count. Canonical labelling by colour refinement and
+    individualisation; people who can be swapped without any change are tried once.
+    """
+    return _smallest_form(statements, [0] * len(statements))
+
+
+def split_of(key: str) -> Split:
+    """The split that a structure belongs to: test 1/8, dev 1/8, train 6/8, by SHA-256 of its key."""
+    bucket = hashlib.sha256(key.encode()).digest()[0] % 8
+    return "test" if bucket == 0 else "dev" if bucket == 1 else "train"
+
+
+_TEMPLATES = (
+    '{name} said, "{claim}."',
+    "{name} said that {claim}.",
+    "{name} told you that {claim}.",
+    "{name} expressed that {claim}.",
+    '{name} commented, "{claim}".',
+    '{name} remarked, "{claim}".',
+    '{name} stated, "{claim}".',
+    '{name} noted, "{claim}".',
+    '{name} asserted: "{claim}".',
+    '{name} was heard saying, "{claim}".',
+    'According to {name}, "{claim}".',
+    "In {name}'s words: \"{claim}\".",
+    'In a statement by {name}: "{claim}".',
+    'As {name} put it, "{claim}".',
+    '"{claim}," {name} declared.',
+    '"{claim}," {name} claimed.',
+    '"{claim}," {name} mentioned.',
+    '"{claim}" - {name}.',
+)
+
+
+def _claim(statement: Statement, names: Sequence[str], nested: bool = False) -> str:
+    kind = statement[0]
+    if kind in LITERALS:
+        return f"{names[statement[1]]} is a {'knight' if kind == 'telling-truth' else 'knave'}"
+    if kind == "not":
+        inner = statement[1]
+        if inner[0] in LITERALS:
+            return f"{names[inner[1]]} is not a {'knight' if inner[0] == 'telling-truth' else 'knave'}"
+        return f"it is not the case that {_claim(inner, names, nested=True)}"
+    left, right = (_claim(part, names, nested=True) for part in statement[1:])
+    text = {
+        "and": f"{left} and {right}",
+        "or": f"{left} or {right}",
+        "->": f"If {left} then {right}",
+        "<=>": f"{left} if and only if {right}",
+    }[kind]
+    return f"({text})" if nested else text
+
+
+def english(puzzle: Puzzle, rng: random.Random) -> str:
+    """The puzzle as a question in the wording of the public data set; `rng` chooses how each statement is reported."""
+    names = puzzle.names
+    reports = " ".join(
+        rng.choice(_TEMPLATES).format(name=name, claim=_claim(statement, names))
+        for name, statement in zip(names, puzzle.statements, strict=True)
+    )
+    return (
+        "A very special island is inhabited only by knights and knaves. Knights always tell the truth, and knaves "
+        f"always lie. You meet {len(names)} inhabitants: {', '.join(names[:-1])}, and {names[-1]}. {reports} "
+        "So who is a knight and who is a knave?"
+    )
