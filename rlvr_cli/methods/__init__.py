@@ -1,0 +1,1 @@
+"""Policy-gradient methods as pure functions: advantage, token weight, shaping, aggregation, schedule."""

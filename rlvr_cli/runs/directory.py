@@ -1,0 +1,178 @@
+"""The run directory: names, paths, the lock, and the manifest."""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.runs.atomic import write_json
+
+def now() -> str:
+    """The time in UTC, ISO 8601, to the second."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """One run on disk: ``<root>/<name>/`` with the layout of the README, section "A run on disk"."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def config_path(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def manifest_path(self) -> Path:
+        return self.path / "manifest.json"
+
+    @property
+    def metrics_path(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def timings_path(self) -> Path:
+        return self.path / "timings.jsonl"
+
+    @property
+    def log_path(self) -> Path:
+        return self.path / "log.txt"
+
+    @property
+    def rollouts_dir(self) -> Path:
+        return self.path / "rollouts"
+
+    @property
+    def checkpoints_dir(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def eval_dir(self) -> Path:
+        return self.path / "eval"
+
+    def read_manifest(self) -> dict[str, Any]:
+        """The manifest. Raises RunError when it is missing or damaged."""
+        try:
+            manifest = json.loads(self.manifest_path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self.manifest_path}: cannot be read ({error}).") from error
+        if not isinstance(manifest, dict):
+            raise RunError(f"{self.manifest_path}: not a JSON object. The file was altered.")
+        return manifest
+
+    def update_manifest(self, **fields: Any) -> None:
+        """Set ``fields`` in the manifest, atomically; creates it when there is none."""
+        manifest = self.read_manifest() if self.manifest_path.exists() else {}
+        write_json(self.manifest_path, {**manifest, **fields})
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the run directory for one writer; the lock goes with the process, so a crash leaves none behind.
+
+        Raises UserError when another process holds it.
+        """
+        with (self.path / ".lock").open("a+", encoding="utf-8") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                    raise
+                stream.seek(0)
+                holder = stream.read().strip() or "unknown"
+                raise UserError(
+                    f"{self.path}: in use by another process (pid {holder}). "
+                    "Wait for it, stop it, or choose another run.name."
+                ) from error
+            stream.seek(0)
+            stream.truncate()
+            stream.write(f"{os.getpid()}\n")
+            stream.flush()
+            yield
+
+
+def create_run(root: Path, name: str, *, overwrite: bool) -> RunDir:
+    """Make ``root/name`` for a new run.
+
+    ``name`` is one path component (the config schema checks it). Raises UserError when the name is taken (and not
+    ``overwrite``), is held by a running process, is not a run's (and so is not ours to overwrite), or cannot be made.
+    """
+    run = RunDir(root / name)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        if run.path.exists():
+            _clear_taken(run, overwrite=overwrite)
+        run.path.mkdir()
+        run.rollouts_dir.mkdir()
+        run.checkpoints_dir.mkdir()
+        run.eval_dir.mkdir()
+    except OSError as error:
+        raise UserError(
+            f"{run.path}: cannot be created ({error.strerror}). Set run.dir to a folder you can write to."
+        ) from error
+    return run
+
+
+def _clear_taken(run: RunDir, *, overwrite: bool) -> None:
+    if not overwrite:
+        raise UserError(
+            f"{run.path}: this run exists. Continue it with --resume {run.path}, replace it with --overwrite, "
+            "or choose another run.name."
+        )
+    if not run.path.is_dir() or not (run.manifest_path.exists() or not any(run.path.iterdir())):
+        raise UserError(f"{run.path}: exists and is not a run directory; --overwrite will not delete it.")
+    with run.lock():
+        shutil.rmtree(run.path)
+
+
+def unique_name(root: Path, stem: str) -> str:
+    """``stem``, or ``stem-2``, ``stem-3``... : the first that is free under ``root``."""
+    name, number = stem, 1
+    while (root / name).exists():
+        number += 1
+        name = f"{stem}-{number}"
+    return name
+
+
+def open_run(path: Path) -> RunDir:
+    """The run at ``path``. Raises UserError when there is none."""
+    run = RunDir(path)
+    if not path.is_dir():
+        raise UserError(f"{path}: no such run. `rlvr runs list` shows the runs there are.")
+    if not run.manifest_path.exists() or not run.config_path.exists():
+        raise UserError(f"{path}: not a run directory (no manifest.json or config.yaml).")
+    return run
+
+
+def list_runs(root: Path) -> list[RunDir]:
+    """Every run directory under ``root``, oldest first by the manifest's time of creation."""
+    if not root.is_dir():
+        return []
+    runs = [RunDir(path.parent) for path in root.glob("*/manifest.json")]
+    return sorted(runs, key=lambda run: (_created(run), run.name))
+
+
+def _created(run: RunDir) -> str:
+    try:
+        return str(run.read_manifest().get("created", ""))
+    except RunError:
+        return ""
+
+
+def newest_run(root: Path) -> RunDir | None:
+    """The run created last under ``root``; None when there is none."""
+    runs = list_runs(root)
+    return runs[-1] if runs else None

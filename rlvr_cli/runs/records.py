@@ -1,0 +1,56 @@
+"""Append-only JSON lines that survive being cut off in the middle of a line."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.config.errors import RunError
+
+
+def append_jsonl(path: Path, rows: Iterable[Mapping[str, Any]], *, durable: bool = False) -> None:
+    """Append ``rows`` in one write; ``durable`` waits until they are on the disk.
+
+    Raises ValueError for NaN or infinity, which JSON cannot hold.
+    """
+    text = "".join(json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in rows)
+    with path.open("a", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        if durable:
+            os.fsync(stream.fileno())
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """All complete lines of ``path``; an unfinished last line (the writer was killed) is left out.
+
+    Raises RunError, naming file and line, for a damaged line that is not the last.
+    """
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            rows.append(json.loads(line))
+        except ValueError as error:
+            raise RunError(f"{path}:{number}: not a JSON line ({error}). The file was altered.") from error
+    return rows
+
+
+def truncate_jsonl(path: Path, keep_lines: int) -> None:
+    """Cut ``path`` after its first ``keep_lines`` lines. Raises RunError if it has fewer."""
+    if keep_lines == 0 and not path.exists():
+        return
+    data = path.read_bytes() if path.exists() else b""
+    position = 0
+    for number in range(keep_lines):
+        position = data.find(b"\n", position) + 1
+        if position == 0:
+            raise RunError(f"{path} has {number} lines where the checkpoint expects {keep_lines}: it was altered.")
+    with path.open("r+b") as stream:
+        stream.truncate(position)
+        os.fsync(stream.fileno())
