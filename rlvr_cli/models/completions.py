@@ -1,0 +1,70 @@
+"""What every sampling engine takes and returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class Completions:
+    """Sampled completions, one entry per row, in the order of the rows asked for.
+
+    ids: token ids after the prompt; the end-of-sequence token is included when it was produced.
+    log_probs: for every token of `ids`, the log of its probability under softmax(logits / temperature) over
+        the whole vocabulary. With top_p < 1 this is still the full distribution, not the nucleus it was drawn
+        from; with temperature 0 it is the distribution at temperature 1.
+    truncated: True where `max_new_tokens` was reached without an end-of-sequence token.
+    """
+
+    ids: list[list[int]] = field(default_factory=list)
+    log_probs: list[list[float]] = field(default_factory=list)
+    truncated: list[bool] = field(default_factory=list)
+
+
+class Engine(Protocol):
+    """A function that samples one completion for every row of `prompts`.
+
+    prompts: token ids of each row's prompt (none empty). keys: one integer per row that names the row's own
+    random stream. on_progress is called with the number of tokens sampled since the last call.
+    Raises ValueError on arguments outside their range.
+    """
+
+    def __call__(
+        self,
+        model: Any,
+        prompts: Sequence[Sequence[int]],
+        *,
+        keys: Sequence[int],
+        seed: int,
+        max_new_tokens: int,
+        eos_token_ids: Collection[int],
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        max_rows: int | None = None,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Completions: ...
+
+
+def check_arguments(
+    prompts: Sequence[Sequence[int]],
+    keys: Sequence[int],
+    max_new_tokens: int,
+    temperature: float,
+    top_p: float,
+    max_rows: int | None,
+) -> None:
+    """Raise ValueError for arguments no engine can honour."""
+    if len(keys) != len(prompts):
+        raise ValueError(f"{len(prompts)} prompts but {len(keys)} keys; every row needs one key")
+    if any(len(prompt) == 0 for prompt in prompts):
+        raise ValueError("a prompt without tokens cannot be continued")
+    if max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
+    if temperature < 0:
+        raise ValueError(f"temperature must be 0 (greedy) or more, not {temperature}")
+    if not 0 < top_p <= 1:
+        raise ValueError(f"top_p must be above 0 and at most 1, not {top_p}")
+    if max_rows is not None and max_rows < 1:
+        raise ValueError(f"max_rows must be at least 1, not {max_rows}")

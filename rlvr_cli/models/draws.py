@@ -1,0 +1,79 @@
+"""Random draws that depend on (seed, row key, position) alone, never on the batch a row sits in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+# A row of probabilities wider than this is searched in two stages (blocks, then within the block).
+_BLOCK = 256
+_ONE_STAGE = 1024
+
+
+def _mix(x: np.ndarray) -> np.ndarray:
+    """The finaliser of splitmix64 (Steele, Lea and Flood 2014), element by element on uint64."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def uniforms(seed: int, keys: Sequence[int], start: int, count: int) -> np.ndarray:
+    """Uniform numbers in [0, 1), shape [count, len(keys)], for positions start .. start + count - 1.
+
+    Row key k owns the splitmix64 stream that starts at mix(mix(seed) + k); position t is its t-th output, so
+    any entry can be computed without the ones before it.
+    """
+    mask = (1 << 64) - 1
+    with np.errstate(over="ignore"):
+        root = _mix(np.array([seed & mask], dtype=np.uint64) + _GOLDEN)
+        streams = _mix(_mix(np.array([key & mask for key in keys], dtype=np.uint64) + _GOLDEN) ^ root)
+        positions = np.arange(start + 1, start + count + 1, dtype=np.uint64) * _GOLDEN
+        bits = _mix(streams[None, :] + positions[:, None])
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+    """Index drawn by inverse CDF and where in its interval u fell.
+
+    weights [rows, n], non-negative with a positive sum; u [rows] float64 in [0, 1). Returns index [rows, 1]
+    int64 and the remainder [rows] in [0, 1). An entry of weight 0 is never returned.
+    """
+    cumulative = weights.cumsum(-1, dtype=torch.float64)
+    total = cumulative[:, -1]
+    # u * total can round up to total itself, where no entry lies; stay strictly below.
+    target = torch.minimum(u * total, torch.nextafter(total, torch.zeros_like(total))).unsqueeze(1)
+    index = torch.searchsorted(cumulative, target, right=True)
+    width = weights.gather(1, index).double()
+    below = cumulative.gather(1, index) - width
+    remainder = ((target - below) / width).clamp_(0, 1 - 2.0**-53)
+    return index, remainder.squeeze(1)
+
+
+def draw(probabilities: Tensor, u: Tensor) -> Tensor:
+    """Token of each row by inverse CDF. probabilities [rows, vocabulary]; u [rows] float64. Returns [rows, 1]."""
+    rows, size = probabilities.shape
+    if size <= _ONE_STAGE:
+        return _invert(probabilities, u)[0]
+    padding = -size % _BLOCK
+    if padding:
+        probabilities = torch.nn.functional.pad(probabilities, (0, padding))
+    blocks = probabilities.view(rows, -1, _BLOCK)
+    block, remainder = _invert(blocks.sum(-1), u)
+    within = blocks.gather(1, block.unsqueeze(2).expand(-1, 1, _BLOCK)).squeeze(1)
+    return block * _BLOCK + _invert(within, remainder)[0]
+
+
+def nucleus(probabilities: Tensor, top_p: float) -> Tensor:
+    """Zero all but the smallest set of most likely tokens whose probability reaches top_p (Holtzman et al. 2020).
+
+    probabilities [rows, vocabulary]; the kept entries are returned as they are, not renormalised. The most
+    likely token is always kept; among equals, the lower id counts as the more likely.
+    """
+    ordered, order = probabilities.sort(dim=-1, descending=True, stable=True)
+    before = ordered.cumsum(-1, dtype=torch.float64) - ordered
+    ordered = ordered.masked_fill(before >= top_p, 0.0)
+    return torch.zeros_like(probabilities).scatter_(1, order, ordered)
