@@ -1,0 +1,81 @@
+"""The command line's entry: the commands, and how errors become messages and exit codes.
+
+Exit codes: 0 done, 1 failed while running, 2 bad input, 70 a bug of ours (with a traceback), 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from rlvr_cli import __version__
+from rlvr_cli.cli import config
+from rlvr_cli.config.errors import RunError, UserError
+
+EXIT_FAILED = 1
+EXIT_BAD_INPUT = 2
+EXIT_BUG = 70
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+
+app = typer.Typer(
+    name="rlvr",
+    help="Compare reinforcement-learning methods on tasks whose answers can be checked.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"rlvr {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def rlvr(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Compare reinforcement-learning methods on tasks whose answers can be checked."""
+
+
+app.add_typer(config.app, name="config")
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns the exit code; errors of the user are printed to standard error."""
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="rlvr")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0 if end.code is None else EXIT_FAILED
+    except UserError as error:
+        print("\n".join([*error.problems, error.summary()]), file=sys.stderr)
+        return EXIT_BAD_INPUT
+    except RunError as error:
+        print(error, file=sys.stderr)
+        return EXIT_FAILED
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise
+        print(f"{error.filename or 'disk'}: {error.strerror}", file=sys.stderr)
+        return EXIT_FAILED
+    return 0
+
+
+def main() -> None:
+    """The console script: `run`; an error that is a bug of ours gives a full traceback and exit code 70."""
+    try:
+        sys.exit(run())
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+        print("This is a bug in rlvr; please report it with the lines above.", file=sys.stderr)
+        sys.exit(EXIT_BUG)

@@ -1,0 +1,60 @@
+"""The options that every command with a configuration takes, and how they become one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+ConfigFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--config", "-c", metavar="FILE", help="YAML configuration; later files win over earlier ones."
+    ),
+]
+Method = Annotated[str | None, typer.Option("--method", metavar="NAME", help="Training method, as `grpo`.")]
+Task = Annotated[str | None, typer.Option("--task", metavar="NAME", help="Task, as `kk`.")]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", metavar="NAME", help="`lab`, a hub id, or a folder with a model in it."),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[SECTION.KEY=VALUE]...",
+        help="Overrides, as optimizer.lr=1e-6. `rlvr config keys` lists every key.",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON in place of text.")]
+
+
+def print_json(data: Any) -> None:
+    """Prints `data` as indented JSON to standard output."""
+    print(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+def plain_table(first: str, *others: str) -> Table:
+    """A table without a frame; the first column is never cut."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column(first, no_wrap=True, overflow="ignore")
+    for name in others:
+        table.add_column(name, overflow="fold")
+    return table
+
+
+def print_table(table: Table) -> None:
+    """Prints to standard output, at the terminal's width (120 columns where there is no terminal)."""
+    import sys
+
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else 120
+    Console(markup=False, highlight=False, width=width).print(table)

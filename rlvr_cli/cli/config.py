@@ -1,0 +1,88 @@
+"""`rlvr config`: the resolved configuration, and the list of all keys."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rlvr_cli.cli.common import (
+    ConfigFiles,
+    Json,
+    Method,
+    Model,
+    Overrides,
+    Task,
+    plain_table,
+    print_json,
+    print_table,
+)
+
+app = typer.Typer(
+    help="Show the resolved configuration, or every key with its meaning.", no_args_is_help=True
+)
+
+
+@app.command()
+def show(
+    config: ConfigFiles = None,
+    method: Method = None,
+    task: Task = None,
+    model: Model = None,
+    overrides: Overrides = None,
+    origins: Annotated[bool, typer.Option("--origins", help="Say where each value comes from.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print the configuration that `rlvr train` would use with the same options."""
+    from rlvr_cli.config.load import as_plain, dump_yaml, load
+
+    loaded = load(config or [], method, task, model, overrides or [])
+    plain = as_plain(loaded.config)
+    if not origins:
+        if as_json:
+            print_json(plain)
+        else:
+            print(dump_yaml(loaded.config), end="")
+        return
+    rows = [
+        {"key": f"{section}.{key}", "value": value, "origin": loaded.origin(section, key)}
+        for section, values in plain.items()
+        for key, value in values.items()
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    from rlvr_cli.config.problems import shown
+
+    table = plain_table("key", "value", "set by")
+    for row in rows:
+        style = "dim" if row["origin"] == "default" else None
+        table.add_row(row["key"], shown(row["value"]), row["origin"], style=style)
+    print_table(table)
+
+
+@app.command()
+def keys(
+    section: Annotated[str | None, typer.Argument(help="Only this section, as `optimizer`.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List every key: what it takes, its default and its meaning."""
+    from rlvr_cli.config.errors import UserError
+    from rlvr_cli.config.keys import all_keys, nearest, sections
+    from rlvr_cli.config.problems import shown
+
+    if section is not None and section not in sections():
+        guess = nearest(section, sections())
+        hint = f" Did you mean `{guess}`?" if guess else ""
+        raise UserError(f"unknown section `{section}`.{hint} Sections: {', '.join(sections())}")
+    chosen = [key for key in all_keys() if section is None or key.name.startswith(f"{section}.")]
+    if as_json:
+        print_json(
+            [{"key": k.name, "type": k.type, "default": k.default, "meaning": k.meaning} for k in chosen]
+        )
+        return
+    table = plain_table("key", "default", "meaning", "takes")
+    for key in chosen:
+        default = list(key.default) if isinstance(key.default, tuple) else key.default
+        table.add_row(key.name, shown(default), key.meaning, key.type)
+    print_table(table)

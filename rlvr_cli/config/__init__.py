@@ -1,0 +1,1 @@
+"""The configuration of a run: schema, loading with layers and origins, errors. Imports no torch."""

@@ -1,0 +1,66 @@
+"""The arithmetic of batches: how a rollout batch is split into optimizer steps and forward passes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlvr_cli.config.schema import Config
+
+LARGEST_AUTO_MICRO_BATCH = 64
+
+
+@dataclass(frozen=True)
+class BatchArithmetic:
+    """Sizes that follow from a configuration.
+
+    Attributes:
+        completions: completions of one rollout batch, prompts x group_size.
+        step_batch: completions of one optimizer step.
+        micro_batch: completions of one forward pass.
+        micro_batches: forward passes of one optimizer step.
+        steps_per_rollout: optimizer steps made from one rollout batch, over all epochs.
+        steps_total: optimizer steps of the whole training.
+    """
+
+    completions: int
+    step_batch: int
+    micro_batch: int
+    micro_batches: int
+    steps_per_rollout: int
+    steps_total: int
+
+
+def batch_arithmetic(config: Config) -> BatchArithmetic:
+    """The batch sizes of a loaded configuration (`load_config` has checked that they divide)."""
+    completions = config.rollout.prompts * config.rollout.group_size
+    step_batch = completions // config.update.updates_per_rollout
+    micro_batch = config.update.micro_batch or largest_divisor(step_batch, LARGEST_AUTO_MICRO_BATCH)
+    steps_per_rollout = config.update.updates_per_rollout * config.update.epochs
+    return BatchArithmetic(
+        completions=completions,
+        step_batch=step_batch,
+        micro_batch=micro_batch,
+        micro_batches=step_batch // micro_batch,
+        steps_per_rollout=steps_per_rollout,
+        steps_total=config.train.rollouts * steps_per_rollout,
+    )
+
+
+def largest_divisor(number: int, limit: int) -> int:
+    """The largest divisor of `number` that is at most `limit`."""
+    return next(size for size in range(min(number, limit), 0, -1) if number % size == 0)
+
+
+def nearest_divisors(number: int, wanted: int) -> list[int]:
+    """The divisors of `number` next to `wanted`, below and above (fewer where there is none on a side)."""
+    small = [size for size in range(1, int(number**0.5) + 1) if number % size == 0]
+    divisors = sorted({*small, *(number // size for size in small)})
+    below = [size for size in divisors if size <= wanted][-1:]
+    above = [size for size in divisors if size > wanted][:1]
+    return below + above
+
+
+def nearest_multiples(step: int, wanted: int) -> list[int]:
+    """The multiples of `step` next to `wanted`, below and above; 0 is none of them."""
+    below = wanted // step * step
+    return [value for value in (below, below + step) if value > 0]

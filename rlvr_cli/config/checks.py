@@ -1,0 +1,102 @@
+"""What must hold between several keys, each with the keys involved and the nearest valid values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from math import fsum, gcd
+
+from rlvr_cli.config.batch import nearest_divisors, nearest_multiples
+from rlvr_cli.config.schema import Config
+
+SHARE_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class CrossProblem:
+    """A contradiction between keys: their dotted names, the one to blame first, and the message."""
+
+    keys: tuple[str, ...]
+    message: str
+
+
+def cross_field_problems(config: Config) -> list[CrossProblem]:
+    """Every contradiction between valid values of different keys."""
+    return [problem for check in _CHECKS for problem in check(config)]
+
+
+def _either(values: Iterable[int]) -> str:
+    return " or ".join(map(str, values))
+
+
+def _updates_split_the_rollout(config: Config) -> Iterable[CrossProblem]:
+    prompts, group_size = config.rollout.prompts, config.rollout.group_size
+    updates, completions = config.update.updates_per_rollout, prompts * group_size
+    if completions % updates:
+        more_prompts = nearest_multiples(updates // gcd(updates, group_size), prompts)
+        yield CrossProblem(
+            ("rollout.prompts", "rollout.group_size", "update.updates_per_rollout"),
+            f"rollout.prompts={prompts} x group_size={group_size} = {completions} completions do not split "
+            f"into update.updates_per_rollout={updates} equal parts. "
+            f"Nearest valid: prompts {_either(more_prompts)}; "
+            f"updates_per_rollout {_either(nearest_divisors(completions, updates))}",
+        )
+
+
+def _micro_batches_split_the_step(config: Config) -> Iterable[CrossProblem]:
+    completions = config.rollout.prompts * config.rollout.group_size
+    updates, micro_batch = config.update.updates_per_rollout, config.update.micro_batch
+    if micro_batch is None or completions % updates:
+        return
+    step_batch = completions // updates
+    if step_batch % micro_batch:
+        yield CrossProblem(
+            ("update.micro_batch", "rollout.prompts", "rollout.group_size", "update.updates_per_rollout"),
+            f"update.micro_batch={micro_batch} does not divide the {step_batch} completions of an "
+            f"optimizer step (prompts x group_size / updates_per_rollout). "
+            f"Nearest valid: {_either(nearest_divisors(step_batch, micro_batch))}",
+        )
+
+
+def _pass_at_within_samples(config: Config) -> Iterable[CrossProblem]:
+    samples, pass_at = config.eval.samples, config.eval.pass_at
+    above = [k for k in pass_at if k > samples]
+    if above:
+        yield CrossProblem(
+            ("eval.pass_at", "eval.samples"),
+            f"eval.pass_at has {', '.join(map(str, above))}, above eval.samples={samples}: pass@k needs at "
+            f"least k samples. Set eval.samples={max(above)}, or leave out what is above",
+        )
+    if len(set(pass_at)) < len(pass_at):
+        yield CrossProblem(("eval.pass_at",), f"eval.pass_at={list(pass_at)} names a k twice; name each once")
+
+
+def _shares_sum_to_one(config: Config) -> Iterable[CrossProblem]:
+    shares = config.task.people
+    total = fsum(shares.values())
+    if abs(total - 1.0) > SHARE_TOLERANCE:
+        scaled = ", ".join(f"{people}: {share / total:.4g}" for people, share in shares.items())
+        yield CrossProblem(
+            ("task.people",),
+            f"task.people: the shares sum to {total:.6g}; they must sum to 1. "
+            f"In the same proportion: {{{scaled}}}",
+        )
+
+
+def _warmup_within_training(config: Config) -> Iterable[CrossProblem]:
+    warmup, rollouts = config.optimizer.warmup_rollouts, config.train.rollouts
+    if warmup >= rollouts:
+        yield CrossProblem(
+            ("optimizer.warmup_rollouts", "train.rollouts"),
+            f"optimizer.warmup_rollouts={warmup} is not below train.rollouts={rollouts}: the learning rate "
+            f"would never reach its peak. Largest valid: {rollouts - 1}",
+        )
+
+
+_CHECKS: tuple[Callable[[Config], Iterable[CrossProblem]], ...] = (
+    _updates_split_the_rollout,
+    _micro_batches_split_the_step,
+    _pass_at_within_samples,
+    _shares_sum_to_one,
+    _warmup_within_training,
+)

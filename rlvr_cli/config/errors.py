@@ -1,0 +1,30 @@
+"""The two errors that reach a user as plain messages. Anything else that escapes is a bug of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class UserError(Exception):
+    """Bad input: the command line prints every problem and exits with 2, without a traceback.
+
+    Args:
+        problems: one message or several; each says what is wrong, where, what is allowed and what to do.
+        note: what the reader wants to know next, printed after the number of problems.
+    """
+
+    def __init__(self, problems: str | Sequence[str], *, note: str = "Nothing was started.") -> None:
+        self.problems: tuple[str, ...] = (problems,) if isinstance(problems, str) else tuple(problems)
+        if not self.problems:
+            raise ValueError("a UserError needs at least one problem")
+        self.note = note
+        super().__init__("\n".join(self.problems))
+
+    def summary(self) -> str:
+        """The closing line: how many problems, and what has (not) happened."""
+        count = len(self.problems)
+        return f"{count} problem{'' if count == 1 else 's'}. {self.note}".rstrip()
+
+
+class RunError(Exception):
+    """A failure while running (a full disk, a non-finite loss): printed as one message, exit code 1."""

@@ -1,0 +1,140 @@
+"""Loads a configuration: layers over one another, later ones winning, and every problem reported at once.
+
+Layers, from the lowest: schema defaults, presets of the chosen model, method and task, `--config` files from
+left to right, `--method` / `--task` / `--model`, dotted overrides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.origins import Layer, Merged
+from rlvr_cli.config.overrides import label, parse_override
+from rlvr_cli.config.problems import layout, shown, validate
+from rlvr_cli.config.schema import Config
+from rlvr_cli.config.yaml_reader import YamlProblem, dump, parse, read_text
+
+PRESETS = Path(__file__).parent / "presets"
+PRESET_FOLDERS = {"model": "models", "method": "methods", "task": "tasks"}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A configuration and where its values came from."""
+
+    config: Config
+    merged: Merged
+
+    def origin(self, section: str, key: str) -> str:
+        """Where `section.key` was set; `default` where nothing set it."""
+        return str(self.merged.origin((section, key)) or "default")
+
+
+def load_config(
+    config_files: Sequence[Path] = (),
+    method: str | None = None,
+    task: str | None = None,
+    model: str | None = None,
+    overrides: Sequence[str] = (),
+) -> Config:
+    """The configuration of a run.
+
+    Raises:
+        UserError: every problem found, each with the file and line, option or override that set the value.
+    """
+    return load(config_files, method, task, model, overrides).config
+
+
+def load(
+    config_files: Sequence[Path] = (),
+    method: str | None = None,
+    task: str | None = None,
+    model: str | None = None,
+    overrides: Sequence[str] = (),
+) -> Loaded:
+    """`load_config`, with the origin of each value."""
+    problems: list[tuple[str, str]] = []
+    user_layers = [
+        *_file_layers(config_files, problems),
+        *_option_layers({"method": method, "task": task, "model": model}),
+        *_override_layers(overrides, problems),
+    ]
+    merged = _merge([*_preset_layers(user_layers), *user_layers])
+    config, invalid = validate(merged)
+    problems += invalid
+    if problems:
+        raise UserError(layout(problems))
+    return Loaded(config, merged)
+
+
+def dump_yaml(config: Config) -> str:
+    """The resolved configuration as YAML; `load_config` reads it back to an equal one."""
+    return dump(as_plain(config))
+
+
+def as_plain(config: Config) -> dict[str, Any]:
+    """The configuration as nested dicts and lists."""
+    plain = config.model_dump()
+    for section in plain.values():
+        section.update({key: list(value) for key, value in section.items() if isinstance(value, tuple)})
+    return plain
+
+
+def preset_names(section: str) -> list[str]:
+    """The presets that ship for `model`, `method` or `task`."""
+    return sorted(path.stem for path in (PRESETS / PRESET_FOLDERS[section]).glob("*.yaml"))
+
+
+def _merge(layers: Iterable[Layer]) -> Merged:
+    merged = Merged()
+    for layer in layers:
+        merged.add(layer)
+    return merged
+
+
+def _file_layers(files: Sequence[Path], problems: list[tuple[str, str]]) -> Iterable[Layer]:
+    for file in files:
+        try:
+            document = parse(read_text(Path(file)))
+        except YamlProblem as problem:
+            problems.append((f"{file}:{problem.line}" if problem.line else str(file), problem.message))
+            continue
+        if isinstance(document.data, dict):
+            yield Layer(str(file), document.data, document.lines)
+        elif document.data is None:
+            problems.append((str(file), "is empty; a configuration sets at least one key"))
+        else:
+            line = document.lines[()]
+            got = shown(document.data)
+            problems.append(
+                (f"{file}:{line}", f"must be a mapping of sections, as in `rollout: ...`; got {got}")
+            )
+
+
+def _option_layers(options: dict[str, str | None]) -> Iterable[Layer]:
+    for section, name in options.items():
+        if name is not None:
+            yield Layer(f"--{section} {name}", {section: {"name": name}})
+
+
+def _override_layers(overrides: Sequence[str], problems: list[tuple[str, str]]) -> Iterable[Layer]:
+    for text in overrides:
+        try:
+            yield parse_override(text)
+        except ValueError as error:
+            problems.append((label(text), str(error)))
+
+
+def _preset_layers(user_layers: Iterable[Layer]) -> Iterable[Layer]:
+    chosen = _merge(user_layers).data
+    for section, folder in PRESET_FOLDERS.items():
+        values = chosen.get(section)
+        default = Config.model_fields[section].get_default(call_default_factory=True).name
+        name = values.get("name", default) if isinstance(values, dict) else default
+        if name in preset_names(section):
+            document = parse(read_text(PRESETS / folder / f"{name}.yaml"))
+            yield Layer(f"preset {folder}/{name}.yaml", document.data, document.lines)

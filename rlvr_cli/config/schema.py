@@ -1,0 +1,238 @@
+"""Every key of the configuration: type, bounds, default and meaning. `rlvr config keys` prints this file."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+# YAML has lists, not tuples; strict validation would refuse them.
+FromList = BeforeValidator(_as_tuple)
+Text = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f]+$")]
+Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+TopP = Annotated[float, Field(gt=0.0, le=1.0)]
+Temperature = Annotated[float, Field(gt=0.0, le=100.0)]
+Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
+Count = Annotated[int, Field(ge=1, le=10_000_000)]
+CountOrZero = Annotated[int, Field(ge=0, le=10_000_000)]
+RunName = Annotated[str, StringConstraints(max_length=100, pattern=r"^[A-Za-z0-9_][A-Za-z0-9._+-]*$")]
+
+
+class Section(BaseModel):
+    """A group of keys. Strict: no text for a number, no unknown key, no infinity."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class ModelConfig(Section):
+    """Which model is trained or evaluated."""
+
+    name: Text = Field(
+        "lab", description="A preset (`lab`), a Hugging Face hub id, or a folder with a model in it."
+    )
+    revision: Text | None = Field(
+        None, description="Branch, tag or commit of a hub model; null = its default branch."
+    )
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto",
+        description="Number format of the weights; auto = float32 on a CPU, bfloat16 on a GPU that has it.",
+    )
+
+
+class KKTaskConfig(Section):
+    """Knights & Knaves puzzles."""
+
+    name: Literal["kk"] = Field("kk", description="The task: kk = Knights & Knaves puzzles.")
+    people: dict[Annotated[int, Field(ge=2, le=8)], Annotated[float, Field(gt=0.0, le=1.0)]] = Field(
+        {2: 0.3, 3: 0.4, 4: 0.3},
+        min_length=1,
+        description="Number of people (2 to 8) -> share of the problems; the shares sum to 1.",
+    )
+    compound: Probability = Field(
+        0.6, description="Share of statements that join two claims (and, or, if-then, if and only if)."
+    )
+    depth: Annotated[int, Field(ge=1, le=4)] = Field(
+        1, description="How deep claims nest inside a compound statement; 1 = plain claims."
+    )
+    problems: Count = Field(4096, description="Size of the generated training set.")
+    style: Literal["auto", "logic_rl", "compact"] = Field(
+        "auto",
+        description="How prompts are written: logic_rl (the paper's English), compact (the lab's words), "
+        "auto = what the model was made for.",
+    )
+    data: Text | None = Field(
+        None, description="Problems to use in place of generated ones: a hub id, a file or a folder of JSONL."
+    )
+    reward: Literal["logic_rl", "strict"] = Field(
+        "logic_rl", description="logic_rl = the Logic-RL paper's score; strict = judges meaning, not surface."
+    )
+
+
+class GRPOConfig(Section):
+    """Group Relative Policy Optimization."""
+
+    name: Literal["grpo"] = Field(
+        "grpo", description="The method: grpo = Group Relative Policy Optimization."
+    )
+    eps_low: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
+        0.2, description="The ratio is clipped below at 1 - eps_low."
+    )
+    eps_high: Annotated[float, Field(ge=0.0, le=100.0)] = Field(
+        0.2, description="The ratio is clipped above at 1 + eps_high."
+    )
+    aggregation: Literal["token_mean", "sequence_mean", "constant_length"] = Field(
+        "token_mean",
+        description="What the sum over tokens is divided by: all tokens of the step, each row's length and "
+        "then the number of rows, or the number of rows times max_new_tokens.",
+    )
+    scale: Literal["group_std", "none"] = Field(
+        "group_std",
+        description="Advantage = reward - group mean, divided by the group's standard deviation or not.",
+    )
+
+
+class RolloutConfig(Section):
+    """How completions are sampled for training."""
+
+    prompts: Count = Field(16, description="Prompts in one rollout batch.")
+    group_size: Annotated[int, Field(ge=2, le=65536)] = Field(
+        8, description="Completions sampled for each prompt; advantages compare them with one another."
+    )
+    temperature: Temperature = Field(1.0, description="Sampling temperature in training.")
+    top_p: TopP = Field(
+        1.0, description="Nucleus sampling in training: keep the likeliest tokens up to this mass."
+    )
+    max_new_tokens: Count = Field(
+        1024, description="Longest completion, in tokens; longer ones are cut (too_long)."
+    )
+    engine: Literal["auto", "local", "transformers"] = Field(
+        "auto",
+        description="Sampler: local = the project's KV-cache sampler, transformers = `generate`, "
+        "auto = local where the architecture is supported.",
+    )
+
+
+class UpdateConfig(Section):
+    """How a rollout batch is turned into optimizer steps."""
+
+    updates_per_rollout: Count = Field(
+        1,
+        description="Optimizer steps in one pass over a rollout batch; it is split into as many equal parts.",
+    )
+    epochs: Count = Field(1, description="Passes over a rollout batch.")
+    micro_batch: Count | None = Field(
+        None,
+        description="Completions in one forward pass; null = the step's batch, or its largest divisor up to 64.",
+    )
+    max_grad_norm: Annotated[float, Field(gt=0.0)] = Field(
+        1.0, description="The gradient is scaled down to this norm when it is longer."
+    )
+    kl_beta: Annotated[float, Field(ge=0.0)] = Field(
+        0.0, description="Weight of the KL penalty against the starting model; 0 = no reference model."
+    )
+
+
+class OptimizerConfig(Section):
+    """AdamW and its learning-rate schedule."""
+
+    lr: Annotated[float, Field(gt=0.0, le=1.0)] = Field(1e-6, description="Peak learning rate.")
+    betas: Annotated[tuple[Beta, Beta], FromList] = Field(
+        (0.9, 0.95), description="Decay of AdamW's running mean and of its running square."
+    )
+    eps: Annotated[float, Field(gt=0.0, le=1.0)] = Field(1e-8, description="AdamW's epsilon.")
+    weight_decay: Annotated[float, Field(ge=0.0, le=1.0)] = Field(0.0, description="AdamW's weight decay.")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant", description="Learning rate after the warm-up."
+    )
+    warmup_rollouts: CountOrZero = Field(0, description="Rollouts over which the learning rate rises from 0.")
+    final_lr_ratio: Probability = Field(
+        0.1, description="Learning rate at the end as a share of lr (schedules linear and cosine)."
+    )
+
+
+class TrainConfig(Section):
+    """How long to train, and what to do when a number is not finite."""
+
+    rollouts: Count = Field(100, description="The training budget: number of rollout batches.")
+    on_nonfinite: Literal["stop", "skip"] = Field(
+        "stop",
+        description="When a reward, loss or gradient is NaN or infinite: stop, or skip that optimizer step.",
+    )
+    max_skips: CountOrZero = Field(
+        3, description="Optimizer steps skipped (on_nonfinite: skip) before stopping."
+    )
+
+
+class EvalConfig(Section):
+    """Evaluation on held-out problems."""
+
+    every: CountOrZero = Field(0, description="Rollouts between evaluations during training; 0 = none.")
+    problems: Count = Field(420, description="Held-out problems.")
+    samples: Count = Field(32, description="Completions sampled for each problem.")
+    pass_at: Annotated[tuple[Count, ...], FromList] = Field(
+        (1, 8, 32), min_length=1, description="Every k of pass@k to report; none above eval.samples."
+    )
+    temperature: Temperature = Field(1.0, description="Sampling temperature in evaluation.")
+    top_p: TopP = Field(1.0, description="Nucleus sampling in evaluation.")
+    max_new_tokens: Count | None = Field(
+        None, description="Longest completion; null = rollout.max_new_tokens."
+    )
+    greedy: bool = Field(
+        True, description="Also report greedy accuracy (one more completion for each problem)."
+    )
+    split: Literal["dev", "test"] = Field(
+        "test", description="Held-out part: choose settings on dev, report on test."
+    )
+    batch: Count = Field(
+        256, description="Completions sampled at once; changes speed and memory, not the samples."
+    )
+
+
+class CheckpointConfig(Section):
+    """When checkpoints are written and which are kept."""
+
+    every: Count = Field(10, description="Optimizer steps between checkpoints.")
+    keep: Count = Field(3, description="Newest checkpoints kept.")
+
+
+class RunConfig(Section):
+    """The run itself: where it is stored and what makes it repeatable."""
+
+    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = Field(
+        0, description="Seed of the training problems, their order and the sampling."
+    )
+    name: RunName | None = Field(
+        None,
+        description="Folder of the run inside run.dir; null = <method>-<task>-<model>-s<seed>, made unique.",
+    )
+    dir: Text = Field("runs", description="Folder that holds all runs.")
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = Field(
+        None, description="CPU threads; null = every core. Results repeat exactly only with the same number."
+    )
+
+
+# A second task or method joins here: `Annotated[KKTaskConfig | MathTaskConfig, Field(discriminator="name")]`.
+TaskConfig = KKTaskConfig
+MethodConfig = GRPOConfig
+
+
+class Config(Section):
+    """The whole configuration of a run."""
+
+    model: ModelConfig = Field(default=ModelConfig(), description=str(ModelConfig.__doc__))
+    task: TaskConfig = Field(default=KKTaskConfig(), description="The task and its problems.")
+    method: MethodConfig = Field(default=GRPOConfig(), description="The training method.")
+    rollout: RolloutConfig = Field(default=RolloutConfig(), description=str(RolloutConfig.__doc__))
+    update: UpdateConfig = Field(default=UpdateConfig(), description=str(UpdateConfig.__doc__))
+    optimizer: OptimizerConfig = Field(default=OptimizerConfig(), description=str(OptimizerConfig.__doc__))
+    train: TrainConfig = Field(default=TrainConfig(), description=str(TrainConfig.__doc__))
+    eval: EvalConfig = Field(default=EvalConfig(), description=str(EvalConfig.__doc__))
+    checkpoint: CheckpointConfig = Field(
+        default=CheckpointConfig(), description=str(CheckpointConfig.__doc__)
+    )
+    run: RunConfig = Field(default=RunConfig(), description=str(RunConfig.__doc__))
