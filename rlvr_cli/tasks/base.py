@@ -1,0 +1,84 @@
+"""What a task is: problems, their prompts, and a judge for responses. Nothing here needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+Split = Literal["train", "dev", "test"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem with everything that writing its prompt and judging a response need.
+
+    ``data`` holds JSON values only. ``subgroup`` names the row of the accuracy table ("3 people"). Problems of equal
+    ``structure`` differ in names and wording only; None means that the task knows no such relation.
+    """
+
+    id: str
+    question: str
+    data: dict[str, Any]
+    subgroup: str
+    structure: str | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the judge says of a response.
+
+    ``reward`` is the sum of ``parts``, whose keys are the same for every verdict of a task. ``answer`` is the extracted
+    answer in a canonical spelling, the thing that majority votes count; None when there is none. ``reason`` is one of
+    the task's ``reasons``.
+    """
+
+    reward: float
+    parts: dict[str, float]
+    correct: bool
+    answer: str | None
+    reason: str
+
+
+class Task(Protocol):
+    """Where problems come from, how a prompt is written and how a response is judged."""
+
+    @property
+    def name(self) -> str:
+        """The task's name, which is also the benchmark's in evaluation folders."""
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Every reason that ``judge`` can give."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The JSON values that decide problems, prompts and verdicts; evaluations record and compare them."""
+
+    def problems(self, split: Split, count: int, seed: int) -> list[Problem]:
+        """``count`` distinct problems of ``split``, the same for the same arguments.
+
+        Raises UserError when the data cannot be read or holds no matching row. A generated set always has ``count``
+        problems; a loaded one may have fewer.
+        """
+
+    def prompt(self, problem: Problem, tokenizer: Any) -> str:
+        """The full text fed to the model, with the chat template applied where the tokenizer has one."""
+
+    def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
+        """Judge what the model wrote after the prompt.
+
+        Pure: no state, no exception for any string, time linear in its length. ``truncated`` says that the token
+        limit cut the response off.
+        """
+
+
+def response_text(tokenizer: Any, token_ids: Sequence[int]) -> str:
+    """The text of a completion as judges read it: special tokens kept, but not a closing end-of-sequence token.
+
+    Judges look for tags such as ``<think>``, which some tokenizers hold as special tokens.
+    """
+    ids = list(token_ids)
+    if ids and ids[-1] == tokenizer.eos_token_id:
+        ids.pop()
+    return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))

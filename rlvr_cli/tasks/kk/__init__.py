@@ -1,0 +1,1 @@
+"""Knights & Knaves puzzles."""

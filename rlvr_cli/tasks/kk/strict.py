@@ -1,0 +1,134 @@
+"""The strict verdict's reading of a response: what it means, not how it is spelled.
+
+Only a closed vocabulary is understood. A text with any other word, with a person missing or unknown, or with
+statements that disagree is refused: a reader that guesses could be talked into a reward.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from rlvr_cli.tasks.kk.verdict import Reading
+
+_TAG = re.compile(r"<\s*+(/?)\s*+(think|answer)\s*+>", re.IGNORECASE)
+_BLOCK = [("/", "think"), ("", "answer"), ("/", "answer")]
+
+_WORD = r"[^\W\d_]+(?:['’][^\W\d_]+)?"
+_NUMBERING = re.compile(r"\(?\b\d{1,2}[.):]")
+# Eight people fit many times over; a longer block is not an answer.
+_MAX_ANSWER = 10_000
+
+_ROLES = {"knight": True, "knights": True, "knave": False, "knaves": False}
+_NEGATIONS = {"not", "isn't", "isn’t", "aren't", "aren’t", "isnt", "arent", "cannot"}
+_GROUP_WORDS = {"are", "both", "all", "knights", "knaves", "aren't", "aren’t", "arent"}
+_NOBODY = {"none", "nobody"}
+_FILLERS = set(
+    "is are was be must a an the and but also so thus hence therefore both all 's final answer answers solution "
+    "conclusion identity identities role roles name names person people character characters inhabitant inhabitants "
+    "result results of each every".split()
+) | {"", ",", ";", ".", ":", "-", "–", "—", "=", ">", "→", "⇒", "*", "_", "`", "#", "|", "(", ")", "[", "]", "•", "&"}
+
+
+def read(response: str, names: Sequence[str], *, letters: bool = False) -> Reading:
+    """Read what a model wrote after a prompt that ends with ``<think>``.
+
+    Args:
+        names: the people, in order. letters: whether a bare word of K and N in their order is an answer too.
+
+    Format: the tags ``</think>``, ``<answer>``, ``</answer>`` in this order and no others, apart from one repeated
+    ``<think>`` at the very beginning; letter case and white space inside a tag do not count. Time is linear.
+    """
+    tags = list(_TAG.finditer(response))
+    if tags and (tags[0][1], tags[0][2].lower()) == ("", "think") and not response[: tags[0].start()].strip():
+        tags = tags[1:]
+    if [(tag[1], tag[2].lower()) for tag in tags] != _BLOCK:
+        return Reading(False, None)
+    answer = response[tags[1].end() : tags[2].start()]
+    if letters and re.fullmatch(r"\s*+(?:[KN]\s*+)++", answer):
+        roles = tuple(letter == "K" for letter in answer if letter in "KN")
+        return Reading(True, roles if len(roles) == len(names) else None)
+    return Reading(True, _roles(answer, names) if len(answer) <= _MAX_ANSWER else None)
+
+
+def _roles(answer: str, names: Sequence[str]) -> tuple[bool, ...] | None:
+    """Each person's role; None when the text says anything but exactly one role for each."""
+    claims = _claims(_tokens(answer, names))
+    if claims is None:
+        return None
+    roles: dict[int, bool] = {}
+    for person, role in claims:
+        if roles.setdefault(person, role) != role:
+            return None
+    return tuple(roles[person] for person in range(len(names))) if len(roles) == len(names) else None
+
+
+def _tokens(answer: str, names: Sequence[str]) -> list[int | str]:
+    """People as numbers, other words in lower case, other signs one by one; numbering is dropped."""
+    people = {name.casefold(): number for number, name in enumerate(names)}
+    longest_first = sorted(names, key=len, reverse=True)
+    pattern = "|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in longest_first)
+    text = _NUMBERING.sub("\n", answer)
+    found = re.finditer(rf"{pattern}|{_WORD}|\S", text, re.IGNORECASE)
+    return [people.get(match[0].casefold(), match[0].lower()) for match in found]
+
+
+def _claims(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
+    """(person, role) pairs; None when a word is not understood or a sentence is incomplete."""
+    first = next((token for token in tokens if isinstance(token, int) or token in _ROLES), None)
+    if first is None:
+        return None
+    return _name_first(tokens) if isinstance(first, int) else _role_first(tokens)
+
+
+def _name_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
+    """"Zoey is a knight", "Zoey: knight", "Zoey and Mia are not knaves", "Zoey is a knight, not a knave"."""
+    claims: list[tuple[int, bool]] = []
+    subjects: list[int] = []
+    joined = negated = described = False
+    for token in tokens:
+        if isinstance(token, int):
+            if described or not subjects:
+                subjects, joined, described = [], False, False
+            if negated:
+                return None
+            subjects.append(token)
+        elif token in _NEGATIONS:
+            if negated or not subjects:
+                return None
+            negated, joined = True, joined or token in _GROUP_WORDS
+        elif token in _ROLES:
+            joined = joined or token in _GROUP_WORDS
+            if not subjects or (len(subjects) > 1 and not joined and not described):
+                return None
+            claims += [(subject, _ROLES[token] != negated) for subject in subjects]
+            negated, described = False, True
+        elif token in _FILLERS:
+            joined = joined or token in _GROUP_WORDS
+        else:
+            return None
+    return claims if described and not negated else None
+
+
+def _role_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
+    """"Knights: Zoey, Mia. Knaves: Oliver", "The knights are Zoey and Mia; knaves: none"."""
+    claims: list[tuple[int, bool]] = []
+    role: bool | None = None
+    listed = True
+    for token in tokens:
+        if isinstance(token, int):
+            if role is None:
+                return None
+            claims.append((token, role))
+            listed = True
+        elif token in _ROLES:
+            if not listed:
+                return None
+            role, listed = _ROLES[token], False
+        elif token in _NOBODY:
+            if listed:
+                return None
+            listed = True
+        elif token not in _FILLERS:
+            return None
+    return claims if listed else None
