@@ -1,0 +1,1 @@
+"""Estimators and their uncertainty. Pure functions on numpy arrays."""

@@ -1,0 +1,109 @@
+"""95% intervals for means over problems, with the problem as the unit that was sampled.
+
+All samples of a problem share its difficulty, so they are no independent evidence: each problem enters with one value
+(its pass@k, its mean reward, ...) and the spread between problems is the uncertainty. This is the cluster-robust
+standard error of Miller 2024 ("Adding Error Bars to Evals", sections 2.2 and 3) with the problem as the cluster.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+LEVEL = 0.95
+NORMAL_QUANTILE = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over ``n`` problems with its 95% interval; ``low`` and ``high`` are None for fewer than two problems."""
+
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+
+    def as_json(self) -> dict[str, float | int | None]:
+        """The estimate as JSON values."""
+        return {"value": self.value, "low": self.low, "high": self.high, "problems": self.n}
+
+
+def mean_interval(values: Sequence[float] | np.ndarray) -> Estimate:
+    """Mean of one value a problem, with Student's t interval of n - 1 degrees of freedom.
+
+    Raises ValueError without any value.
+    """
+    data = _checked(values)
+    mean, n = float(data.mean()), len(data)
+    if n < 2:
+        return Estimate(mean, None, None, n)
+    half = student_quantile(n - 1) * float(data.std(ddof=1)) / math.sqrt(n)
+    return Estimate(mean, mean - half, mean + half, n)
+
+
+def share_interval(values: Sequence[float] | np.ndarray) -> Estimate:
+    """Mean of one value in [0, 1] a problem, with Wilson's interval on the effective number of problems.
+
+    The t interval leaves [0, 1] and has width zero when all problems agree. Wilson's score interval (1927) does
+    neither; for values between 0 and 1 it is used with n_eff = m (1 - m) / SE^2, m the mean and SE the cluster-robust
+    standard error, as surveys do (Korn and Graubard 1998; Dean and Pagano 2015). On 0/1 values n_eff is n - 1.
+    Raises ValueError without any value or for one outside [0, 1].
+    """
+    data = _checked(values)
+    if data.min() < 0.0 or data.max() > 1.0:
+        raise ValueError("a share lies between 0 and 1")
+    mean, n = float(data.mean()), len(data)
+    if n < 2:
+        return Estimate(mean, None, None, n)
+    variance = float(data.var(ddof=1)) / n
+    bernoulli = mean * (1.0 - mean)
+    # Problems that all agree carry no spread to measure: as many Bernoulli draws as there are problems.
+    effective = bernoulli / variance if variance > 1e-12 else float(n)
+    z2 = student_quantile(n - 1) ** 2
+    centre = (mean + z2 / (2 * effective)) / (1 + z2 / effective)
+    half = math.sqrt(z2 * (bernoulli / effective + z2 / (4 * effective**2))) / (1 + z2 / effective)
+    return Estimate(mean, max(0.0, min(mean, centre - half)), min(1.0, max(mean, centre + half)), n)
+
+
+def paired_interval(before: Sequence[float] | np.ndarray, after: Sequence[float] | np.ndarray) -> Estimate:
+    """Mean of after - before over the same problems, in the same order, with the t interval of the differences.
+
+    Pairing removes the difficulty that both share (Miller 2024, section 4.2). Raises ValueError when the lengths
+    differ.
+    """
+    first, second = _checked(before), _checked(after)
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} values before and {len(second)} after: a pair needs both")
+    return mean_interval(second - first)
+
+
+@lru_cache(maxsize=1024)
+def student_quantile(degrees: int) -> float:
+    """The 97.5% quantile of Student's t with ``degrees`` degrees of freedom.
+
+    Exact for 1 and 2; else the expansion around the normal quantile (Abramowitz and Stegun 26.7.5), which is
+    0.004 off at 3 degrees, 0.0003 at 5 and below 1e-5 from 10 on.
+    """
+    if degrees < 1:
+        raise ValueError(f"degrees of freedom must be at least 1, not {degrees}")
+    if degrees == 1:
+        return math.tan(math.pi * (LEVEL / 2))
+    if degrees == 2:
+        return LEVEL * math.sqrt(2 / (1 - LEVEL**2))
+    z, v = NORMAL_QUANTILE, float(degrees)
+    g1 = (z**3 + z) / 4
+    g2 = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    g3 = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    g4 = (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160
+    return z + g1 / v + g2 / v**2 + g3 / v**3 + g4 / v**4
+
+
+def _checked(values: Sequence[float] | np.ndarray) -> np.ndarray:
+    data = np.asarray(values, dtype=np.float64)
+    if data.ndim != 1 or data.size == 0:
+        raise ValueError("an estimate needs at least one problem")
+    return data
