@@ -29,7 +29,9 @@ def supports(model: nn.Module) -> str | None:
         return "it uses sliding-window attention"
     decoder: Any = model.model
     if decoder.rotary_emb.rope_type not in _STATIC_ROPE:
-        return f"its rotary embedding is of type {decoder.rotary_emb.rope_type!r}, which depends on the length"
+        return (
+            f"its rotary embedding is of type {decoder.rotary_emb.rope_type!r}, which depends on the length"
+        )
     for path, module in model.named_modules():
         if path.endswith(("_proj", "lm_head")) and type(module) is not nn.Linear:
             return f"its layer {path} is a {type(module).__name__}, not a plain linear layer"
@@ -104,7 +106,9 @@ class Decoder:
         if hasattr(attention, "q_norm"):
             q, k = attention.q_norm.weight.detach(), attention.k_norm.weight.detach()
             norm_qk = torch.cat([q.expand(self.heads, -1), k.expand(self.kv_heads, -1)])
-        return _Layer(norm_in, qkv, norm_qk, _plain(attention.o_proj), norm_mlp, gate_up, _plain(mlp.down_proj))
+        return _Layer(
+            norm_in, qkv, norm_qk, _plain(attention.o_proj), norm_mlp, gate_up, _plain(mlp.down_proj)
+        )
 
     def rotary_tables(self, length: int) -> tuple[Tensor, Tensor]:
         """cos and signed sin of positions 0 .. length - 1, each [length, head_dim].
@@ -124,7 +128,9 @@ class Decoder:
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         return x / torch.hypot(length, length.new_tensor(math.sqrt(x.shape[-1] * self.eps)))
 
-    def _project_qkv(self, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _project_qkv(
+        self, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """x [n, hidden]; cos, sin broadcast to [n, heads, head_dim]. Returns q, k, v as [n, heads, head_dim]."""
         n, rotated = x.shape[0], self.heads + self.kv_heads
         qkv = layer.qkv(self._norm(x, layer.norm_in)).view(n, rotated + self.kv_heads, self.head_dim)

@@ -21,18 +21,25 @@ def _mix(x: np.ndarray) -> np.ndarray:
     return x ^ (x >> np.uint64(31))
 
 
+def _streams(seed: int, keys: Sequence[int]) -> np.ndarray:
+    mask = (1 << 64) - 1
+    root = _mix(np.array([seed & mask], dtype=np.uint64) + _GOLDEN)
+    return _mix(_mix(np.array([key & mask for key in keys], dtype=np.uint64) + _GOLDEN) ^ root)
+
+
+def stream_start(seed: int, key: int) -> int:
+    """The 64-bit state at which the stream of a row key starts."""
+    return int(_streams(seed, [key])[0])
+
+
 def uniforms(seed: int, keys: Sequence[int], start: int, count: int) -> np.ndarray:
     """Uniform numbers in [0, 1), shape [count, len(keys)], for positions start .. start + count - 1.
 
-    Row key k owns the splitmix64 stream that starts at mix(mix(seed) + k); position t is its t-th output, so
+    Row key k owns the splitmix64 stream that starts at a hash of seed and k; position t is its t-th output, so
     any entry can be computed without the ones before it.
     """
-    mask = (1 << 64) - 1
-    with np.errstate(over="ignore"):
-        root = _mix(np.array([seed & mask], dtype=np.uint64) + _GOLDEN)
-        streams = _mix(_mix(np.array([key & mask for key in keys], dtype=np.uint64) + _GOLDEN) ^ root)
-        positions = np.arange(start + 1, start + count + 1, dtype=np.uint64) * _GOLDEN
-        bits = _mix(streams[None, :] + positions[:, None])
+    positions = np.arange(start + 1, start + count + 1, dtype=np.uint64) * _GOLDEN
+    bits = _mix(_streams(seed, keys)[None, :] + positions[:, None])
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

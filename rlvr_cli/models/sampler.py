@@ -88,7 +88,9 @@ class _Batch:
         last = torch.tensor(lengths, device=device) - 1
         repeats = torch.tensor(counts, device=device)
         row_prompt = torch.repeat_interleave(torch.arange(len(distinct), device=device), repeats)
-        self.first_logits = decoder.logits(hidden[torch.arange(len(distinct), device=device), last])[row_prompt]
+        self.first_logits = decoder.logits(hidden[torch.arange(len(distinct), device=device), last])[
+            row_prompt
+        ]
 
         shape = list(prompt_cache.shape)
         shape[2], shape[4] = self.rows, self.width + max_new_tokens

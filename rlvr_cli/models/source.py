@@ -1,0 +1,170 @@
+"""Find out what a model name stands for and whether it can be loaded, without importing torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rlvr_cli.config.errors import UserError
+
+PRESETS: Mapping[str, Path] = {"lab": Path(__file__).parents[1] / "lab" / "base"}
+PROMPT_STYLES = ("logic_rl", "compact")
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """Where a model comes from. location: a folder's absolute path, or the hub id."""
+
+    name: str
+    kind: Literal["preset", "folder", "hub"]
+    location: str
+
+
+def resolve_model(name: str, *, revision: str | None = None) -> ModelSource:
+    """Tell a preset, a model folder and a hub id apart, and check what can be checked without loading.
+
+    A folder must hold config.json, whole safetensors files and a tokenizer. A hub id is checked only when the
+    environment says to stay offline (HF_HUB_OFFLINE): it must then be in the cache.
+    Raises UserError with every problem found.
+    """
+    if name in PRESETS:
+        folder = PRESETS[name]
+        if not folder.is_dir():
+            raise UserError(
+                f"model: the preset {name!r} has no weights at {folder}. Build them with `rlvr {name} build`."
+            )
+        _check_folder(folder)
+        return ModelSource(name, "preset", str(folder))
+    path = Path(name).expanduser()
+    if path.is_dir():
+        _check_folder(path)
+        return ModelSource(name, "folder", str(path.resolve()))
+    if path.exists():
+        raise UserError(f"model: {name} is a file. Give the folder that holds config.json and the weights.")
+    if _looks_like_a_path(name) or not _HUB_ID.fullmatch(name):
+        raise UserError(f"model: there is no folder {name}. Give a model folder, a Hugging Face hub id or a preset "
+                        f"({', '.join(PRESETS)}).")  # fmt: skip
+    if _offline() and not _cached(name):
+        raise UserError(unreachable(name, revision, "HF_HUB_OFFLINE is set and it is not in the local cache"))
+    return ModelSource(name, "hub", name)
+
+
+def unreachable(name: str, revision: str | None, why: str) -> str:
+    """The message for a hub model that cannot be had."""
+    what = f"{name} (revision {revision})" if revision else name
+    return (
+        f"model: cannot get {what} from the Hugging Face hub: {why}. If it is a folder, no such folder exists here. "
+        f"Check the spelling, connect to the network (for a gated model run `hf auth login`), or use a local "
+        f"folder or the preset {' or '.join(PRESETS)}."
+    )
+
+
+def prompt_style(model_config: Any) -> str:
+    """The prompt style a model was made for: its config's `rlvr_prompt_style`, or logic_rl when it has none.
+
+    model_config: a transformers config object or the mapping read from config.json. Raises UserError if the
+    value is not a known style.
+    """
+    if isinstance(model_config, Mapping):
+        style = model_config.get("rlvr_prompt_style")
+    else:
+        style = getattr(model_config, "rlvr_prompt_style", None)
+    if style is None:
+        return "logic_rl"
+    if style not in PROMPT_STYLES:
+        raise UserError(
+            f"model: config.json says rlvr_prompt_style: {style!r}; allowed are {', '.join(PROMPT_STYLES)}"
+        )
+    return str(style)
+
+
+def _check_folder(folder: Path) -> None:
+    problems = [*_config_problems(folder), *_weight_problems(folder)]
+    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        problems.append(
+            f"model: {folder} has no tokenizer (such as tokenizer.json). Copy the tokenizer files of the model it "
+            "was made from into it."
+        )
+    if len(problems) > 1 and (folder / "checkpoints").is_dir():
+        problems = [
+            f"model: {folder} is a run, not a model. Give one of its checkpoints: {folder}/checkpoints/step-N"
+        ]
+    if problems:
+        raise UserError(problems)
+
+
+def _config_problems(folder: Path) -> list[str]:
+    path = folder / "config.json"
+    if not path.is_file():
+        return [f"model: {folder} has no config.json, so it is not a model folder"]
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        return [f"model: {path} is not valid JSON: {error}"]
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+        return [f"model: {path} names no model_type, so its architecture is unknown"]
+    return []
+
+
+def _weight_problems(folder: Path) -> list[str]:
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        try:
+            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            return [f"model: {index} cannot be read: {error!r}. Download or save the model again."]
+        files = [folder / str(name) for name in names]
+    else:
+        files = [folder / "model.safetensors"]
+    if not index.is_file() and not files[0].is_file():
+        if any(folder.glob("*.bin")):
+            return [
+                f"model: {folder} has weights only as .bin files, which can run code when they are loaded. Convert "
+                "them to model.safetensors (`model.save_pretrained(folder)` in transformers does)."
+            ]
+        return [f"model: {folder} has no weights (model.safetensors). Is the download or the save complete?"]
+    return [problem for path in files if (problem := _safetensors_problem(path))]
+
+
+def _safetensors_problem(path: Path) -> str | None:
+    """What is wrong with a safetensors file, judged by its header and size; None if nothing is."""
+    if not path.is_file():
+        return f"model: {path} is missing. Download or save the model again."
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        header_size = int.from_bytes(file.read(8), "little")
+        header = file.read(header_size) if 8 + header_size <= size else b""
+    try:
+        tensors = json.loads(header)
+        ends = [entry["data_offsets"][1] for key, entry in tensors.items() if key != "__metadata__"]
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+        return f"model: {path} is damaged (its header cannot be read). Download or save the model again."
+    expected = 8 + header_size + max(ends, default=0)
+    if size != expected:
+        return (
+            f"model: {path} is damaged ({size} bytes, its header says {expected}). Download or save it again."
+        )
+    return None
+
+
+def _looks_like_a_path(name: str) -> bool:
+    return name.startswith((".", "~", os.sep)) or name.count("/") > 1 or name.endswith("/") or "\\" in name
+
+
+def _offline() -> bool:
+    flags = (os.environ.get(key, "") for key in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
+    return any(flag.upper() in {"1", "ON", "YES", "TRUE"} for flag in flags)
+
+
+def _cached(name: str) -> bool:
+    home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface"))
+    cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub")).expanduser()
+    return any((cache / f"models--{name.replace('/', '--')}" / "snapshots").glob("*/config.json"))

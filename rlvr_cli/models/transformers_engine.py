@@ -1,0 +1,103 @@
+"""Sampling with `model.generate`: for architectures the local sampler does not know, and slower."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlvr_cli.models.completions import Completions, check_arguments
+from rlvr_cli.models.draws import stream_start
+
+# Elements of the logits computed at once when the log-probabilities are scored (1 GiB of float32).
+_LOGITS_AT_ONCE = 2**28
+
+
+def generate_with_transformers(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    *,
+    keys: Sequence[int],
+    seed: int,
+    max_new_tokens: int,
+    eos_token_ids: Collection[int],
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    max_rows: int | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> Completions:
+    """Sample one completion for every prompt with `generate`; log-probs come from one more forward.
+
+    Each group of max_rows rows (default 64) is seeded by (seed, the first row's key): the same call gives the
+    same completions, but unlike with the local sampler they depend on which rows share a group.
+    Raises ValueError on arguments out of range.
+    """
+    check_arguments(prompts, keys, max_new_tokens, temperature, top_p, max_rows)
+    from transformers import GenerationConfig
+
+    stops = sorted(eos_token_ids)
+    sampling = {"do_sample": True, "temperature": temperature, "top_p": top_p, "top_k": 0}
+    config = GenerationConfig(
+        max_new_tokens=max_new_tokens,
+        eos_token_id=stops or None,
+        pad_token_id=stops[0] if stops else 0,
+        **(sampling if temperature > 0 else {"do_sample": False}),
+    )
+    result = Completions([], [], [])
+    size = max_rows or 64
+    devices = [model.device] if model.device.type == "cuda" else []
+    was_training, defaults = model.training, model.generation_config
+    model.eval()
+    # `generate` fills what a given config leaves unset from the model's own, which may hold penalties or a top_k.
+    model.generation_config = GenerationConfig()
+    try:
+        with torch.random.fork_rng(devices), torch.no_grad():
+            for first in range(0, len(prompts), size):
+                torch.manual_seed(stream_start(seed, keys[first]))
+                part = prompts[first : first + size]
+                ids = _generate(model, part, config, frozenset(stops))
+                result.ids.extend(ids)
+                result.log_probs.extend(_score(model, part, ids, temperature or 1.0))
+                result.truncated.extend(row[-1] not in eos_token_ids for row in ids)
+                if on_progress is not None:
+                    on_progress(sum(map(len, ids)))
+    finally:
+        model.train(was_training)
+        model.generation_config = defaults
+    return result
+
+
+def _generate(
+    model: Any, prompts: Sequence[Sequence[int]], config: Any, stops: frozenset[int]
+) -> list[list[int]]:
+    width = max(map(len, prompts))
+    ids = torch.tensor([[*[0] * (width - len(p)), *p] for p in prompts], device=model.device)
+    mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=model.device)
+    rows = model.generate(input_ids=ids, attention_mask=mask, generation_config=config)[:, width:].tolist()
+    return [row[: next((i + 1 for i, token in enumerate(row) if token in stops), len(row))] for row in rows]
+
+
+def _score(
+    model: Any, prompts: Sequence[Sequence[int]], completions: list[list[int]], temperature: float
+) -> list[list[float]]:
+    """Log-probabilities of the completions' tokens, a list a row.
+
+    Sequences are padded on the right, where causal attention never looks, so positions need no correction.
+    """
+    sequences = [[*p, *c] for p, c in zip(prompts, completions, strict=True)]
+    width = max(map(len, sequences))
+    at_once = max(1, _LOGITS_AT_ONCE // (width * model.config.get_text_config().vocab_size))
+    scores: list[list[float]] = []
+    for first in range(0, len(sequences), at_once):
+        part = sequences[first : first + at_once]
+        ids = torch.tensor([[*s, *[0] * (width - len(s))] for s in part], device=model.device)
+        mask = torch.tensor([[1] * len(s) + [0] * (width - len(s)) for s in part], device=model.device)
+        logits: Tensor = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[:, :-1].float()
+        logits = logits / temperature
+        taken = logits.gather(2, ids[:, 1:, None]).squeeze(2) - logits.logsumexp(-1)
+        for row, values in enumerate(taken.tolist(), start=first):
+            begin = len(prompts[row]) - 1
+            scores.append(values[begin : begin + len(completions[row])])
+    return scores
