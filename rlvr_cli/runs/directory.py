@@ -17,6 +17,7 @@ from typing import Any
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.runs.atomic import write_json
 
+
 def now() -> str:
     """The time in UTC, ISO 8601, to the second."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -1,0 +1,62 @@
+"""`rlvr train`: train a model, or resume a run that was stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlvr_cli.cli.common import ConfigFiles, Json, Method, Model, Overrides, Task, print_json
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.load import load_config
+
+
+def train(
+    overrides: Overrides = None,
+    config_files: ConfigFiles = None,
+    method: Method = None,
+    task: Task = None,
+    model: Model = None,
+    resume: Annotated[
+        str | None, typer.Option("--resume", metavar="RUN", help="Continue this run (its folder, or its name).")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete a run of the same name first.")] = False,
+    json: Json = False,
+) -> None:
+    """Train a model by reinforcement learning; with no argument, GRPO teaches the lab model Knights & Knaves.
+
+    Ends with 0 when finished, 130 after Ctrl-C and 143 after SIGTERM (both save first and can be resumed), 1 when
+    training failed, 2 on bad input.
+    """
+    if resume is not None:
+        run_path = _resumed_path(resume, others=bool(overrides or config_files or method or task or model or overwrite))
+    else:
+        config = load_config(config_files or [], method=method, task=task, model=model, overrides=overrides or [])
+    from rich.console import Console
+
+    from rlvr_cli.runs.directory import open_run
+    from rlvr_cli.training import run
+
+    console = Console(stderr=json)
+    if resume is not None:
+        outcome = run.resume(open_run(run_path), console=console)
+    else:
+        outcome = run.start(config, overwrite=overwrite, console=console)
+    if json:
+        print_json(outcome.run.read_manifest())
+    elif outcome.status == "finished":
+        console.print(f"next: rlvr eval {outcome.run.path} --pass-at 32", highlight=False, markup=False)
+    raise typer.Exit(outcome.exit_code)
+
+
+def _resumed_path(resume: str, *, others: bool) -> Path:
+    if others:
+        raise UserError(
+            "--resume continues a run with its own configuration: leave out --config, --method, --task, --model, "
+            "--overwrite and overrides. To change a setting, start a new run."
+        )
+    path = Path(resume)
+    if path.exists() or len(path.parts) > 1:
+        return path
+    return Path(load_config([]).run.dir) / resume

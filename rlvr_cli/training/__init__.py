@@ -1,0 +1,1 @@
+"""Training: a thin layer over TRL, exact checkpoints, progress."""

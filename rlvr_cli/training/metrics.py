@@ -1,0 +1,110 @@
+"""The numbers of a step: sums over tokens gathered micro-batch by micro-batch, and summaries of a rollout's rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.tokens import Tokens
+
+REGIONS = ("LN", "HP", "LP", "HN")
+
+
+class StepMeter:
+    """Token statistics of one optimizer step, over all its micro-batches; sums only, so that processes add up."""
+
+    SUMS = ("tokens", "entropy", "ratio", "ratio_square", "kl", "kl_reference", "surrogate", *REGIONS)
+
+    def __init__(self, method: Method) -> None:
+        self.method = method
+        self._sums = torch.zeros(len(self.SUMS), dtype=torch.float64)
+        self.executed: Counter[str] = Counter()
+
+    def add(self, tokens: Tokens, entropies: Tensor, ref_log_probs: Tensor | None) -> None:
+        """Take in one micro-batch (detached), and count the terms of the method that it went through."""
+        self.executed[type(self.method.weight).__name__] += 1
+        self.executed[self.method.aggregation] += 1
+        if ref_log_probs is not None:
+            self.executed["kl_reference"] += 1
+        mask = tokens.mask.bool()
+        where = self.method.weight.regions(tokens)
+        ratio = tokens.ratio
+
+        def total(values: Tensor) -> Tensor:
+            return torch.where(mask, values, 0).sum(dtype=torch.float64)
+
+        def k3(log_ratio: Tensor) -> Tensor:
+            return torch.exp(log_ratio) - log_ratio - 1
+
+        reference = ratio.new_zeros(()) if ref_log_probs is None else k3(ref_log_probs - tokens.log_probs)
+        sums = [
+            mask.sum(dtype=torch.float64),
+            total(entropies),
+            total(ratio),
+            total(ratio.square()),
+            total(k3(tokens.log_probs - tokens.old_log_probs)),
+            total(reference.expand_as(ratio)),
+            total(self.method.weight.surrogate(tokens)),
+            *(getattr(where, name).sum(dtype=torch.float64) for name in REGIONS),
+        ]
+        self._sums = self._sums.to(ratio.device) + torch.stack(sums)
+
+    def take(self) -> Tensor:
+        """The sums since the last call, in the order of ``SUMS``."""
+        sums, self._sums = self._sums, torch.zeros_like(self._sums)
+        return sums
+
+    @classmethod
+    def summary(cls, sums: Sequence[float]) -> dict[str, float]:
+        """Means over tokens from the sums of all processes.
+
+        ``kl`` is the k3 estimate of KL(pi_old || pi) over the rollout's tokens, ``kl_reference`` that of
+        KL(pi || reference) (0 without a reference). ``clip/LN`` and ``clip/HP`` are the shares of tokens whose
+        gradient is cut; ``region/LP`` and ``region/HN`` the shares in the corners where it is not.
+        """
+        named = dict(zip(cls.SUMS, sums, strict=True))
+        count = max(named["tokens"], 1.0)
+        mean = {name: value / count for name, value in named.items()}
+        return {
+            "entropy": mean["entropy"],
+            "ratio_mean": mean["ratio"],
+            "ratio_std": max(0.0, mean["ratio_square"] - mean["ratio"] ** 2) ** 0.5,
+            "kl": mean["kl"],
+            "kl_reference": mean["kl_reference"],
+            "surrogate": mean["surrogate"],
+            "clip/LN": mean["LN"],
+            "clip/HP": mean["HP"],
+            "region/LP": mean["LP"],
+            "region/HN": mean["HN"],
+            "update_tokens": named["tokens"],
+        }
+
+
+def rollout_summary(rows: Sequence[Mapping[str, Any]], reasons: Sequence[str]) -> dict[str, float]:
+    """Means over the completions of one rollout. ``rows`` are the records of ``rollouts/``; none are left out.
+
+    ``reward`` averages the finite rewards; ``nonzero_advantage`` is the share of completions that move the policy.
+    """
+    count = len(rows)
+
+    def mean(values: Sequence[float]) -> float:
+        return sum(values) / len(values) if values else 0.0
+
+    scored = [row for row in rows if row["reward"] is not None]
+    parts = list(rows[0]["parts"])
+    lengths = [row["tokens"] for row in rows]
+    return {
+        "reward": mean([row["reward"] for row in scored]),
+        **{f"reward/{part}": mean([row["parts"][part] for row in scored]) for part in parts},
+        "accuracy": mean([float(row["correct"]) for row in rows]),
+        **{f"reason/{reason}": sum(row["reason"] == reason for row in rows) / count for reason in reasons},
+        "length": mean(lengths),
+        "length_max": float(max(lengths)),
+        "truncated": mean([float(row["truncated"]) for row in rows]),
+        "nonzero_advantage": mean([float(row["advantage"] != 0) for row in rows]),
+    }

@@ -1,0 +1,58 @@
+"""What a run needs before it may begin: model, tokenizer, task, problems, sampler. All bad input shows here."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+from rlvr_cli.config.schema import Config
+from rlvr_cli.models.load import load_model, quiet_hub
+from rlvr_cli.models.source import prompt_style, resolve_model
+from rlvr_cli.tasks import make_task
+from rlvr_cli.tasks.base import Problem, Task
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything loaded and checked; nothing on disk yet."""
+
+    task: Task
+    problems: list[Problem]
+    model: Any
+    tokenizer: Any
+    engine: Any
+    engine_reason: str
+    threads: int
+
+
+def prepare(config: Config) -> Prepared:
+    """Load and check everything ``config`` names. Raises UserError."""
+    resolve_model(config.model.name, revision=config.model.revision)
+    threads = config.run.threads or _usable_cores()
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl")
+    quiet_hub()
+    import torch
+
+    from rlvr_cli.models.engines import choose_engine
+
+    torch.set_num_threads(threads)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu":
+        # Else DeepSpeed, which TRL imports, looks for an accelerator and warns that there is none.
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    model, tokenizer = load_model(
+        config.model.name, revision=config.model.revision, dtype=config.model.dtype, device=device
+    )
+    style = config.task.style if config.task.style != "auto" else prompt_style(model.config)
+    task = make_task(config.task, style)
+    problems = task.problems("train", config.task.problems, config.run.seed)
+    engine, reason = choose_engine(config.rollout.engine, model)
+    return Prepared(task, problems, model, tokenizer, engine, reason, threads)
+
+
+def _usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

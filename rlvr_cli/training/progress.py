@@ -1,0 +1,113 @@
+"""What a person sees while a run trains: a live display on a terminal, plain lines elsewhere, both in log.txt."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from rlvr_cli.runs.directory import now
+
+HEADLINES = (
+    ("reward", "reward", "{:.3f}"),
+    ("accuracy", "accuracy", "{:.3f}"),
+    ("entropy", "entropy", "{:.3f}"),
+    ("length", "length", "{:.1f}"),
+    ("clipped", "clipped", "{:.2%}"),
+    ("grad_norm", "grad norm", "{:.2f}"),
+    ("tokens_per_second", "tokens/s", "{:,.0f}"),
+)
+
+
+class Reporter:
+    """Shows the steps of one run. Use as a context manager; ``quiet`` writes log.txt only."""
+
+    def __init__(self, log_path: Path, *, console: Console, rollouts: int, steps: int, quiet: bool = False) -> None:
+        self.console, self.rollouts, self.steps, self.quiet = console, rollouts, steps, quiet
+        self._log = log_path.open("a", encoding="utf-8")
+        self._live: Live | None = None
+        self._bar = Progress(
+            TextColumn("[bold]training"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("rollouts"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self._task = self._bar.add_task("training", total=rollouts)
+        self._sampled = 0
+        self._latest: dict[str, Any] = {}
+        self._shown = 0.0
+
+    def __enter__(self) -> Reporter:
+        if self.console.is_terminal and not self.quiet:
+            self._live = Live(self._render(), console=self.console, refresh_per_second=4, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+        self._log.close()
+
+    def message(self, text: str) -> None:
+        """One line for the person and the log."""
+        self.log(text)
+        if not self.quiet:
+            self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def log(self, text: str) -> None:
+        """For log.txt only."""
+        self._log.write(f"{now()} {text}\n")
+        self._log.flush()
+
+    def resumed_at(self, rollout: int) -> None:
+        """Start the bar at ``rollout``."""
+        self._bar.update(self._task, completed=rollout)
+
+    def sampled(self, tokens: int) -> None:
+        """``tokens`` more were sampled for the current rollout."""
+        self._sampled += tokens
+        self._refresh()
+
+    def step(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
+        """An optimizer step's numbers."""
+        self._latest = {**row, **timing, "clipped": row["clip/LN"] + row["clip/HP"]}
+        self._sampled = 0
+        self._bar.update(self._task, completed=row["rollout"] + (1 if row["last_update"] else 0))
+        line = f"step {row['step']}/{self.steps}  rollout {row['rollout'] + 1}/{self.rollouts}  " + "  ".join(
+            f"{title} {value}" for title, value in self._headlines()
+        )
+        self.log(line)
+        if self._live is not None:
+            self._refresh(force=True)
+        elif not self.quiet:
+            self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def _headlines(self) -> list[tuple[str, str]]:
+        known = self._latest
+        return [(title, form.format(known[key])) for key, title, form in HEADLINES if known.get(key) is not None]
+
+    def _refresh(self, *, force: bool = False) -> None:
+        if self._live is not None and (force or time.monotonic() - self._shown > 0.25):
+            self._shown = time.monotonic()
+            self._live.update(self._render())
+
+    def _render(self) -> Group:
+        table = Table.grid(padding=(0, 3))
+        shown = self._headlines()
+        for _ in shown:
+            table.add_column()
+        if shown:
+            table.add_row(*(f"[dim]{title}[/dim]" for title, _ in shown))
+            table.add_row(*(value for _, value in shown))
+        status = f"[dim]sampling: {self._sampled:,} tokens[/dim]" if self._sampled else ""
+        return Group(self._bar, table, status)

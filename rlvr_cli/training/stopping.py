@@ -1,0 +1,44 @@
+"""Ctrl-C and SIGTERM: the first asks for a save at the next step boundary, a second Ctrl-C stops at once."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+
+class StopRequest:
+    """Context manager that turns SIGINT and SIGTERM into :attr:`signal`.
+
+    Args:
+        notify: told the name of the first signal.
+    """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self, notify: Callable[[str], None]) -> None:
+        self.signal: signal.Signals | None = None
+        self._notify = notify
+        self._previous: dict[signal.Signals, Any] = {}
+
+    @property
+    def exit_code(self) -> int:
+        """128 + the signal's number, as shells report it: 130 for Ctrl-C, 143 for SIGTERM."""
+        return 0 if self.signal is None else 128 + self.signal
+
+    def __enter__(self) -> StopRequest:
+        for number in self.SIGNALS:
+            self._previous[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        if self.signal is None:
+            self.signal = signal.Signals(number)
+            self._notify(self.signal.name)

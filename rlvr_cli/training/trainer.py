@@ -1,0 +1,217 @@
+"""The trainer of a run: seeds, health, records and exact checkpoints around the method's gradient."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from transformers import TrainerCallback
+
+from rlvr_cli.config.batch import BatchArithmetic
+from rlvr_cli.config.errors import RunError
+from rlvr_cli.config.schema import Config
+from rlvr_cli.runs.checkpoints import keep_newest, write_checkpoint
+from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.records import append_jsonl
+from rlvr_cli.streams import stream_seed
+from rlvr_cli.training import state
+from rlvr_cli.training.metrics import StepMeter
+from rlvr_cli.training.progress import Reporter
+from rlvr_cli.training.rollouts import RolloutSource
+from rlvr_cli.training.schedule import learning_rate_factor
+from rlvr_cli.training.stopping import StopRequest
+from rlvr_cli.training.trl_adapter import MethodTrainer
+
+TRAINER_FOLDER = "trainer"
+
+
+class RunTrainer(MethodTrainer):
+    """Trains one run and keeps its directory.
+
+    Args:
+        evaluate: held-out evaluation after a rollout (its number, from 1), or None where none is due; its JSON goes
+            into the step's line of metrics.jsonl.
+    """
+
+    rollouts: RolloutSource
+    meter: StepMeter
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        batch: BatchArithmetic,
+        run: RunDir,
+        reporter: Reporter,
+        stop: StopRequest,
+        evaluate: Callable[[int], dict[str, Any] | None],
+        **arguments: Any,
+    ) -> None:
+        self.config, self.batch, self.run = config, batch, run
+        self.reporter, self.stop, self.evaluate_held_out = reporter, stop, evaluate
+        self.skips = 0
+        self._rollout_summary: dict[str, float] = {}
+        self._step_started = time.perf_counter()
+        super().__init__(**arguments)
+        self.rollouts.model = self.model
+        self.rollouts.eos_token_ids = self.eos_token_ids
+        self.add_callback(_StopAtStepEnd(stop))
+
+    # --- seeds and rates ---------------------------------------------------------------------------------------
+
+    def seed_update(self, rollout: int) -> None:
+        self._rollout_summary = self.rollouts.summary
+        self.skips += self.rollouts.unscored > 0
+        self._check_skips()
+        torch.manual_seed(stream_seed(self.config.run.seed, "update", rollout, self.accelerator.process_index))
+
+    def learning_rate_factor(self, step: int) -> float:
+        return learning_rate_factor(
+            self.config.optimizer,
+            step,
+            steps_per_rollout=self.batch.steps_per_rollout,
+            steps_total=self.batch.steps_total,
+        )
+
+    # --- health ------------------------------------------------------------------------------------------------
+
+    def accept_gradient(self, loss: float, grad_norm: float) -> bool:
+        if math.isfinite(loss) and math.isfinite(grad_norm):
+            return True
+        what = f"step {self.state.global_step + 1}: loss {loss:g}, gradient norm {grad_norm:g}"
+        if self.config.train.on_nonfinite == "stop":
+            raise RunError(
+                f"{what}. The weights were not touched; the newest checkpoint is from before. A smaller "
+                "optimizer.lr or update.max_grad_norm often helps; train.on_nonfinite=skip passes over such steps."
+            )
+        self.skips += 1
+        self.reporter.message(f"{what}: skipped ({self.skips} of at most {self.config.train.max_skips})")
+        self._check_skips()
+        return False
+
+    def _check_skips(self) -> None:
+        if self.skips > self.config.train.max_skips:
+            raise RunError(
+                f"more than train.max_skips={self.config.train.max_skips} updates were not finite. The weights were "
+                "not touched by them; the newest checkpoint is from before."
+            )
+
+    # --- records -----------------------------------------------------------------------------------------------
+
+    def record_step(self, step: int, grad_norm: float, learning_rate: float) -> None:
+        sums = self.accelerator.reduce(self.meter.take().to(self.args.device), reduction="sum").tolist()
+        rollout, update = divmod(step - 1, self.batch.steps_per_rollout)
+        last_update = update + 1 == self.batch.steps_per_rollout
+        row: dict[str, Any] = {
+            "step": step,
+            "rollout": rollout,
+            "update": update,
+            **self._rollout_summary,
+            **StepMeter.summary(sums),
+            "grad_norm": grad_norm if math.isfinite(grad_norm) else None,
+            "learning_rate": learning_rate,
+            "skips": self.skips,
+        }
+        timing = self._timing(row["update_tokens"])
+        held_out = self.evaluate_held_out(rollout + 1) if last_update else None
+        if held_out is not None:
+            row["eval"] = held_out
+        if self.accelerator.is_main_process:
+            append_jsonl(self.run.metrics_path, [row])
+            append_jsonl(self.run.timings_path, [{"step": step, **timing}])
+        self.reporter.step({**row, "last_update": last_update}, timing)
+        self._step_started = time.perf_counter()
+
+    def _timing(self, tokens: float) -> dict[str, float]:
+        seconds = time.perf_counter() - self._step_started
+        spent = dict(self.rollouts.seconds)
+        self.rollouts.seconds = dict.fromkeys(spent, 0.0)
+        return {
+            "seconds": seconds,
+            **{f"seconds/{name}": value for name, value in spent.items()},
+            "seconds/update": seconds - sum(spent.values()),
+            "tokens_per_second": tokens / seconds,
+        }
+
+    # --- checkpoints -------------------------------------------------------------------------------------------
+
+    def save_checkpoint(self, step: int) -> None:
+        micro_batches, buffer = self.export_position()
+        weights = self.accelerator.get_state_dict(self.model_wrapped)
+        processes = gather_object([state.pack_process(buffer)])
+        if self.accelerator.is_main_process:
+            counters = {
+                "micro_batches": micro_batches,
+                "skips": self.skips,
+                "rollout_summary": self._rollout_summary,
+                "processes": len(processes),
+                "executed": self.meter.executed,
+            }
+
+            def write(folder: Path) -> None:
+                self.model.save_pretrained(folder, state_dict=weights)
+                self.processing_class.save_pretrained(folder)
+                self.state.save_to_json(str(folder / "trainer_state.json"))
+                inner = folder / TRAINER_FOLDER
+                inner.mkdir()
+                state.save_optimizer(inner, self.optimizer.state_dict())
+                (inner / state.SCHEDULER).write_text(json.dumps(self.lr_scheduler.state_dict()), encoding="utf-8")
+                (inner / state.COUNTERS).write_text(json.dumps(counters), encoding="utf-8")
+                for rank, packed in enumerate(processes):
+                    (inner / state.PROCESS.format(rank=rank)).write_bytes(packed)
+
+            write_checkpoint(self.run.checkpoints_dir, step, write)
+            keep_newest(self.run.checkpoints_dir, self.config.checkpoint.keep, step=step)
+            self.run.update_manifest(step=step, rollout=step // self.batch.steps_per_rollout)
+        self.accelerator.wait_for_everyone()
+
+    def load_checkpoint(self, path: Path) -> None:
+        inner = path / TRAINER_FOLDER
+        counters = json.loads((inner / state.COUNTERS).read_text(encoding="utf-8"))
+        if counters["processes"] != self.accelerator.num_processes:
+            raise RunError(
+                f"{path} was written by {counters['processes']} processes and cannot be resumed by "
+                f"{self.accelerator.num_processes}. Start as many processes as before."
+            )
+        self.optimizer.load_state_dict(state.load_optimizer(inner))
+        self.lr_scheduler.load_state_dict(json.loads((inner / state.SCHEDULER).read_text(encoding="utf-8")))
+        _, buffer = self._process_state(path)
+        self.import_position(counters["micro_batches"], buffer)
+        self.skips, self._rollout_summary = counters["skips"], counters["rollout_summary"]
+        self.meter.executed.update(counters["executed"])
+
+    def load_random_states(self, path: Path) -> None:
+        state.restore_random_states(self._process_state(path)[0])
+
+    def _process_state(self, path: Path) -> tuple[dict[str, torch.Tensor], list[dict[str, torch.Tensor]]]:
+        return state.unpack_process(path / TRAINER_FOLDER / state.PROCESS.format(rank=self.accelerator.process_index))
+
+
+class _StopAtStepEnd(TrainerCallback):  # type: ignore[misc]
+    """Saves and stops at the end of the step in which a signal arrived."""
+
+    def __init__(self, stop: StopRequest) -> None:
+        self.stop = stop
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        if self.stop.signal is not None:
+            control.should_save = control.should_training_stop = True
+        return control
+
+
+def remove_after(run: RunDir, rollouts: int) -> None:
+    """Delete stored rollouts from ``rollouts`` on: resuming makes them again."""
+    for path in run.rollouts_dir.glob("rollout-*.jsonl"):
+        if int(path.stem.removeprefix("rollout-")) >= rollouts:
+            path.unlink()
+    for path in run.rollouts_dir.glob(".*.tmp"):
+        path.unlink()
+    for path in run.checkpoints_dir.glob(".t*-step-*"):
+        shutil.rmtree(path, ignore_errors=True)
