@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from rlvr_cli import __version__
-from rlvr_cli.cli import config
+from rlvr_cli.cli import config, doctor, lab, plan, runs, train
 from rlvr_cli.config.errors import RunError, UserError
 
 EXIT_FAILED = 1
@@ -46,7 +46,12 @@ def rlvr(
     """Compare reinforcement-learning methods on tasks whose answers can be checked."""
 
 
+app.command("train")(train.train)
+app.command("plan")(plan.command)
+app.add_typer(runs.app, name="runs")
 app.add_typer(config.app, name="config")
+app.add_typer(lab.app, name="lab")
+app.command("doctor")(doctor.command)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

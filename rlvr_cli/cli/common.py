@@ -13,9 +13,7 @@ if TYPE_CHECKING:
 
 ConfigFiles = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--config", "-c", metavar="FILE", help="YAML configuration; later files win over earlier ones."
-    ),
+    typer.Option("--config", "-c", metavar="FILE", help="YAML configuration; later files win over earlier ones."),
 ]
 Method = Annotated[str | None, typer.Option("--method", metavar="NAME", help="Training method, as `grpo`.")]
 Task = Annotated[str | None, typer.Option("--task", metavar="NAME", help="Task, as `kk`.")]

@@ -18,9 +18,7 @@ from rlvr_cli.cli.common import (
     print_table,
 )
 
-app = typer.Typer(
-    help="Show the resolved configuration, or every key with its meaning.", no_args_is_help=True
-)
+app = typer.Typer(help="Show the resolved configuration, or every key with its meaning.", no_args_is_help=True)
 
 
 @app.command()
@@ -77,9 +75,7 @@ def keys(
         raise UserError(f"unknown section `{section}`.{hint} Sections: {', '.join(sections())}")
     chosen = [key for key in all_keys() if section is None or key.name.startswith(f"{section}.")]
     if as_json:
-        print_json(
-            [{"key": k.name, "type": k.type, "default": k.default, "meaning": k.meaning} for k in chosen]
-        )
+        print_json([{"key": k.name, "type": k.type, "default": k.default, "meaning": k.meaning} for k in chosen])
         return
     table = plain_table("key", "default", "meaning", "takes")
     for key in chosen:

@@ -78,8 +78,7 @@ def _shares_sum_to_one(config: Config) -> Iterable[CrossProblem]:
         scaled = ", ".join(f"{people}: {share / total:.4g}" for people, share in shares.items())
         yield CrossProblem(
             ("task.people",),
-            f"task.people: the shares sum to {total:.6g}; they must sum to 1. "
-            f"In the same proportion: {{{scaled}}}",
+            f"task.people: the shares sum to {total:.6g}; they must sum to 1. In the same proportion: {{{scaled}}}",
         )
 
 

@@ -105,9 +105,7 @@ def describe_type(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
     if get_origin(annotation) is Annotated:
         base, *more = get_args(annotation)
         if annotation == RunName:
-            return (
-                "a name of letters, digits and _ - . +, starting with a letter, digit or _, at most 100 long"
-            )
+            return "a name of letters, digits and _ - . +, starting with a letter, digit or _, at most 100 long"
         if annotation == Text:
             return "text, not empty"
         return describe_type(base, (*metadata, *more))

@@ -110,9 +110,7 @@ def _file_layers(files: Sequence[Path], problems: list[tuple[str, str]]) -> Iter
         else:
             line = document.lines[()]
             got = shown(document.data)
-            problems.append(
-                (f"{file}:{line}", f"must be a mapping of sections, as in `rollout: ...`; got {got}")
-            )
+            problems.append((f"{file}:{line}", f"must be a mapping of sections, as in `rollout: ...`; got {got}"))
 
 
 def _option_layers(options: dict[str, str | None]) -> Iterable[Layer]:

@@ -32,12 +32,8 @@ class Section(BaseModel):
 class ModelConfig(Section):
     """Which model is trained or evaluated."""
 
-    name: Text = Field(
-        "lab", description="A preset (`lab`), a Hugging Face hub id, or a folder with a model in it."
-    )
-    revision: Text | None = Field(
-        None, description="Branch, tag or commit of a hub model; null = its default branch."
-    )
+    name: Text = Field("lab", description="A preset (`lab`), a Hugging Face hub id, or a folder with a model in it.")
+    revision: Text | None = Field(None, description="Branch, tag or commit of a hub model; null = its default branch.")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",
         description="Number format of the weights; auto = float32 on a CPU, bfloat16 on a GPU that has it.",
@@ -76,14 +72,15 @@ class KKTaskConfig(Section):
 class GRPOConfig(Section):
     """Group Relative Policy Optimization."""
 
-    name: Literal["grpo"] = Field(
-        "grpo", description="The method: grpo = Group Relative Policy Optimization."
-    )
+    name: Literal["grpo"] = Field("grpo", description="The method: grpo = Group Relative Policy Optimization.")
     eps_low: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
         0.2, description="The ratio is clipped below at 1 - eps_low."
     )
     eps_high: Annotated[float, Field(ge=0.0, le=100.0)] = Field(
         0.2, description="The ratio is clipped above at 1 + eps_high."
+    )
+    dual_clip: Annotated[float, Field(gt=1.0)] | None = Field(
+        None, description="No gradient where the advantage is negative and the ratio above this; null = off."
     )
     aggregation: Literal["token_mean", "sequence_mean", "constant_length"] = Field(
         "token_mean",
@@ -104,12 +101,8 @@ class RolloutConfig(Section):
         8, description="Completions sampled for each prompt; advantages compare them with one another."
     )
     temperature: Temperature = Field(1.0, description="Sampling temperature in training.")
-    top_p: TopP = Field(
-        1.0, description="Nucleus sampling in training: keep the likeliest tokens up to this mass."
-    )
-    max_new_tokens: Count = Field(
-        1024, description="Longest completion, in tokens; longer ones are cut (too_long)."
-    )
+    top_p: TopP = Field(1.0, description="Nucleus sampling in training: keep the likeliest tokens up to this mass.")
+    max_new_tokens: Count = Field(1024, description="Longest completion, in tokens; longer ones are cut (too_long).")
     engine: Literal["auto", "local", "transformers"] = Field(
         "auto",
         description="Sampler: local = the project's KV-cache sampler, transformers = `generate`, "
@@ -163,9 +156,7 @@ class TrainConfig(Section):
         "stop",
         description="When a reward, loss or gradient is NaN or infinite: stop, or skip that optimizer step.",
     )
-    max_skips: CountOrZero = Field(
-        3, description="Optimizer steps skipped (on_nonfinite: skip) before stopping."
-    )
+    max_skips: CountOrZero = Field(3, description="Optimizer steps skipped (on_nonfinite: skip) before stopping.")
 
 
 class EvalConfig(Section):
@@ -179,18 +170,10 @@ class EvalConfig(Section):
     )
     temperature: Temperature = Field(1.0, description="Sampling temperature in evaluation.")
     top_p: TopP = Field(1.0, description="Nucleus sampling in evaluation.")
-    max_new_tokens: Count | None = Field(
-        None, description="Longest completion; null = rollout.max_new_tokens."
-    )
-    greedy: bool = Field(
-        True, description="Also report greedy accuracy (one more completion for each problem)."
-    )
-    split: Literal["dev", "test"] = Field(
-        "test", description="Held-out part: choose settings on dev, report on test."
-    )
-    batch: Count = Field(
-        256, description="Completions sampled at once; changes speed and memory, not the samples."
-    )
+    max_new_tokens: Count | None = Field(None, description="Longest completion; null = rollout.max_new_tokens.")
+    greedy: bool = Field(True, description="Also report greedy accuracy (one more completion for each problem).")
+    split: Literal["dev", "test"] = Field("test", description="Held-out part: choose settings on dev, report on test.")
+    batch: Count = Field(256, description="Completions sampled at once; changes speed and memory, not the samples.")
 
 
 class CheckpointConfig(Section):
@@ -232,7 +215,5 @@ class Config(Section):
     optimizer: OptimizerConfig = Field(default=OptimizerConfig(), description=str(OptimizerConfig.__doc__))
     train: TrainConfig = Field(default=TrainConfig(), description=str(TrainConfig.__doc__))
     eval: EvalConfig = Field(default=EvalConfig(), description=str(EvalConfig.__doc__))
-    checkpoint: CheckpointConfig = Field(
-        default=CheckpointConfig(), description=str(CheckpointConfig.__doc__)
-    )
+    checkpoint: CheckpointConfig = Field(default=CheckpointConfig(), description=str(CheckpointConfig.__doc__))
     run: RunConfig = Field(default=RunConfig(), description=str(RunConfig.__doc__))

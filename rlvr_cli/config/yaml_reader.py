@@ -161,9 +161,7 @@ def _build(loader: _Loader, node: yaml.Node, path: Place, lines: dict[Place, int
     return loader.construct_object(node)
 
 
-def _build_mapping(
-    loader: _Loader, node: yaml.MappingNode, path: Place, lines: dict[Place, int]
-) -> dict[Any, Any]:
+def _build_mapping(loader: _Loader, node: yaml.MappingNode, path: Place, lines: dict[Place, int]) -> dict[Any, Any]:
     result: dict[Any, Any] = {}
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
@@ -180,9 +178,7 @@ def _build_mapping(
 
 def _integer(text: str, line: int) -> int:
     if len(text) > 30:
-        raise YamlProblem(
-            line, f"the number {text[:12]}... has {len(text)} digits; no key takes one that long"
-        )
+        raise YamlProblem(line, f"the number {text[:12]}... has {len(text)} digits; no key takes one that long")
     return int(text)
 
 

@@ -1,0 +1,55 @@
+# `make demo` and `make test` work on a fresh clone: the first of them makes .venv from constraints.txt.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RLVR := $(BIN)/rlvr
+INSTALLED := $(VENV)/.installed
+
+# Two test processes of one thread each; the numbers do not depend on what else the machine has.
+TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-all check format bench lab clean
+
+help:
+	@echo "make demo      train the lab model on Knights & Knaves and show accuracy before and after"
+	@echo "make test      the tests, without the slow ones"
+	@echo "make test-all  every test"
+	@echo "make check     ruff and mypy"
+	@echo "make bench     start-up time and sampler speed"
+	@echo "make lab       rebuild the lab's base model from its seed, into build/lab"
+
+install: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found. Install Python 3.11 or later, or name one: make PYTHON=/path/to/python3.12"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed; $(PYTHON) is $$($(PYTHON) -V 2>&1). Name another: make PYTHON=python3.12"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) cannot make a virtual environment (on Debian and Ubuntu: apt install python3-venv)"; rm -rf $(VENV); exit 1; }
+	@echo "Installing into $(VENV) (a few minutes the first time) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+test: $(INSTALLED)
+	$(TEST) -m "not slow"
+
+test-all: $(INSTALLED)
+	$(TEST)
+
+check: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(INSTALLED)
+	$(BIN)/python -m benchmarks.startup
+	$(BIN)/python -m benchmarks.sampler
+
+lab: $(INSTALLED)
+	$(RLVR) lab build --out build/lab
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

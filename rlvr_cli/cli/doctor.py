@@ -1,0 +1,40 @@
+"""`rlvr doctor`: is everything here that rlvr needs, and the command that fixes what is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from rlvr_cli.cli.common import Json, plain_table, print_json, print_table
+
+STYLE = {"ok": "green", "note": "yellow", "missing": "red"}
+
+
+def command(as_json: Json = False) -> None:
+    """Check versions, devices, memory, disk and network; exit code 1 when something required is missing."""
+    from rlvr_cli.cli.doctor_checks import all_findings
+
+    findings = all_findings()
+    missing = [finding for finding in findings if finding.status == "missing"]
+    if as_json:
+        print_json([vars(finding) for finding in findings])
+    else:
+        _print(findings)
+    if missing:
+        raise typer.Exit(1)
+
+
+def _print(findings: list[Any]) -> None:
+    from rich.text import Text
+
+    table = plain_table("", "status", "found")
+    table.show_header = False
+    for finding in findings:
+        table.add_row(finding.name, Text(finding.status, style=STYLE[finding.status]), finding.found)
+    print_table(table)
+    fixes = [finding for finding in findings if finding.fix]
+    for finding in fixes:
+        print(f"\n{finding.name}: {finding.found}\n  {finding.fix}")
+    missing = sum(finding.status == "missing" for finding in findings)
+    print(f"\n{missing} required things are missing." if missing else "\nNothing required is missing.")

@@ -1,0 +1,149 @@
+"""`rlvr runs`: the runs on disk, how far they got and their last numbers."""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rlvr_cli.cli.common import Json, plain_table, print_json, print_table
+from rlvr_cli.config.errors import RunError
+
+app = typer.Typer(help="List the runs on disk, or show one.", no_args_is_help=True)
+
+Root = Annotated[Path, typer.Option("--dir", metavar="FOLDER", help="Folder that holds the runs (run.dir).")]
+
+
+@app.command("list")
+def list_command(root: Root = Path("runs"), as_json: Json = False) -> None:
+    """List the runs in a folder, oldest first."""
+    found = [summary(path) for path in _run_folders(root)]
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        print(f"No runs in {root}. `rlvr train` starts one.")
+        return
+    table = plain_table("run", "status", "rollouts", "step", "reward", "accuracy", "model", "created")
+    for run in found:
+        if run["damage"]:
+            table.add_row(run["name"], "damaged", run["damage"])
+            continue
+        last = run["last_metrics"]
+        table.add_row(
+            run["name"],
+            run["status"],
+            _progress(run["rollout"], run["rollouts_total"]),
+            _progress(run["step"], run["steps_total"]),
+            _figure(last.get("reward")),
+            _figure(last.get("accuracy")),
+            str(run["model"]),
+            str(run["created"]),
+        )
+    print_table(table)
+
+
+@app.command()
+def show(
+    run: Annotated[str, typer.Argument(help="A run's name in the folder of runs, or its path.")],
+    root: Root = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """Show one run: status, progress, last metrics, checkpoints and evaluations."""
+    from rlvr_cli.runs.directory import open_run
+
+    path = Path(run) if Path(run).is_dir() else root / run
+    details = {**summary(open_run(path).path), **_contents(path)}
+    if as_json:
+        print_json(details)
+        return
+    table = plain_table("", "")
+    table.show_header = False
+    for name, value in details.items():
+        if name in ("last_metrics", "checkpoints", "evaluations") or value is None:
+            continue
+        table.add_row(name.replace("_", " "), _text(value))
+    for name, value in details["last_metrics"].items():
+        table.add_row(f"last {name}", _text(value))
+    for checkpoint in details["checkpoints"]:
+        table.add_row("checkpoint", checkpoint)
+    for evaluation in details["evaluations"]:
+        table.add_row("evaluation", evaluation)
+    print_table(table)
+
+
+def summary(path: Path) -> dict[str, Any]:
+    """What a run's manifest says, with `damage` (a reason, or None) and the status corrected for a dead process."""
+    from rlvr_cli.runs.directory import RunDir
+
+    run = RunDir(path)
+    try:
+        manifest = run.read_manifest()
+    except RunError as error:
+        return {"name": run.name, "path": str(path), "damage": str(error), "last_metrics": {}}
+    status = manifest.get("status")
+    if status == "running" and not _held(path):
+        status = "killed"
+    fields = ("method", "task", "model", "seed", "created", "finished")
+    counts = ("rollout", "rollouts_total", "step", "steps_total")
+    last = manifest.get("last_metrics")
+    return {
+        "name": run.name,
+        "path": str(path),
+        "damage": None,
+        "status": status,
+        **{name: manifest.get(name) for name in (*fields, *counts)},
+        "last_metrics": last if isinstance(last, dict) else {},
+    }
+
+
+def _run_folders(root: Path) -> list[Path]:
+    """Every folder that is, or was, a run: oldest first, those without a readable manifest at the end."""
+    from rlvr_cli.runs.directory import list_runs
+
+    known = [run.path for run in list_runs(root)]
+    broken = sorted(path.parent for path in root.glob("*/config.yaml") if path.parent not in known)
+    return known + broken
+
+
+def _held(path: Path) -> bool:
+    """Whether a process holds the run's lock."""
+    try:
+        with (path / ".lock").open(encoding="utf-8") as stream:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _contents(path: Path) -> dict[str, Any]:
+    from rlvr_cli.runs.checkpoints import Checkpoint, survey
+    from rlvr_cli.runs.directory import RunDir
+
+    run = RunDir(path)
+    found = survey(run.checkpoints_dir)
+    return {
+        "checkpoints": [
+            str(item.path) if isinstance(item, Checkpoint) else f"{item.path} (damaged: {item.reason})"
+            for item in found
+        ],
+        "evaluations": sorted(str(metrics.parent) for metrics in run.eval_dir.glob("**/metrics.json")),
+    }
+
+
+def _progress(done: Any, total: Any) -> str:
+    return f"{_text(done)}/{_text(total)}"
+
+
+def _figure(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, (int, float)) else "-"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "-" if value is None else str(value)
