@@ -9,7 +9,6 @@ import typer
 
 from rlvr_cli.cli.common import ConfigFiles, Json, Method, Model, Overrides, Task, print_json
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.config.load import load_config
 
 
 def train(
@@ -29,6 +28,8 @@ def train(
     Ends with 0 when finished, 130 after Ctrl-C and 143 after SIGTERM (both save first and can be resumed), 1 when
     training failed, 2 on bad input.
     """
+    from rlvr_cli.config.load import load_config
+
     if resume is not None:
         run_path = _resumed_path(resume, others=bool(overrides or config_files or method or task or model or overwrite))
     else:
@@ -56,6 +57,8 @@ def _resumed_path(resume: str, *, others: bool) -> Path:
             "--resume continues a run with its own configuration: leave out --config, --method, --task, --model, "
             "--overwrite and overrides. To change a setting, start a new run."
         )
+    from rlvr_cli.config.load import load_config
+
     path = Path(resume)
     if path.exists() or len(path.parts) > 1:
         return path
