@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlvr_cli.methods.kl import k3
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.tokens import Tokens
 
@@ -38,16 +39,13 @@ class StepMeter:
         def total(values: Tensor) -> Tensor:
             return torch.where(mask, values, 0).sum(dtype=torch.float64)
 
-        def k3(log_ratio: Tensor) -> Tensor:
-            return torch.exp(log_ratio) - log_ratio - 1
-
-        reference = ratio.new_zeros(()) if ref_log_probs is None else k3(ref_log_probs - tokens.log_probs)
+        reference = ratio.new_zeros(()) if ref_log_probs is None else k3(tokens.log_probs, ref_log_probs)
         sums = [
             mask.sum(dtype=torch.float64),
             total(entropies),
             total(ratio),
             total(ratio.square()),
-            total(k3(tokens.log_probs - tokens.old_log_probs)),
+            total(k3(tokens.old_log_probs, tokens.log_probs)),
             total(reference.expand_as(ratio)),
             total(self.method.weight.surrogate(tokens)),
             *(getattr(where, name).sum(dtype=torch.float64) for name in REGIONS),

@@ -1,0 +1,33 @@
+"""Options and fixtures that several folders of tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# Before any Hugging Face library is imported: no telemetry, no network, no bars.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+os.environ.setdefault("DS_ACCELERATOR", "cpu")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--golden-dir",
+        type=Path,
+        default=ROOT.parent / "shared" / "golden",
+        help="Folder with the golden numbers (default: ../shared/golden beside the checkout).",
+    )
+
+
+@pytest.fixture(scope="session")
+def golden_dir(request: pytest.FixtureRequest) -> Path:
+    """The folder of golden numbers; tests that need it are skipped where there is none."""
+    path: Path = request.config.getoption("--golden-dir")
+    if not path.is_dir():
+        pytest.skip(f"no golden numbers at {path} (give another folder with --golden-dir)")
+    return path
