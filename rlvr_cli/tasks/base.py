@@ -73,6 +73,11 @@ class Task(Protocol):
         """
 
 
+def prompt_ids(task: Task, problem: Problem, tokenizer: Any) -> list[int]:
+    """Token ids of a problem's prompt. The prompt's text says where special tokens go, so none are added."""
+    return list(tokenizer(task.prompt(problem, tokenizer), add_special_tokens=False)["input_ids"])
+
+
 def response_text(tokenizer: Any, token_ids: Sequence[int]) -> str:
     """The text of a completion as judges read it: special tokens kept, but not a closing end-of-sequence token.
 

@@ -25,8 +25,8 @@ BASE_SYSTEM = (
     "<think> </think> and <answer> </answer> tags, respectively, i.e., <think> reasoning process here </think>"
     "<answer> answer here </answer>. Now the user asks you to solve a logical reasoning problem. After thinking, when "
     "you finally reach a conclusion, clearly state the identity of each character within <answer> </answer> tags. List "
-    "the identity of each person one by one, for example, <answer> (1) Zoey is a knight\n(2) Oliver is a knight\n(3)... "
-    "</answer>.\n\n"
+    "the identity of each person one by one, for example, <answer> (1) Zoey is a knight\n(2) Oliver is a knight\n"
+    "(3)... </answer>.\n\n"
 )
 
 ASSISTANT_PREFIX = "<think>"
@@ -40,7 +40,7 @@ def logic_rl_prompt(question: str, tokenizer: Any) -> str:
     Raises UserError when the template refuses these turns too.
     """
     if not getattr(tokenizer, "chat_template", None):
-        return f"{BASE_SYSTEM}User:{question}\nAssistant: {ASSISTANT_PREFIX}"
+        return f"{_leading_bos(tokenizer)}{BASE_SYSTEM}User:{question}\nAssistant: {ASSISTANT_PREFIX}"
     with_system = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f"{question}\n"}]
     user_only = [{"role": "user", "content": f"{SYSTEM}\n{question}\n"}]
     text, system_error = _render(tokenizer, with_system)
@@ -53,6 +53,12 @@ def logic_rl_prompt(question: str, tokenizer: Any) -> str:
             )
     # Templates of reasoning models open the block themselves.
     return text if text.rstrip().endswith(ASSISTANT_PREFIX) else text + ASSISTANT_PREFIX
+
+
+def _leading_bos(tokenizer: Any) -> str:
+    # Prompts are encoded without added special tokens, so a model that was trained with one needs it in the text.
+    ids = tokenizer("")["input_ids"]
+    return str(tokenizer.bos_token) if ids and ids[0] == tokenizer.bos_token_id else ""
 
 
 def _render(tokenizer: Any, messages: list[dict[str, str]]) -> tuple[str | None, str]:

@@ -14,20 +14,22 @@ from rlvr_cli.tasks.kk.verdict import Reading
 _TAG = re.compile(r"<\s*+(/?)\s*+(think|answer)\s*+>", re.IGNORECASE)
 _BLOCK = [("/", "think"), ("", "answer"), ("/", "answer")]
 
-_WORD = r"[^\W\d_]+(?:['’][^\W\d_]+)?"
+# Typographic apostrophes, dashes and arrows, read as their plain forms.
+_SPELLINGS = str.maketrans({"\u2019": "'", "\u2013": "-", "\u2014": "-", "\u2192": ">", "\u21d2": ">", "\u2022": "*"})
+_WORD = r"[^\W\d_]+(?:'[^\W\d_]+)?"
 _NUMBERING = re.compile(r"\(?\b\d{1,2}[.):]")
 # Eight people fit many times over; a longer block is not an answer.
 _MAX_ANSWER = 10_000
 
 _ROLES = {"knight": True, "knights": True, "knave": False, "knaves": False}
-_NEGATIONS = {"not", "isn't", "isn’t", "aren't", "aren’t", "isnt", "arent", "cannot"}
-_GROUP_WORDS = {"are", "both", "all", "knights", "knaves", "aren't", "aren’t", "arent"}
-_NOBODY = {"none", "nobody"}
-_FILLERS = set(
-    "is are was be must a an the and but also so thus hence therefore both all 's final answer answers solution "
-    "conclusion identity identities role roles name names person people character characters inhabitant inhabitants "
-    "result results of each every".split()
-) | {"", ",", ";", ".", ":", "-", "–", "—", "=", ">", "→", "⇒", "*", "_", "`", "#", "|", "(", ")", "[", "]", "•", "&"}
+_NEGATION = re.compile(r"not|isn't|aren't|isnt|arent|cannot")
+_GROUP_WORD = re.compile(r"are|both|all|aren't|arent|knights|knaves")
+_NOBODY = re.compile(r"none|nobody")
+_FILLER = re.compile(
+    r"is|are|was|be|must|a|an|the|and|but|also|so|thus|hence|therefore|both|all|of|each|every|final|answers?|solution"
+    r"|conclusion|results?|identity|identities|roles?|names?|person|people|characters?|inhabitants?"
+    r"|[-,;.:=>*_`#|()\[\]&]"
+)
 
 
 def read(response: str, names: Sequence[str], *, letters: bool = False) -> Reading:
@@ -68,7 +70,7 @@ def _tokens(answer: str, names: Sequence[str]) -> list[int | str]:
     people = {name.casefold(): number for number, name in enumerate(names)}
     longest_first = sorted(names, key=len, reverse=True)
     pattern = "|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in longest_first)
-    text = _NUMBERING.sub("\n", answer)
+    text = _NUMBERING.sub("\n", answer.translate(_SPELLINGS))
     found = re.finditer(rf"{pattern}|{_WORD}|\S", text, re.IGNORECASE)
     return [people.get(match[0].casefold(), match[0].lower()) for match in found]
 
@@ -82,7 +84,7 @@ def _claims(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
 
 
 def _name_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
-    """"Zoey is a knight", "Zoey: knight", "Zoey and Mia are not knaves", "Zoey is a knight, not a knave"."""
+    """Read names followed by roles: `Zoey: knight`, `Zoey and Mia are not knaves`, `Zoey is a knight, not a knave`."""
     claims: list[tuple[int, bool]] = []
     subjects: list[int] = []
     joined = negated = described = False
@@ -93,25 +95,25 @@ def _name_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
             if negated:
                 return None
             subjects.append(token)
-        elif token in _NEGATIONS:
+        elif _NEGATION.fullmatch(token):
             if negated or not subjects:
                 return None
-            negated, joined = True, joined or token in _GROUP_WORDS
+            negated, joined = True, joined or bool(_GROUP_WORD.fullmatch(token))
         elif token in _ROLES:
-            joined = joined or token in _GROUP_WORDS
+            joined = joined or bool(_GROUP_WORD.fullmatch(token))
             if not subjects or (len(subjects) > 1 and not joined and not described):
                 return None
             claims += [(subject, _ROLES[token] != negated) for subject in subjects]
             negated, described = False, True
-        elif token in _FILLERS:
-            joined = joined or token in _GROUP_WORDS
+        elif _FILLER.fullmatch(token):
+            joined = joined or bool(_GROUP_WORD.fullmatch(token))
         else:
             return None
     return claims if described and not negated else None
 
 
 def _role_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
-    """"Knights: Zoey, Mia. Knaves: Oliver", "The knights are Zoey and Mia; knaves: none"."""
+    """Read roles followed by names: `Knights: Zoey, Mia. Knaves: Oliver`, `The knights are Zoey, Mia; knaves: none`."""
     claims: list[tuple[int, bool]] = []
     role: bool | None = None
     listed = True
@@ -125,10 +127,10 @@ def _role_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
             if not listed:
                 return None
             role, listed = _ROLES[token], False
-        elif token in _NOBODY:
+        elif _NOBODY.fullmatch(token):
             if listed:
                 return None
             listed = True
-        elif token not in _FILLERS:
+        elif not _FILLER.fullmatch(token):
             return None
     return claims if listed else None

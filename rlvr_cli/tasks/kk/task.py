@@ -149,9 +149,7 @@ class _Source:
 
     def _draw(self) -> bool:
         config = self.config
-        puzzle = generate(
-            self.rng, people=self.people, compound=config.compound, depth=config.depth, split=self.split
-        )
+        puzzle = generate(self.rng, people=self.people, compound=config.compound, depth=config.depth, split=self.split)
         key: Any = puzzle.statements if self.split != "train" else (puzzle.names, puzzle.statements)
         structure = structure_key(puzzle.statements)
         if key in self.seen or (self.split != "train" and self.uses.get(structure, 0) > self.level):

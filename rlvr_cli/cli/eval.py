@@ -1,0 +1,125 @@
+"""`rlvr eval`: sample a run, a checkpoint or a model on held-out problems and report pass@k and its kin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rlvr_cli.cli.common import Json, plain_table, print_json, print_table
+
+if TYPE_CHECKING:
+    from rlvr_cli.evaluation.session import Comparison, Outcome
+
+
+def command(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN|CHECKPOINT|MODEL] [SECTION.KEY=VALUE]...",
+            help="A run's name or path, a checkpoint's path, a model folder, a hub id or `lab`; nothing = the newest "
+            "run. Overrides of the configuration may follow.",
+            show_default=False,
+        ),
+    ] = None,
+    pass_at: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pass-at", metavar="K[,K...]", help="Every k of pass@k. Default: eval.pass_at, as far as the samples go."
+        ),
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option("--samples", "-n", metavar="N", help="Samples a problem. Default: eval.samples.")
+    ] = None,
+    problems: Annotated[
+        int | None, typer.Option("--problems", metavar="N", help="Held-out problems. Default: eval.problems.")
+    ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option("--split", metavar="NAME", help="dev, test, or all (of --data). Default: eval.split."),
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", metavar="T", help="Default: eval.temperature.")
+    ] = None,
+    top_p: Annotated[float | None, typer.Option("--top-p", metavar="P", help="Default: eval.top_p.")] = None,
+    max_new_tokens: Annotated[
+        int | None,
+        typer.Option("--max-new-tokens", metavar="N", help="Longest completion. Default: eval.max_new_tokens."),
+    ] = None,
+    benchmark: Annotated[
+        str | None, typer.Option("--benchmark", metavar="NAME", help="The task to evaluate on. Default: the run's.")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", metavar="DATA", help="Problems from a folder, a .jsonl file or a hub id (task.data)."),
+    ] = None,
+    average_last: Annotated[
+        int, typer.Option("--average-last", metavar="N", help="Evaluate a run's last N checkpoints and average.")
+    ] = 1,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against", metavar="OTHER", help="Evaluate this run or model too and show before, after, difference."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the samples.")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FOLDER", help="Where the evaluation is kept. Default: eval/ of the run."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Evaluate on held-out problems: pass@k, avg@n, maj@k, greedy accuracy, each with a 95% interval.
+
+    Samples once and keeps every sample, so an interrupted evaluation continues where it stopped, and a larger
+    --samples or --problems adds only what is missing.
+    """
+    from rlvr_cli.evaluation.request import Options, make_request
+
+    request = make_request(
+        Options(
+            arguments=tuple(arguments or ()),
+            pass_at=tuple(pass_at or ()),
+            samples=samples,
+            problems=problems,
+            split=split,
+            temperature=temperature,
+            top_p=top_p,
+            max_new_tokens=max_new_tokens,
+            benchmark=benchmark,
+            data=data,
+            average_last=average_last,
+            against=against,
+            seed=seed,
+            out=out,
+        )
+    )
+    from rich.console import Console
+
+    from rlvr_cli.evaluation.progress import watcher
+    from rlvr_cli.evaluation.session import Session
+
+    console = Console(stderr=True, highlight=False, markup=False)
+    session = Session(request, watch=watcher(console), say=lambda line: console.print(line, soft_wrap=True))
+    outcome, comparison = session.run()
+    if json:
+        shown = {"folder": str(outcome.folder), **outcome.result}
+        print_json({**shown, "against": comparison.as_json()} if comparison else shown)
+    else:
+        _show(outcome, comparison)
+
+
+def _show(outcome: Outcome, comparison: Comparison | None) -> None:
+    from rlvr_cli.evaluation.tables import accuracy_table, comparison_table, headline
+
+    print(headline(outcome.result))
+    header, rows = accuracy_table(outcome.result)
+    if comparison is not None:
+        before, after = comparison.before.result["label"], outcome.result["label"]
+        header, rows = comparison_table(before, after, comparison.overall, comparison.by_subgroup)
+    table = plain_table(*header)
+    for row in rows:
+        table.add_row(*row)
+    print_table(table)
+    print(f"samples and metrics: {outcome.folder}")

@@ -1,0 +1,84 @@
+"""One evaluation from a loaded model to numbers on disk. The programmatic entry, also for use during training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.evaluation.metrics import ProblemValues, problem_values, summarise
+from rlvr_cli.evaluation.sampling import ProgressCallback, fill, identity
+from rlvr_cli.evaluation.settings import EvalSettings, digest
+from rlvr_cli.evaluation.store import SampleStore
+from rlvr_cli.runs.atomic import write_json, write_text
+from rlvr_cli.tasks.base import Problem, Task
+
+FORMAT = 1
+
+
+def evaluate(
+    model: Any,
+    tokenizer: Any,
+    task: Task,
+    problems: Sequence[Problem],
+    settings: EvalSettings,
+    out_dir: Path,
+    progress: ProgressCallback | None = None,
+    *,
+    label: str = "",
+    known_identity: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Evaluate ``model`` on ``problems`` and return what is written to ``out_dir/metrics.json``.
+
+    Samples already in ``out_dir`` are used, the missing ones generated; then ``metrics.json`` (numbers with intervals)
+    and ``problems.jsonl`` (each problem's values, for averaging and pairing) are replaced atomically. The model is put
+    in eval mode and, afterwards, back; its random state is not touched.
+
+    Args:
+        label: what the reader knows the model by. known_identity: ``identity(...)`` of these arguments, if at hand.
+    Raises:
+        UserError: ``out_dir`` is in use, belongs to another evaluation or cannot be written; no problems.
+        RunError: files in it were altered, or the model's probabilities are not finite.
+    """
+    if not problems:
+        raise UserError("there is no problem to evaluate on.")
+    whole = known_identity or identity(model, task, settings)
+    store = SampleStore(out_dir, whole)
+    was_training = model.training
+    model.eval()
+    try:
+        with store.open() as samples:
+            fill(store, samples, model, tokenizer, task, problems, settings, progress)
+            rows = problem_values(problems, samples, settings, task.reasons)
+            result = report(rows, settings, task, label=label, fingerprint=digest(whole))
+            write_results(out_dir, result, rows)
+    finally:
+        model.train(was_training)
+    return result
+
+
+def report(
+    rows: Sequence[ProblemValues], settings: EvalSettings, task: Task, *, label: str, fingerprint: str
+) -> dict[str, Any]:
+    """The content of ``metrics.json``."""
+    return {
+        "format": FORMAT,
+        "label": label,
+        "benchmark": task.name,
+        "split": settings.split,
+        "fingerprint": fingerprint,
+        "task": task.settings,
+        "sampling": settings.sampling(),
+        "problems": len(rows),
+        "samples": settings.samples,
+        **summarise(rows),
+    }
+
+
+def write_results(folder: Path, result: dict[str, Any], rows: Sequence[ProblemValues]) -> None:
+    """Replace ``metrics.json`` and ``problems.jsonl`` in ``folder``, each atomically."""
+    lines = (json.dumps(row.as_json(), allow_nan=False, ensure_ascii=False) + "\n" for row in rows)
+    write_text(folder / "problems.jsonl", "".join(lines))
+    write_json(folder / "metrics.json", result)

@@ -1,0 +1,69 @@
+"""What a person sees while an evaluation samples: a bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+if TYPE_CHECKING:
+    from rlvr_cli.evaluation.sampling import Progress, ProgressCallback
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+def watcher(console: Console) -> Callable[[str], AbstractContextManager[ProgressCallback]]:
+    """A function from a label to a context that gives the callback showing its evaluation's progress."""
+    return (lambda label: _bar(console, label)) if console.is_terminal else (lambda label: _lines(console, label))
+
+
+@contextmanager
+def _bar(console: Console, label: str) -> Iterator[ProgressCallback]:
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("samples"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[rate]}", markup=False),
+    )
+    with Bar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(label, total=None, rate="")
+        started = time.monotonic()
+
+        def show(progress: Progress) -> None:
+            rate = progress.tokens / max(1e-9, time.monotonic() - started)
+            text = f"{rate:,.0f} tokens/s" if progress.tokens else ""
+            bar.update(task, total=progress.planned, completed=progress.done, rate=text)
+
+        yield show
+
+
+@contextmanager
+def _lines(console: Console, label: str) -> Iterator[ProgressCallback]:
+    started = time.monotonic()
+    last = started
+
+    def show(progress: Progress) -> None:
+        nonlocal last
+        now = time.monotonic()
+        first = progress.done == progress.found
+        finished = progress.done == progress.planned
+        if not first and not finished and now - last < _SECONDS_BETWEEN_LINES:
+            return
+        last = now
+        line = f"{label}: {progress.done} of {progress.planned} samples"
+        if first and progress.found:
+            line += " on disk from before"
+        elif progress.tokens:
+            line += f", {progress.tokens / max(1e-9, now - started):,.0f} tokens/s, {now - started:.0f} s"
+        console.print(line, soft_wrap=True)
+
+    yield show

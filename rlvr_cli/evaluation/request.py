@@ -1,0 +1,137 @@
+"""From the options of `rlvr eval` to a checked request, with every problem reported at once. Imports no torch."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.load import load_config
+from rlvr_cli.config.schema import Config
+from rlvr_cli.evaluation.settings import EvalSettings, pass_at_problems
+from rlvr_cli.evaluation.targets import Target, find_target
+from rlvr_cli.tasks.kk.load import has_split_mark
+
+BENCHMARKS = ("kk",)
+SPLITS = ("dev", "test", "all")
+_OVERRIDE = re.compile(r"[a-z_]+(\.[A-Za-z0-9_]+)+=")
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line of `rlvr eval`, as given; None = not given."""
+
+    arguments: tuple[str, ...] = ()
+    pass_at: tuple[str, ...] = ()
+    samples: int | None = None
+    problems: int | None = None
+    split: str | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_new_tokens: int | None = None
+    benchmark: str | None = None
+    data: str | None = None
+    average_last: int = 1
+    against: str | None = None
+    seed: int = 0
+    out: Path | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to evaluate and how; everything that can be checked without loading a model has been."""
+
+    config: Config
+    settings: EvalSettings
+    target: Target
+    against: Target | None
+    out: Path | None
+
+
+def make_request(options: Options) -> Request:
+    """Check ``options`` against the runs, models and data on disk.
+
+    Raises UserError with every problem found: unknown targets, k above n, values out of bounds, too few checkpoints.
+    """
+    problems: list[str] = []
+    names = [argument for argument in options.arguments if not _OVERRIDE.match(argument)]
+    overrides = [argument for argument in options.arguments if _OVERRIDE.match(argument)]
+    if len(names) > 1:
+        problems.append(f"one run or model can be evaluated at a time; given: {', '.join(names)}.")
+    if options.average_last < 1:
+        problems.append(f"--average-last {options.average_last}: must be at least 1.")
+    if options.benchmark is not None and options.benchmark not in BENCHMARKS:
+        problems.append(f"--benchmark {options.benchmark}: unknown. Known: {', '.join(BENCHMARKS)}.")
+    if options.split is not None and options.split not in SPLITS:
+        problems.append(f"--split {options.split}: must be one of {', '.join(SPLITS)}.")
+    pass_at = _pass_at(options.pass_at, problems)
+    asked = [*overrides, *_option_overrides(options)]
+
+    root = Path(_collect(problems, load_config, fallback=Config(), overrides=_only(overrides, "run.")).run.dir)
+    count = max(1, options.average_last)
+    target = _collect(problems, find_target, names[0] if names else None, root, checkpoints=count)
+    against = _collect(problems, find_target, options.against, root) if options.against is not None else None
+    if target is not None and target.run is not None:
+        config = _collect(problems, load_config, [target.run.config_path], overrides=asked)
+    else:
+        config = _collect(problems, load_config, model=names[0] if names else None, overrides=asked)
+    settings = _settings(options, config or Config(), pass_at, problems)
+    if problems:
+        raise UserError(list(dict.fromkeys(problems)))
+    return Request(config, settings, target, against, options.out)
+
+
+def _settings(options: Options, config: Config, pass_at: tuple[int, ...], problems: list[str]) -> EvalSettings:
+    samples = options.samples if options.samples is not None else config.eval.samples
+    if samples < 1:
+        problems.append(f"--samples {samples}: must be at least 1.")
+    ks = pass_at or tuple(k for k in config.eval.pass_at if k <= samples) or (1,)
+    wrong = pass_at_problems(ks, samples) if samples >= 1 else []
+    problems += wrong
+    split = options.split or config.eval.split
+    data = config.task.data
+    if options.split is None and options.data is not None and not has_split_mark(options.data):
+        split = "all"
+    if split == "all" and data is None:
+        problems.append("--split all: generated problems have dev and test; `all` is for problems from --data.")
+    if wrong or samples < 1:
+        return EvalSettings()
+    return EvalSettings.from_config(config, samples=samples, pass_at=ks, split=split, seed=options.seed)
+
+
+def _pass_at(texts: Sequence[str], problems: list[str]) -> tuple[int, ...]:
+    ks: list[int] = []
+    for part in (part.strip() for text in texts for part in text.split(",")):
+        if part.isascii() and part.isdigit() and len(part) < 8:
+            ks.append(int(part))
+        else:
+            problems.append(f"--pass-at {part!r}: not a whole number of at least 1. Write a list such as 1,8,32.")
+    return tuple(dict.fromkeys(ks))
+
+
+def _option_overrides(options: Options) -> list[str]:
+    """Options that stand for a key, as overrides: so they have the key's bounds and messages."""
+    keys: dict[str, Any] = {
+        "eval.problems": options.problems,
+        "eval.temperature": options.temperature,
+        "eval.top_p": options.top_p,
+        "eval.max_new_tokens": options.max_new_tokens,
+        "task.data": options.data,
+    }
+    return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in keys.items() if value is not None]
+
+
+def _only(overrides: Sequence[str], prefix: str) -> list[str]:
+    return [override for override in overrides if override.startswith(prefix)]
+
+
+def _collect(problems: list[str], function: Any, *args: Any, fallback: Any = None, **kwargs: Any) -> Any:
+    try:
+        return function(*args, **kwargs)
+    except UserError as error:
+        problems.extend(error.problems)
+        return fallback

@@ -1,0 +1,138 @@
+"""The folder of one evaluation: what was sampled from what, the samples, and one writer at a time."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.evaluation.settings import digest
+from rlvr_cli.runs.atomic import write_json
+from rlvr_cli.runs.records import append_jsonl, read_jsonl, truncate_jsonl
+
+GREEDY = "greedy"
+Key = tuple[str, int | str]
+
+
+class SampleStore:
+    """Append-only samples of one model under one set of sampling settings.
+
+    ``identity`` says which: the weights' hash, the task's settings, the sampling settings. A folder that holds samples
+    of another identity is refused, so that samples of two checkpoints can never be mixed.
+    """
+
+    def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.identity = dict(identity)
+
+    @property
+    def meta_path(self) -> Path:
+        return self.folder / "meta.json"
+
+    @property
+    def samples_path(self) -> Path:
+        return self.folder / "samples.jsonl"
+
+    @property
+    def metrics_path(self) -> Path:
+        return self.folder / "metrics.json"
+
+    @property
+    def problems_path(self) -> Path:
+        return self.folder / "problems.jsonl"
+
+    @contextmanager
+    def open(self) -> Iterator[dict[Key, dict[str, Any]]]:
+        """Hold the folder for this process and give the samples in it, by (problem id, sample index or "greedy").
+
+        An unfinished last line, left by a killed writer, is cut off. Raises UserError when another process holds the
+        folder, it belongs to another evaluation, or it cannot be written; RunError when its files were altered.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = (self.folder / ".lock").open("a+", encoding="utf-8")
+        except OSError as error:
+            raise UserError(
+                f"{self.folder}: cannot be written ({error.strerror}). Choose another folder with --out."
+            ) from error
+        with lock:
+            self._hold(lock)
+            self._check_identity()
+            yield self._read()
+
+    def append(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Add samples and wait until they are on the disk."""
+        append_jsonl(self.samples_path, records, durable=True)
+
+    def _hold(self, lock: Any) -> None:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            lock.seek(0)
+            holder = lock.read().strip() or "unknown"
+            raise UserError(
+                f"{self.folder}: another evaluation is writing here (pid {holder}). Wait for it, or choose another "
+                "folder with --out."
+            ) from error
+        lock.seek(0)
+        lock.truncate()
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+
+    def _check_identity(self) -> None:
+        if not self.meta_path.exists():
+            if self.samples_path.exists():
+                raise UserError(
+                    f"{self.folder}: has samples.jsonl but no meta.json, so nobody knows what they are of. "
+                    "Choose another folder with --out."
+                )
+            write_json(self.meta_path, {**self.identity, "fingerprint": digest(self.identity)})
+            return
+        try:
+            found = json.loads(self.meta_path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self.meta_path}: cannot be read ({error}). The file was altered.") from error
+        if not isinstance(found, dict) or found.get("fingerprint") != digest(self.identity):
+            differing = _differences(found if isinstance(found, dict) else {}, self.identity)
+            raise UserError(
+                f"{self.folder}: holds samples of another evaluation (different: {', '.join(differing)}). "
+                "Samples are never mixed: choose another folder with --out."
+            )
+
+    def _read(self) -> dict[Key, dict[str, Any]]:
+        records = read_jsonl(self.samples_path)
+        if self.samples_path.exists():
+            truncate_jsonl(self.samples_path, len(records))
+        samples: dict[Key, dict[str, Any]] = {}
+        for number, record in enumerate(records, start=1):
+            key = (record.get("problem"), record.get("sample"))
+            if None in key or key in samples:
+                raise RunError(
+                    f"{self.samples_path}:{number}: {'not a sample' if None in key else f'{key} stands here twice'}. "
+                    "The file was altered."
+                )
+            samples[key] = record  # type: ignore[index]
+        return samples
+
+
+def _differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for key, item in value.items():
+            if isinstance(item, Mapping):
+                out.update(flat(item, f"{prefix}{key}."))
+            else:
+                out[f"{prefix}{key}"] = item
+        return out
+
+    first = {key: value for key, value in flat(found).items() if key != "fingerprint"}
+    second = flat(wanted)
+    return sorted(key for key in first.keys() | second.keys() if first.get(key) != second.get(key)) or ["fingerprint"]

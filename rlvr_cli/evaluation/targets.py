@@ -1,0 +1,130 @@
+"""What `rlvr eval` was told to evaluate: a run, a checkpoint or a model. Imports no torch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.models.source import PRESETS, prompt_style, resolve_model
+from rlvr_cli.runs.checkpoints import MANIFEST, STEP, Checkpoint, Damaged, find_damage, survey
+from rlvr_cli.runs.directory import RunDir, newest_run, open_run
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One model to evaluate.
+
+    ``label`` names it to the reader, ``model`` is what loads it (a folder, a preset or a hub id), ``stem`` and ``root``
+    say where its evaluations are kept. ``style`` is the prompt style it was made for; None until it is loaded, for a
+    model of the hub.
+    """
+
+    label: str
+    model: str
+    stem: str
+    root: Path
+    style: str | None
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a name stands for: subjects (newest checkpoint first), their run if they have one, and remarks."""
+
+    subjects: tuple[Subject, ...]
+    run: RunDir | None
+    notes: tuple[str, ...] = ()
+
+
+def find_target(name: str | None, runs_root: Path, *, checkpoints: int = 1, revision: str | None = None) -> Target:
+    """The run, checkpoint or model that ``name`` stands for; None is the newest run under ``runs_root``.
+
+    A name is tried as a preset, a run in ``runs_root``, a path to a run, to a checkpoint or to a model folder, and a
+    hub id, in this order. A run gives its newest valid ``checkpoints`` checkpoints.
+    Raises UserError when nothing fits, or fewer checkpoints than that are valid.
+    """
+    if name is None:
+        newest = newest_run(runs_root)
+        if newest is None:
+            raise UserError(
+                f"there is no run in {runs_root} to evaluate. `rlvr train` makes one; `rlvr eval lab` evaluates the "
+                "untrained lab model."
+            )
+        return _run_target(newest, checkpoints)
+    if name not in PRESETS:
+        run = _named_run(name, runs_root)
+        if run is not None:
+            return _run_target(run, checkpoints)
+        path = Path(name).expanduser()
+        if (path / MANIFEST).is_file() or (STEP.fullmatch(path.name) and path.parent.name == "checkpoints"):
+            _only_one(name, "a checkpoint", checkpoints)
+            return _checkpoint_target(path)
+    _only_one(name, "a model", checkpoints)
+    try:
+        source = resolve_model(name, revision=revision)
+    except UserError as error:
+        known = ", ".join(path.parent.name for path in sorted(runs_root.glob("*/manifest.json")))
+        hint = f"Runs in {runs_root}: {known}." if known else f"There is no run in {runs_root}."
+        raise UserError([*error.problems, f"{name!r} is no run either. {hint}"]) from error
+    folder = None if source.kind == "hub" else Path(source.location)
+    return Target((Subject(name, name, _slug(name), runs_root / "evals", _style(folder)),), None)
+
+
+def _named_run(name: str, runs_root: Path) -> RunDir | None:
+    for path in (runs_root / name, Path(name).expanduser()):
+        if (path / "manifest.json").is_file() and (path / "checkpoints").is_dir():
+            return open_run(path)
+    return None
+
+
+def _run_target(run: RunDir, count: int) -> Target:
+    found = survey(run.checkpoints_dir)
+    valid = [entry for entry in found if isinstance(entry, Checkpoint)]
+    damaged = [entry for entry in found if isinstance(entry, Damaged)]
+    notes = tuple(f"checkpoint {entry.path} skipped: {entry.reason}" for entry in damaged)
+    if not valid:
+        why = "; ".join(f"{entry.path.name}: {entry.reason}" for entry in damaged) or "none was written yet"
+        raise UserError(
+            f"{run.path}: this run has no checkpoint that can be used ({why}). Continue it with "
+            f"`rlvr train --resume {run.path}`."
+        )
+    if len(valid) < count:
+        raise UserError(
+            f"{run.path}: --average-last {count} needs {count} checkpoints; this run has {len(valid)} "
+            f"(steps {', '.join(str(entry.step) for entry in reversed(valid))}). checkpoint.keep says how many a run "
+            "keeps."
+        )
+    return Target(tuple(_checkpoint_subject(entry, run) for entry in valid[:count]), run, notes)
+
+
+def _checkpoint_target(path: Path) -> Target:
+    damage = find_damage(path)
+    if damage is not None:
+        raise UserError(f"{path}: this checkpoint cannot be used: {damage}.")
+    match = STEP.fullmatch(path.resolve().name)
+    run = RunDir(path.resolve().parent.parent)
+    if match is None or not run.config_path.is_file():
+        raise UserError(f"{path}: this checkpoint does not lie in a run (RUN/checkpoints/step-N). Move it back.")
+    run = RunDir(Path(path.parent.parent))
+    return Target((_checkpoint_subject(Checkpoint(int(match[1]), path), run),), run)
+
+
+def _checkpoint_subject(checkpoint: Checkpoint, run: RunDir) -> Subject:
+    label = f"{run.path.resolve().name} step {checkpoint.step}"
+    return Subject(label, str(checkpoint.path), f"step-{checkpoint.step}", run.eval_dir, _style(checkpoint.path))
+
+
+def _only_one(name: str, kind: str, checkpoints: int) -> None:
+    if checkpoints > 1:
+        raise UserError(f"--average-last {checkpoints}: {name} is {kind}; only a run has checkpoints to average.")
+
+
+def _style(folder: Path | None) -> str | None:
+    if folder is None:
+        return None
+    return prompt_style(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+
+
+def _slug(name: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name).strip("-.") or "model"
