@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from rlvr_cli import __version__
-from rlvr_cli.cli import config, doctor, lab, plan, runs, train
+from rlvr_cli.cli import config, doctor, eval, lab, plan, runs, train
 from rlvr_cli.config.errors import RunError, UserError
 
 EXIT_FAILED = 1
@@ -47,6 +47,7 @@ def rlvr(
 
 
 app.command("train")(train.train)
+app.command("eval")(eval.command)
 app.command("plan")(plan.command)
 app.add_typer(runs.app, name="runs")
 app.add_typer(config.app, name="config")

@@ -24,7 +24,7 @@ Model = Annotated[
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[SECTION.KEY=VALUE]...",
+        metavar="SECTION.KEY=VALUE",
         help="Overrides, as optimizer.lr=1e-6. `rlvr config keys` lists every key.",
         show_default=False,
     ),

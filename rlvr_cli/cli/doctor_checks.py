@@ -68,7 +68,7 @@ def packages() -> list[Finding]:
     except importlib.metadata.PackageNotFoundError:
         return [Finding("rlvr", "missing", "not installed", f"{_pip()} -c constraints.txt -e .")]
     requirements = [Requirement(text) for text in required]
-    tested = tested_versions()
+    tested = versions_tested()
     wanted = [item for item in requirements if item.marker is None or item.marker.evaluate({"extra": ""})]
     return [package(item, tested.get(_canonical(item.name))) for item in wanted]
 
@@ -89,7 +89,7 @@ def package(requirement: Requirement, tested: str | None) -> Finding:
     return Finding(name, "ok", found)
 
 
-def tested_versions() -> dict[str, str]:
+def versions_tested() -> dict[str, str]:
     """Canonical name -> version of the tested set."""
     lines = TESTED.read_text(encoding="utf-8").splitlines()
     pairs = [line.split("==") for line in lines if line and not line.startswith("#")]

@@ -29,7 +29,6 @@ def list_command(root: Root = Path("runs"), as_json: Json = False) -> None:
     table = plain_table("run", "status", "rollouts", "step", "reward", "accuracy", "model", "created")
     for run in found:
         if run["damage"]:
-            table.add_row(run["name"], "damaged", run["damage"])
             continue
         last = run["last_metrics"]
         table.add_row(
@@ -43,6 +42,9 @@ def list_command(root: Root = Path("runs"), as_json: Json = False) -> None:
             str(run["created"]),
         )
     print_table(table)
+    for run in sorted(found, key=lambda run: str(run["name"])):
+        if run["damage"]:
+            print(f"{run['name']} is damaged: {run['damage']}")
 
 
 @app.command()

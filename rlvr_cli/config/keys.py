@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, StringConstraints
 from pydantic.fields import FieldInfo
 
-from rlvr_cli.config.schema import Config, RunName, Text
+from rlvr_cli.config.schema import RUN_NAME, Config
 
 Section = type[BaseModel]
 
@@ -104,10 +104,6 @@ def describe_type(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
     """`describe_field` for a bare annotation."""
     if get_origin(annotation) is Annotated:
         base, *more = get_args(annotation)
-        if annotation == RunName:
-            return "a name of letters, digits and _ - . +, starting with a letter, digit or _, at most 100 long"
-        if annotation == Text:
-            return "text, not empty"
         return describe_type(base, (*metadata, *more))
     arguments = get_args(annotation)
     origin = get_origin(annotation)
@@ -122,9 +118,18 @@ def describe_type(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
         return f"a list of {len(arguments)} values, each {describe_type(arguments[0])}"
     if origin is dict:
         return f"a mapping from {describe_type(arguments[0])}, to {describe_type(arguments[1])}"
-    word = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[annotation]
+    if annotation is str:
+        return _describe_text(metadata)
+    word = {int: "a whole number", float: "a number", bool: "true or false"}[annotation]
     bounds = list(_bounds(metadata))
     return ", ".join([word, " and ".join(bounds)]) if bounds else word
+
+
+def _describe_text(metadata: Iterable[Any]) -> str:
+    patterns = [item.pattern for item in metadata if isinstance(item, StringConstraints)]
+    if RUN_NAME in patterns:
+        return "a name of letters, digits and _ - . +, starting with a letter, digit or _, at most 100 long"
+    return "text, not empty, on one line" if patterns else "text"
 
 
 def _bounds(metadata: Iterable[Any]) -> Iterable[str]:

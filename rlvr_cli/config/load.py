@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.config.origins import Layer, Merged
+from rlvr_cli.config.origins import PRESET, Layer, Merged
 from rlvr_cli.config.overrides import label, parse_override
 from rlvr_cli.config.problems import layout, shown, validate
 from rlvr_cli.config.schema import Config
@@ -135,4 +135,4 @@ def _preset_layers(user_layers: Iterable[Layer]) -> Iterable[Layer]:
         name = values.get("name", default) if isinstance(values, dict) else default
         if name in preset_names(section):
             document = parse(read_text(PRESETS / folder / f"{name}.yaml"))
-            yield Layer(f"preset {folder}/{name}.yaml", document.data, document.lines)
+            yield Layer(f"{PRESET}{folder}/{name}.yaml", document.data, document.lines)

@@ -12,6 +12,9 @@ Path = tuple[Any, ...]
 NAMED_SECTIONS = ("model", "task", "method")
 
 
+PRESET = "preset "
+
+
 @dataclass(frozen=True)
 class Origin:
     """A place that sets values: a file (`label`, with a line), an option or an override."""
@@ -52,10 +55,21 @@ class Merged:
         layer = self.layers.get(path[:2])
         return None if layer is None else layer.origin(path)
 
-    def origins_of(self, paths: Iterable[Path]) -> list[str]:
-        """The distinct places that set `paths`, in order, as text."""
-        found = [str(origin) for origin in map(self.origin, paths) if origin is not None]
-        return list(dict.fromkeys(found))
+    def places(self, paths: Iterable[Path]) -> str:
+        """The distinct places that set `paths`, as text: `a.yaml:3,7, override eval.samples=4`.
+
+        Presets are named only where nothing else took part: the user's own lines come first.
+        """
+        origins = [origin for origin in map(self.origin, paths) if origin is not None]
+        own = [origin for origin in origins if not origin.label.startswith(PRESET)]
+        lines: dict[str, list[int]] = {}
+        for origin in own or origins:
+            found = lines.setdefault(origin.label, [])
+            if origin.line is not None and origin.line not in found:
+                found.append(origin.line)
+        return ", ".join(
+            f"{label}:{','.join(map(str, sorted(numbers)))}" if numbers else label for label, numbers in lines.items()
+        )
 
     def add(self, layer: Layer) -> None:
         """Lays `layer` over what is there. Keys of a section are merged; a key's value is replaced whole."""

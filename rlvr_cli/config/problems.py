@@ -34,13 +34,13 @@ def validate(merged: Merged) -> tuple[Config, list[tuple[str, str]]]:
             break
         except ValidationError as error:
             for path, message in _field_problems(error, data):
-                problems.append((", ".join(merged.origins_of([path])), f"{_dotted(path)}: {message}"))
+                problems.append((merged.places([path]), f"{_dotted(path)}: {message}"))
                 bad.add(".".join(map(str, path[:2])))
                 _drop(data, path)
     for cross in cross_field_problems(config):
         if not any(key in bad or key.split(".")[0] in bad for key in cross.keys):
-            places = merged.origins_of(tuple(key.split(".")) for key in cross.keys)
-            problems.append((", ".join(places), cross.message))
+            places = merged.places(tuple(key.split(".")) for key in cross.keys)
+            problems.append((places, cross.message))
     return config, problems
 
 

@@ -20,7 +20,8 @@ Temperature = Annotated[float, Field(gt=0.0, le=100.0)]
 Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 CountOrZero = Annotated[int, Field(ge=0, le=10_000_000)]
-RunName = Annotated[str, StringConstraints(max_length=100, pattern=r"^[A-Za-z0-9_][A-Za-z0-9._+-]*$")]
+RUN_NAME = r"^[A-Za-z0-9_][A-Za-z0-9._+-]*$"
+RunName = Annotated[str, StringConstraints(max_length=100, pattern=RUN_NAME)]
 
 
 class Section(BaseModel):

@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-MAX_BYTES = 1_000_000
+MAX_BYTES = 200_000
 MAX_DEPTH = 20
-MAX_NODES = 50_000
+MAX_NODES = 5_000
 
 Place = tuple[Any, ...]
 
@@ -109,7 +109,7 @@ def parse(text: str) -> Document:
         raise YamlProblem(mark.line + 1 if mark else None, _syntax_message(text, error)) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise YamlProblem(line, f"has a control character (U+{ord(str(error.character)[:1]):04X})") from None
+        raise YamlProblem(line, f"has a control character ({_code_point(error.character)})") from None
 
 
 def dump(data: Any, *, flow: bool = False) -> str:
@@ -119,6 +119,10 @@ def dump(data: Any, *, flow: bool = False) -> str:
         data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=style, width=width
     )
     return text.strip() if flow else text
+
+
+def _code_point(character: Any) -> str:
+    return f"U+{character if isinstance(character, int) else ord(character):04X}"
 
 
 def _check_events(text: str) -> None:

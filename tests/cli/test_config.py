@@ -1,0 +1,51 @@
+"""`rlvr config`: the resolved configuration and the list of keys."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlvr_cli.cli.app import run
+from rlvr_cli.config.keys import all_keys
+from rlvr_cli.config.load import as_plain, load_config
+
+
+def test_show_prints_a_file_that_can_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["config", "show", "optimizer.lr=2e-5"]) == 0
+    file = tmp_path / "config.yaml"
+    file.write_text(capsys.readouterr().out)
+    assert load_config([file]) == load_config(overrides=["optimizer.lr=2e-5"])
+
+
+def test_show_json_is_the_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["config", "show", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(as_plain(load_config())))
+
+
+def test_origins_say_what_set_each_value(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["config", "show", "--origins", "--json", "--method", "grpo", "run.seed=3"]) == 0
+    origins = {row["key"]: row["origin"] for row in json.loads(capsys.readouterr().out)}
+    assert origins["run.seed"] == "override run.seed=3"
+    assert origins["method.name"] == "--method grpo"
+    assert origins["optimizer.lr"].startswith("preset models/lab.yaml:")
+    assert origins["checkpoint.keep"] == "default"
+
+
+def test_keys_lists_every_key(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["config", "keys"]) == 0
+    shown = capsys.readouterr().out
+    for key in all_keys():
+        assert key.name in shown
+    assert run(["config", "keys", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [row["key"] for row in listed] == [key.name for key in all_keys()]
+    assert set(listed[0]) == {"key", "type", "default", "meaning"}
+
+
+def test_keys_of_one_section(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["config", "keys", "run", "--json"]) == 0
+    assert {row["key"].split(".")[0] for row in json.loads(capsys.readouterr().out)} == {"run"}
+    assert run(["config", "keys", "rnu"]) == 2
+    assert "Did you mean `run`?" in capsys.readouterr().err

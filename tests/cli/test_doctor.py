@@ -1,0 +1,120 @@
+"""`rlvr doctor`: what is here, what is missing, and the command that fixes it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from rlvr_cli.cli import doctor_checks
+from rlvr_cli.cli.app import run
+from rlvr_cli.cli.doctor_checks import Finding, package, versions_tested
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def canonical(name: str) -> str:
+    return name.lower().replace("_", "-")
+
+
+@pytest.fixture
+def constraints() -> dict[str, str]:
+    lines = (REPOSITORY / "constraints.txt").read_text().splitlines()
+    pairs = [line.split("==") for line in lines if line and not line.startswith("#")]
+    return {canonical(name): version for name, version in pairs}
+
+
+@pytest.fixture
+def dependencies() -> list[Requirement]:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    return [Requirement(text) for text in project["dependencies"]]
+
+
+def test_the_tested_set_is_the_one_of_the_constraints(
+    constraints: dict[str, str], dependencies: list[Requirement]
+) -> None:
+    assert versions_tested() == {
+        name: constraints[name] for name in (canonical(dependency.name) for dependency in dependencies)
+    }
+
+
+def test_the_tested_versions_lie_in_the_allowed_ranges(
+    constraints: dict[str, str], dependencies: list[Requirement]
+) -> None:
+    for dependency in dependencies:
+        assert dependency.specifier.contains(constraints[canonical(dependency.name)]), dependency.name
+
+
+def test_trl_is_held_to_one_minor_release(dependencies: list[Requirement]) -> None:
+    trl = next(dependency for dependency in dependencies if dependency.name == "trl")
+    assert not trl.specifier.contains("1.17.0")
+    assert not trl.specifier.contains("1.15.9")
+
+
+@pytest.mark.parametrize(
+    ("installed", "status"),
+    [("1.16.0", "ok"), ("1.16.0+cpu", "ok"), ("1.16.2", "note"), ("1.17.0", "missing"), (None, "missing")],
+)
+def test_a_version_against_the_range_and_the_tested_set(
+    installed: str | None, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(_: str) -> str:
+        if installed is None:
+            raise doctor_checks.importlib.metadata.PackageNotFoundError
+        return installed
+
+    monkeypatch.setattr(doctor_checks.importlib.metadata, "version", version)
+    finding = package(Requirement("trl>=1.16,<1.17"), "1.16.0")
+    assert finding.status == status
+    fix = f"{sys.executable} -m pip install 'trl==1.16.0'"
+    assert finding.fix == ("" if status == "ok" else fix)
+
+
+def test_something_missing_is_an_exit_code_and_a_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = [Finding("python", "ok", "3.11"), Finding("trl", "missing", "not installed", "pip install trl")]
+    monkeypatch.setattr(doctor_checks, "all_findings", lambda: found)
+    assert run(["doctor"]) == 1
+    assert "  pip install trl\n" in capsys.readouterr().out
+    assert run(["doctor", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)[1] == {
+        "name": "trl",
+        "status": "missing",
+        "found": "not installed",
+        "fix": "pip install trl",
+    }
+
+
+def test_a_note_is_not_a_failure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(doctor_checks, "all_findings", lambda: [Finding("hub", "note", "does not answer")])
+    assert run(["doctor"]) == 0
+    assert "Nothing required is missing" in capsys.readouterr().out
+
+
+def test_the_hub_out_of_reach_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert doctor_checks.hub().status == "note"
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert "HF_HUB_OFFLINE is set" in doctor_checks.hub().found
+
+
+def test_a_lab_without_weights_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(doctor_checks, "LAB_BASE", tmp_path)
+    finding = doctor_checks.lab()
+    assert finding.status == "missing"
+    assert finding.fix.startswith("rlvr lab build")
+
+
+def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every check answers here, and the environment that runs the tests lacks no package."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    findings = doctor_checks.all_findings()
+    names = {finding.name for finding in findings}
+    assert {"python", "trl", "torch", "cores", "memory", "disk", "lab model", "hub"} <= names
+    assert not [finding for finding in doctor_checks.packages() if finding.status == "missing"]

@@ -1,0 +1,88 @@
+"""Errors become messages and exit codes in one place."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+
+import pytest
+import typer
+
+from rlvr_cli.cli import app as cli
+from rlvr_cli.config.errors import RunError, UserError
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, BaseException]]:
+    """A command line with one command, `fail`, which raises what the test puts here."""
+    raised: dict[str, BaseException] = {}
+    app = typer.Typer()
+
+    @app.callback()
+    def root() -> None:
+        pass
+
+    @app.command()
+    def fail() -> None:
+        raise raised["error"]
+
+    monkeypatch.setattr(cli, "app", app)
+    yield raised
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (UserError("a.yaml:3  no"), 2, "a.yaml:3  no\n1 problem. Nothing was started.\n"),
+        (UserError(["one", "two"]), 2, "one\ntwo\n2 problems. Nothing was started.\n"),
+        (UserError("no", note="The run is unchanged."), 2, "no\n1 problem. The run is unchanged.\n"),
+        (RunError("the loss is not finite"), 1, "the loss is not finite\n"),
+        (OSError(errno.ENOSPC, "No space left on device", "runs/x"), 1, "runs/x: No space left on device\n"),
+        (PermissionError(errno.EACCES, "Permission denied", "runs"), 1, "runs: Permission denied\n"),
+        (KeyboardInterrupt(), 130, ""),
+        (typer.Exit(143), 143, ""),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_an_error_of_the_world_is_a_message(
+    failing: dict[str, BaseException],
+    error: BaseException,
+    code: int,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    failing["error"] = error
+    assert cli.run(["fail"]) == code
+    printed = capsys.readouterr()
+    assert printed.err == message
+    assert printed.out == ""
+
+
+@pytest.mark.parametrize("error", [ValueError("ours"), OSError(errno.EBADF, "Bad file descriptor")])
+def test_an_error_of_ours_shows_its_traceback(
+    failing: dict[str, BaseException],
+    error: BaseException,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failing["error"] = error
+    monkeypatch.setattr("sys.argv", ["rlvr", "fail"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 70
+    printed = capsys.readouterr().err
+    assert "Traceback" in printed
+    assert "bug in rlvr" in printed
+
+
+@pytest.mark.parametrize("arguments", [["trian"], ["plan", "--no-such-option"], ["runs", "show"], []])
+def test_a_wrong_command_line_is_bad_input(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(arguments) == 2
+    printed = capsys.readouterr()
+    assert "Usage: rlvr" in printed.err + printed.out
+    assert "Traceback" not in printed.err
+
+
+def test_a_user_error_needs_a_problem() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        UserError([])

@@ -1,0 +1,63 @@
+"""Help is cheap: no command imports anything heavy to say what it does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import typer
+
+from rlvr_cli import __version__
+from rlvr_cli.cli.app import app, run
+
+HEAVY = {"torch", "transformers", "trl", "datasets", "numpy", "accelerate", "peft", "safetensors", "sympy"}
+
+
+def command_lines() -> list[list[str]]:
+    """Every command, and every command of a group, as arguments."""
+
+    def walk(command: Any, path: list[str]) -> list[list[str]]:
+        children = getattr(command, "commands", {})
+        return [path, *(line for name, child in children.items() for line in walk(child, [*path, name]))]
+
+    return walk(typer.main.get_command(app), [])
+
+
+def test_the_commands() -> None:
+    top = {line[0] for line in command_lines() if line}
+    assert top == {"train", "eval", "plan", "runs", "config", "lab", "doctor"}
+
+
+@pytest.mark.parametrize("line", command_lines(), ids=" ".join)
+def test_help_imports_nothing_heavy(line: list[str]) -> None:
+    code = (
+        "import json, sys\n"
+        "from rlvr_cli.cli.app import run\n"
+        "code = run([*json.loads(sys.argv[1]), '--help'])\n"
+        "print(json.dumps([code, sorted(sys.modules)]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(line)], capture_output=True, text=True, timeout=60, check=True
+    )
+    *shown, last = done.stdout.splitlines()
+    code, modules = json.loads(last)
+    assert code == 0
+    assert "Usage: rlvr" in "\n".join(shown)
+    assert not HEAVY & set(modules)
+    # The schema is for commands that run; help does not need it.
+    assert "rlvr_cli.config.schema" not in modules
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"rlvr {__version__}\n"
+
+
+def test_python_m_is_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "rlvr_cli", "--version"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == f"rlvr {__version__}\n"

@@ -1,0 +1,90 @@
+"""`rlvr runs`: what is on disk, damaged runs included."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_cli.cli.app import run
+from rlvr_cli.runs.directory import RunDir, create_run
+
+
+def make_run(root: Path, name: str, **manifest: Any) -> RunDir:
+    made = create_run(root, name, overwrite=False)
+    made.config_path.write_text("run: {seed: 0}\n")
+    fields = {"name": name, "status": "finished", "method": "grpo", "task": "kk", "model": "lab", "seed": 0}
+    counts = {"step": 60, "steps_total": 60, "rollout": 60, "rollouts_total": 60}
+    made.update_manifest(**{**fields, **counts, "created": "2025-01-01T00:00:00+00:00", **manifest})
+    return made
+
+
+def listed(root: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    assert run(["runs", "list", "--dir", str(root), "--json"]) == 0
+    rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    return rows
+
+
+def test_no_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["runs", "list", "--dir", str(tmp_path / "none")]) == 0
+    assert "No runs in" in capsys.readouterr().out
+    assert listed(tmp_path, capsys) == []
+
+
+def test_runs_are_listed_by_age_with_their_last_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(tmp_path, "a-new", created="2025-01-02T00:00:00+00:00", last_metrics={"reward": 2.5, "accuracy": 0.75})
+    make_run(tmp_path, "b-old", status="interrupted", rollout=12, created="2025-01-01T00:00:00+00:00")
+    rows = listed(tmp_path, capsys)
+    assert [row["name"] for row in rows] == ["b-old", "a-new"]
+    assert rows[1]["last_metrics"]["accuracy"] == 0.75
+    assert run(["runs", "list", "--dir", str(tmp_path)]) == 0
+    old, new = capsys.readouterr().out.splitlines()[1:]
+    assert "interrupted" in old and "12/60" in old
+    assert "finished" in new and "2.500" in new and "0.750" in new
+
+
+def test_a_damaged_run_is_named_and_hides_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(tmp_path, "good")
+    make_run(tmp_path, "torn").manifest_path.write_text('{"name": "to')
+    make_run(tmp_path, "gone").manifest_path.unlink()
+    (tmp_path / "not-a-run").mkdir()
+    rows = {row["name"]: row for row in listed(tmp_path, capsys)}
+    assert set(rows) == {"good", "torn", "gone"}
+    assert rows["good"]["damage"] is None
+    assert "manifest.json" in rows["torn"]["damage"]
+    assert "manifest.json" in rows["gone"]["damage"]
+    assert run(["runs", "list", "--dir", str(tmp_path)]) == 0
+    *table, gone, torn = capsys.readouterr().out.splitlines()
+    assert gone.startswith("gone is damaged: ") and torn.startswith("torn is damaged: ")
+    assert [line.split()[0] for line in table] == ["run", "good"]
+
+
+def test_a_run_whose_process_is_gone_was_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A manifest that says running is believed only while a process holds the lock."""
+    made = make_run(tmp_path, "r", status="running", step=7)
+    assert listed(tmp_path, capsys)[0]["status"] == "killed"
+    with made.lock():
+        assert listed(tmp_path, capsys)[0]["status"] == "running"
+    assert listed(tmp_path, capsys)[0]["status"] == "killed"
+
+
+def test_show_by_name_and_by_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = make_run(tmp_path, "r", last_metrics={"reward": 2.5})
+    (made.checkpoints_dir / "step-10").mkdir()
+    (made.eval_dir / "kk").mkdir()
+    (made.eval_dir / "kk" / "metrics.json").write_text("{}")
+    assert run(["runs", "show", "r", "--dir", str(tmp_path), "--json"]) == 0
+    by_name = json.loads(capsys.readouterr().out)
+    assert run(["runs", "show", str(made.path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == by_name
+    assert by_name["evaluations"] == [str(made.eval_dir / "kk")]
+    assert "damaged" in by_name["checkpoints"][0]
+    assert run(["runs", "show", "r", "--dir", str(tmp_path)]) == 0
+    assert "last reward" in capsys.readouterr().out
+
+
+def test_show_what_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["runs", "show", "nothing", "--dir", str(tmp_path)]) == 2
+    assert "nothing" in capsys.readouterr().err

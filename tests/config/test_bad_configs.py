@@ -1,0 +1,225 @@
+"""Bad configurations: exit code 2, no traceback, and every message names the file, the line, the key and the remedy."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlvr_cli.cli.app import run
+
+# Each row: what the file says, then what the one message must contain. `:3` is the line in the file.
+BAD: dict[str, tuple[str, tuple[str, ...]]] = {
+    # Unknown keys and names, with the nearest valid one.
+    "unknown key": ("rollout:\n  promts: 8\n", (":2", "rollout.promts", "Did you mean `prompts`")),
+    "unknown key, nothing near": ("update:\n  zzz: 8\n", (":2", "update.zzz", "Keys of update: updates_per_rollout")),
+    "key of another section": ("rollout:\n  lr: 1e-6\n", (":2", "rollout.lr", "`optimizer.lr`")),
+    "unknown section": ("\noptimiser:\n  lr: 1e-6\n", (":2", "optimiser", "Did you mean `optimizer`")),
+    "key without its section": ("group_size: 8\n", (":1", "group_size", "`rollout.group_size`")),
+    "key that is a number": ("rollout:\n  3: 8\n", (":2", "rollout.3", "Keys of rollout")),
+    "unknown method": ("method: grop\n", (":1", "method.name", '"grop"', "Did you mean `grpo`", "Allowed: grpo")),
+    "unknown method, long form": ("method:\n  name: dpo\n", (":2", "method.name", "Allowed: grpo")),
+    "unknown task": ("task:\n  name: gsm\n", (":2", "task.name", "Allowed: kk")),
+    "unknown choice": ("method:\n  scale: std\n", (":2", "method.scale", "one of group_std, none", '"std"')),
+    "merge key": ("rollout:\n  <<: {prompts: 8}\n", (":2", "rollout.<<")),
+    # Wrong types.
+    "text for a number": ("optimizer:\n  lr: fast\n", (":2", "optimizer.lr", "a number", '"fast"')),
+    "quoted number": ('rollout:\n  prompts: "16"\n', (":2", "rollout.prompts", "remove the quotes")),
+    "fraction for a count": ("rollout:\n  prompts: 1.5\n", (":2", "rollout.prompts", "whole number", "1.5")),
+    "exponent for a count": ("train:\n  rollouts: 1e3\n", (":2", "train.rollouts", "write 1000")),
+    "true for a number": ("rollout:\n  prompts: true\n", (":2", "rollout.prompts", "whole number", "true")),
+    "number for text": ("run:\n  dir: 7\n", (":2", "run.dir", "text")),
+    "yes for true": ("eval:\n  greedy: yes\n", (":2", "eval.greedy", "true or false", '"yes"')),
+    "null for a number": ("rollout:\n  prompts:\n", (":2", "rollout.prompts", "whole number", "null")),
+    "number for a list": ("eval:\n  pass_at: 8\n", (":2", "eval.pass_at", "a list")),
+    "short list": ("optimizer:\n  betas: [0.9]\n", (":2", "optimizer.betas", "a list of 2 values")),
+    "list for a section": ("rollout: [1]\n", (":1", "rollout", "a mapping with the keys prompts")),
+    "text for a section": ("rollout:\n  prompts 3\n", (":1", "rollout", "a mapping with the keys prompts")),
+    "list for the model": ("model: [lab]\n", (":1", "model", "a mapping with the keys name")),
+    "hexadecimal": ("rollout:\n  prompts: 0x10\n", (":2", "rollout.prompts", '"0x10"')),
+    # Out of bounds.
+    "zero prompts": ("rollout:\n  prompts: 0\n", (":2", "rollout.prompts", "at least 1", "got 0")),
+    "group of one": ("rollout:\n  group_size: 1\n", (":2", "rollout.group_size", "at least 2")),
+    "negative learning rate": ("optimizer:\n  lr: -1e-6\n", (":2", "optimizer.lr", "above 0", "-1e-06")),
+    "learning rate nan": ("optimizer:\n  lr: .nan\n", (":2", "optimizer.lr", "NaN")),
+    "learning rate overflows": ("optimizer:\n  lr: 1e999\n", (":2", "optimizer.lr", "Infinity")),
+    "temperature zero": ("rollout:\n  temperature: 0\n", (":2", "rollout.temperature", "above 0")),
+    "top_p above one": ("rollout:\n  top_p: 1.01\n", (":2", "rollout.top_p", "at most 1")),
+    "top_p zero": ("eval:\n  top_p: 0.0\n", (":2", "eval.top_p", "above 0")),
+    "beta of one": ("optimizer:\n  betas: [0.9, 1.0]\n", (":2", "optimizer.betas", "below 1")),
+    "clip of one": ("method:\n  eps_low: 1.0\n", (":2", "method.eps_low", "below 1")),
+    "nine people": ("task:\n  people: {9: 1.0}\n", (":2", "task.people", "at least 2 and at most 8")),
+    "negative share": ("task:\n  people:\n    2: -1\n    3: 2\n", (":2", "task.people", "above 0")),
+    "no people": ("task:\n  people: {}\n", (":2", "task.people")),
+    "negative seed": ("run:\n  seed: -1\n", (":2", "run.seed", "at least 0")),
+    "no threads": ("run:\n  threads: 0\n", (":2", "run.threads", "at least 1")),
+    "endless number": ("run:\n  seed: " + "9" * 5000 + "\n", (":2", "5000 digits")),
+    "empty model": ('model: ""\n', (":1", "model.name", "not empty")),
+    # Names of runs are single folders.
+    "run name with a path": ("run:\n  name: a/b\n", (":2", "run.name", '"a/b"')),
+    "run name upwards": ("run:\n  name: ..\n", (":2", "run.name", '".."')),
+    "hidden run name": ("run:\n  name: .x\n", (":2", "run.name", '".x"')),
+    "run name like an option": ("run:\n  name: -x\n", (":2", "run.name", '"-x"')),
+    "empty run name": ('run:\n  name: ""\n', (":2", "run.name")),
+    "endless run name": ("run:\n  name: " + "a" * 101 + "\n", (":2", "run.name", "at most 100 long")),
+    # Contradictions between keys: every line involved, and the nearest valid values.
+    "updates do not split": (
+        "rollout:\n  prompts: 15\n  group_size: 7\nupdate:\n  updates_per_rollout: 4\n",
+        (":2,3,5", "rollout.prompts=15", "105 completions", "prompts 12 or 16", "updates_per_rollout 3 or 5"),
+    ),
+    "more updates than completions": (
+        "update:\n  updates_per_rollout: 1000\n",
+        (":2", "update.updates_per_rollout=1000", "updates_per_rollout 128"),
+    ),
+    "micro-batch does not divide": (
+        "update:\n  micro_batch: 48\n",
+        (":2", "update.micro_batch=48", "128 completions", "32 or 64"),
+    ),
+    "k above samples": (
+        "eval:\n  samples: 16\n  pass_at: [1, 32, 64]\n",
+        (":2,3", "eval.pass_at", "32, 64", "eval.samples=16", "eval.samples=64"),
+    ),
+    "k twice": ("eval:\n  pass_at: [1, 1]\n", (":2", "eval.pass_at", "twice")),
+    "shares": (
+        "task:\n  people: {2: 0.5, 3: 1.0}\n",
+        (":2", "task.people", "sum to 1.5", "2: 0.3333"),
+    ),
+    "warm-up longer than training": (
+        "train: {rollouts: 5}\noptimizer: {warmup_rollouts: 5}\n",
+        (":1,2", "optimizer.warmup_rollouts=5", "train.rollouts=5", "4"),
+    ),
+    # YAML that is not a configuration.
+    "repeated key": ("rollout:\n  prompts: 8\n  prompts: 4\n", (":3", "rollout.prompts", "twice", "line 2")),
+    "repeated section": ("eval: {}\nrollout: {}\neval: {}\n", (":3", "eval", "line 1")),
+    "tab": ("rollout:\n\tprompts: 8\n", (":2", "tab", "spaces")),
+    "open bracket": ("eval:\n  pass_at: [1,\n", ("not valid YAML",)),
+    "alias": ("a: &x 1\nb: *x\n", (":2", "alias `*x`")),
+    "alias bomb": ("a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]\n", (":2", "alias")),
+    "tag": ("rollout: !!python/object/apply:os.getcwd []\n", (":1", "tag")),
+    "deep": ("a: " + "[" * 100_000, (":1", "nested deeper")),
+    "wide": ("a: [" + "1," * 90_000 + "]", (":1", "more than 5,000 values")),
+    "huge": ("#" * 200_001, ("larger than 200,000 bytes",)),
+    "two documents": ("rollout: {}\n---\neval: {}\n", (":2", "second YAML document")),
+    "list at the root": ("- rollout\n", (":1", "must be a mapping of sections")),
+    "text at the root": ("rollout\n", (":1", "must be a mapping of sections")),
+    "empty": ("", ("is empty",)),
+    "only comments": ("# prompts: 8\n", ("is empty",)),
+    "control character": ("rollout:\n  \x07prompts: 8\n", (":2", "control character", "U+0007")),
+    "bare word with @": ("run:\n  name: @me\n", (":2", "not valid YAML")),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_names_file_line_key_and_remedy(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, wanted = BAD[case]
+    file = tmp_path / "bad.yaml"
+    file.write_text(text, encoding="utf-8")
+    assert run(["plan", "-c", str(file)]) == 2
+    printed = capsys.readouterr()
+    message = printed.err.splitlines()[0]
+    assert message.startswith(str(file))
+    for part in wanted:
+        assert part in message
+    assert "Traceback" not in printed.err
+    assert printed.err.splitlines()[1:] == ["1 problem. Nothing was started."]
+    assert printed.out == ""
+
+
+def test_a_file_that_is_not_utf8_names_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_bytes(b"rollout:\n  prompts: 8 # \xff\n")
+    assert run(["plan", "-c", str(file)]) == 2
+    assert f"{file}:2  is not UTF-8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("override", "wanted"),
+    [
+        ("optimizer.lrr=1e-6", ("optimizer.lrr: unknown key", "`lr`")),
+        ("lr=1e-6", ("lr: unknown key", "`optimizer.lr`")),
+        ("optimizer.lr", ("expected `section.key=value`",)),
+        ("=3", ("expected `section.key=value`",)),
+        ("optimizer..lr=3", ("empty part",)),
+        ("optimizer.lr=[1", ("not valid YAML",)),
+        ("optimizer.lr=fast", ("optimizer.lr: must be a number", '"fast"')),
+        ("optimizer=3", ("optimizer: must be a mapping",)),
+        ("task.people.2=0.5", ("`task.people` is one value",)),
+        ("method=grop", ("method.name: unknown method", "`grpo`")),
+        ("model=", ("model.name", "null")),
+        ("run.name=a/b", ("run.name", '"a/b"')),
+    ],
+)
+def test_a_bad_override_is_quoted(override: str, wanted: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", override]) == 2
+    message = capsys.readouterr().err.splitlines()[0]
+    assert message.startswith(f"override {override}  ")
+    for part in wanted:
+        assert part in message
+
+
+def test_a_bad_option_is_quoted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "--method", "grop"]) == 2
+    assert capsys.readouterr().err.startswith('--method grop  method.name: unknown method "grop". Did you mean `grpo`?')
+
+
+@pytest.mark.parametrize(("name", "reason"), [("missing.yaml", "no such file"), ("", "is a folder")])
+def test_a_file_that_cannot_be_read(name: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "-c", str(tmp_path / name)]) == 2
+    assert f"{tmp_path / name}  {reason}" in capsys.readouterr().err
+
+
+def test_all_problems_come_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Syntax in one file, types in another, an override and a contradiction: four problems in one go."""
+    broken, wrong = tmp_path / "broken.yaml", tmp_path / "wrong.yaml"
+    broken.write_text("rollout: [\n")
+    wrong.write_text("eval:\n  greedy: 3\nupdate:\n  micro_batch: 48\n")
+    assert run(["plan", "-c", str(broken), "-c", str(wrong), "optimizer.lrr=1"]) == 2
+    *problems, summary = capsys.readouterr().err.splitlines()
+    assert summary == "4 problems. Nothing was started."
+    text = "\n".join(problems)
+    for wanted in (f"{broken}:", f"{wrong}:2 ", "override optimizer.lrr=1", f"{wrong}:4 "):
+        assert wanted in text
+
+
+def test_a_contradiction_with_a_wrong_value_is_not_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    """The default that stands in for a wrong value must not be blamed."""
+    assert run(["plan", "update.micro_batch=48", "rollout.prompts=many"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == "1 problem. Nothing was started."
+
+
+def test_bad_input_imports_nothing_heavy(tmp_path: Path) -> None:
+    """All of the table through the command line in one fresh process, which then says what it has imported."""
+    files = []
+    for number, (text, _) in enumerate(BAD.values()):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(text, encoding="utf-8")
+        files.append(str(file))
+    code = (
+        "import json, sys\n"
+        "from rlvr_cli.cli.app import run\n"
+        "codes = [run(['train', '-c', file]) for file in json.load(sys.stdin)]\n"
+        "print(json.dumps([codes, sorted(sys.modules)]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=json.dumps(files), capture_output=True, text=True, timeout=120, check=True
+    )
+    codes, modules = json.loads(done.stdout)
+    assert codes == [2] * len(BAD)
+    assert len(BAD) >= 50
+    assert "Traceback" not in done.stderr
+    assert not {"torch", "transformers", "trl", "datasets", "numpy"} & set(modules)
+
+
+@pytest.mark.parametrize("case", ["unknown key", "updates do not split", "tab"])
+def test_train_as_a_process(case: str, tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(BAD[case][0])
+    command = [sys.executable, "-m", "rlvr_cli", "train", "-c", "bad.yaml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("bad.yaml:")
+    assert done.stderr.endswith("1 problem. Nothing was started.\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.yaml"]

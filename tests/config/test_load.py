@@ -1,0 +1,148 @@
+"""Layers, presets, origins, and the way to disk and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rlvr_cli.config.load import as_plain, dump_yaml, load, load_config, preset_names
+from rlvr_cli.config.schema import Config
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_each_layer_wins_over_the_one_below(tmp_path: Path) -> None:
+    """Default 1e-6 < lab preset < first file < second file < override; the origin names the winner."""
+    first = write(tmp_path, "first.yaml", "model: lab\noptimizer:\n  lr: 1e-3\n  eps: 1e-7\n")
+    second = write(tmp_path, "second.yaml", "optimizer:\n  lr: 2e-3\n")
+    preset = load_config().optimizer.lr
+    assert preset != Config().optimizer.lr
+    assert load_config(model="some/model").optimizer.lr == Config().optimizer.lr
+    assert load_config([first]).optimizer.lr == 1e-3
+    assert load_config([second, first]).optimizer.lr == 1e-3
+    loaded = load([first, second], overrides=["optimizer.betas=[0.8, 0.9]"])
+    assert loaded.config.optimizer.lr == 2e-3
+    assert loaded.config.optimizer.eps == 1e-7
+    assert loaded.origin("optimizer", "lr") == f"{second}:2"
+    assert loaded.origin("optimizer", "eps") == f"{first}:4"
+    assert loaded.origin("optimizer", "betas") == "override optimizer.betas=[0.8, 0.9]"
+    assert loaded.origin("optimizer", "schedule").startswith("preset models/lab.yaml:")
+    assert loaded.origin("optimizer", "weight_decay") == "default"
+
+
+def test_the_last_override_wins() -> None:
+    assert load_config(overrides=["run.seed=1", "run.seed=2"]).run.seed == 2
+
+
+def test_an_option_wins_over_files_and_an_override_over_the_option(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.yaml", "model: first/model\n")
+    assert load_config([file]).model.name == "first/model"
+    assert load_config([file], model="second/model").model.name == "second/model"
+    assert load_config([file], model="second/model", overrides=["model=third/model"]).model.name == "third/model"
+
+
+def test_another_model_drops_what_was_said_of_the_first(tmp_path: Path) -> None:
+    """A revision belongs to the model it was written for."""
+    file = write(tmp_path, "a.yaml", "model:\n  name: first/model\n  revision: v2\n  dtype: float32\n")
+    assert load_config([file], model="first/model").model.revision == "v2"
+    other = load([file], model="second/model")
+    assert other.config.model.revision is None
+    assert other.origin("model", "revision") == "default"
+
+
+def test_a_preset_applies_to_the_model_that_is_chosen_last(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.yaml", "model: lab\n")
+    plain = load_config([file], model="some/model")
+    assert plain.optimizer == Config().optimizer
+
+
+def test_a_model_name_is_never_taken_for_a_preset_file() -> None:
+    loaded = load(model="../models/lab")
+    assert loaded.config.model.name == "../models/lab"
+    assert loaded.config.optimizer == Config().optimizer
+
+
+def test_a_mapping_value_is_replaced_whole() -> None:
+    assert load_config(overrides=["task.people={5: 1.0}"]).task.people == {5: 1.0}
+
+
+def test_a_section_can_be_overridden_with_several_keys_at_once() -> None:
+    config = load_config(overrides=["rollout={prompts: 4, group_size: 4}"])
+    assert (config.rollout.prompts, config.rollout.group_size) == (4, 4)
+    assert config.rollout.max_new_tokens == load_config().rollout.max_new_tokens
+
+
+def test_an_empty_section_changes_nothing(tmp_path: Path) -> None:
+    assert load_config([write(tmp_path, "a.yaml", "rollout:\nmodel:\n")]) == load_config()
+
+
+@pytest.mark.parametrize("text", ["1e-6", "1E-6", "1.0e-6", ".000001", "0.000001"])
+def test_a_small_number_is_a_number_however_it_is_written(text: str) -> None:
+    assert load_config(overrides=[f"optimizer.lr={text}"]).optimizer.lr == 1e-6
+
+
+def test_a_whole_number_will_do_for_a_fraction() -> None:
+    assert load_config(overrides=["rollout.temperature=2"]).rollout.temperature == 2.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["yes", "null", "~", "1e-6", "007", "0x10", "1:30", "it's", 'a "b"', "a: b", "# x", "- x", "{x}", "*x", "é", " x "],
+)
+def test_text_survives_the_way_to_disk(text: str, tmp_path: Path) -> None:
+    config = Config.model_validate({"run": {"dir": text}, "model": {"name": text}})
+    assert load_config([write(tmp_path, "a.yaml", dump_yaml(config))]) == config
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["optimizer.lr=1e-300", "optimizer.betas=[0.1, 0.30000000000000004]", "optimizer.eps=5e-324"],
+        ["task.people={2: 0.125, 8: 0.875}", "eval.pass_at=[32, 1]", "run.seed=4294967295", "run.name=a.b+c_1"],
+        ["model=Qwen/Qwen3-0.6B", "model.revision=main", "update.micro_batch=16", "run.threads=2"],
+    ],
+)
+def test_a_resolved_configuration_reads_back_equal(overrides: list[str], tmp_path: Path) -> None:
+    config = load_config(overrides=overrides)
+    again = load_config([write(tmp_path, "config.yaml", dump_yaml(config))])
+    assert again == config
+    assert dump_yaml(again) == dump_yaml(config)
+
+
+def test_a_resolved_configuration_states_every_key() -> None:
+    plain = as_plain(load_config())
+    assert {section: set(values) for section, values in plain.items()} == {
+        section: set(type(getattr(Config(), section)).model_fields) for section in Config.model_fields
+    }
+
+
+@pytest.mark.parametrize("section", ["model", "method", "task"])
+def test_every_preset_loads(section: str) -> None:
+    for name in preset_names(section):
+        loaded = load(overrides=[f"{section}={name}"])
+        assert getattr(loaded.config, section).name == name
+
+
+def test_the_lab_is_a_preset() -> None:
+    assert "lab" in preset_names("model")
+
+
+@pytest.mark.parametrize("file", sorted((REPOSITORY / "configs").rglob("*.yaml")), ids=lambda file: file.stem)
+def test_every_example_loads(file: Path) -> None:
+    load_config([file])
+
+
+def test_a_byte_order_mark_and_windows_lines_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_bytes(b"\xef\xbb\xbfrun:\r\n  seed: 7\r\n")
+    loaded = load([file])
+    assert loaded.config.run.seed == 7
+    assert loaded.origin("run", "seed") == f"{file}:2"
