@@ -29,9 +29,7 @@ def supports(model: nn.Module) -> str | None:
         return "it uses sliding-window attention"
     decoder: Any = model.model
     if decoder.rotary_emb.rope_type not in _STATIC_ROPE:
-        return (
-            f"its rotary embedding is of type {decoder.rotary_emb.rope_type!r}, which depends on the length"
-        )
+        return f"its rotary embedding is of type {decoder.rotary_emb.rope_type!r}, which depends on the length"
     for path, module in model.named_modules():
         if path.endswith(("_proj", "lm_head")) and type(module) is not nn.Linear:
             return f"its layer {path} is a {type(module).__name__}, not a plain linear layer"
@@ -42,15 +40,23 @@ def supports(model: nn.Module) -> str | None:
 
 @dataclass(frozen=True)
 class _Projection:
-    """One or several linear layers applied to the same input; weights [out, in], biases [out] or None."""
+    """One or several linear layers applied to the same input; weights [in, out], biases [out] or None."""
 
     weights: tuple[Tensor, ...]
     biases: tuple[Tensor | None, ...]
 
     def __call__(self, x: Tensor) -> Tensor:
-        if len(self.weights) == 1:
-            return F.linear(x, self.weights[0], self.biases[0])
-        return torch.cat([F.linear(x, w, b) for w, b in zip(self.weights, self.biases, strict=True)], dim=-1)
+        outputs = [
+            torch.mm(x, weight) if bias is None else torch.addmm(bias, x, weight)
+            for weight, bias in zip(self.weights, self.biases, strict=True)
+        ]
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
+
+    def add_to(self, x: Tensor, h: Tensor) -> None:
+        """x += projection of h; only for a single linear layer."""
+        x.addmm_(h, self.weights[0])
+        if self.biases[0] is not None:
+            x.add_(self.biases[0])
 
 
 @dataclass(frozen=True)
@@ -67,8 +73,8 @@ class _Layer:
 class Decoder:
     """The weights of one model, arranged for decoding; build a new one whenever the weights have changed.
 
-    In float32 and for small models the weight of a normalisation is multiplied into the projection that follows
-    it, and projections of the same input are stacked, so that a decoding step is few, large operations.
+    In float32 and for small models the weight of a normalisation is multiplied into the projection that
+    follows it, and projections of the same input are stacked, so that a step is few, large operations.
     """
 
     def __init__(self, model: Any) -> None:
@@ -83,71 +89,76 @@ class Decoder:
         self.device, self.dtype = self.embedding.device, self.embedding.dtype
         self._rotary = model.model.rotary_emb
         self._fold = self.dtype == torch.float32 and model.num_parameters() < _FUSE_BELOW
+        self.weight_bytes: int = model.num_parameters() * self.dtype.itemsize
+        self.bytes_per_token: int = 2 * len(model.model.layers) * self.kv_heads * self.head_dim * self.dtype.itemsize
+        self._floors = {n: self._floor(n) for n in (self.hidden, self.head_dim)}
+        self._zero = torch.zeros((), dtype=self.dtype, device=self.device)
         self.layers = [self._layer(layer) for layer in model.model.layers]
-        self.norm_out, (self.head,) = self._after_norm(model.model.norm, (model.lm_head,))
+        self.norm_out, self.head = self._after_norm(model.model.norm, model.lm_head)
 
-    def _after_norm(self, norm: Any, linears: tuple[Any, ...]) -> tuple[Tensor | None, list[_Projection]]:
-        """The norm's weight (None when folded away) and the projections of its output, stacked if folded."""
-        weights = [linear.weight.detach() for linear in linears]
-        biases = [None if linear.bias is None else linear.bias.detach() for linear in linears]
+    def _floor(self, n: int) -> Tensor:
+        return torch.tensor(math.sqrt(n * self.eps), device=self.device)
+
+    def _after_norm(self, norm: Any, *linears: Any) -> tuple[Tensor | None, _Projection]:
+        """The norm's weight (None when folded away) and the projection of its output, stacked if folded."""
         if not self._fold:
-            return norm.weight.detach(), [_Projection(tuple(weights), tuple(biases))]
-        stacked = torch.cat(weights) * (norm.weight.detach() * math.sqrt(self.hidden))
-        bias = torch.cat([b for b in biases if b is not None]) if biases[0] is not None else None
-        return None, [_Projection((stacked,), (bias,))]
+            return norm.weight.detach(), _projection(*linears)
+        stacked = torch.cat([linear.weight.detach() for linear in linears])
+        stacked *= norm.weight.detach() * math.sqrt(self.hidden)
+        biases = [linear.bias.detach() for linear in linears if linear.bias is not None]
+        return None, _Projection((stacked.t(),), (torch.cat(biases) if biases else None,))
 
     def _layer(self, layer: Any) -> _Layer:
         attention, mlp = layer.self_attn, layer.mlp
-        norm_in, (qkv,) = self._after_norm(
-            layer.input_layernorm, (attention.q_proj, attention.k_proj, attention.v_proj)
-        )
-        norm_mlp, (gate_up,) = self._after_norm(layer.post_attention_layernorm, (mlp.gate_proj, mlp.up_proj))
+        norm_in, qkv = self._after_norm(layer.input_layernorm, attention.q_proj, attention.k_proj, attention.v_proj)
+        norm_mlp, gate_up = self._after_norm(layer.post_attention_layernorm, mlp.gate_proj, mlp.up_proj)
         norm_qk = None
         if hasattr(attention, "q_norm"):
             q, k = attention.q_norm.weight.detach(), attention.k_norm.weight.detach()
             norm_qk = torch.cat([q.expand(self.heads, -1), k.expand(self.kv_heads, -1)])
-        return _Layer(
-            norm_in, qkv, norm_qk, _plain(attention.o_proj), norm_mlp, gate_up, _plain(mlp.down_proj)
-        )
+            if self._fold:
+                norm_qk = norm_qk * math.sqrt(self.head_dim)
+        out, down = _projection(attention.o_proj), _projection(mlp.down_proj)
+        return _Layer(norm_in, qkv, norm_qk, out, norm_mlp, gate_up, down)
 
     def rotary_tables(self, length: int) -> tuple[Tensor, Tensor]:
-        """cos and signed sin of positions 0 .. length - 1, each [length, head_dim].
-
-        rope(x) = x * cos + swap_halves(x) * sin, the sign of rotate_half being in sin's first half.
-        """
+        """cos and sin of positions 0 .. length - 1 for one half of a head, each [length, head_dim / 2]."""
         positions = torch.arange(length, device=self.device).unsqueeze(0)
         cos, sin = self._rotary(torch.empty(0, device=self.device, dtype=torch.float32), positions)
-        sin = sin[0].clone()
-        sin[:, : self.head_dim // 2].neg_()
-        return cos[0].to(self.dtype), sin.to(self.dtype)
+        half = self.head_dim // 2
+        return cos[0, :, :half].to(self.dtype), sin[0, :, :half].to(self.dtype)
+
+    def _unit(self, x: Tensor) -> Tensor:
+        """x / sqrt(sum(x^2) + n eps) over the last dimension: RMSNorm but for its weight and a factor sqrt(n)."""
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return x / torch.hypot(length, self._floors[x.shape[-1]])
 
     def _norm(self, x: Tensor, weight: Tensor | None) -> Tensor:
-        if weight is not None:
-            return F.rms_norm(x, x.shape[-1:], weight, self.eps)
-        # x / sqrt(sum(x^2) + n eps); the factor sqrt(n) is in the folded weight.
-        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        return x / torch.hypot(length, length.new_tensor(math.sqrt(x.shape[-1] * self.eps)))
+        return self._unit(x) if weight is None else F.rms_norm(x, x.shape[-1:], weight, self.eps)
 
-    def _project_qkv(
-        self, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """x [n, hidden]; cos, sin broadcast to [n, heads, head_dim]. Returns q, k, v as [n, heads, head_dim]."""
+    def _project_qkv(self, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x [n, hidden]; cos, sin [n or 1, 1, 1, head_dim / 2]. Returns q, k, v as [n, heads, head_dim].
+
+        Rotary embedding of the halves (a, b) of a head: (a cos - b sin, b cos + a sin).
+        """
         n, rotated = x.shape[0], self.heads + self.kv_heads
         qkv = layer.qkv(self._norm(x, layer.norm_in)).view(n, rotated + self.kv_heads, self.head_dim)
         qk = qkv[:, :rotated]
         if layer.norm_qk is not None:
-            qk = F.rms_norm(qk, (self.head_dim,), None, self.eps).mul_(layer.norm_qk)
-        swapped = qk.unflatten(-1, (2, -1)).flip(2).view(n, rotated, self.head_dim)
-        qk = (qk * cos).addcmul_(swapped, sin)
+            unit = self._unit(qk) if self._fold else F.rms_norm(qk, (self.head_dim,), None, self.eps)
+            qk = unit.mul_(layer.norm_qk)
+        halves = qk.view(n, rotated, 2, -1)
+        turned = halves * cos
+        turned[:, :, 0].addcmul_(halves[:, :, 1], sin[:, :, 0], value=-1)
+        turned[:, :, 1].addcmul_(halves[:, :, 0], sin[:, :, 0])
+        qk = turned.view(n, rotated, self.head_dim)
         return qk[:, : self.heads], qk[:, self.heads :], qkv[:, rotated:]
 
-    def _finish_layer(self, layer: _Layer, x: Tensor, attended: Tensor) -> Tensor:
-        """Output projection, residual and feed-forward; x [n, hidden] is updated in place and returned."""
-        x += layer.out(attended)
-        gate_up = layer.gate_up(self._norm(x, layer.norm_mlp))
-        gate, up = gate_up.chunk(2, dim=-1)
-        x += layer.down(F.silu(gate).mul_(up))
-        return x
+    def _finish_layer(self, layer: _Layer, x: Tensor, attended: Tensor) -> None:
+        """Output projection, residual and feed-forward; x [n, hidden] is updated in place."""
+        layer.out.add_to(x, attended)
+        gate, up = layer.gate_up(self._norm(x, layer.norm_mlp)).chunk(2, dim=-1)
+        layer.down.add_to(x, F.silu(gate).mul_(up))
 
     def logits(self, x: Tensor) -> Tensor:
         """Final hidden states [n, hidden] to float32 logits [n, vocabulary]."""
@@ -156,14 +167,15 @@ class Decoder:
     def prefill(self, ids: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """Left-aligned prompts ids [prompts, length], padded on the right with any token.
 
-        Causality keeps the padding from touching the tokens before it, so no mask is needed. Returns the hidden
-        states [prompts, length, hidden] and the keys and values [layers, 2, prompts, kv heads, length, head_dim].
+        Causality keeps the padding from touching the tokens before it, so no mask is needed. Returns the
+        hidden states [prompts, length, hidden] and the keys and values
+        [layers, 2, prompts, kv heads, length, head_dim].
         """
         prompts, length = ids.shape
         tokens = prompts * length
-        x = F.embedding(ids, self.embedding).view(tokens, self.hidden).clone()
-        cos = cos[:length].repeat(prompts, 1).unsqueeze(1)
-        sin = sin[:length].repeat(prompts, 1).unsqueeze(1)
+        x = F.embedding(ids, self.embedding).view(tokens, self.hidden)
+        cos = cos[:length].repeat(prompts, 1).view(tokens, 1, 1, -1)
+        sin = sin[:length].repeat(prompts, 1).view(tokens, 1, 1, -1)
         cache = x.new_empty(len(self.layers), 2, prompts, self.kv_heads, length, self.head_dim)
         for layer, kv in zip(self.layers, cache, strict=True):
             q, k, v = (
@@ -174,35 +186,48 @@ class Decoder:
             attended = F.scaled_dot_product_attention(
                 q, k, v, is_causal=True, scale=self.scale, enable_gqa=self.heads != self.kv_heads
             )
-            x = self._finish_layer(layer, x, attended.transpose(1, 2).reshape(tokens, -1))
+            self._finish_layer(layer, x, attended.transpose(1, 2).reshape(tokens, -1))
         return x.view(prompts, length, self.hidden), cache
 
-    def step(
-        self, tokens: Tensor, cache: Tensor, column: int, cos: Tensor, sin: Tensor, bias: Tensor | None
-    ) -> Tensor:
+    def step(self, tokens: Tensor, cache: Cache, column: int, cos: Tensor, sin: Tensor, bias: Tensor | None) -> Tensor:
         """Decode one token a row, writing its keys and values to `column` of the cache.
 
-        tokens [n] int64; cache [layers, 2, rows >= n, kv heads, capacity, head_dim], of which rows 0 .. n - 1 are
-        used; cos and sin [n or 1, 1, head_dim]; bias [n, 1, columns] is added to the attention scores of the
-        first columns (minus infinity where a row has no prompt token). Returns float32 logits [n, vocabulary].
+        tokens [n] int64; cos and sin [n or 1, 1, 1, head_dim / 2]; bias [n, 1, columns] is added to the
+        attention scores of the first columns (minus infinity where a row has no prompt token).
+        Returns float32 logits [n, vocabulary].
         """
         n, groups, filled = tokens.shape[0], self.heads // self.kv_heads, column + 1
         x = F.embedding(tokens, self.embedding)
-        for layer, kv in zip(self.layers, cache, strict=True):
+        for layer, (keys, values, flat_keys, flat_values) in zip(self.layers, cache.views, strict=True):
             q, k, v = self._project_qkv(layer, x, cos, sin)
-            keys, values = kv[0, :n], kv[1, :n]
-            keys[:, :, column] = k
-            values[:, :, column] = v
-            keys = keys.flatten(0, 1)[:, :filled]
-            values = values.flatten(0, 1)[:, :filled]
+            keys.select(2, column).copy_(k)
+            values.select(2, column).copy_(v)
             q = q.reshape(n * self.kv_heads, groups, self.head_dim)
-            scores = torch.baddbmm(q.new_zeros(()), q, keys.transpose(1, 2), beta=0, alpha=self.scale)
+            scores = torch.baddbmm(self._zero, q, flat_keys.narrow(2, 0, filled), beta=0, alpha=self.scale)
             if bias is not None:
                 scores.view(n, self.heads, filled)[:, :, : bias.shape[-1]] += bias
             weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(self.dtype)
-            x = self._finish_layer(layer, x, torch.bmm(weights, values).view(n, -1))
+            attended = torch.bmm(weights, flat_values.narrow(1, 0, filled))
+            self._finish_layer(layer, x, attended.view(n, -1))
         return self.logits(x)
 
 
-def _plain(linear: Any) -> _Projection:
-    return _Projection((linear.weight.detach(),), (None if linear.bias is None else linear.bias.detach(),))
+class Cache:
+    """Keys and values [layers, 2, rows, kv heads, capacity, head_dim], of which the first `rows` are in use."""
+
+    def __init__(self, data: Tensor) -> None:
+        self.data = data
+        self.use(data.shape[2])
+
+    def use(self, rows: int) -> None:
+        """Keep the first `rows` rows. views: for each layer keys and values [rows, kv heads, capacity,
+        head_dim], then keys transposed and values with rows and heads merged."""
+        self.views: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        for keys, values in self.data[:, :, :rows]:
+            flat_keys, flat_values = keys.flatten(0, 1), values.flatten(0, 1)
+            self.views.append((keys, values, flat_keys.transpose(1, 2), flat_values))
+
+
+def _projection(*linears: Any) -> _Projection:
+    weights = tuple(linear.weight.detach().t() for linear in linears)
+    return _Projection(weights, tuple(None if x.bias is None else x.bias.detach() for x in linears))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -14,14 +15,15 @@ _BLOCK = 256
 _ONE_STAGE = 1024
 
 
-def _mix(x: np.ndarray) -> np.ndarray:
+def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """The finaliser of splitmix64 (Steele, Lea and Flood 2014), element by element on uint64."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    mixed: npt.NDArray[np.uint64] = x ^ (x >> np.uint64(31))
+    return mixed
 
 
-def _streams(seed: int, keys: Sequence[int]) -> np.ndarray:
+def _streams(seed: int, keys: Sequence[int]) -> npt.NDArray[np.uint64]:
     mask = (1 << 64) - 1
     root = _mix(np.array([seed & mask], dtype=np.uint64) + _GOLDEN)
     return _mix(_mix(np.array([key & mask for key in keys], dtype=np.uint64) + _GOLDEN) ^ root)
@@ -32,7 +34,7 @@ def stream_start(seed: int, key: int) -> int:
     return int(_streams(seed, [key])[0])
 
 
-def uniforms(seed: int, keys: Sequence[int], start: int, count: int) -> np.ndarray:
+def uniforms(seed: int, keys: Sequence[int], start: int, count: int) -> npt.NDArray[np.float64]:
     """Uniform numbers in [0, 1), shape [count, len(keys)], for positions start .. start + count - 1.
 
     Row key k owns the splitmix64 stream that starts at a hash of seed and k; position t is its t-th output, so
@@ -40,7 +42,8 @@ def uniforms(seed: int, keys: Sequence[int], start: int, count: int) -> np.ndarr
     """
     positions = np.arange(start + 1, start + count + 1, dtype=np.uint64) * _GOLDEN
     bits = _mix(_streams(seed, keys)[None, :] + positions[:, None])
-    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    fractions: npt.NDArray[np.float64] = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return fractions
 
 
 def _invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:

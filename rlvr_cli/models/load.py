@@ -22,9 +22,7 @@ def quiet_hub() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
-def load_model(
-    name: str, *, revision: str | None = None, dtype: str = "auto", device: Any = "cpu"
-) -> tuple[Any, Any]:
+def load_model(name: str, *, revision: str | None = None, dtype: str = "auto", device: Any = "cpu") -> tuple[Any, Any]:
     """The model, in eval mode on `device`, and its tokenizer (which always has a padding token).
 
     dtype: "float32", "bfloat16", or "auto" (float32 on a CPU; bfloat16 on a GPU that has it, else float32).
@@ -67,9 +65,7 @@ def load_model(
         )
     if tokenizer.pad_token_id is None:
         if tokenizer.eos_token_id is None:
-            raise UserError(
-                f"model: the tokenizer of {name} has no end-of-sequence token, so nothing would ever end"
-            )
+            raise UserError(f"model: the tokenizer of {name} has no end-of-sequence token, so nothing would ever end")
         tokenizer.pad_token = tokenizer.eos_token
     return model.to(target).eval(), tokenizer
 

@@ -80,9 +80,7 @@ def prompt_style(model_config: Any) -> str:
     if style is None:
         return "logic_rl"
     if style not in PROMPT_STYLES:
-        raise UserError(
-            f"model: config.json says rlvr_prompt_style: {style!r}; allowed are {', '.join(PROMPT_STYLES)}"
-        )
+        raise UserError(f"model: config.json says rlvr_prompt_style: {style!r}; allowed are {', '.join(PROMPT_STYLES)}")
     return str(style)
 
 
@@ -94,9 +92,7 @@ def _check_folder(folder: Path) -> None:
             "was made from into it."
         )
     if len(problems) > 1 and (folder / "checkpoints").is_dir():
-        problems = [
-            f"model: {folder} is a run, not a model. Give one of its checkpoints: {folder}/checkpoints/step-N"
-        ]
+        problems = [f"model: {folder} is a run, not a model. Give one of its checkpoints: {folder}/checkpoints/step-N"]
     if problems:
         raise UserError(problems)
 
@@ -149,9 +145,7 @@ def _safetensors_problem(path: Path) -> str | None:
         return f"model: {path} is damaged (its header cannot be read). Download or save the model again."
     expected = 8 + header_size + max(ends, default=0)
     if size != expected:
-        return (
-            f"model: {path} is damaged ({size} bytes, its header says {expected}). Download or save it again."
-        )
+        return f"model: {path} is damaged ({size} bytes, its header says {expected}). Download or save it again."
     return None
 
 

@@ -69,9 +69,7 @@ def generate_with_transformers(
     return result
 
 
-def _generate(
-    model: Any, prompts: Sequence[Sequence[int]], config: Any, stops: frozenset[int]
-) -> list[list[int]]:
+def _generate(model: Any, prompts: Sequence[Sequence[int]], config: Any, stops: frozenset[int]) -> list[list[int]]:
     width = max(map(len, prompts))
     ids = torch.tensor([[*[0] * (width - len(p)), *p] for p in prompts], device=model.device)
     mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=model.device)
