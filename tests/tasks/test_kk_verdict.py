@@ -1,0 +1,218 @@
+"""The Logic-RL reward matches the public code's numbers; the strict verdict reads meaning and refuses guesses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_cli.config.schema import KKTaskConfig
+from rlvr_cli.tasks import Problem, Task, make_task
+from rlvr_cli.tasks.kk.verdict import RESPONSE_HEADER, score_logic_rl, solution_roles
+
+ZOEY = Problem(
+    id="zoey",
+    question="...",
+    data={"names": ["Zoey", "Oliver", "Mia"], "solution": [True, False, True], "statements": None},
+    subgroup="3 people",
+)
+RIGHT = "(1) Zoey is a knight\n(2) Oliver is a knave\n(3) Mia is a knight"
+
+
+def task(reward: str = "logic_rl", style: str = "logic_rl") -> Task:
+    return make_task(KKTaskConfig.model_validate({"people": {3: 1.0}, "reward": reward}), style)  # type: ignore[arg-type]
+
+
+def answered(answer: str) -> str:
+    return f" thinking </think><answer>{answer}</answer>"
+
+
+@pytest.fixture
+def golden_cases(golden_dir: Path) -> list[dict[str, Any]]:
+    cases: list[dict[str, Any]] = json.loads((golden_dir / "kk_reward.json").read_text(encoding="utf-8"))["cases"]
+    return cases
+
+
+def test_every_golden_case_scores_as_the_public_code_does(golden_cases: list[dict[str, Any]]) -> None:
+    assert len(golden_cases) == 66
+    for case in golden_cases:
+        roles = solution_roles(case["inputs"]["solution_text_format"])
+        score = score_logic_rl(case["inputs"]["text"], roles)
+        expected = case["expected"]
+        assert score.score == expected["score"], case["name"]
+        if "format_ok" in expected:
+            assert (score.format_ok, score.answer) == (expected["format_ok"], expected["answer"]), case["name"]
+
+
+def test_the_judge_gives_the_golden_reward_to_what_follows_the_prompt(golden_cases: list[dict[str, Any]]) -> None:
+    judged = 0
+    for case in golden_cases:
+        _, header, response = case["inputs"]["text"].partition(RESPONSE_HEADER)
+        if not header:
+            continue
+        roles = solution_roles(case["inputs"]["solution_text_format"])
+        data = {"names": list(roles), "solution": list(roles.values()), "statements": None}
+        verdict = task().judge(Problem("p", "q", data, "people"), response)
+        assert verdict.reward == sum(verdict.parts.values()) == case["expected"]["score"], case["name"]
+        assert verdict.correct == (verdict.parts["answer"] == 2.0)
+        judged += 1
+    assert judged == 62
+
+
+@pytest.mark.parametrize(
+    ("response", "truncated", "reason", "answer", "reward"),
+    [
+        (answered(RIGHT), False, "correct", "KNK", 3.0),
+        (answered(RIGHT.replace("knave", "knight")), False, "wrong", "KKK", -0.5),
+        (answered("no idea"), False, "no_answer", None, -1.0),
+        ("thinking on", False, "bad_format", None, -3.0),
+        ("thinking on", True, "too_long", None, -3.0),
+        (answered(RIGHT) + " and on and on", True, "correct", "KNK", 3.0),
+    ],
+)
+def test_reasons_and_votes(response: str, truncated: bool, reason: str, answer: str | None, reward: float) -> None:
+    verdict = task().judge(ZOEY, response, truncated=truncated)
+    assert (verdict.reason, verdict.answer, verdict.reward) == (reason, answer, reward)
+    assert verdict.reason in task().reasons
+
+
+@pytest.mark.parametrize(
+    ("response", "reason", "answer", "reward"),
+    [
+        (" A: t </think> <answer> KNK </answer>", "correct", "KNK", 3.0),
+        (" A: t </think> <answer> KKK </answer>", "wrong", "KKK", -0.5),
+        (" A: t </think> <answer> KN </answer>", "no_answer", None, -1.0),
+        (" A: t </think> <answer> t </answer>", "no_answer", None, -1.0),
+        (" A: t <answer> KNK </answer>", "bad_format", None, -3.0),
+        (" <think> A: t </think> <answer> KNK </answer>", "bad_format", None, -3.0),
+        (" </think> <answer> KNK </answer> <answer> KNK </answer>", "bad_format", None, -3.0),
+    ],
+)
+def test_the_compact_form_is_scored_by_the_same_scheme(
+    response: str, reason: str, answer: str | None, reward: float
+) -> None:
+    verdict = task(style="compact").judge(ZOEY, response)
+    assert (verdict.reason, verdict.answer, verdict.reward) == (reason, answer, reward)
+
+
+ACCEPTED = [
+    RIGHT,
+    "Zoey: knight, Oliver: knave, Mia: knight",
+    "Zoey - knight\nOliver - knave\nMia - knight",
+    "Zoey is the knight, Oliver is the knave, and Mia is the knight.",
+    "Zoey is a **knight**\nOliver is a **knave**\n**Mia** is a knight",
+    "1. Zoey is a knight 2. Oliver is a knave 3. Mia is a knight",
+    "Mia is a knight; Oliver is a knave; Zoey is a knight",
+    "Zoey is not a knave. Oliver isn't a knight. Mia is not a knave.",
+    "Zoey isn\u2019t a knave \u2013 Oliver \u2192 knave, Mia \u2014 knight",
+    "Zoey is a knight, not a knave. Oliver is not a knight but a knave. Mia: knight",
+    "Zoey and Mia are knights, Oliver is a knave",
+    "Both Zoey and Mia are knights and Oliver is a knave.",
+    "Knights: Zoey, Mia\nKnaves: Oliver",
+    "The knights are Zoey and Mia; the knave is Oliver.",
+    "Final answer:\n| Name | Role |\n|---|---|\n| Zoey | knight |\n| Oliver | knave |\n| Mia | knight |",
+    "Zoey (knight), Oliver (knave), Mia (knight)",
+    "ZOEY = KNIGHT, oliver = knave, mia = Knight",
+    "Zoey is a knight, Oliver is a knave, Mia is a knight. So Zoey is a knight.",
+]
+
+REFUSED = [
+    "",
+    "Zoey is a knight, Oliver is a knave",
+    "Zoey is a knight, Oliver is a knave, Mia",
+    "Zoey is a knight, Oliver is a knave, Mia is a knight, Ava is a knave",
+    "Zoey is a knight, Oliver is a knave, Mia is a knight. Zoey is a knave.",
+    "Zoey is a knight and a knave, Oliver is a knave, Mia is a knight",
+    "Zoey, Oliver is a knave, Mia is a knight",
+    "If Zoey is a knight, Oliver is a knave, Mia is a knight",
+    "Either Zoey is a knight, or Oliver is a knave, Mia is a knight",
+    "Zoey says Oliver is a knave, Zoey is a knight, Mia is a knight",
+    "None of the following is true: Zoey is a knight, Oliver is a knave, Mia is a knight",
+    "Zoey is a knight? Oliver is a knave? Mia is a knight?",
+    "Zoey is not not a knight, Oliver is a knave, Mia is a knight",
+    "Zoey is a knight, Oliver is a knave, Mia is a knight, not",
+    "Zoey is a knightly, Oliver is a knave, Mia is a knightly",
+    "Zoey != knave, Oliver = knave, Mia = knight",
+    "Knights: Zoey, Mia, Oliver\nKnaves: Oliver",
+    "Knights: Zoey, Mia\nKnaves:",
+    "Not knights: Oliver. Knights: Zoey, Mia",
+    "Zoey\u0301 is a knight, Oliver is a knave, Mia is a knight",
+    "KNK",
+]
+
+
+@pytest.mark.parametrize("answer", ACCEPTED)
+def test_strict_reads_meaning(answer: str) -> None:
+    verdict = task("strict").judge(ZOEY, answered(answer))
+    assert (verdict.reason, verdict.answer) == ("correct", "KNK")
+
+
+@pytest.mark.parametrize("answer", REFUSED)
+def test_strict_refuses_what_it_cannot_be_sure_of(answer: str) -> None:
+    verdict = task("strict").judge(ZOEY, answered(answer))
+    assert (verdict.reason, verdict.answer, verdict.reward) == ("no_answer", None, -1.0)
+
+
+def test_strict_sees_a_wrong_answer_in_any_spelling() -> None:
+    verdict = task("strict").judge(ZOEY, answered("Zoey is not a knight; Oliver: knave; Mia: knight"))
+    assert (verdict.reason, verdict.answer, verdict.reward) == ("wrong", "NNK", -0.5)
+
+
+@pytest.mark.parametrize(
+    ("response", "reason"),
+    [
+        (f"<think> again </think><answer>{RIGHT}</answer>", "correct"),
+        (f"r </Think>\n< answer >{RIGHT}< / ANSWER >", "correct"),
+        (f"Assistant: r </think><answer>{RIGHT}</answer>", "correct"),
+        (f"r </think> {RIGHT}", "bad_format"),
+        (f"<answer>{RIGHT}</answer> r </think>", "bad_format"),
+        (f"r </think><answer>{RIGHT}", "bad_format"),
+        (f"r </think><answer>nothing</answer><answer>{RIGHT}</answer>", "bad_format"),
+        (f"r <think> </think><answer>{RIGHT}</answer>", "bad_format"),
+        (f"{RIGHT} </think><answer>see above</answer>", "no_answer"),
+    ],
+)
+def test_strict_reads_the_answer_in_the_one_answer_block_and_nowhere_else(response: str, reason: str) -> None:
+    assert task("strict").judge(ZOEY, response).reason == reason
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [("KNK", "correct"), (" K N K ", "correct"), ("KKK", "wrong"), ("KN", "no_answer"), ("Zoey: knight", "no_answer")],
+)
+def test_strict_on_the_compact_form_takes_letters_in_the_order_of_the_people(answer: str, reason: str) -> None:
+    assert task("strict", "compact").judge(ZOEY, answered(answer)).reason == reason
+
+
+MILLION = 1_000_000
+HOSTILE = {
+    "spaces": " " * MILLION,
+    "nul": "\0" * MILLION,
+    "open answers": "<answer>" * 125_000,
+    "closed answers": "<answer></answer>" * 60_000,
+    "half tags": "<" * MILLION,
+    "tag with a gulf": "<" + " " * MILLION + "think",
+    "many tags with gulfs": ("<" + " " * 1000) * 1000,
+    "newlines in an answer": answered("\n" * MILLION),
+    "numbering in an answer": answered("(1" * 500_000),
+    "name and gulf": answered(("Zoey" + " " * 1000) * 900 + "knight knave knight"),
+    "roles in an answer": answered("knight " * 140_000),
+    "names in an answer": answered("Zoey " * 200_000),
+    "quotes": answered("Zoey'" * 200_000),
+    "nested thinks": "<think>" * 140_000 + "</think>" * 1000,
+    "surrogates": answered("\ud800\udfff" * 1000),
+    "wide unicode": answered("\u202e\u200d\U0001f9d9" * 100_000),
+    "combining marks": answered("Z" + "\u0301" * MILLION),
+    "expanding lower case": answered("\u0130" * MILLION),
+}
+
+
+@pytest.mark.timeout(60)  # a quadratic judge would take hours on these
+@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize(
+    ("reward", "style"), [("logic_rl", "logic_rl"), ("strict", "logic_rl"), ("logic_rl", "compact")]
+)
+def test_hostile_text_gets_a_verdict(kind: str, reward: str, style: str) -> None:
+    verdict = task(reward, style).judge(ZOEY, HOSTILE[kind], truncated=True)
+    assert not verdict.correct
+    assert set(verdict.parts) == {"format", "answer"}
