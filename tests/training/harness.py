@@ -1,0 +1,208 @@
+"""A trainer on scripted rollouts, whose gradients can be looked at before every optimizer step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from torch import Tensor
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from rlvr_cli.lab.tokenizer import make_tokenizer
+from rlvr_cli.methods.advantage import group_advantage
+from rlvr_cli.methods.aggregation import aggregate
+from rlvr_cli.methods.grpo import ClippedRatio
+from rlvr_cli.methods.kl import k3
+from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.tokens import Tokens
+from rlvr_cli.training.trl_adapter import LOSS_TYPE, MethodTrainer, trl_config
+
+MAX_NEW_TOKENS = 12
+LEARNING_RATE = 0.2
+
+
+def tiny_model(seed: int = 0) -> Any:
+    """A random model whose log-probs spread enough for ratios to leave the trust region."""
+    config = Qwen3Config(
+        vocab_size=len(make_tokenizer()),
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=8,
+        tie_word_embeddings=True,
+        initializer_range=0.3,
+        pad_token_id=0,
+        eos_token_id=1,
+    )
+    torch.manual_seed(seed)
+    return Qwen3ForCausalLM(config).double()
+
+
+class ScriptedRollouts:
+    """Completions and rewards drawn from a seed and the row's number: the same for any split over processes."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+    def script(self, rollout: int) -> tuple[list[list[int]], list[list[int]], list[float]]:
+        generator = torch.Generator().manual_seed(rollout)
+
+        def ids(longest: int) -> list[int]:
+            length = int(torch.randint(1, longest + 1, (), generator=generator))
+            return torch.randint(3, 60, (length,), generator=generator).tolist()
+
+        prompts = [ids(6) for _ in range(self.rows)]
+        completions = [[*ids(MAX_NEW_TOKENS - 1), 1] for _ in range(self.rows)]
+        return prompts, completions, torch.randint(0, 4, (self.rows,), generator=generator).tolist()
+
+    def sample(self, rollout: int, problems: Sequence[int], first_row: int) -> tuple[list[list[int]], list[list[int]]]:
+        rows = slice(first_row, first_row + len(problems))
+        prompts, completions, rewards = self.script(rollout)
+        self.rewards = [float(reward) for reward in rewards[rows]]
+        return prompts[rows], completions[rows]
+
+    def judge(self) -> list[float]:
+        return self.rewards
+
+    def finish(self, advantages: Sequence[float]) -> None:
+        self.advantages = list(advantages)
+
+
+class NoMeter:
+    def add(self, tokens: Tokens, entropies: Tensor, ref_log_probs: Tensor | None) -> None:
+        assert tokens.log_probs.shape == tokens.mask.shape == entropies.shape
+
+
+class GradientTrainer(MethodTrainer):
+    """Keeps the gradient of every optimizer step in ``gradients``."""
+
+    def __init__(self, **arguments: Any) -> None:
+        self.gradients: list[Tensor] = []
+        super().__init__(**arguments)
+
+    def seed_update(self, rollout: int) -> None:
+        torch.manual_seed(rollout)
+
+    def accept_gradient(self, loss: float, grad_norm: float) -> bool:
+        self.gradients.append(flat_gradient(self.model))
+        return True
+
+    def record_step(self, step: int, grad_norm: float, learning_rate: float) -> None:
+        self.last_step = step
+
+    def learning_rate_factor(self, step: int) -> float:
+        return 1.0
+
+    def save_checkpoint(self, step: int) -> None:
+        pass
+
+    def load_checkpoint(self, path: Path) -> None:
+        raise AssertionError
+
+    def load_random_states(self, path: Path) -> None:
+        raise AssertionError
+
+
+def flat_gradient(model: Any) -> Tensor:
+    return torch.cat([parameter.grad.flatten().clone() for parameter in model.parameters()])
+
+
+def grpo(aggregation: str = "token_mean", *, divide_by_std: bool = False) -> Method:
+    return Method("grpo", ClippedRatio(0.2, 0.28, None), divide_by_std, aggregation)  # type: ignore[arg-type]
+
+
+def arguments(
+    folder: Path,
+    method: Method,
+    *,
+    rows: int,
+    group: int,
+    micro_batch: int,
+    processes: int = 1,
+    updates: int = 1,
+    epochs: int = 1,
+    rollouts: int = 2,
+    beta: float = 0.0,
+) -> Any:
+    """TRL's arguments for ``rollouts`` rollouts of ``rows`` completions; plain SGD, no gradient clipping."""
+    accumulation = rows // updates // micro_batch // processes
+    return trl_config(
+        output_dir=str(folder),
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        seed=0,
+        optim="sgd",
+        learning_rate=LEARNING_RATE,
+        lr_scheduler_type="constant",
+        max_grad_norm=1e9,
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=accumulation,
+        steps_per_generation=accumulation * updates,
+        num_iterations=epochs,
+        num_generations=group,
+        max_completion_length=MAX_NEW_TOKENS,
+        max_steps=rollouts * updates * epochs,
+        save_steps=10**6,
+        beta=beta,
+        loss_type=LOSS_TYPE[method.aggregation],
+    )
+
+
+def dataset(rows: int, group: int, rollouts: int = 2) -> Dataset:
+    count = rows // group * rollouts
+    return Dataset.from_dict({"prompt": [""] * count, "problem": list(range(count))})
+
+
+def train(
+    folder: Path, method: Method, model: Any, *, rows: int = 16, group: int = 4, **settings: Any
+) -> GradientTrainer:
+    """Run the trainer on scripted rollouts to its end."""
+    config = arguments(folder, method, rows=rows, group=group, **settings)
+    trainer = GradientTrainer(
+        method=method,
+        rollouts=ScriptedRollouts(rows),
+        meter=NoMeter(),
+        model=model,
+        processing_class=make_tokenizer(),
+        args=config,
+        train_dataset=dataset(rows, group, settings.get("rollouts", 2)),
+    )
+    trainer.train()
+    return trainer
+
+
+def completion_log_probs(model: Any, prompts: list[list[int]], completions: list[list[int]]) -> Tensor:
+    """(B, T) log-probs of the completions, row by row and without any padding inside the model."""
+    width = max(map(len, completions))
+    rows = []
+    for prompt, completion in zip(prompts, completions, strict=True):
+        logits = model(torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1]
+        chosen = logits.log_softmax(-1).gather(1, torch.tensor(completion).unsqueeze(1)).squeeze(1)
+        rows.append(torch.nn.functional.pad(chosen, (0, width - len(completion))))
+    return torch.stack(rows)
+
+
+def plain_gradient(
+    model: Any, reference: Any, old: Tensor, rollout: int, method: Method, *, rows: int, group: int, beta: float
+) -> tuple[Tensor, int]:
+    """The gradient of one update on a whole rollout, written out in plain PyTorch, and how many tokens were clipped."""
+    prompts, completions, rewards = ScriptedRollouts(rows).script(rollout)
+    log_probs = completion_log_probs(model, prompts, completions)
+    lengths = torch.tensor([len(completion) for completion in completions]).unsqueeze(1)
+    advantages = group_advantage(torch.tensor(rewards, dtype=torch.float32), group, divide_by_std=method.divide_by_std)
+    tokens = Tokens(log_probs, old, advantages.unsqueeze(1), (torch.arange(log_probs.shape[1]) < lengths).float())
+    loss = method.weight.surrogate(tokens)
+    if beta:
+        with torch.no_grad():
+            other = completion_log_probs(reference, prompts, completions)
+        loss = loss + beta * k3(log_probs, other)
+    clipped = int((method.weight.weight(tokens) == 0).sum())
+    model.zero_grad()
+    aggregate(loss, tokens.mask, method.aggregation, max_length=MAX_NEW_TOKENS).backward()
+    return flat_gradient(model), clipped
