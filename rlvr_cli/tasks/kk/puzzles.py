@@ -6,7 +6,7 @@ import hashlib
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any, Literal
 
 Statement = tuple[Any, ...]
@@ -20,12 +20,13 @@ LITERALS = ("telling-truth", "lying")
 BINARY = ("and", "or", "->", "<=>")
 _COMMUTATIVE = frozenset({"and", "or", "<=>"})
 
-NAMES = (
-    "James Daniel Charlotte Owen Aiden Chloe Jack Scarlett Liam Benjamin Emily Grace Amelia Mason Riley Victoria "
-    "Alexander Ella Luke Ava Emma Sebastian Lucas Jackson Logan Avery Penelope Lily Abigail Sofia Ethan Henry "
-    "Elizabeth Aurora Mia Samuel Oliver William Michael Jacob Sophia Matthew Joseph Harper Isabella Evelyn David "
-    "Zoey Aria Olivia Noah"
-).split()
+_ALL_NAMES = (
+    "James Daniel Charlotte Owen Aiden Chloe Jack Scarlett Liam Benjamin Emily Grace Amelia Mason Riley "
+    "Victoria Alexander Ella Luke Ava Emma Sebastian Lucas Jackson Logan Avery Penelope Lily Abigail Sofia "
+    "Ethan Henry Elizabeth Aurora Mia Samuel Oliver William Michael Jacob Sophia Matthew Joseph Harper "
+    "Isabella Evelyn David Zoey Aria Olivia Noah"
+)
+NAMES = tuple(_ALL_NAMES.split())
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def people_in(statement: Statement) -> Iterator[int]:
             yield from people_in(part)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _knight_masks(people: int) -> tuple[int, ...]:
     """For each person, the set of assignments (bit `a` of the mask = assignment number `a`) that make it a knight."""
     return tuple(sum(1 << a for a in range(1 << people) if a >> person & 1) for person in range(people))
@@ -101,9 +102,7 @@ def solve(statements: Sequence[Statement]) -> list[tuple[bool, ...]]:
     consistent = every
     for speaker, statement in enumerate(statements):
         consistent &= every & ~(_truth_mask(statement, knights, every) ^ knights[speaker])
-    return [
-        tuple(bool(a >> person & 1) for person in range(people)) for a in range(1 << people) if consistent >> a & 1
-    ]
+    return [tuple(bool(a >> person & 1) for person in range(people)) for a in range(1 << people) if consistent >> a & 1]
 
 
 def _literal(rng: random.Random, people: int, speaker: int) -> Statement:
@@ -172,27 +171,35 @@ def _encode(statement: Statement, label: Callable[[int], str], positive: bool = 
     return f"{'' if positive else '!'}({kind} {' '.join(parts)})"
 
 
+def _view(statements: Sequence[Statement], colours: Sequence[int], speaker: int, focus: int) -> str:
+    """What `speaker` says, with people written as their colours; the speaker and `focus` are marked."""
+
+    def label(person: int) -> str:
+        return f"{colours[person]}{'s' if person == speaker else ''}{'*' if person == focus else ''} "
+
+    return _encode(statements[speaker], label)
+
+
 def _refine(statements: Sequence[Statement], colours: list[int]) -> list[int]:
     """Colour refinement: people who differ by what they say, or by who says what of them, get different colours.
 
     New colours keep the order of the old ones, so the result does not depend on how people are numbered.
     """
-    people = len(statements)
+    people = range(len(statements))
     while True:
-
-        def view(speaker: int, focus: int) -> str:
-            def label(person: int) -> str:
-                return f"{colours[person]}{'s' if person == speaker else ''}{'*' if person == focus else ''} "
-
-            return _encode(statements[speaker], label)
-
         signatures = [
             (
                 colours[person],
-                view(person, person),
-                tuple(sorted((colours[other], view(other, person)) for other in range(people) if other != person)),
+                _view(statements, colours, person, person),
+                tuple(
+                    sorted(
+                        (colours[other], _view(statements, colours, other, person))
+                        for other in people
+                        if other != person
+                    )
+                ),
             )
-            for person in range(people)
+            for person in people
         ]
         rank = {signature: number for number, signature in enumerate(sorted(set(signatures)))}
         refined = [rank[signature] for signature in signatures]
@@ -260,7 +267,7 @@ _TEMPLATES = (
     '{name} asserted: "{claim}".',
     '{name} was heard saying, "{claim}".',
     'According to {name}, "{claim}".',
-    "In {name}'s words: \"{claim}\".",
+    'In {name}\'s words: "{claim}".',
     'In a statement by {name}: "{claim}".',
     'As {name} put it, "{claim}".',
     '"{claim}," {name} declared.',

@@ -1,0 +1,64 @@
+"""`rlvr lab`: rebuild the tiny model that ships with the project, or build another one from a recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rlvr_cli.cli.common import Json, print_json
+
+app = typer.Typer(help="Build the lab's tiny base model.", no_args_is_help=True)
+
+
+@app.callback()
+def lab() -> None:
+    """Build the lab's tiny base model."""
+
+
+@app.command()
+def build(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write; must be new or empty.")],
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Decides weights, puzzles and traces.")] = 0,
+    recipe: Annotated[
+        Path | None,
+        typer.Option("--recipe", metavar="FILE", help="YAML recipe (docs/lab.md); default: the shipped base's."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Warm-start a tiny model on generated puzzles and write it as a model folder; use it as --model DIR."""
+    from rlvr_cli.lab.recipe import Recipe, load_recipe
+
+    chosen = Recipe() if recipe is None else load_recipe(recipe)
+
+    from rlvr_cli.lab.build import BASE, build, check_target, compare, read_manifest
+
+    check_target(out)
+    steps = sum(phase.steps for phase in chosen.phases)
+    if not as_json:
+        print(f"Building a lab base: {steps} training steps on one core, seed {seed}.")
+    manifest = build(out, recipe=chosen, seed=seed, progress=None if as_json else _show)
+    same = seed == read_manifest(BASE)["seed"] and recipe is None
+    checks = compare(manifest, read_manifest(BASE)) if same else []
+    if as_json:
+        print_json({**manifest, "against_shipped": [{"what": w, "agrees": ok, "detail": d} for w, ok, d in checks]})
+        return
+    _report(out, manifest)
+    for what, agrees, detail in checks:
+        print(f"{'same as' if agrees else 'DIFFERS from'} the shipped base: {what} ({detail})")
+
+
+def _show(phase: str, step: int, steps: int, loss: float) -> None:
+    if step % 100 == 0 or step == steps:
+        print(f"{phase}: step {step} of {steps}, loss {loss:.3f}", flush=True)
+
+
+def _report(out: Path, manifest: dict[str, Any]) -> None:
+    dev = manifest["dev"]
+    print(
+        f"{out}: {manifest['parameters']:,} parameters, {manifest['seconds']['training']:.0f} s of training. "
+        f"Dev puzzles ({dev['puzzles']}, {dev['samples']} samples each): greedy {dev['greedy']:.3f}, "
+        f"sampled {dev['sampled']:.3f} +- {dev['sampled_se']:.3f}, pass@32 {dev.get('pass@32', float('nan')):.3f}, "
+        f"format {dev['format']:.3f}, {dev['tokens']:.0f} tokens."
+    )

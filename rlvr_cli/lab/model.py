@@ -1,0 +1,34 @@
+"""The lab's network: a tiny Qwen3 causal LM made from a configuration."""
+
+from __future__ import annotations
+
+import torch
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from rlvr_cli.lab.recipe import ModelSize
+
+
+def make_model(size: ModelSize, tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
+    """A freshly initialised float32 model whose vocabulary is the tokenizer's; `seed` decides the weights."""
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=size.hidden,
+        intermediate_size=size.feed_forward,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.heads,
+        head_dim=size.hidden // size.heads,
+        max_position_embeddings=512,
+        initializer_range=size.init_std,
+        tie_word_embeddings=True,
+        attention_bias=False,
+        use_cache=True,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        dtype="float32",
+        rlvr_prompt_style="compact",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Qwen3ForCausalLM(config)

@@ -1,0 +1,119 @@
+"""What a lab base is built from: model size, data and training phases; read from YAML to make other bases."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from rlvr_cli.config.errors import UserError
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+def _check_people(people: dict[int, float]) -> dict[int, float]:
+    if not people or any(number not in range(2, 6) for number in people):
+        raise ValueError("numbers of people must be 2 to 5")
+    if any(share < 0 for share in people.values()) or sum(people.values()) <= 0:
+        raise ValueError("shares must not be negative and not all zero")
+    return people
+
+
+People = Annotated[dict[int, float], AfterValidator(_check_people)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ModelSize(_Part):
+    """Qwen3 architecture with tied embeddings, float32."""
+
+    hidden: int = Field(96, gt=0)
+    layers: int = Field(4, gt=0)
+    heads: int = Field(4, gt=0)
+    feed_forward: int = Field(256, gt=0)
+    init_std: float = Field(0.05, gt=0)
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> ModelSize:
+        if self.hidden % (2 * self.heads):
+            raise ValueError(f"hidden={self.hidden} must be a multiple of 2 x heads={2 * self.heads}")
+        return self
+
+
+class TraceNoise(_Part):
+    """Chances of wrong steps in the traces of a phase; see `rlvr_cli.tasks.kk.compact.Noise`."""
+
+    atom: Share = 0.0
+    verdict: Share = 0.0
+    implication: Share = 0.0
+    stop: Share = 0.0
+
+
+class Phase(_Part):
+    """One stretch of supervised training; the learning rate warms up, then falls by a cosine to `final_lr_ratio`."""
+
+    name: str
+    steps: int = Field(gt=0)
+    lr: float = Field(gt=0)
+    batch: int = Field(64, gt=0)
+    warmup: int = Field(20, ge=0)
+    final_lr_ratio: Share = 0.1
+    people: People
+    noise: TraceNoise = TraceNoise()
+
+
+class Recipe(_Part):
+    """A whole build. The defaults give the base that ships with the project."""
+
+    model: ModelSize = ModelSize()
+    puzzles: int = Field(40_000, gt=0, description="distinct train-split puzzles that traces are written for")
+    compound: Share = 0.6
+    max_tokens: int = Field(128, gt=0, description="prompt and trace together; longer traces are drawn again")
+    phases: tuple[Phase, ...] = (
+        Phase(name="clean", steps=3000, lr=3e-3, people={2: 0.2, 3: 0.4, 4: 0.4}),
+        Phase(
+            name="noisy",
+            steps=120,
+            lr=4e-4,
+            people={2: 0.2, 3: 0.4, 4: 0.4},
+            noise=TraceNoise(atom=0.08, verdict=0.08, implication=0.6, stop=0.55),
+        ),
+    )
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the recipe as canonical JSON."""
+        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+
+
+def load_recipe(path: Path) -> Recipe:
+    """The recipe in a YAML file; keys left out keep their defaults.
+
+    Raises:
+        UserError: the file is missing, is not YAML, or has unknown keys or values out of range.
+    """
+    import yaml
+
+    try:
+        data: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read ({error})") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}: not valid YAML: {error}") from error
+    if data is None:
+        data = {}
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: a recipe is a mapping of keys to values, this file holds a {type(data).__name__}")
+    try:
+        return Recipe.model_validate(data)
+    except ValidationError as error:
+        raise UserError(
+            [
+                f"{path}: {'.'.join(map(str, e['loc'])) or 'recipe'}: {e['msg']} (given: {e['input']!r:.80})"
+                for e in error.errors()
+            ]
+        ) from error

@@ -1,0 +1,153 @@
+"""The compact form of Knights & Knaves that the lab's tiny model reads and writes (2 to 5 people).
+
+    prompt     A: CN iff BN B: AN or CN C: not BK ? <think>
+    response   NKK A: CN f BN f no NKN A: CN t BN f B: AN t CN t C: not BK f </think> <answer> NKN </answer>
+
+People are the letters A to E in speaking order; `BK` says that B is a knight, `CN` that C is a knave. The reasoning
+guesses a whole assignment (`NKK`), checks the speakers in turn (`A: CN f BN f` = both parts of A's claim are false
+under the guess), writes `no` and guesses again at the first contradiction, and answers when nobody is left.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rlvr_cli.tasks.kk.puzzles import LITERALS, Puzzle, Statement, holds, people_in
+
+LETTERS = "ABCDE"
+MAX_PEOPLE = len(LETTERS)
+_WORDS = {"and": "and", "or": "or", "->": "implies", "<=>": "iff"}
+_TAGS = ("</think>", "<answer>", "</answer>")
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Chances that a step of a trace goes wrong; all zero = a clean trace.
+
+    `atom`: a part's truth value is flipped. `verdict`: a check's outcome (contradiction or not) is flipped.
+    `implication`: `implies` is read as `and` in a check. `stop`: after a passed check the rest is not checked.
+    """
+
+    atom: float = 0.0
+    verdict: float = 0.0
+    implication: float = 0.0
+    stop: float = 0.0
+
+
+CLEAN = Noise()
+
+
+def vocabulary() -> list[str]:
+    """Every word of the compact form, in a fixed order."""
+    words = ["?", "(", ")", "not", *_WORDS.values()]
+    words += [f"{letter}:" for letter in LETTERS]
+    words += [letter + role for letter in LETTERS for role in "KN"]
+    words += ["<think>", *_TAGS, "no", "t", "f"]
+    for people in range(2, MAX_PEOPLE + 1):
+        words += ["".join(roles) for roles in itertools.product("KN", repeat=people)]
+    return words
+
+
+def _claim(statement: Statement, nested: bool = False) -> list[str]:
+    kind = statement[0]
+    if kind in LITERALS:
+        return [LETTERS[statement[1]] + ("K" if kind == "telling-truth" else "N")]
+    if kind == "not":
+        return ["not", *_claim(statement[1], nested=True)]
+    words = [*_claim(statement[1], nested=True), _WORDS[kind], *_claim(statement[2], nested=True)]
+    return ["(", *words, ")"] if nested else words
+
+
+def prompt(puzzle: Puzzle) -> str:
+    """The puzzle in compact form, ending in `<think>`.
+
+    Raises:
+        ValueError: the puzzle has more people than the compact form has letters.
+    """
+    if len(puzzle.statements) > MAX_PEOPLE:
+        raise ValueError(f"the compact form is for 2 to {MAX_PEOPLE} people; this puzzle has {len(puzzle.statements)}")
+    words: list[str] = []
+    for letter, statement in zip(LETTERS, puzzle.statements, strict=False):
+        words += [f"{letter}:", *_claim(statement)]
+    return " ".join([*words, "?", "<think>"])
+
+
+def roles_text(roles: Sequence[bool]) -> str:
+    """`KNK` for (knight, knave, knight)."""
+    return "".join("K" if role else "N" for role in roles)
+
+
+def _parts(statement: Statement) -> Iterator[Statement]:
+    """The literals, negated or not, that a claim is made of."""
+    if statement[0] in LITERALS or (statement[0] == "not" and statement[1][0] in LITERALS):
+        yield statement
+    else:
+        for part in statement[1:]:
+            yield from _parts(part)
+
+
+def _evaluate(statement: Statement, values: Iterator[bool], misread: bool) -> bool:
+    kind = statement[0]
+    if kind in LITERALS or (kind == "not" and statement[1][0] in LITERALS):
+        return next(values)
+    if kind == "not":
+        return not _evaluate(statement[1], values, misread)
+    left, right = (_evaluate(part, values, misread) for part in statement[1:])
+    if kind == "and" or (kind == "->" and misread):
+        return left and right
+    return {"or": left or right, "->": not left or right, "<=>": left == right}[kind]
+
+
+def trace(puzzle: Puzzle, rng: random.Random, noise: Noise = CLEAN) -> str:
+    """A worked response: guesses, checks, answer. Clean traces end in the right answer.
+
+    Each guess is drawn from the assignments that no check so far has contradicted (from all of them, should noise
+    have ruled out every one).
+    """
+    people = range(len(puzzle.statements))
+    everything = list(itertools.product((True, False), repeat=len(people)))
+    possible = everything
+    words: list[str] = []
+    while True:
+        if not possible:
+            possible = everything
+        guess = rng.choice(possible)
+        words.append(roles_text(guess))
+        for speaker in people:
+            statement = puzzle.statements[speaker]
+            values = [holds(part, guess) != (rng.random() < noise.atom) for part in _parts(statement)]
+            words.append(f"{LETTERS[speaker]}:")
+            for part, value in zip(_parts(statement), values, strict=True):
+                words += [*_claim(part), "t" if value else "f"]
+            says = _evaluate(statement, iter(values), misread=rng.random() < noise.implication)
+            if (says == guess[speaker]) == (rng.random() < noise.verdict):
+                words.append("no")
+                involved = sorted({speaker, *people_in(statement)})
+                possible = [other for other in possible if any(other[i] != guess[i] for i in involved)]
+                break
+            if speaker + 1 < len(people) and rng.random() < noise.stop:
+                return " ".join([*words, "</think>", "<answer>", roles_text(guess), "</answer>"])
+        else:
+            return " ".join([*words, "</think>", "<answer>", roles_text(guess), "</answer>"])
+
+
+_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+
+
+def parse_answer(response: str) -> tuple[bool, ...] | None:
+    """The roles in the last answer block (True = knight), or None when it holds anything but one word of K and N."""
+    blocks = _ANSWER.findall(response)
+    if not blocks or not re.fullmatch(r"[KN]{2,8}", blocks[-1].strip()):
+        return None
+    return tuple(letter == "K" for letter in blocks[-1].strip())
+
+
+def format_ok(response: str) -> bool:
+    """Whether `</think>`, `<answer>` and `</answer>` stand once each and in this order, and `<think>` not again."""
+    if "<think>" in response or any(response.count(tag) != 1 for tag in _TAGS):
+        return False
+    return response.index(_TAGS[0]) < response.index(_TAGS[1]) < response.index(_TAGS[2])

@@ -1,0 +1,140 @@
+"""Lab builds: recipes, tokenizer, training data, repeatable builds, and the base that ships."""
+
+import json
+import random
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.lab import build as lab
+from rlvr_cli.lab.measure import dev_puzzles, measure
+from rlvr_cli.lab.recipe import Phase, Recipe, load_recipe
+from rlvr_cli.lab.tokenizer import make_tokenizer
+from rlvr_cli.lab.warm_start import data_hash, draw_example, learning_rate, training_puzzles
+from rlvr_cli.tasks.kk import compact
+from rlvr_cli.tasks.kk.puzzles import generate, split_of, structure_key
+
+TINY = Recipe.model_validate(
+    {
+        "model": {"hidden": 16, "layers": 1, "heads": 2, "feed_forward": 32},
+        "puzzles": 60,
+        "phases": [{"name": "clean", "steps": 20, "lr": 1e-3, "batch": 8, "people": {2: 0.5, 3: 0.5}}],
+    }
+)
+
+
+def test_the_tokenizer_gives_every_prompt_and_trace_back_word_for_word():
+    tokenizer, rng = make_tokenizer(), random.Random(0)
+    for i in range(60):
+        puzzle = generate(rng, people=2 + i % 4, depth=1 + i % 2)
+        for text in (compact.prompt(puzzle), compact.trace(puzzle, rng)):
+            ids = tokenizer(text)["input_ids"]
+            assert tokenizer.unk_token_id not in ids and len(ids) == len(text.split())
+            assert tokenizer.decode(ids) == text
+
+
+def test_training_puzzles_are_of_the_train_split_and_depend_on_the_seed_alone():
+    pools = training_puzzles(TINY, seed=0)
+    for pool in pools.values():
+        assert {split_of(structure_key(puzzle.statements)) for puzzle in pool} == {"train"}
+    assert data_hash(pools) == data_hash(training_puzzles(TINY, seed=0)) != data_hash(training_puzzles(TINY, seed=1))
+
+
+def test_dev_puzzles_are_of_the_dev_split_and_of_different_structures():
+    keys = [structure_key(puzzle.statements) for puzzle in dev_puzzles({3: 0.5, 4: 0.5}, 100)]
+    assert len(set(keys)) == len(keys) == 100
+    assert {split_of(key) for key in keys} == {"dev"}
+
+
+def test_only_the_trace_is_trained_on():
+    tokenizer = make_tokenizer()
+    example = draw_example(training_puzzles(TINY, 0), TINY.phases[0], tokenizer, 128, random.Random(0))
+    assert tokenizer.decode(example.ids[: example.prompt]).endswith("? <think>")
+    assert tokenizer.decode(example.ids[example.prompt :]).endswith("</answer> </s>")
+
+
+def test_the_learning_rate_warms_up_and_falls_to_its_final_share():
+    phase = Phase(name="p", steps=100, lr=1.0, warmup=10, final_lr_ratio=0.1, people={2: 1.0})
+    rates = [learning_rate(phase, step) for step in range(101)]
+    assert rates[0] == pytest.approx(0.1) and max(rates) == rates[10] == 1.0
+    assert rates[100] == pytest.approx(0.1)
+
+
+def test_a_build_is_repeatable_and_the_seed_matters(tmp_path):
+    def built(name, seed):
+        return lab.build(tmp_path / name, recipe=TINY, seed=seed, dev_count=8, samples=2)
+
+    first, again, other = built("a", 0), built("b", 0), built("c", 1)
+    assert first["weights_sha256"] == again["weights_sha256"] != other["weights_sha256"]
+    assert first["config_sha256"] == again["config_sha256"] == other["config_sha256"]
+    assert first["dev"] == again["dev"]
+    assert lab.read_manifest(tmp_path / "a") == first
+    assert [agrees for _, agrees, _ in lab.compare(again, first)] == [True] * 4
+    assert {what: agrees for what, agrees, _ in lab.compare(other, first)}["data"] is False
+
+
+def test_a_build_is_a_model_folder_that_knows_its_prompt_style(tmp_path):
+    lab.build(tmp_path / "base", recipe=TINY, seed=0, dev_count=4, samples=1)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    model.save_pretrained(tmp_path / "again")
+    assert AutoConfig.from_pretrained(tmp_path / "again").rlvr_prompt_style == "compact"
+    assert model.dtype == torch.float32
+    assert model.generation_config.eos_token_id == model.config.eos_token_id
+
+
+def test_a_folder_with_something_in_it_is_refused_before_any_work(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match="not an empty folder"):
+        lab.build(tmp_path, recipe=Recipe(), seed=0)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_recipes_come_from_yaml_and_change_the_fingerprint(tmp_path):
+    (tmp_path / "r.yaml").write_text("puzzles: 500\nmodel: {hidden: 64}\n")
+    recipe = load_recipe(tmp_path / "r.yaml")
+    assert (recipe.puzzles, recipe.model.hidden, recipe.model.layers) == (500, 64, Recipe().model.layers)
+    assert recipe.fingerprint() != Recipe().fingerprint() == load_recipe_of(tmp_path, "{}").fingerprint()
+
+
+def load_recipe_of(tmp_path, text):
+    (tmp_path / "recipe.yaml").write_text(text)
+    return load_recipe(tmp_path / "recipe.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("puzles: 3", "puzles: Extra inputs"),
+        ("model: {hidden: 30, heads: 4}", "multiple of 2 x heads=8"),
+        ("phases: [{name: a, steps: 5, lr: 0.1, people: {6: 1.0}}]", "numbers of people must be 2 to 5"),
+        ("compound: 2", "compound: Input should be less than or equal to 1"),
+        ("- a", "a recipe is a mapping"),
+        ("a: [", "not valid YAML"),
+    ],
+)
+def test_bad_recipes_are_refused_with_file_and_key(tmp_path, text, message):
+    with pytest.raises(UserError, match=r"recipe\.yaml") as error:
+        load_recipe_of(tmp_path, text)
+    assert message in str(error.value)
+
+
+def test_the_shipped_base_is_the_one_its_manifest_describes():
+    manifest = lab.read_manifest(lab.BASE)
+    assert lab.file_hash(lab.BASE / "model.safetensors") == manifest["weights_sha256"]
+    assert lab.file_hash(lab.BASE / "tokenizer.json") == manifest["tokenizer_sha256"]
+    assert lab.config_hash(lab.BASE) == manifest["config_sha256"]
+    assert manifest["recipe_sha256"] == Recipe().fingerprint()
+    assert manifest["data_sha256"] == data_hash(training_puzzles(Recipe(), manifest["seed"]))
+    assert sum(path.stat().st_size for path in lab.BASE.iterdir()) < 5_000_000
+    assert manifest["dev"]["sampled"] <= 0.35 and manifest["dev"]["pass@32"] > 0.9
+
+
+def test_the_shipped_base_answers_as_measured():
+    model, tokenizer = (kind.from_pretrained(lab.BASE) for kind in (AutoModelForCausalLM, AutoTokenizer))
+    manifest = json.loads((lab.BASE / lab.MANIFEST).read_text())
+    people = {int(number): share for number, share in manifest["recipe"]["phases"][-1]["people"].items()}
+    dev = measure(model.eval(), tokenizer, dev_puzzles(people, 100), samples=4)
+    assert dev["sampled"] == pytest.approx(manifest["dev"]["sampled"], abs=0.12)
+    assert dev["format"] > 0.95

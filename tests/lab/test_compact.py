@@ -1,0 +1,91 @@
+"""The lab's compact form: prompts, traces, answers, and noise that is seeded and recoverable."""
+
+import random
+
+import pytest
+
+from rlvr_cli.tasks.kk import compact
+from rlvr_cli.tasks.kk.puzzles import Puzzle, generate
+
+EXAMPLE = Puzzle(
+    ("Zoey", "Oliver", "Mia"),
+    (
+        ("->", ("telling-truth", 1), ("lying", 2)),
+        ("not", ("lying", 0)),
+        ("and", ("telling-truth", 0), ("telling-truth", 1)),
+    ),
+    (True, True, False),
+)
+
+
+def drawn(count, **settings):
+    rng = random.Random(1)
+    return [generate(rng, people=2 + i % 4, **settings) for i in range(count)]
+
+
+def test_a_prompt_reads_as_documented():
+    assert compact.prompt(EXAMPLE) == "A: BK implies CN B: not AN C: AK and BK ? <think>"
+
+
+def test_nested_statements_have_brackets():
+    claim = ("or", ("and", ("lying", 0), ("telling-truth", 1)), ("not", ("<=>", ("lying", 0), ("lying", 1))))
+    text = compact.prompt(Puzzle(("Zoey", "Mia"), (claim, ("lying", 0)), (True, False)))
+    assert text == "A: ( AN and BK ) or not ( AN iff BN ) B: AN ? <think>"
+
+
+@pytest.mark.parametrize("settings", [{"depth": 1}, {"depth": 2, "compound": 0.9}])
+def test_clean_traces_are_right_and_use_known_words_only(settings):
+    known = set(compact.vocabulary())
+    for puzzle in drawn(120, **settings):
+        response = compact.trace(puzzle, random.Random(2))
+        assert compact.format_ok(response)
+        assert compact.parse_answer(response) == puzzle.solution
+        assert set(response.split()) | set(compact.prompt(puzzle).split()) <= known
+
+
+def test_a_clean_trace_never_repeats_a_guess_and_checks_everybody_in_its_last():
+    for puzzle in drawn(60):
+        words = compact.trace(puzzle, random.Random(3)).split()
+        thought = words[: words.index("</think>")]
+        guesses = [word for word in thought if set(word) <= set("KN")]
+        assert len(guesses) == len(set(guesses)) == thought.count("no") + 1
+        last = thought[len(thought) - thought[::-1].index(guesses[-1]) :]
+        assert [word for word in last if word.endswith(":")] == [f"{c}:" for c in "ABCDE"[: len(puzzle.names)]]
+
+
+def test_noise_makes_some_traces_wrong_and_leaves_the_form_alone():
+    noise = compact.Noise(atom=0.08, verdict=0.08, implication=0.6, stop=0.55)
+    responses = [(p, compact.trace(p, random.Random(i), noise)) for i, p in enumerate(drawn(200))]
+    right = sum(compact.parse_answer(text) == puzzle.solution for puzzle, text in responses)
+    assert 20 < right < 120
+    assert all(compact.format_ok(text) for _, text in responses)
+
+
+def test_the_same_stream_gives_the_same_noisy_trace():
+    noise = compact.Noise(atom=0.3, verdict=0.3, stop=0.3)
+    first, again, other = (compact.trace(EXAMPLE, random.Random(seed), noise) for seed in (4, 4, 5))
+    assert first == again != other
+
+
+def test_six_people_are_refused():
+    with pytest.raises(ValueError, match="2 to 5 people"):
+        compact.prompt(generate(random.Random(0), people=6))
+
+
+@pytest.mark.parametrize(
+    ("response", "answer", "ok"),
+    [
+        ("KN </think> <answer> KN </answer>", (True, False), True),
+        ("KN </think> <answer> KN", None, False),
+        ("KN </think> <answer> KN KK </answer>", None, True),
+        ("KN </think> <answer> no </answer>", None, True),
+        ("KN </think> </think> <answer> KN </answer>", (True, False), False),
+        ("<answer> KN </answer> </think>", (True, False), False),
+        ("<think> </think> <answer> KN </answer>", (True, False), False),
+        ("</think> <answer> KN </answer> <answer> NN </answer>", (False, False), False),
+        ("", None, False),
+    ],
+)
+def test_answers_and_form_are_read_apart(response, answer, ok):
+    assert compact.parse_answer(response) == answer
+    assert compact.format_ok(response) is ok
