@@ -8,12 +8,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 from rlvr_cli.config.errors import UserError
 
 PRESETS: Mapping[str, Path] = {"lab": Path(__file__).parents[1] / "lab" / "base"}
-PROMPT_STYLES = ("logic_rl", "compact")
+PromptStyle = Literal["logic_rl", "compact"]
+PROMPT_STYLES: tuple[PromptStyle, ...] = get_args(PromptStyle)
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
@@ -67,7 +68,7 @@ def unreachable(name: str, revision: str | None, why: str) -> str:
     )
 
 
-def prompt_style(model_config: Any) -> str:
+def prompt_style(model_config: Any) -> PromptStyle:
     """The prompt style a model was made for: its config's `rlvr_prompt_style`, or logic_rl when it has none.
 
     model_config: a transformers config object or the mapping read from config.json. Raises UserError if the

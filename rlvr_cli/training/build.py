@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
@@ -13,6 +11,7 @@ from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.schema import Config
 from rlvr_cli.methods.method import Method
 from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.training.held_out import held_out_evaluation
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.prepare import Prepared
 from rlvr_cli.training.progress import Reporter
@@ -80,7 +79,7 @@ def build_trainer(
         run=run,
         reporter=reporter,
         stop=stop,
-        evaluate=_no_evaluation,
+        evaluate=held_out_evaluation(config, run, prepared),
         method=method,
         rollouts=rollouts,
         meter=StepMeter(method),
@@ -91,7 +90,3 @@ def build_trainer(
     )
     trainer.remove_callback(PrinterCallback)
     return trainer
-
-
-def _no_evaluation(rollout: int) -> dict[str, Any] | None:
-    return None

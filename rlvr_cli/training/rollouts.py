@@ -12,9 +12,10 @@ from typing import Any
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.schema import Config
 from rlvr_cli.models.completions import Completions, Engine
+from rlvr_cli.models.load import eos_token_ids
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.streams import stream_seed
-from rlvr_cli.tasks.base import Problem, Task, Verdict, response_text
+from rlvr_cli.tasks.base import Problem, Task, Verdict, prompt_ids, response_text
 from rlvr_cli.training.metrics import rollout_summary
 
 
@@ -44,7 +45,6 @@ class RolloutSource:
         self.engine, self.folder = engine, folder
         self.gather, self.main, self.on_tokens = gather, main, on_tokens
         self.model: Any = None
-        self.eos_token_ids: Sequence[int] = ()
         self.seconds = {"rollout": 0.0, "verify": 0.0}
         self.summary: dict[str, float] = {}
         self.unscored = 0
@@ -57,9 +57,7 @@ class RolloutSource:
         """
         started = time.perf_counter()
         self.rollout, self.rows = rollout, [self.problems[index] for index in problems]
-        texts = {index: self.task.prompt(self.problems[index], self.tokenizer) for index in set(problems)}
-        encoded = {index: prompt_ids(text, self.tokenizer) for index, text in texts.items()}
-        self.prompts = [texts[index] for index in problems]
+        encoded = {index: prompt_ids(self.task, self.problems[index], self.tokenizer) for index in set(problems)}
         prompts = [encoded[index] for index in problems]
         settings = self.config.rollout
         self.completions: Completions = self.engine(
@@ -68,7 +66,7 @@ class RolloutSource:
             keys=range(first_row, first_row + len(prompts)),
             seed=stream_seed(self.config.run.seed, "rollout", rollout),
             max_new_tokens=settings.max_new_tokens,
-            eos_token_ids=self.eos_token_ids,
+            eos_token_ids=eos_token_ids(self.model, self.tokenizer),
             temperature=settings.temperature,
             top_p=settings.top_p,
             on_progress=self.on_tokens,
@@ -113,7 +111,7 @@ class RolloutSource:
         return {
             "problem": problem.id,
             "subgroup": problem.subgroup,
-            "prompt": self.prompts[index],
+            "prompt": self.task.prompt(problem, self.tokenizer),
             "completion": self.texts[index],
             "tokens": len(self.completions.ids[index]),
             "log_prob": sum(self.completions.log_probs[index]),
@@ -125,8 +123,3 @@ class RolloutSource:
             "answer": verdict.answer,
             "advantage": advantage,
         }
-
-
-def prompt_ids(text: str, tokenizer: Any) -> list[int]:
-    """Token ids of a prompt; its text says where special tokens go."""
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])

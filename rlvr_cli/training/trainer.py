@@ -61,7 +61,6 @@ class RunTrainer(MethodTrainer):
         self._step_started = time.perf_counter()
         super().__init__(**arguments)
         self.rollouts.model = self.model
-        self.rollouts.eos_token_ids = self.eos_token_ids
         self.add_callback(_StopAtStepEnd(stop))
 
     # --- seeds and rates ---------------------------------------------------------------------------------------
@@ -194,7 +193,7 @@ class RunTrainer(MethodTrainer):
         return state.unpack_process(path / TRAINER_FOLDER / state.PROCESS.format(rank=self.accelerator.process_index))
 
 
-class _StopAtStepEnd(TrainerCallback):  # type: ignore[misc]
+class _StopAtStepEnd(TrainerCallback):
     """Saves and stops at the end of the step in which a signal arrived."""
 
     def __init__(self, stop: StopRequest) -> None:

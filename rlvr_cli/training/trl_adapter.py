@@ -54,7 +54,7 @@ class Meter(Protocol):
         """The detached tokens of one micro-batch."""
 
 
-class MethodTrainer(GRPOTrainer, ABC):  # type: ignore[misc]
+class MethodTrainer(GRPOTrainer, ABC):
     """TRL's GRPOTrainer with the gradient of ``method``; what a run does beside is left to the abstract methods."""
 
     @abstractmethod
@@ -207,7 +207,8 @@ class MethodTrainer(GRPOTrainer, ABC):  # type: ignore[misc]
         step_rows = self._buffered_inputs[first : first + accumulation]
         tokens = sum((rows["completion_mask"].sum() for rows in step_rows), torch.zeros((), device=self.args.device))
         total: Tensor = self.accelerator.reduce(tokens.float(), reduction="sum")
-        return total * slices / accumulation
+        scaled: Tensor = total * slices / accumulation
+        return scaled
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         loss: Tensor = super().training_step(*args, **kwargs)
