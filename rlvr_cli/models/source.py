@@ -82,7 +82,7 @@ def prompt_style(model_config: Any) -> PromptStyle:
         return "logic_rl"
     if style not in PROMPT_STYLES:
         raise UserError(f"model: config.json says rlvr_prompt_style: {style!r}; allowed are {', '.join(PROMPT_STYLES)}")
-    return str(style)
+    return cast(PromptStyle, style)
 
 
 def _check_folder(folder: Path) -> None:
