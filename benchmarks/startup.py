@@ -1,0 +1,74 @@
+"""Start-up: wall time of every `--help` and of a config error, as a ratio to `python -c "import typer, rich"`.
+
+    python -m benchmarks.startup [--repeats 15] [--json]
+
+The commands take turns, so that a busy machine slows all of them alike; medians are reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from rlvr_cli.cli.app import app
+
+BASELINE = "import typer, rich"
+
+
+def command_lines() -> dict[str, list[str]]:
+    """What is timed: the baseline, each command's help, and a config with an unknown key."""
+    rlvr = [sys.executable, "-m", "rlvr_cli"]
+    lines = {BASELINE: [sys.executable, "-c", BASELINE]}
+
+    def add(command: Any, path: list[str]) -> None:
+        lines[" ".join(["rlvr", *path, "--help"])] = [*rlvr, *path, "--help"]
+        for name, child in getattr(command, "commands", {}).items():
+            add(child, [*path, name])
+
+    add(typer.main.get_command(app), [])
+    lines["rlvr train -c bad.yaml"] = [*rlvr, "train", "-c", "bad.yaml"]
+    return lines
+
+
+def measure(repeats: int) -> dict[str, float]:
+    """Median seconds of each command line over `repeats` interleaved rounds, after one round to warm the disk cache."""
+    lines = command_lines()
+    seconds: dict[str, list[float]] = {name: [] for name in lines}
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "bad.yaml").write_text("optimizer:\n  lrr: 1e-6\n", encoding="utf-8")
+        for number in range(repeats + 1):
+            for name, line in lines.items():
+                begin = time.perf_counter()
+                subprocess.run(line, cwd=folder, capture_output=True, check=False)
+                if number > 0:
+                    seconds[name].append(time.perf_counter() - begin)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    medians = measure(options.repeats)
+    baseline = medians[BASELINE]
+    if options.json:
+        print(json.dumps({name: {"seconds": t, "ratio": t / baseline} for name, t in medians.items()}, indent=2))
+        return
+    print(f"Start-up, median of {options.repeats} interleaved runs:")
+    for name, median in medians.items():
+        print(f"  {name:<28} {median:6.3f} s  {median / baseline:5.2f} x")
+
+
+if __name__ == "__main__":
+    main()
