@@ -6,7 +6,7 @@ import errno
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -66,9 +66,15 @@ class SampleStore:
             self._check_identity()
             yield self._read()
 
-    def append(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Add samples and wait until they are on the disk."""
-        append_jsonl(self.samples_path, records, durable=True)
+    def append(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Add samples and wait until they are on the disk. Raises RunError when the disk refuses."""
+        try:
+            append_jsonl(self.samples_path, records, durable=True)
+        except OSError as error:
+            raise RunError(
+                f"{self.samples_path}: cannot be written ({error.strerror}). The samples so far are kept: once there "
+                "is room, the same command continues."
+            ) from error
 
     def _hold(self, lock: Any) -> None:
         try:

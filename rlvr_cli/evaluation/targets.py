@@ -68,7 +68,8 @@ def find_target(name: str | None, runs_root: Path, *, checkpoints: int = 1, revi
         hint = f"Runs in {runs_root}: {known}." if known else f"There is no run in {runs_root}."
         raise UserError([*error.problems, f"{name!r} is no run either. {hint}"]) from error
     folder = None if source.kind == "hub" else Path(source.location)
-    return Target((Subject(name, name, _slug(name), runs_root / "evals", _style(folder)),), None)
+    label = Path(source.location).name if source.kind == "folder" else name
+    return Target((Subject(label, name, _slug(label), runs_root / "evals", _style(folder)),), None)
 
 
 def _named_run(name: str, runs_root: Path) -> RunDir | None:

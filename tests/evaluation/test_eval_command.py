@@ -1,0 +1,160 @@
+"""`rlvr eval` from the command line."""
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_cli.cli.app import run as rlvr
+from rlvr_cli.runs.directory import RunDir
+
+MakeRun = Callable[..., RunDir]
+
+
+@pytest.fixture
+def call(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    def invoke(*arguments: str) -> tuple[int, str, str]:
+        code = rlvr(["eval", *arguments, f"run.dir={tmp_path / 'runs'}"])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return invoke
+
+
+def folder_of(run: RunDir) -> Path:
+    (metrics,) = run.eval_dir.glob("*/metrics.json")
+    return metrics.parent
+
+
+def test_the_newest_run_is_evaluated_and_shown_by_number_of_people(make_run: MakeRun, call: Any) -> None:
+    run = make_run()
+    code, out, err = call("--pass-at", "1,4")
+    assert code == 0
+    assert out.startswith("trained step 30: kk, test, 6 problems x 4 samples, temperature 1, top_p 1")
+    for text in ("pass@1", "pass@4", "maj@4", "avg@4", "greedy accuracy", "mean length", "2 people", "4 people"):
+        assert text in out
+    assert "30 of 30 samples" in err
+    assert folder_of(run).name.startswith("kk-test-step-30-")
+    assert str(folder_of(run)) in out
+
+
+def test_json_is_all_of_standard_output(make_run: MakeRun, call: Any) -> None:
+    run = make_run()
+    code, out, _ = call("--json", "--split", "dev", "--problems", "3", "-n", "2", "--pass-at", "1", "--pass-at", "2")
+    assert code == 0
+    result = json.loads(out)
+    stored = json.loads((folder_of(run) / "metrics.json").read_text(encoding="utf-8"))
+    assert {key: value for key, value in result.items() if key != "folder"} == stored
+    assert (result["problems"], result["samples"], result["split"]) == (3, 2, "dev")
+    assert result["metrics"]["pass@2"]["problems"] == 3
+
+
+def test_average_last_averages_checkpoints_over_the_same_problems(make_run: MakeRun, call: Any) -> None:
+    run = make_run()
+    code, out, _ = call("--average-last", "3", "--json")
+    assert code == 0
+    result = json.loads(out)
+    assert result["label"] == "average of trained step 10, trained step 20, trained step 30"
+    singles = [json.loads((Path(part) / "metrics.json").read_text(encoding="utf-8")) for part in result["averaged"]]
+    lengths = [single["metrics"]["length"]["value"] for single in singles]
+    assert len(set(lengths)) > 1
+    assert result["metrics"]["length"]["value"] == pytest.approx(sum(lengths) / 3)
+    assert result["metrics"]["length"]["problems"] == 6
+    assert len(list(run.eval_dir.iterdir())) == 4
+
+
+def test_against_shows_before_after_and_their_paired_difference(
+    make_run: MakeRun, call: Any, models: list[Path], tmp_path: Path
+) -> None:
+    run = make_run()
+    code, out, _ = call("--against", str(models[0]))
+    assert code == 0
+    assert "before: model-0" in out
+    assert "after: trained" in out
+    assert "difference [95% interval]" in out
+    assert "avg@4, 3 people" in out
+    (stored,) = run.eval_dir.glob("kk-test-step-30-*/against-*.json")
+    comparison = json.loads(stored.read_text(encoding="utf-8"))
+    item = comparison["metrics"]["length"]
+    assert item["difference"]["value"] == pytest.approx(item["after"]["value"] - item["before"]["value"])
+    assert list((tmp_path / "runs" / "evals").glob("*/samples.jsonl"))
+
+
+def test_a_second_call_samples_nothing(make_run: MakeRun, call: Any) -> None:
+    make_run()
+    _, first, _ = call()
+    _, second, err = call()
+    assert first == second
+    assert "30 of 30 samples on disk from before" in err
+
+
+def test_out_takes_the_evaluation_elsewhere_and_refuses_anothers_folder(
+    make_run: MakeRun, call: Any, tmp_path: Path
+) -> None:
+    run = make_run()
+    out = tmp_path / "elsewhere"
+    assert call("--out", str(out))[0] == 0
+    assert (out / "metrics.json").exists()
+    code, _, err = call(str(run.checkpoints_dir / "step-10"), "--out", str(out))
+    assert code == 2
+    assert "holds samples of another evaluation (different: weights)" in err
+
+
+def test_data_with_fewer_problems_than_asked_for_says_so(make_run: MakeRun, call: Any, tmp_path: Path) -> None:
+    make_run()
+    row = {
+        "names": ["A", "B"],
+        "solution": [True, False],
+        "statements": [["lying", 1], ["and", ["lying", 0], ["lying", 1]]],
+    }
+    data = tmp_path / "mine.jsonl"
+    data.write_text("".join(json.dumps({**row, "question": f"{i}?"}) + "\n" for i in range(4)), encoding="utf-8")
+    code, out, err = call("--data", str(data))
+    assert code == 0
+    assert "kk, all, 4 problems x 4 samples" in out
+    assert "4 problems: the data has no more (6 were asked for)" in err
+    data.write_text("{}\n", encoding="utf-8")
+    code, _, err = call("--data", str(data))
+    assert code == 2
+    assert f"{data}:1: no field question, names, solution" in err
+
+
+def test_a_folder_that_cannot_be_written_is_one_message(make_run: MakeRun, call: Any) -> None:
+    run = make_run()
+    run.eval_dir.rmdir()
+    run.eval_dir.write_text("a file in the way", encoding="utf-8")
+    code, _, err = call()
+    assert code == 2
+    assert "cannot be written" in err
+    assert "Traceback" not in err
+
+
+def test_a_full_disk_is_one_message_and_what_was_sampled_is_kept(
+    make_run: MakeRun, call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rlvr_cli.evaluation import store
+
+    written: list[int] = []
+    append = store.append_jsonl
+
+    def fill_up(path: Path, rows: Any, *, durable: bool) -> None:
+        if written:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written.append(len(rows))
+        append(path, rows, durable=durable)
+
+    run = make_run()
+    monkeypatch.setattr(store, "append_jsonl", fill_up)
+    code, _, err = call("eval.batch=5")
+    assert code == 1
+    assert "No space left on device" in err
+    assert "the same command continues" in err
+    monkeypatch.undo()
+    code, _, err = call("eval.batch=5")
+    assert code == 0
+    assert "5 of 30 samples on disk from before" in err
+    assert folder_of(run).exists()

@@ -1,0 +1,226 @@
+"""An evaluation on disk: nothing sampled twice, nothing mixed, gaps filled as if never interrupted."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.config.schema import KKTaskConfig
+from rlvr_cli.evaluation.settings import EvalSettings
+from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.tasks import Problem, Task, make_task
+
+SETTINGS = EvalSettings(problems=5, samples=4, pass_at=(1, 4), max_new_tokens=10, batch=6)
+PLANNED = 5 * (4 + 1)
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return make_task(KKTaskConfig(), "compact")
+
+
+@pytest.fixture(scope="module")
+def problems(task: Task) -> list[Problem]:
+    return task.problems("test", 5, 0)
+
+
+@pytest.fixture(scope="module")
+def loaded(models: list[Path]) -> Iterator[list[tuple[Any, Any]]]:
+    from rlvr_cli.models.load import load_model
+
+    yield [load_model(str(folder)) for folder in models]
+
+
+def run(loaded: tuple[Any, Any], task: Task, problems: list[Problem], settings: EvalSettings, folder: Path) -> Any:
+    from rlvr_cli.evaluation.evaluate import evaluate
+
+    steps: list[Any] = []
+    result = evaluate(*loaded, task, problems, settings, folder, steps.append)
+    return result, steps
+
+
+def records(folder: Path) -> dict[tuple[str, Any], dict[str, Any]]:
+    rows = read_jsonl(folder / "samples.jsonl")
+    assert len({(row["problem"], row["sample"]) for row in rows}) == len(rows)
+    return {(row["problem"], row["sample"]): row for row in rows}
+
+
+def test_one_record_a_sample_one_file_of_numbers(
+    loaded: list[Any], task: Task, problems: list[Problem], tmp_path: Path
+) -> None:
+    result, steps = run(loaded[0], task, problems, SETTINGS, tmp_path)
+    found = records(tmp_path)
+    assert set(found) == {(problem.id, index) for problem in problems for index in (*range(4), "greedy")}
+    assert all(1 <= row["tokens"] <= 10 and row["log_prob"] < 0 for row in found.values())
+    assert json.loads((tmp_path / "metrics.json").read_text(encoding="utf-8")) == result
+    assert {"greedy", "avg@4", "pass@1", "pass@4", "maj@4", "length", "truncated"} <= set(result["metrics"])
+    assert sum(result["metrics"][f"reason/{reason}"]["value"] for reason in task.reasons) == pytest.approx(1.0)
+    assert len(read_jsonl(tmp_path / "problems.jsonl")) == result["problems"] == 5
+    assert (steps[0].done, steps[-1].done, steps[-1].planned) == (0, PLANNED, PLANNED)
+    assert steps[-1].tokens == sum(row["tokens"] for row in found.values())
+
+
+def test_a_second_evaluation_samples_nothing_and_more_samples_or_problems_only_the_rest(
+    loaded: list[Any], task: Task, problems: list[Problem], tmp_path: Path
+) -> None:
+    few = replace(SETTINGS, samples=2, pass_at=(1,), problems=3)
+    run(loaded[0], task, problems[:3], few, tmp_path)
+    before = records(tmp_path)
+    _, again = run(loaded[0], task, problems[:3], few, tmp_path)
+    assert again[-1].tokens == 0
+    assert records(tmp_path) == before
+
+    _, steps = run(loaded[0], task, problems, SETTINGS, tmp_path)
+    assert steps[-1].found == len(before) == 9
+    after = records(tmp_path)
+    assert len(after) == PLANNED
+    assert {key: after[key] for key in before} == before
+    run(loaded[0], task, problems, SETTINGS, tmp_path / "whole")
+    assert after == records(tmp_path / "whole")
+
+
+def test_the_size_of_a_batch_does_not_change_the_samples(
+    loaded: list[Any], task: Task, problems: list[Problem], tmp_path: Path
+) -> None:
+    run(loaded[0], task, problems, SETTINGS, tmp_path / "small")
+    run(loaded[0], task, problems, replace(SETTINGS, batch=256), tmp_path / "large")
+    assert records(tmp_path / "small") == records(tmp_path / "large")
+
+
+def test_another_seed_gives_other_samples_but_the_same_greedy_completions(
+    loaded: list[Any], task: Task, problems: list[Problem], tmp_path: Path
+) -> None:
+    run(loaded[0], task, problems, SETTINGS, tmp_path / "0")
+    run(loaded[0], task, problems, replace(SETTINGS, seed=1), tmp_path / "1")
+    first, second = records(tmp_path / "0"), records(tmp_path / "1")
+    same = {key for key in first if first[key]["text"] == second[key]["text"]}
+    assert {key for key in first if key[1] == "greedy"} <= same
+    assert len(same) < PLANNED
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from rlvr_cli.config.schema import KKTaskConfig
+from rlvr_cli.evaluation.evaluate import evaluate
+from rlvr_cli.evaluation.settings import EvalSettings
+from rlvr_cli.models.load import load_model
+from rlvr_cli.tasks import make_task
+
+model, tokenizer = load_model(sys.argv[1])
+task = make_task(KKTaskConfig(), "compact")
+settings = EvalSettings(problems=5, samples=4, pass_at=(1, 4), max_new_tokens=10, batch=6)
+
+def die(progress):
+    if progress.done >= 13:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+evaluate(model, tokenizer, task, task.problems("test", 5, 0), settings, Path(sys.argv[2]), die)
+"""
+
+
+@pytest.fixture(scope="module")
+def killed(models: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an evaluation that was killed by SIGKILL half way."""
+    folder = tmp_path_factory.mktemp("killed")
+    done = subprocess.run([sys.executable, "-c", KILLED, str(models[0]), str(folder)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    return folder
+
+
+@pytest.mark.parametrize("torn", [0, 1, 25])
+def test_a_killed_evaluation_continues_to_the_same_samples(
+    loaded: list[Any], killed: Path, task: Task, problems: list[Problem], tmp_path: Path, torn: int
+) -> None:
+    shutil.copytree(killed, tmp_path / "killed")
+    path = tmp_path / "killed" / "samples.jsonl"
+    path.write_bytes(path.read_bytes()[: -torn or None])
+    kept = len(path.read_text(encoding="utf-8").split("\n")) - 1
+    assert 0 < kept < PLANNED
+
+    _, steps = run(loaded[0], task, problems, SETTINGS, tmp_path / "killed")
+    assert steps[0].done == steps[0].found == kept
+    run(loaded[0], task, problems, SETTINGS, tmp_path / "unbroken")
+    assert records(tmp_path / "killed") == records(tmp_path / "unbroken")
+    metrics = [(tmp_path / name / "metrics.json").read_text(encoding="utf-8") for name in ("killed", "unbroken")]
+    assert metrics[0] == metrics[1]
+
+
+def test_samples_of_other_weights_settings_or_prompts_are_never_mixed(
+    loaded: list[Any], task: Task, problems: list[Problem], tmp_path: Path
+) -> None:
+    run(loaded[0], task, problems, SETTINGS, tmp_path)
+    before = (tmp_path / "samples.jsonl").read_bytes()
+    with pytest.raises(UserError, match=r"another evaluation \(different: weights\)"):
+        run(loaded[1], task, problems, SETTINGS, tmp_path)
+    with pytest.raises(UserError, match=r"different: sampling.max_new_tokens, sampling.temperature"):
+        run(loaded[0], task, problems, replace(SETTINGS, temperature=0.5, max_new_tokens=9), tmp_path)
+    swapped = [replace(problems[0], data=problems[1].data), *problems[1:]]
+    with pytest.raises(UserError, match="answer another prompt"):
+        run(loaded[0], task, swapped, SETTINGS, tmp_path)
+    assert (tmp_path / "samples.jsonl").read_bytes() == before
+
+
+def test_two_evaluations_cannot_write_one_folder(
+    loaded: list[Any], task: Task, problems: list[Problem], tmp_path: Path
+) -> None:
+    from rlvr_cli.evaluation.sampling import identity
+    from rlvr_cli.evaluation.store import SampleStore
+
+    known = identity(loaded[0][0], task, SETTINGS)
+    with (
+        SampleStore(tmp_path, known).open(),
+        pytest.raises(UserError, match="another evaluation is writing here"),
+    ):
+        run(loaded[0], task, problems, SETTINGS, tmp_path)
+
+
+def test_altered_records_are_named_with_their_line(
+    loaded: list[Any], task: Task, problems: list[Problem], tmp_path: Path
+) -> None:
+    run(loaded[0], task, problems, SETTINGS, tmp_path)
+    path = tmp_path / "samples.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join([lines[0], "nonsense\n", *lines[2:]]), encoding="utf-8")
+    with pytest.raises(RunError, match=r"samples.jsonl:2: not a JSON line"):
+        run(loaded[0], task, problems, SETTINGS, tmp_path)
+    path.write_text("".join([lines[0], lines[0]]), encoding="utf-8")
+    with pytest.raises(RunError, match=r"samples.jsonl:2: .* stands here twice"):
+        run(loaded[0], task, problems, SETTINGS, tmp_path)
+
+
+def test_weights_with_nan_are_refused_before_a_number_is_written(
+    loaded: list[Any], task: Task, problems: list[Problem], tmp_path: Path
+) -> None:
+    import copy
+
+    import torch
+
+    model, tokenizer = loaded[0]
+    broken = copy.deepcopy(model)
+    with torch.no_grad():
+        next(broken.parameters()).fill_(float("nan"))
+    with pytest.raises(RunError, match="NaN or infinity"):
+        run((broken, tokenizer), task, problems, SETTINGS, tmp_path)
+    assert not (tmp_path / "metrics.json").exists()
+
+
+def test_evaluating_leaves_the_model_and_the_random_state_as_they_were(
+    loaded: list[Any], task: Task, problems: list[Problem], tmp_path: Path
+) -> None:
+    import torch
+
+    model, _ = loaded[2]
+    model.train()
+    state = torch.random.get_rng_state()
+    run(loaded[2], task, problems, SETTINGS, tmp_path)
+    assert model.training
+    assert torch.equal(state, torch.random.get_rng_state())

@@ -1,0 +1,135 @@
+"""What `rlvr eval` is told: found, checked and refused before any model is loaded."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.evaluation.request import Options, Request, make_request
+from rlvr_cli.runs.directory import RunDir
+
+MakeRun = Callable[..., RunDir]
+
+
+def request(tmp_path: Path, *arguments: str, **options: Any) -> Request:
+    return make_request(Options(arguments=(*arguments, f"run.dir={tmp_path / 'runs'}"), **options))
+
+
+def problems_of(tmp_path: Path, *arguments: str, **options: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        request(tmp_path, *arguments, **options)
+    return "\n".join(caught.value.problems)
+
+
+def test_with_nothing_named_the_newest_checkpoint_of_the_newest_run(tmp_path: Path, make_run: MakeRun) -> None:
+    make_run("first", created="2026-01-01T00:00:00")
+    make_run("second", steps=(5, 15), created="2026-01-02T00:00:00")
+    asked = request(tmp_path)
+    assert [subject.label for subject in asked.target.subjects] == ["second step 15"]
+    assert asked.config.rollout.max_new_tokens == asked.settings.max_new_tokens == 12
+
+
+def test_a_run_is_found_by_name_and_by_path_a_checkpoint_and_a_model_by_path(
+    tmp_path: Path, make_run: MakeRun, models: list[Path]
+) -> None:
+    run = make_run("trained")
+    for name, label in {
+        "trained": "trained step 30",
+        str(run.path): "trained step 30",
+        str(run.checkpoints_dir / "step-10"): "trained step 10",
+        str(models[1]): "model-1",
+    }.items():
+        subject = request(tmp_path, name).target.subjects[0]
+        assert (subject.label, subject.style) == (label, "compact")
+
+
+def test_a_damaged_newest_checkpoint_is_named_and_skipped(tmp_path: Path, make_run: MakeRun) -> None:
+    run = make_run("trained")
+    (run.checkpoints_dir / "step-30" / "model.safetensors").write_bytes(b"")
+    target = request(tmp_path).target
+    assert target.subjects[0].label == "trained step 20"
+    assert "step-30 skipped: model.safetensors has 0 bytes" in target.notes[0]
+    assert "cannot be used" in problems_of(tmp_path, str(run.checkpoints_dir / "step-30"))
+
+
+def test_average_last_takes_the_newest_and_refuses_more_than_there_are(
+    tmp_path: Path, make_run: MakeRun, models: list[Path]
+) -> None:
+    make_run("trained")
+    labels = [subject.label for subject in request(tmp_path, average_last=2).target.subjects]
+    assert labels == ["trained step 30", "trained step 20"]
+    assert "needs 4 checkpoints; this run has 3 (steps 10, 20, 30)" in problems_of(tmp_path, average_last=4)
+    assert "only a run has checkpoints to average" in problems_of(tmp_path, str(models[0]), average_last=3)
+
+
+def test_k_above_n_is_refused(tmp_path: Path, make_run: MakeRun) -> None:
+    make_run()
+    assert "pass@32: only 4 samples" in problems_of(tmp_path, pass_at=("32",))
+    assert "pass@9: only 8 samples" in problems_of(tmp_path, pass_at=("1,8", "9"), samples=8)
+    assert request(tmp_path, pass_at=("1,8", "9"), samples=9).settings.pass_at == (1, 8, 9)
+
+
+def test_fewer_samples_alone_keep_the_ks_that_fit(tmp_path: Path, make_run: MakeRun) -> None:
+    make_run()
+    assert request(tmp_path, samples=2).settings.pass_at == (1,)
+
+
+def test_every_problem_is_reported_at_once(tmp_path: Path, make_run: MakeRun) -> None:
+    make_run()
+    text = problems_of(
+        tmp_path,
+        "nowhere/at/all",
+        "eval.btach=3",
+        pass_at=("0", "many"),
+        temperature=-1.0,
+        split="train",
+        benchmark="maths",
+        average_last=0,
+    )
+    for part in (
+        "there is no folder nowhere/at/all",
+        "'nowhere/at/all' is no run either",
+        "eval.btach",
+        "pass@0: k must be at least 1",
+        "--pass-at 'many'",
+        "eval.temperature",
+        "--split train",
+        "--benchmark maths",
+        "--average-last 0",
+    ):
+        assert part in text, part
+
+
+def test_without_runs_the_message_says_what_to_do(tmp_path: Path) -> None:
+    assert "`rlvr train` makes one" in problems_of(tmp_path)
+
+
+def test_a_run_without_a_checkpoint_is_refused(tmp_path: Path, make_run: MakeRun) -> None:
+    make_run(steps=())
+    assert "no checkpoint that can be used (none was written yet)" in problems_of(tmp_path)
+
+
+def test_all_of_a_file_is_evaluated_unless_its_name_says_a_split(tmp_path: Path, make_run: MakeRun) -> None:
+    make_run()
+    for name, split in {"mine.jsonl": "all", "mine.test.jsonl": "test"}.items():
+        (tmp_path / name).write_text("", encoding="utf-8")
+        assert request(tmp_path, data=str(tmp_path / name)).settings.split == split
+    assert "`all` is for problems from --data" in problems_of(tmp_path, split="all")
+
+
+def test_bad_requests_are_refused_without_importing_torch(tmp_path: Path) -> None:
+    script = (
+        "import sys\n"
+        "from rlvr_cli.cli.app import run\n"
+        f"code = run(['eval', 'nowhere/at/all', '--pass-at', '64', 'run.dir={tmp_path}'])\n"
+        "heavy = sorted({'torch', 'transformers', 'trl', 'numpy', 'datasets'} & set(sys.modules))\n"
+        "print(code, heavy)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "2 []\n"
+    assert "pass@64: only 32 samples" in done.stderr
+    assert "Traceback" not in done.stderr
