@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import shutil
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import gather_object
+from safetensors import SafetensorError
 from transformers import TrainerCallback
 
 from rlvr_cli.config.batch import BatchArithmetic
@@ -166,7 +168,11 @@ class RunTrainer(MethodTrainer):
                 for rank, packed in enumerate(processes):
                     (inner / state.PROCESS.format(rank=rank)).write_bytes(packed)
 
-            write_checkpoint(self.run.checkpoints_dir, step, write)
+            try:
+                write_checkpoint(self.run.checkpoints_dir, step, write)
+            except SafetensorError as error:
+                # The library reports a full disk in a type of its own.
+                raise OSError(errno.EIO, f"checkpoint of step {step}: {error}", str(self.run.path)) from error
             keep_newest(self.run.checkpoints_dir, self.config.checkpoint.keep, step=step)
             self.run.update_manifest(step=step, rollout=step // self.batch.steps_per_rollout)
         self.accelerator.wait_for_everyone()

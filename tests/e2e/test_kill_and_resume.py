@@ -1,0 +1,111 @@
+"""kill -9 at random moments, resume, and compare with the run that nobody touched."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rlvr_cli.runs.checkpoints import file_hash
+
+# Four updates on each rollout and a checkpoint every third step: most checkpoints lie in the middle of a buffer.
+SETTINGS = [
+    "train.rollouts=6",
+    "rollout.prompts=4",
+    "rollout.max_new_tokens=48",
+    "update.updates_per_rollout=4",
+    "checkpoint.every=3",
+    "task.problems=64",
+    "optimizer.lr=1e-3",
+    "run.threads=1",
+]
+STEPS = 24
+
+
+def start(*arguments: str) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "rlvr_cli", "train", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+
+
+def finish(process: subprocess.Popen[bytes]) -> str:
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output.decode()
+    return output.decode()
+
+
+def lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def kill_after_a_step(process: subprocess.Popen[bytes], run: Path, rng: random.Random) -> bool:
+    """Kill up to a fifth of a second after one more step was recorded."""
+    before = lines(run / "metrics.jsonl")
+    while process.poll() is None:
+        if lines(run / "metrics.jsonl") > before:
+            time.sleep(rng.uniform(0, 0.2))
+            process.kill()
+            return True
+        time.sleep(0.001)
+    return False
+
+
+def kill_inside_a_save(process: subprocess.Popen[bytes], run: Path, rng: random.Random) -> bool:
+    """Kill while a checkpoint is being written aside."""
+    while process.poll() is None:
+        if any((run / "checkpoints").glob(".tmp-step-*")):
+            time.sleep(rng.uniform(0, 0.01))
+            process.kill()
+            return True
+        time.sleep(0.0005)
+    return False
+
+
+def outcome(run: Path) -> tuple[str, bytes, list[tuple[str, str]]]:
+    rollouts = sorted((path.name, file_hash(path)) for path in (run / "rollouts").iterdir())
+    weights = file_hash(run / "checkpoints" / f"step-{STEPS}" / "model.safetensors")
+    return weights, (run / "metrics.jsonl").read_bytes(), rollouts
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, bytes, list[tuple[str, str]]]:
+    folder = tmp_path_factory.mktemp("unbroken")
+    finish(start(f"run.dir={folder}", "run.name=whole", *SETTINGS))
+    assert lines(folder / "whole" / "metrics.jsonl") == STEPS
+    return outcome(folder / "whole")
+
+
+def survive(folder: Path, kills: int, expected: tuple[str, bytes, list[tuple[str, str]]]) -> None:
+    """Break runs until ``kills`` kills were made, each resumed; every finished run must equal the unbroken one."""
+    rng = random.Random(kills)
+    made = number = 0
+    while made < kills:
+        number += 1
+        run = folder / f"broken-{number}"
+        process = start(f"run.dir={folder}", f"run.name={run.name}", *SETTINGS)
+        while made < kills:
+            # Every third kill is aimed at a save.
+            killed = (kill_inside_a_save if made % 3 == 2 else kill_after_a_step)(process, run, rng)
+            process.communicate(timeout=300)
+            if not killed:
+                assert process.returncode == 0
+                break
+            made += 1
+            process = start("--resume", str(run))
+        else:
+            finish(process)
+        assert outcome(run) == expected, f"{run.name}, after {made} kills"
+
+
+def test_three_kills(tmp_path: Path, unbroken: tuple[str, bytes, list[tuple[str, str]]]) -> None:
+    survive(tmp_path, 3, unbroken)
+
+
+@pytest.mark.slow
+def test_twelve_kills(tmp_path: Path, unbroken: tuple[str, bytes, list[tuple[str, str]]]) -> None:
+    survive(tmp_path, 12, unbroken)

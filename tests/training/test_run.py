@@ -1,0 +1,252 @@
+"""Runs from start to status: repeatable, stoppable, resumable, and healthy or stopped."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import shutil
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file
+
+from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.config.load import load_config
+from rlvr_cli.methods.grpo import ClippedRatio
+from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
+from rlvr_cli.runs.directory import RunDir, open_run
+from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.training import run as running
+
+STEPS = 12
+SETTINGS = {
+    "train.rollouts": 3,
+    "rollout.prompts": 4,
+    "rollout.max_new_tokens": 40,
+    "update.updates_per_rollout": 4,
+    "checkpoint.every": 3,
+    "task.problems": 32,
+    "optimizer.lr": 1e-3,
+    "run.threads": 1,
+}
+
+
+def start(folder: Path, name: str, *, overwrite: bool = False, **changes: Any) -> running.Outcome:
+    settings = {**SETTINGS, **{key.replace("__", "."): value for key, value in changes.items()}}
+    overrides = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+    config = load_config([], overrides=[f"run.dir={folder}", f"run.name={name}", *overrides])
+    return running.start(config, overwrite=overwrite, console=Console(quiet=True))
+
+
+def resume(run: RunDir) -> running.Outcome:
+    return running.resume(run, console=Console(quiet=True))
+
+
+def metrics(run: RunDir) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
+
+
+def weights_hash(run: RunDir) -> str:
+    return file_hash(valid_checkpoints(run.checkpoints_dir)[0].path / "model.safetensors")
+
+
+def interrupt_after(path: Path, steps: int) -> threading.Thread:
+    """Send this process SIGTERM once ``steps`` steps are recorded."""
+
+    def watch() -> None:
+        while not path.exists() or path.read_bytes().count(b"\n") < steps:
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    return start(tmp_path_factory.mktemp("runs"), "whole").run
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    """Stopped by SIGTERM in the second rollout, with a checkpoint at step 3 and one in mid-buffer."""
+    folder = tmp_path_factory.mktemp("interrupted")
+    watcher = interrupt_after(folder / "broken" / "metrics.jsonl", 5)
+    outcome = start(folder, "broken")
+    watcher.join()
+    assert (outcome.status, outcome.exit_code) == ("interrupted", 128 + signal.SIGTERM)
+    return outcome.run
+
+
+@pytest.fixture
+def broken(interrupted: RunDir, tmp_path: Path) -> RunDir:
+    return RunDir(Path(shutil.copytree(interrupted.path, tmp_path / "broken")))
+
+
+def test_same_seed_same_bytes(whole: RunDir, tmp_path: Path) -> None:
+    again, other = start(tmp_path, "again").run, start(tmp_path, "other", run__seed=1).run
+    assert again.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
+    assert weights_hash(again) == weights_hash(whole)
+    assert other.metrics_path.read_bytes() != whole.metrics_path.read_bytes()
+
+
+def test_a_run_leaves_everything_that_the_readme_names(whole: RunDir) -> None:
+    manifest = whole.read_manifest()
+    assert (manifest["status"], manifest["step"], manifest["rollout"]) == ("finished", STEPS, 3)
+    assert manifest["versions"]["trl"] and manifest["method_fingerprint"]["choices"]["name"] == "grpo"
+    assert manifest["executed"]["ClippedRatio"] == manifest["executed"]["token_mean"] > 0
+    rows = metrics(whole)
+    assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
+    assert sum(value for key, value in rows[0].items() if key.startswith("reason/")) == pytest.approx(1)
+    assert any(row["clip/LN"] + row["clip/HP"] > 0 for row in rows), "no update was off-policy"
+    assert all(row["grad_norm"] > 0 for row in rows)
+    assert len(list(whole.rollouts_dir.iterdir())) == 3
+    first = json.loads((whole.rollouts_dir / "rollout-000000.jsonl").read_text().splitlines()[0])
+    assert {"prompt", "completion", "reward", "parts", "reason", "advantage"} <= first.keys()
+    assert len(whole.timings_path.read_text().splitlines()) == STEPS
+    assert load_config([whole.config_path]).optimizer.lr == 1e-3
+    assert not [path for path in whole.path.rglob("*") if path.suffix in (".pt", ".bin", ".pkl", ".pth")]
+
+
+def test_sigterm_saves_and_resume_is_exact(whole: RunDir, broken: RunDir) -> None:
+    step = valid_checkpoints(broken.checkpoints_dir)[0].step
+    assert 5 <= step < STEPS and step % 4, "the save should lie in the middle of a buffer"
+    assert resume(broken).status == "finished"
+    assert broken.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
+    assert weights_hash(broken) == weights_hash(whole)
+
+
+@pytest.mark.parametrize("damage", ["delete", "truncate", "alter"])
+def test_a_damaged_checkpoint_is_named_and_passed_over(whole: RunDir, broken: RunDir, damage: str) -> None:
+    newest = valid_checkpoints(broken.checkpoints_dir)[0].path
+    victim = (
+        newest / {"delete": "config.json", "truncate": "model.safetensors", "alter": "trainer/counters.json"}[damage]
+    )
+    if damage == "delete":
+        victim.unlink()
+    elif damage == "truncate":
+        victim.write_bytes(victim.read_bytes()[:-1])
+    else:
+        victim.write_bytes(victim.read_bytes().replace(b'"skips": 0', b'"skips": 1'))
+    resume(broken)
+    log = broken.log_path.read_text()
+    assert f"{newest} skipped" in log and victim.relative_to(newest).as_posix() in log
+    assert broken.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
+    assert weights_hash(broken) == weights_hash(whole)
+
+
+def test_nothing_is_resumed_when_every_checkpoint_is_damaged(broken: RunDir) -> None:
+    for path in broken.checkpoints_dir.glob("step-*"):
+        (path / "MANIFEST.json").unlink()
+    with pytest.raises(UserError, match=r"no checkpoint can be used .*MANIFEST.json is missing"):
+        resume(broken)
+
+
+def test_a_run_killed_before_its_first_save_starts_over(whole: RunDir, broken: RunDir) -> None:
+    shutil.rmtree(broken.checkpoints_dir)
+    broken.checkpoints_dir.mkdir()
+    resume(broken)
+    assert broken.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
+
+
+def test_names_and_locks(whole: RunDir, broken: RunDir) -> None:
+    root = whole.path.parent
+    with pytest.raises(UserError, match="this run exists"):
+        start(root, "whole")
+    with pytest.raises(UserError, match="is finished"):
+        resume(whole)
+    with pytest.raises(UserError, match="no such run"):
+        open_run(root / "none")
+    (root / "precious").mkdir()
+    (root / "precious" / "thesis.txt").write_text("years of work")
+    with pytest.raises(UserError, match="not a run directory"):
+        start(root, "precious", overwrite=True)
+    with broken.lock(), pytest.raises(UserError, match="in use by another process"):
+        resume(broken)
+    with broken.lock(), pytest.raises(UserError, match="in use by another process"):
+        start(broken.path.parent, "broken", overwrite=True)
+    assert start(broken.path.parent, "broken", overwrite=True, train__rollouts=1).status == "finished"
+
+
+def break_weights(monkeypatch: pytest.MonkeyPatch, *calls: int) -> None:
+    """Make the token weight infinite at the given calls."""
+    whole_weight, count = ClippedRatio.weight, iter(range(1, 10**6))
+
+    def weight(self: ClippedRatio, tokens: Any) -> torch.Tensor:
+        return whole_weight(self, tokens) * (math.inf if next(count) in calls else 1.0)
+
+    monkeypatch.setattr(ClippedRatio, "weight", weight)
+
+
+def test_a_gradient_that_is_not_finite_stops_before_the_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_weights(monkeypatch, 5)
+    with pytest.raises(RunError, match=r"step 5: .*The weights were not touched"):
+        start(tmp_path, "sick")
+    run = RunDir(tmp_path / "sick")
+    assert run.read_manifest()["status"] == "failed"
+    assert [checkpoint.step for checkpoint in valid_checkpoints(run.checkpoints_dir)] == [3]
+    monkeypatch.undo()
+    assert resume(run).status == "finished"
+
+
+def test_a_gradient_that_is_not_finite_can_be_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_weights(monkeypatch, 5, 7)
+    run = start(tmp_path, "skips", train__on_nonfinite="skip", checkpoint__every=1, checkpoint__keep=20).run
+    rows = metrics(run)
+    assert [row["skips"] for row in rows] == [0] * 4 + [1] * 2 + [2] * 6
+    assert rows[4]["grad_norm"] is None
+    hashes = [file_hash(run.checkpoints_dir / f"step-{step}" / "model.safetensors") for step in (4, 5, 6)]
+    assert hashes[0] == hashes[1] != hashes[2], "a skipped step must leave the weights as they were"
+    final = load_file(valid_checkpoints(run.checkpoints_dir)[0].path / "model.safetensors")
+    assert all(torch.isfinite(tensor).all() for tensor in final.values())
+
+
+def test_too_many_skips_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_weights(monkeypatch, 2, 3)
+    with pytest.raises(RunError, match=r"more than train\.max_skips=1"):
+        start(tmp_path, "sick", train__on_nonfinite="skip", train__max_skips=1)
+
+
+@pytest.mark.parametrize("action", ["stop", "skip"])
+def test_a_reward_that_is_not_finite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str) -> None:
+    judge, count = KnightsAndKnaves.judge, iter(range(10**6))
+
+    def faulty(self: KnightsAndKnaves, *arguments: Any, **named: Any) -> Any:
+        verdict = judge(self, *arguments, **named)
+        return dataclasses.replace(verdict, reward=math.nan) if next(count) == 3 else verdict
+
+    monkeypatch.setattr(KnightsAndKnaves, "judge", faulty)
+    if action == "stop":
+        with pytest.raises(RunError, match=r"rollout 0: the reward of a completion of problem .* is nan"):
+            start(tmp_path, "sick")
+        return
+    run = start(tmp_path, "skips", train__on_nonfinite="skip").run
+    row = json.loads((run.rollouts_dir / "rollout-000000.jsonl").read_text().splitlines()[3])
+    assert row["reward"] is None and row["advantage"] == 0
+    assert metrics(run)[-1]["skips"] == 1
+
+
+def test_kl_penalty_and_held_out_evaluation_survive_a_resume(tmp_path: Path) -> None:
+    """The reference is the model that training began with, also after a resume from a later one."""
+    changes = {"update__kl_beta": 0.1, "eval__every": 1, "eval__problems": 8, "eval__samples": 2, "eval__pass_at": [2]}
+    run = start(tmp_path, "whole", **changes).run
+    rows = metrics(run)
+    assert rows[0]["kl_reference"] == 0 < rows[-1]["kl_reference"]
+    assert [row["rollout"] for row in rows if "eval" in row] == [0, 1, 2]
+    assert set(rows[3]["eval"]) >= {"greedy", "pass@2"}
+    watcher = interrupt_after(tmp_path / "broken" / "metrics.jsonl", 6)
+    broken = start(tmp_path, "broken", **changes).run
+    watcher.join()
+    resume(broken)
+    assert broken.metrics_path.read_bytes() == run.metrics_path.read_bytes()
