@@ -1,0 +1,198 @@
+"""The local sampler computes what the model computes, and draws what it says it draws."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+
+from rlvr_cli.models.sampler import sample, supports
+from tests.models.tiny import MODELS, VOCABULARY, full_log_probs, make
+
+# Prompts of different lengths, each in a group of three rows.
+PROMPTS = [[1 + (5 * i + 3 * j) % (VOCABULARY - 1) for j in range(2 + 3 * i)] for i in range(5) for _ in range(3)]
+KEYS = list(range(100, 100 + len(PROMPTS)))
+EOS = (3, 11)
+
+
+def run(model: Any, prompts: Any = PROMPTS, keys: Any = KEYS, **options: Any) -> Any:
+    return sample(model, prompts, **{"keys": keys, "seed": 5, "max_new_tokens": 40, "eos_token_ids": EOS, **options})
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_log_probs_equal_the_full_forward(name: str, temperature: float) -> None:
+    model = make(name)
+    out = run(model, temperature=temperature)
+    assert len({len(ids) for ids in out.ids}) > 3, "rows must end at different times for this to test dropping them"
+    for prompt, ids, log_probs in zip(PROMPTS, out.ids, out.log_probs, strict=True):
+        expected = full_log_probs(model, prompt, ids, temperature)[range(len(ids)), ids]
+        torch.testing.assert_close(torch.tensor(log_probs), expected, atol=1e-5, rtol=0)
+
+
+def test_log_probs_stay_equal_over_a_long_generation() -> None:
+    model = make("llama3-rope-gqa-biases")
+    out = run(model, PROMPTS[::4], [1, 2, 3, 4], max_new_tokens=400, eos_token_ids=())
+    for prompt, ids, log_probs in zip(PROMPTS[::4], out.ids, out.log_probs, strict=True):
+        expected = full_log_probs(model, prompt, ids, 1.0)[range(400), ids]
+        torch.testing.assert_close(torch.tensor(log_probs), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_greedy_equals_generate(name: str) -> None:
+    model = make(name)
+    out = run(model, temperature=0.0, max_new_tokens=25)
+    for prompt, ids, truncated in zip(PROMPTS, out.ids, out.truncated, strict=True):
+        options = {"do_sample": False, "max_new_tokens": 25, "eos_token_id": list(EOS), "pad_token_id": 0}
+        tokens = torch.tensor([prompt])
+        expected = model.generate(tokens, attention_mask=torch.ones_like(tokens), **options)[0, len(prompt) :]
+        assert ids == expected.tolist()
+        assert truncated == (ids[-1] not in EOS)
+
+
+def test_a_large_model_is_computed_without_copies_of_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlvr_cli.models.decoder._FUSE_BELOW", 0)
+    for name in ("qwen2-gqa-untied", "qwen3", "llama3-rope-gqa-biases"):
+        model = make(name)
+        out = run(model)
+        for prompt, ids, log_probs in zip(PROMPTS, out.ids, out.log_probs, strict=True):
+            expected = full_log_probs(model, prompt, ids, 1.0)[range(len(ids)), ids]
+            torch.testing.assert_close(torch.tensor(log_probs), expected, atol=1e-5, rtol=0)
+
+
+def test_bfloat16_weights_give_float32_log_probs_near_the_models() -> None:
+    model = make("qwen3").to(torch.bfloat16)
+    out = run(model, PROMPTS[:3], [1, 2, 3])
+    for prompt, ids, log_probs in zip(PROMPTS, out.ids, out.log_probs, strict=False):
+        expected = full_log_probs(model, prompt, ids, 1.0)[range(len(ids)), ids]
+        torch.testing.assert_close(torch.tensor(log_probs), expected, atol=0.2, rtol=0)
+
+
+def test_a_row_does_not_depend_on_the_batch_it_is_in() -> None:
+    model = make("qwen3")
+    together = run(model)
+    order = torch.randperm(len(PROMPTS), generator=torch.Generator().manual_seed(0)).tolist()
+    shuffled = run(model, [PROMPTS[i] for i in order], [KEYS[i] for i in order])
+    assert [shuffled.ids[order.index(i)] for i in range(len(PROMPTS))] == together.ids
+    for row, (prompt, key) in enumerate(zip(PROMPTS, KEYS, strict=True)):
+        assert run(model, [prompt], [key]).ids == [together.ids[row]]
+    assert run(model, max_rows=4).ids == together.ids
+
+
+def test_the_number_of_threads_changes_nothing() -> None:
+    model = make("qwen3")
+    before = torch.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            results.append(run(model, max_rows=4))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert results[0] == results[1]
+
+
+def test_seed_and_key_choose_the_sample() -> None:
+    model = make("qwen2")
+    prompts = [PROMPTS[0]] * 4
+    first = run(model, prompts, [1, 2, 1, -1])
+    assert first.ids[0] == first.ids[2]
+    assert first.ids[0] != first.ids[1] != first.ids[3]
+    assert run(model, prompts, [1, 2, 1, -1], seed=6).ids[0] != first.ids[0]
+
+
+def test_weights_changed_between_calls_are_used() -> None:
+    model = make("qwen3")
+    before = run(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.3)
+    assert run(model).ids != before.ids
+
+
+def test_dropout_and_train_mode_have_no_effect() -> None:
+    model = make("qwen3", attention_dropout=0.5)
+    evaluated = run(model)
+    assert run(model.train()) == evaluated
+    assert model.training
+
+
+def test_samples_follow_the_models_distribution() -> None:
+    """Chi-square of 6,000 first and second tokens against the exact distribution of a six-word model."""
+    model = make("qwen2", vocab_size=6)
+    rows = 6000
+    out = run(model, [[1, 2]] * rows, range(rows), max_new_tokens=2, eos_token_ids=(), temperature=0.8)
+    first = full_log_probs(model, [1, 2], [0], 0.8)[0].exp().double()
+    pairs = list(itertools.product(range(6), repeat=2))
+    expected = [first[a] * full_log_probs(model, [1, 2], [a, 0], 0.8)[1, b].exp().double() for a, b in pairs]
+    expected = rows * torch.stack(expected)
+    observed = torch.tensor([sum(ids == [a, b] for ids in out.ids) for a, b in pairs])
+    assert expected.min() > 5
+    statistic = ((observed - expected) ** 2 / expected).sum()
+    assert statistic < 57.3, "the 1% point of chi-square with 35 degrees of freedom"
+
+
+def test_top_p_draws_from_the_nucleus_but_reports_the_full_distribution() -> None:
+    model = make("llama")
+    prompt = [4, 9, 2]
+    log_probs = full_log_probs(model, prompt, [0], 1.0)[0]
+    ordered = log_probs.exp().sort(descending=True)
+    size = int((ordered.values.cumsum(0) < 0.5).sum()) + 1
+    nucleus = set(ordered.indices[:size].tolist())
+    assert 2 <= size <= VOCABULARY // 2
+    out = run(model, [prompt] * 2000, range(2000), max_new_tokens=1, eos_token_ids=(), top_p=0.5)
+    assert {ids[0] for ids in out.ids} == nucleus
+    for ids, values in zip(out.ids, out.log_probs, strict=True):
+        assert values[0] == pytest.approx(log_probs[ids[0]].item(), abs=1e-5)
+
+
+def test_truncated_says_which_rows_hit_the_limit() -> None:
+    model = make("qwen3")
+    long, short = run(model), run(model, max_new_tokens=6)
+    for full, cut, truncated in zip(long.ids, short.ids, short.truncated, strict=True):
+        assert cut == full[:6]
+        assert truncated == (cut[-1] not in EOS)
+        assert not set(cut[:-1]) & set(EOS)
+    assert any(short.truncated)
+    assert not all(short.truncated)
+
+
+def test_progress_counts_every_token() -> None:
+    counted: list[int] = []
+    out = run(make("qwen3"), on_progress=counted.append, max_rows=4)
+    assert sum(counted) == sum(map(len, out.ids))
+
+
+def test_nothing_asked_gives_nothing() -> None:
+    assert run(make("qwen3"), [], []).ids == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_new_tokens": 0}, "max_new_tokens"),
+        ({"temperature": -1.0}, "temperature"),
+        ({"top_p": 0.0}, "top_p"),
+        ({"keys": [1]}, "keys"),
+        ({"prompts": [[]], "keys": [1]}, "without tokens"),
+        ({"max_rows": 0}, "max_rows"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        run(make("qwen3"), **options)
+
+
+def test_what_the_sampler_would_get_wrong_is_not_supported() -> None:
+    assert all(supports(make(name)) is None for name in MODELS)
+    assert "sliding" in str(supports(make("qwen2", use_sliding_window=True, sliding_window=8, max_window_layers=1)))
+    assert "rotary" in str(
+        supports(make("llama", rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}))
+    )
+    assert "activation" in str(supports(make("llama", hidden_act="gelu")))
+    with_adapter = make("qwen3")
+    with_adapter.model.layers[0].self_attn.q_proj = torch.nn.Sequential(torch.nn.Linear(32, 32))
+    assert "q_proj" in str(supports(with_adapter))

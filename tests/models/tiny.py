@@ -1,0 +1,77 @@
+"""Tiny random models of each architecture, with weights large enough that mistakes show in the log-probs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+VOCABULARY = 50
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+_SIZE = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 512,
+    "pad_token_id": None,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+
+MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "qwen2": (Qwen2ForCausalLM, Qwen2Config, {"num_key_value_heads": 4, "tie_word_embeddings": True}),
+    "qwen2-gqa-untied": (Qwen2ForCausalLM, Qwen2Config, {"num_key_value_heads": 2}),
+    "qwen3": (Qwen3ForCausalLM, Qwen3Config, {"num_key_value_heads": 4, "head_dim": 8}),
+    "qwen3-gqa-wide-heads-tied": (
+        Qwen3ForCausalLM,
+        Qwen3Config,
+        {"num_key_value_heads": 1, "head_dim": 20, "tie_word_embeddings": True, "attention_bias": True},
+    ),
+    "llama": (LlamaForCausalLM, LlamaConfig, {"num_key_value_heads": 4}),
+    "llama3-rope-gqa-biases": (
+        LlamaForCausalLM,
+        LlamaConfig,
+        {
+            "num_key_value_heads": 2,
+            "rope_parameters": LLAMA3_ROPE,
+            "attention_bias": True,
+            "mlp_bias": True,
+        },
+    ),
+}
+
+
+def make(name: str, **changes: Any) -> Any:
+    """A model of MODELS in eval mode; its norms' weights and its biases are random too."""
+    cls, config, options = MODELS[name]
+    torch.manual_seed(7)
+    model = cls(config(**{**_SIZE, "initializer_range": 0.15, **options, **changes})).eval()
+    for key, parameter in model.named_parameters():
+        if parameter.ndim == 1:
+            torch.nn.init.normal_(parameter, 1.0 if "norm" in key else 0.0, 0.2)
+    return model
+
+
+def full_log_probs(model: Any, prompt: Sequence[int], completion: Sequence[int], temperature: float) -> torch.Tensor:
+    """Log-probs [tokens, vocabulary] at the positions of a completion, by one forward over the whole text."""
+    with torch.no_grad():
+        logits = model(torch.tensor([[*prompt, *completion]])).logits[0, len(prompt) - 1 : -1].float()
+    return (logits / temperature).log_softmax(-1)
