@@ -102,7 +102,11 @@ def command(
 
     console = Console(stderr=True, highlight=False, markup=False)
     session = Session(request, watch=watcher(console), say=lambda line: console.print(line, soft_wrap=True))
-    outcome, comparison = session.run()
+    try:
+        outcome, comparison = session.run()
+    except KeyboardInterrupt:
+        console.print("stopped: the samples so far are kept, and the same command continues")
+        raise
     if json:
         shown = {"folder": str(outcome.folder), **outcome.result}
         print_json({**shown, "against": comparison.as_json()} if comparison else shown)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.schema import Config
 from rlvr_cli.evaluation.compare import Difference, compare_evals, paired_rows, read_evaluation
 from rlvr_cli.evaluation.metrics import ProblemValues, average
@@ -62,6 +63,9 @@ class Session:
         self.config: Config = request.config
         self.settings: EvalSettings = request.settings
         self._problems: list[Problem] | None = None
+        self.several = len(request.target.subjects) > 1 or request.against is not None
+        if self.several and request.out is not None and (request.out / "meta.json").exists():
+            raise UserError(f"{request.out}: holds one evaluation. Choose another --out for several.")
         # Bad data must show before a model is loaded, which takes long.
         subjects = [*request.target.subjects, *(request.against.subjects if request.against else ())]
         for subject in subjects:
@@ -73,17 +77,16 @@ class Session:
         target, against = self.request.target, self.request.against
         for note in (*target.notes, *(against.notes if against else ())):
             self.say(note)
-        several = len(target.subjects) > 1 or against is not None
-        parts = [self._evaluate(subject, several) for subject in target.subjects]
+        parts = [self._evaluate(subject) for subject in target.subjects]
         outcome = parts[0] if len(parts) == 1 else self._average(parts)
         if against is None:
             return outcome, None
-        before = self._evaluate(against.subjects[0], several)
+        before = self._evaluate(against.subjects[0])
         comparison = _compare(before, outcome)
         write_json(outcome.folder / f"against-{before.folder.name}.json", comparison.as_json())
         return outcome, comparison
 
-    def _evaluate(self, subject: Subject, several: bool) -> Outcome:
+    def _evaluate(self, subject: Subject) -> Outcome:
         from rlvr_cli.evaluation.evaluate import evaluate
         from rlvr_cli.evaluation.sampling import identity
 
@@ -93,7 +96,7 @@ class Session:
         name = f"{task.name}-{self.settings.split}-{subject.stem}-{digest(known)[:8]}"
         folder = subject.root / name
         if self.request.out is not None:
-            folder = self.request.out / name if several else self.request.out
+            folder = self.request.out / name if self.several else self.request.out
         with self.watch(subject.label) as progress:
             result = evaluate(
                 model,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.models.source import PRESETS, prompt_style, resolve_model
-from rlvr_cli.runs.checkpoints import MANIFEST, STEP, Checkpoint, Damaged, find_damage, survey
+from rlvr_cli.runs.checkpoints import STEP, Checkpoint, Damaged, find_damage, survey
 from rlvr_cli.runs.directory import RunDir, newest_run, open_run
 
 
@@ -57,7 +57,8 @@ def find_target(name: str | None, runs_root: Path, *, checkpoints: int = 1, revi
         if run is not None:
             return _run_target(run, checkpoints)
         path = Path(name).expanduser()
-        if (path / MANIFEST).is_file() or (STEP.fullmatch(path.name) and path.parent.name == "checkpoints"):
+        # A checkpoint that was copied out of its run is a model folder like any other.
+        if STEP.fullmatch(path.name) and (path.parent.parent / "config.yaml").is_file():
             _only_one(name, "a checkpoint", checkpoints)
             return _checkpoint_target(path)
     _only_one(name, "a model", checkpoints)
@@ -103,12 +104,8 @@ def _checkpoint_target(path: Path) -> Target:
     damage = find_damage(path)
     if damage is not None:
         raise UserError(f"{path}: this checkpoint cannot be used: {damage}.")
-    match = STEP.fullmatch(path.resolve().name)
-    run = RunDir(path.resolve().parent.parent)
-    if match is None or not run.config_path.is_file():
-        raise UserError(f"{path}: this checkpoint does not lie in a run (RUN/checkpoints/step-N). Move it back.")
-    run = RunDir(Path(path.parent.parent))
-    return Target((_checkpoint_subject(Checkpoint(int(match[1]), path), run),), run)
+    run = RunDir(path.parent.parent)
+    return Target((_checkpoint_subject(Checkpoint(int(path.name.removeprefix("step-")), path), run),), run)
 
 
 def _checkpoint_subject(checkpoint: Checkpoint, run: RunDir) -> Subject:

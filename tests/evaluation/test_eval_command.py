@@ -104,6 +104,19 @@ def test_out_takes_the_evaluation_elsewhere_and_refuses_anothers_folder(
     assert "holds samples of another evaluation (different: weights)" in err
 
 
+def test_several_evaluations_do_not_go_into_the_folder_of_one(make_run: MakeRun, call: Any, tmp_path: Path) -> None:
+    make_run()
+    out = tmp_path / "elsewhere"
+    assert call("--out", str(out))[0] == 0
+    before = (out / "metrics.json").read_bytes()
+    code, _, err = call("--average-last", "2", "--out", str(out))
+    assert code == 2
+    assert "holds one evaluation" in err
+    assert (out / "metrics.json").read_bytes() == before
+    assert call("--average-last", "2", "--out", str(tmp_path / "fresh"))[0] == 0
+    assert (tmp_path / "fresh" / "metrics.json").exists()
+
+
 def test_data_with_fewer_problems_than_asked_for_says_so(make_run: MakeRun, call: Any, tmp_path: Path) -> None:
     make_run()
     row = {

@@ -1,5 +1,6 @@
 """What `rlvr eval` is told: found, checked and refused before any model is loaded."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -45,6 +46,13 @@ def test_a_run_is_found_by_name_and_by_path_a_checkpoint_and_a_model_by_path(
     }.items():
         subject = request(tmp_path, name).target.subjects[0]
         assert (subject.label, subject.style) == (label, "compact")
+
+
+def test_a_checkpoint_copied_out_of_its_run_is_a_model(tmp_path: Path, make_run: MakeRun) -> None:
+    run = make_run("trained")
+    shutil.copytree(run.checkpoints_dir / "step-20", tmp_path / "keep" / "step-20")
+    target = request(tmp_path, str(tmp_path / "keep" / "step-20")).target
+    assert (target.subjects[0].label, target.run) == ("step-20", None)
 
 
 def test_a_damaged_newest_checkpoint_is_named_and_skipped(tmp_path: Path, make_run: MakeRun) -> None:
