@@ -6,7 +6,15 @@ import os
 from typing import Any
 
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.models.source import ModelSource, prompt_style, resolve_model, unreachable
+from rlvr_cli.models.source import (
+    ModelSource,
+    connection_problem,
+    is_cached,
+    is_offline,
+    prompt_style,
+    resolve_model,
+    unreachable,
+)
 
 __all__ = ["ModelSource", "eos_token_ids", "load_model", "prompt_style", "quiet_hub", "resolve_model"]
 
@@ -18,7 +26,8 @@ def quiet_hub() -> None:
     """
     for variable in ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_PROGRESS_BARS"):
         os.environ.setdefault(variable, "1")
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    for variable in ("TRANSFORMERS_VERBOSITY", "HF_HUB_VERBOSITY"):
+        os.environ.setdefault(variable, "error")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
@@ -30,17 +39,18 @@ def load_model(name: str, *, revision: str | None = None, dtype: str = "auto", d
     Raises UserError when the model cannot be found, read or used.
     """
     source = resolve_model(name, revision=revision)
+    options: dict[str, Any] = {"trust_remote_code": False}
+    if source.kind == "hub":
+        options |= _hub_options(source, revision)
     quiet_hub()
     import torch
+    from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     target = torch.device(device)
-    options: dict[str, Any] = {"trust_remote_code": False}
-    if source.kind == "hub":
-        options["revision"] = revision or "main"
     try:
         tokenizer = AutoTokenizer.from_pretrained(source.location, **options)
         model, report = AutoModelForCausalLM.from_pretrained(
@@ -50,7 +60,7 @@ def load_model(name: str, *, revision: str | None = None, dtype: str = "auto", d
             output_loading_info=True,
             **options,
         )
-    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError, StrictDataclassError) as error:
         raise UserError(_explain(source, revision, error)) from error
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])
@@ -85,12 +95,23 @@ def _dtype(name: str, device: Any) -> Any:
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
 
 
+def _hub_options(source: ModelSource, revision: str | None) -> dict[str, Any]:
+    """Arguments for a hub model; without a connection, whatever has been downloaded before is used."""
+    options: dict[str, Any] = {"revision": revision or "main"}
+    if not is_offline() and (problem := connection_problem()):
+        if not is_cached(source.location):
+            raise UserError(unreachable(source.name, revision, problem))
+        options["local_files_only"] = True
+    return options
+
+
 def _explain(source: ModelSource, revision: str | None, error: Exception) -> str:
     """The message for an error of transformers, which says many things in many lines."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    first = lines[0] if lines else type(error).__name__
-    if "trust_remote_code" in str(error):
+    text = " ".join(str(error).split()) or type(error).__name__
+    if "trust_remote_code" in text:
         return f"model: {source.name} needs Python code from its own repository, which rlvr never runs"
+    if len(text) > 300:
+        text = text[:297] + "..."
     if source.kind == "hub":
-        return unreachable(source.name, revision, first.rstrip("."))
-    return f"model: {source.location} cannot be loaded: {first}"
+        return unreachable(source.name, revision, text.rstrip("."))
+    return f"model: {source.location} cannot be loaded: {text}"

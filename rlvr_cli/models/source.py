@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import urllib.error
+import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +55,7 @@ def resolve_model(name: str, *, revision: str | None = None) -> ModelSource:
     if _looks_like_a_path(name) or not _HUB_ID.fullmatch(name):
         raise UserError(f"model: there is no folder {name}. Give a model folder, a Hugging Face hub id or a preset "
                         f"({', '.join(PRESETS)}).")  # fmt: skip
-    if _offline() and not _cached(name):
+    if is_offline() and not is_cached(name):
         raise UserError(unreachable(name, revision, "HF_HUB_OFFLINE is set and it is not in the local cache"))
     return ModelSource(name, "hub", name)
 
@@ -83,6 +85,21 @@ def prompt_style(model_config: Any) -> PromptStyle:
     if style not in PROMPT_STYLES:
         raise UserError(f"model: config.json says rlvr_prompt_style: {style!r}; allowed are {', '.join(PROMPT_STYLES)}")
     return cast(PromptStyle, style)
+
+
+def connection_problem() -> str | None:
+    """Why the Hugging Face hub cannot be reached, or None. One try of at most ten seconds.
+
+    The hub's own library tries for most of a minute before it gives up.
+    """
+    endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
+    try:
+        urllib.request.urlopen(urllib.request.Request(endpoint, method="HEAD"), timeout=10).close()
+    except urllib.error.HTTPError:
+        return None  # it answered
+    except OSError as error:
+        return f"no connection to {endpoint} ({getattr(error, 'reason', error)})"
+    return None
 
 
 def _check_folder(folder: Path) -> None:
@@ -154,12 +171,14 @@ def _looks_like_a_path(name: str) -> bool:
     return name.startswith((".", "~", os.sep)) or name.count("/") > 1 or name.endswith("/") or "\\" in name
 
 
-def _offline() -> bool:
+def is_offline() -> bool:
+    """True when the environment forbids the Hugging Face libraries to use the network."""
     flags = (os.environ.get(key, "") for key in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
     return any(flag.upper() in {"1", "ON", "YES", "TRUE"} for flag in flags)
 
 
-def _cached(name: str) -> bool:
+def is_cached(name: str) -> bool:
+    """True when some revision of a hub model has been downloaded before."""
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface"))
     cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub")).expanduser()
     return any((cache / f"models--{name.replace('/', '--')}" / "snapshots").glob("*/config.json"))

@@ -1,0 +1,73 @@
+"""The engine that wraps `generate`, and the choice between it and the local sampler."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.models.engines import choose_engine
+from rlvr_cli.models.sampler import sample
+from rlvr_cli.models.transformers_engine import generate_with_transformers
+from tests.models.tiny import full_log_probs, make
+
+PROMPTS = [[1, 2], [1, 2], [5, 6, 7, 8, 9], [3]]
+OPTIONS = {"keys": [1, 2, 3, 4], "seed": 5, "max_new_tokens": 30, "eos_token_ids": (3, 11)}
+
+
+def gpt2() -> GPT2LMHeadModel:
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=50, n_positions=64, n_embd=32, n_layer=2, n_head=2, initializer_range=0.3)
+    return GPT2LMHeadModel(config).eval()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_log_probs_equal_the_full_forward(temperature: float) -> None:
+    model = gpt2()
+    # What a model's own generation config asks for must not leak into what is sampled.
+    model.generation_config.repetition_penalty = 5.0
+    model.generation_config.top_k = 1
+    out = generate_with_transformers(model, PROMPTS, **OPTIONS, temperature=temperature)
+    assert len({len(ids) for ids in out.ids}) > 1
+    assert out.ids[0] != out.ids[1]
+    for prompt, ids, log_probs, truncated in zip(PROMPTS, out.ids, out.log_probs, out.truncated, strict=True):
+        expected = full_log_probs(model, prompt, ids, temperature)[range(len(ids)), ids]
+        torch.testing.assert_close(torch.tensor(log_probs), expected, atol=1e-5, rtol=0)
+        assert truncated == (ids[-1] not in (3, 11))
+        assert not set(ids[:-1]) & {3, 11}
+    assert model.generation_config.repetition_penalty == 5.0
+
+
+def test_it_is_seeded_by_the_call_and_leaves_the_global_stream_alone() -> None:
+    model = gpt2().train()
+    torch.manual_seed(1)
+    first = generate_with_transformers(model, PROMPTS, **OPTIONS)
+    following = torch.rand(3)
+    torch.manual_seed(1)
+    assert torch.equal(torch.rand(3), following)
+    assert generate_with_transformers(model, PROMPTS, **OPTIONS) == first
+    assert generate_with_transformers(model, PROMPTS, **{**OPTIONS, "seed": 6}) != first
+    assert model.training
+
+
+def test_greedy_agrees_with_the_local_sampler() -> None:
+    model = make("qwen3")
+    theirs = generate_with_transformers(model, PROMPTS, **OPTIONS, temperature=0.0, max_rows=3)
+    ours = sample(model, PROMPTS, **OPTIONS, temperature=0.0)
+    assert theirs.ids == ours.ids
+    for a, b in zip(theirs.log_probs, ours.log_probs, strict=True):
+        assert a == pytest.approx(b, abs=1e-5)
+
+
+def test_auto_takes_the_local_sampler_where_it_can_and_says_why_not() -> None:
+    assert choose_engine("auto", make("llama"))[0] is sample
+    engine, reason = choose_engine("auto", gpt2())
+    assert engine is generate_with_transformers
+    assert "GPT2LMHeadModel" in reason
+    assert choose_engine("transformers", make("llama"))[0] is generate_with_transformers
+
+
+def test_asking_for_the_local_sampler_on_another_architecture_is_an_error() -> None:
+    with pytest.raises(UserError, match=r"rollout\.engine.*GPT2LMHeadModel"):
+        choose_engine("local", gpt2())
