@@ -13,7 +13,8 @@ SHOWN = 80
 
 def label(text: str) -> str:
     """How an override is named in messages."""
-    return f"override {text if len(text) <= SHOWN else text[: SHOWN - 3] + '...'}"
+    line = " ".join(text.split())
+    return f"override {line if len(line) <= SHOWN else line[: SHOWN - 3] + '...'}"
 
 
 def parse_override(text: str) -> Layer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from typing import Any
 
 from pydantic import ValidationError
@@ -16,6 +17,7 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.config.yaml_reader import dump
 
 GAP = "  "
+PLAIN = re.compile(r"[^\s\"'`]+")
 
 
 def validate(merged: Merged) -> tuple[Config, list[tuple[str, str]]]:
@@ -28,6 +30,9 @@ def validate(merged: Merged) -> tuple[Config, list[tuple[str, str]]]:
     data = copy.deepcopy(merged.data)
     problems: list[tuple[str, str]] = []
     bad: set[str] = set()
+    for path in _paths_with_a_key_that_is_not_text(data):
+        problems.append((merged.places([path]), f"{_dotted(path)}: {_unknown_key(path)}"))
+        _drop(data, path)
     while True:
         try:
             config = Config.model_validate(data)
@@ -51,6 +56,16 @@ def layout(problems: list[tuple[str, str]]) -> list[str]:
     return [f"{place:<{width}}{GAP}{message}" if place else message for place, message in problems]
 
 
+def _paths_with_a_key_that_is_not_text(data: dict[Any, Any]) -> list[Path]:
+    """Such keys are kept from pydantic, which names them in its own way."""
+    paths: list[Path] = [(section,) for section in data if not isinstance(section, str)]
+    for section in sections():
+        values = data.get(section)
+        if isinstance(values, dict):
+            paths += [(section, key) for key in values if not isinstance(key, str)]
+    return paths
+
+
 def _field_problems(error: ValidationError, data: Any) -> list[tuple[Path, str]]:
     """One (path, message) for each offending key; a key with several faults gets one message."""
     found: dict[Path, str] = {}
@@ -62,8 +77,7 @@ def _field_problems(error: ValidationError, data: Any) -> list[tuple[Path, str]]
 
 def _key_path(detail: ErrorDetails) -> Path:
     section, *rest = detail["loc"]
-    names = variant_names(str(section)) if section in sections() else []
-    if rest and rest[0] in names:
+    if len(sections().get(str(section), ())) > 1 and rest and rest[0] in variant_names(str(section)):
         rest = rest[1:]  # pydantic puts the chosen variant's name between section and key
     if detail["type"].startswith("union_tag"):
         rest = ["name"]
@@ -71,7 +85,7 @@ def _key_path(detail: ErrorDetails) -> Path:
 
 
 def _message(detail: ErrorDetails, path: Path, data: Any) -> str:
-    if detail["type"] in ("extra_forbidden", "invalid_key"):
+    if detail["type"] == "extra_forbidden":
         return _unknown_key(path)
     if len(path) == 1:
         return f"must be a mapping with the keys {_key_names(path[0])}; got {shown(data[path[0]])}"
@@ -120,7 +134,7 @@ def shown(value: Any) -> str:
 
 
 def _dotted(path: Path) -> str:
-    return ".".join(shown(part) if not isinstance(part, str) else part for part in path)
+    return ".".join(part if isinstance(part, str) and PLAIN.fullmatch(part) else shown(part) for part in path)
 
 
 def _drop(data: Any, path: Path) -> None:

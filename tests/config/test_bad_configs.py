@@ -24,6 +24,12 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "unknown method, long form": ("method:\n  name: dpo\n", (":2", "method.name", "Allowed: grpo")),
     "unknown task": ("task:\n  name: gsm\n", (":2", "task.name", "Allowed: kk")),
     "unknown choice": ("method:\n  scale: std\n", (":2", "method.scale", "one of group_std, none", '"std"')),
+    "key that is a fraction": ("rollout:\n  1.5: 8\n", (":2", "rollout.1.5", "Keys of rollout")),
+    "key that is true": ("rollout:\n  true: 8\n", (":2", "rollout.true", "Keys of rollout")),
+    "key that is null": ("~: 8\n", (":1", "null: unknown section")),
+    "empty key": ('rollout: {"": 8}\n', (":1", 'rollout.""', "Keys of rollout")),
+    "key of two lines": ('rollout: {"a\\nb": 8}\n', (":1", 'rollout."a\\nb"', "Keys of rollout")),
+    "key named like a method": ("method:\n  grpo: 8\n", (":2", "method.grpo", "Keys of method")),
     "merge key": ("rollout:\n  <<: {prompts: 8}\n", (":2", "rollout.<<")),
     # Wrong types.
     "text for a number": ("optimizer:\n  lr: fast\n", (":2", "optimizer.lr", "a number", '"fast"')),
