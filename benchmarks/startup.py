@@ -1,6 +1,6 @@
 """Start-up: wall time of every `--help` and of a config error, as a ratio to `python -c "import typer, rich"`.
 
-    python -m benchmarks.startup [--repeats 15] [--json]
+    python -m benchmarks.startup [--repeats 15] [--peer] [--json]
 
 The commands take turns, so that a busy machine slows all of them alike; medians are reported.
 """
@@ -24,8 +24,8 @@ from rlvr_cli.cli.app import app
 BASELINE = "import typer, rich"
 
 
-def command_lines() -> dict[str, list[str]]:
-    """What is timed: the baseline, each command's help, and a config with an unknown key."""
+def command_lines(*, peer: bool) -> dict[str, list[str]]:
+    """What is timed: the baseline, each command's help, a config with an unknown key; TRL's help with `peer`."""
     rlvr = [sys.executable, "-m", "rlvr_cli"]
     lines = {BASELINE: [sys.executable, "-c", BASELINE]}
 
@@ -36,12 +36,14 @@ def command_lines() -> dict[str, list[str]]:
 
     add(typer.main.get_command(app), [])
     lines["rlvr train -c bad.yaml"] = [*rlvr, "train", "-c", "bad.yaml"]
+    if peer:
+        lines["trl grpo --help"] = [str(Path(sys.executable).with_name("trl")), "grpo", "--help"]
     return lines
 
 
-def measure(repeats: int) -> dict[str, float]:
+def measure(repeats: int, *, peer: bool) -> dict[str, float]:
     """Median seconds of each command line over `repeats` interleaved rounds, after one round to warm the disk cache."""
-    lines = command_lines()
+    lines = command_lines(peer=peer)
     seconds: dict[str, list[float]] = {name: [] for name in lines}
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "bad.yaml").write_text("optimizer:\n  lrr: 1e-6\n", encoding="utf-8")
@@ -58,9 +60,10 @@ def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--peer", action="store_true", help="also time `trl grpo --help`")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    medians = measure(options.repeats)
+    medians = measure(options.repeats, peer=options.peer)
     baseline = medians[BASELINE]
     if options.json:
         print(json.dumps({name: {"seconds": t, "ratio": t / baseline} for name, t in medians.items()}, indent=2))

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from rlvr_cli.cli.common import Json, plain_table, print_json, print_table
 
-STYLE = {"ok": "green", "note": "yellow", "missing": "red"}
+if TYPE_CHECKING:
+    from rlvr_cli.cli.doctor_checks import Finding
+
+STYLE = {"ok": "green", "note": "yellow", "problem": "red"}
 
 
 def command(as_json: Json = False) -> None:
-    """Check versions, devices, memory, disk and network; exit code 1 when something required is missing."""
+    """Check versions, devices, memory, disk and network; exit code 1 when something required is missing or unfit."""
     from rlvr_cli.cli.doctor_checks import all_findings
 
     findings = all_findings()
-    missing = [finding for finding in findings if finding.status == "missing"]
     if as_json:
         print_json([vars(finding) for finding in findings])
     else:
         _print(findings)
-    if missing:
+    if any(finding.status == "problem" for finding in findings):
         raise typer.Exit(1)
 
 
-def _print(findings: list[Any]) -> None:
+def _print(findings: list[Finding]) -> None:
     from rich.text import Text
 
     table = plain_table("", "status", "found")
@@ -36,5 +38,6 @@ def _print(findings: list[Any]) -> None:
     fixes = [finding for finding in findings if finding.fix]
     for finding in fixes:
         print(f"\n{finding.name}: {finding.found}\n  {finding.fix}")
-    missing = sum(finding.status == "missing" for finding in findings)
-    print(f"\n{missing} required things are missing." if missing else "\nNothing required is missing.")
+    problems = sum(finding.status == "problem" for finding in findings)
+    summary = f"{problems} problem{'' if problems == 1 else 's'}; fix with the commands above."
+    print("\n" + (summary if problems else "Nothing required is missing."))

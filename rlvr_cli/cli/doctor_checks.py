@@ -31,7 +31,7 @@ class Finding:
     """One thing looked at. `fix` is a command or a sentence, empty where there is nothing to do."""
 
     name: str
-    status: Literal["ok", "note", "missing"]
+    status: Literal["ok", "note", "problem"]
     found: str
     fix: str = ""
 
@@ -56,7 +56,7 @@ def python_version() -> Finding:
     if sys.version_info < LOWEST_PYTHON:
         wanted = ".".join(map(str, LOWEST_PYTHON))
         return Finding(
-            "python", "missing", found, f"install Python {wanted} or later, then: make PYTHON=python{wanted}"
+            "python", "problem", found, f"install Python {wanted} or later, then: make PYTHON=python{wanted}"
         )
     return Finding("python", "ok", f"{found} ({sys.executable})")
 
@@ -66,7 +66,7 @@ def packages() -> list[Finding]:
     try:
         required = importlib.metadata.requires("rlvr") or []
     except importlib.metadata.PackageNotFoundError:
-        return [Finding("rlvr", "missing", "not installed", f"{_pip()} -c constraints.txt -e .")]
+        return [Finding("rlvr", "problem", "not installed", f"{_pip()} -c constraints.txt -e .")]
     requirements = [Requirement(text) for text in required]
     tested = versions_tested()
     wanted = [item for item in requirements if item.marker is None or item.marker.evaluate({"extra": ""})]
@@ -80,9 +80,9 @@ def package(requirement: Requirement, tested: str | None) -> Finding:
     try:
         found = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return Finding(name, "missing", f"not installed (needs {requirement.specifier})", fix)
+        return Finding(name, "problem", f"not installed (needs {requirement.specifier})", fix)
     if not requirement.specifier.contains(found, prereleases=True):
-        return Finding(name, "missing", f"{found} is outside {requirement.specifier}", fix)
+        return Finding(name, "problem", f"{found} is outside {requirement.specifier}", fix)
     # 2.13.0+cpu and 2.13.0 are the same release in two builds.
     if tested and Version(found).public != tested:
         return Finding(name, "note", f"{found}; the tests ran with {tested}", fix)
@@ -101,7 +101,7 @@ def devices() -> Iterator[Finding]:
     try:
         import torch
     except (ImportError, OSError) as error:
-        yield Finding("device", "missing", f"torch cannot be loaded: {error}", f"{_pip()} --force-reinstall torch")
+        yield Finding("device", "problem", f"torch cannot be loaded: {error}", f"{_pip()} --force-reinstall torch")
         return
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
@@ -150,7 +150,7 @@ def lab() -> Finding:
     """The lab's base checkpoint, which ships with the package."""
     if (LAB_BASE / "model.safetensors").is_file() and (LAB_BASE / "config.json").is_file():
         return Finding("lab model", "ok", str(LAB_BASE))
-    return Finding("lab model", "missing", f"no model in {LAB_BASE}", f"rlvr lab build --out {LAB_BASE}")
+    return Finding("lab model", "problem", f"no model in {LAB_BASE}", f"rlvr lab build --out {LAB_BASE}")
 
 
 def hub() -> Finding:

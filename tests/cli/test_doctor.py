@@ -57,7 +57,7 @@ def test_trl_is_held_to_one_minor_release(dependencies: list[Requirement]) -> No
 
 @pytest.mark.parametrize(
     ("installed", "status"),
-    [("1.16.0", "ok"), ("1.16.0+cpu", "ok"), ("1.16.2", "note"), ("1.17.0", "missing"), (None, "missing")],
+    [("1.16.0", "ok"), ("1.16.0+cpu", "ok"), ("1.16.2", "note"), ("1.17.0", "problem"), (None, "problem")],
 )
 def test_a_version_against_the_range_and_the_tested_set(
     installed: str | None, status: str, monkeypatch: pytest.MonkeyPatch
@@ -77,14 +77,14 @@ def test_a_version_against_the_range_and_the_tested_set(
 def test_something_missing_is_an_exit_code_and_a_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = [Finding("python", "ok", "3.11"), Finding("trl", "missing", "not installed", "pip install trl")]
+    found = [Finding("python", "ok", "3.11"), Finding("trl", "problem", "not installed", "pip install trl")]
     monkeypatch.setattr(doctor_checks, "all_findings", lambda: found)
     assert run(["doctor"]) == 1
     assert "  pip install trl\n" in capsys.readouterr().out
     assert run(["doctor", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)[1] == {
         "name": "trl",
-        "status": "missing",
+        "status": "problem",
         "found": "not installed",
         "fix": "pip install trl",
     }
@@ -107,7 +107,7 @@ def test_the_hub_out_of_reach_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_lab_without_weights_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(doctor_checks, "LAB_BASE", tmp_path)
     finding = doctor_checks.lab()
-    assert finding.status == "missing"
+    assert finding.status == "problem"
     assert finding.fix.startswith("rlvr lab build")
 
 
@@ -117,4 +117,4 @@ def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     findings = doctor_checks.all_findings()
     names = {finding.name for finding in findings}
     assert {"python", "trl", "torch", "cores", "memory", "disk", "lab model", "hub"} <= names
-    assert not [finding for finding in doctor_checks.packages() if finding.status == "missing"]
+    assert not [finding for finding in doctor_checks.packages() if finding.status == "problem"]
