@@ -11,6 +11,7 @@ What is overridden, and what each override relies on:
   current log-probs as the old ones, so its ratio is exactly 1 with gradient grad log pi and its own clipping never
   acts, and advantages ``F * A``. Its gradient is then ``-F A grad log pi`` for any method, and its aggregation, KL
   term and scaling for accumulation stay TRL's.
+- ``_prepare_inputs``: fills the buffer once a rollout; the rows of each optimizer step are then sorted by length.
 - ``_step`` and ``_buffered_inputs``: the micro-batch counter and the rollout buffer, which TRL does not save.
 - ``current_gradient_accumulation_steps``, ``args.steps_per_generation``, ``num_iterations``, ``_metrics``.
 """
@@ -56,6 +57,8 @@ class Meter(Protocol):
 
 class MethodTrainer(GRPOTrainer, ABC):
     """TRL's GRPOTrainer with the gradient of ``method``; what a run does beside is left to the abstract methods."""
+
+    _buffered_inputs: list[dict[str, Tensor]] | None
 
     @abstractmethod
     def seed_update(self, rollout: int) -> None:
@@ -136,6 +139,28 @@ class MethodTrainer(GRPOTrainer, ABC):
         self._metrics["train"].clear()
         self.seed_update(self.rollout_index)
         return {**output, "advantages": own}
+
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        samples_now = self._step % self.micro_batches_per_rollout == 0 or self._buffered_inputs is None
+        inputs = super()._prepare_inputs(generation_batch)
+        if not samples_now:
+            return inputs
+        assert self._buffered_inputs is not None
+        self._buffered_inputs = self._sorted_within_steps(self._buffered_inputs)
+        return self._buffered_inputs[self._step % self.args.steps_per_generation]
+
+    def _sorted_within_steps(self, buffer: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
+        """The same rows in every optimizer step, the shortest first: micro-batches of like lengths need no padding."""
+        accumulation = self.args.gradient_accumulation_steps
+        ordered: list[dict[str, Tensor]] = []
+        for first in range(0, len(buffer), accumulation):
+            slices = buffer[first : first + accumulation]
+            lengths = torch.cat([rows["completion_mask"].sum(dim=1) for rows in slices])
+            order = torch.sort(lengths, stable=True).indices.chunk(accumulation)
+            joined = {key: torch.cat([rows[key] for rows in slices]) for key in slices[0] if slices[0][key].dim()}
+            shared = {key: value for key, value in slices[0].items() if not value.dim()}
+            ordered += [{**shared, **{key: value[part] for key, value in joined.items()}} for part in order]
+        return ordered
 
     # --- update ------------------------------------------------------------------------------------------------
 
