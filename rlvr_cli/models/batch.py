@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from rlvr_cli.config.errors import RunError
 from rlvr_cli.models.completions import Completions
 from rlvr_cli.models.decoder import Cache, Decoder
 from rlvr_cli.models.draws import draw, nucleus, uniforms
@@ -63,12 +64,11 @@ class Batch:
 
         self.positions: Tensor | None = None
         self.bias: Tensor | None = None
-        shortest = min(lengths)
-        if shortest < self.width:
+        if min(lengths) < self.width:
             empty = (self.width - torch.tensor(lengths, device=device))[row_prompt].view(-1, 1, 1)
-            columns = torch.arange(self.width - shortest, device=device)
-            self.bias = torch.zeros(self.rows, 1, len(columns), dtype=cache.dtype, device=device)
-            self.bias.masked_fill_(columns < empty, -torch.inf)
+            columns = torch.arange(shape[4], device=device)
+            bias = torch.zeros(self.rows, decoder.kv_heads, shape[4], dtype=cache.dtype, device=device)
+            self.bias = bias.masked_fill_(columns < empty, -torch.inf)
             self.positions = last[row_prompt] + 1
 
     def run(
@@ -80,45 +80,41 @@ class Batch:
         top_p: float,
         on_progress: Callable[[int], None],
     ) -> Completions:
+        """Decode until every row has ended. Raises RunError if the model's probabilities are not finite."""
         device, steps = self.decoder.device, self.max_new_tokens
         ids = torch.zeros(steps, self.rows, dtype=torch.int64, device=device)
-        log_probs = torch.zeros(steps, self.rows, dtype=torch.float32, device=device)
+        chosen = torch.ones(steps, self.rows, dtype=torch.float32, device=device)
         lengths = torch.full((self.rows,), steps, dtype=torch.int64, device=device)
-        finished_rows = torch.zeros(self.rows, dtype=torch.bool, device=device)
+        truncated = torch.ones(self.rows, dtype=torch.bool, device=device)
         stops = torch.tensor(sorted(eos), dtype=torch.int64, device=device)
-        rows = torch.arange(self.rows, device=device)  # the row of the request that each slot decodes
-        active = torch.ones(self.rows, dtype=torch.bool, device=device)
+        rows = torch.arange(self.rows, device=device)  # the row that each slot of the cache decodes
+        active = torch.ones(self.rows, dtype=torch.bool, device=device)  # by slot
         remaining, logits = self.rows, self.first_logits
-        u = torch.empty(0)
         for t in range(steps):
-            if temperature > 0 and t % _POSITIONS_AT_ONCE == 0:
-                count = min(_POSITIONS_AT_ONCE, steps - t)
-                u = torch.from_numpy(uniforms(seed, keys, t, count)).to(device)
-            if temperature > 0:
-                probabilities = torch.softmax(logits if temperature == 1 else logits / temperature, dim=-1)
-                kept = probabilities if top_p == 1 else nucleus(probabilities, top_p)
-                tokens = draw(kept, u[t % _POSITIONS_AT_ONCE].index_select(0, rows))
-            else:
-                probabilities = torch.softmax(logits, dim=-1)
-                tokens = logits.argmax(-1, keepdim=True)
-            chosen = probabilities.gather(1, tokens).squeeze(1)
-            tokens = tokens.squeeze(1)
+            at = t % _POSITIONS_AT_ONCE
+            if at == 0:
+                block = uniforms(seed, keys, t, min(_POSITIONS_AT_ONCE, steps - t))
+                u = torch.from_numpy(block).to(device)
+            tokens, probability = _pick(logits, u[at].index_select(0, rows), temperature, top_p)
             ids[t].index_copy_(0, rows, tokens)
-            log_probs[t].index_copy_(0, rows, chosen)
-            ended = torch.isin(tokens, stops).logical_and_(active)
+            chosen[t].index_copy_(0, rows, probability)
             on_progress(remaining)
+            ended = torch.isin(tokens, stops).logical_and_(active)
             if bool(ended.any()):
                 lengths[rows[ended]] = t + 1
-                finished_rows[rows[ended]] = True
+                truncated[rows[ended]] = False
                 active.logical_and_(~ended)
                 remaining = int(active.sum())
                 if remaining == 0:
                     break
-                if len(rows) - remaining >= max(1, _DROP_SHARE * len(rows)):
-                    rows, tokens, active = self._drop(rows, tokens, active, remaining, t)
+                if len(rows) - remaining >= _DROP_SHARE * len(rows):
+                    order = self._drop(active, remaining, self.width + t)
+                    rows, tokens, active = rows[order], tokens[order], active[order]
             if t + 1 < steps:
                 logits = self._step(tokens, t)
-        return _collect(ids, log_probs.log_(), lengths, finished_rows)
+        if not bool(torch.isfinite(chosen).all()):
+            raise RunError("The model's probabilities are not finite numbers: its weights are damaged or diverged.")
+        return _collect(ids, chosen.log_(), lengths, truncated)
 
     def _step(self, tokens: Tensor, t: int) -> Tensor:
         if self.positions is None:
@@ -128,30 +124,42 @@ class Batch:
             at_rows = self.positions + t
             cos, sin = self.cos.index_select(0, at_rows), self.sin.index_select(0, at_rows)
         cos, sin = cos[:, None, None], sin[:, None, None]
-        return self.decoder.step(tokens, self.cache, self.width + t, cos, sin, self.bias)
+        bias = None if self.bias is None else self.bias.flatten(0, 1).unsqueeze(1)
+        return self.decoder.step(tokens, self.cache, self.width + t, cos, sin, bias)
 
-    def _drop(
-        self, rows: Tensor, tokens: Tensor, active: Tensor, remaining: int, t: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Drop finished slots: the last active ones move into the holes, so few cache rows are copied."""
+    def _drop(self, active: Tensor, remaining: int, filled: int) -> Tensor:
+        """Drop finished slots: the last active ones move into the holes, so few cache rows are copied.
+
+        Returns the old slot of each of the remaining ones.
+        """
         holes = (~active[:remaining]).nonzero().squeeze(1)
         tails = active[remaining:].nonzero().squeeze(1) + remaining
-        order = torch.arange(remaining, device=rows.device)
+        order = torch.arange(remaining, device=active.device)
         order[holes] = tails
-        filled = self.width + t
         data = self.cache.data
         data[:, :, holes, :, :filled] = data[:, :, tails, :, :filled]
         self.cache.use(remaining)
         if self.positions is not None and self.bias is not None:
             self.positions, self.bias = self.positions[order], self.bias[order]
-        return rows[order], tokens[order], torch.ones(remaining, dtype=torch.bool, device=rows.device)
+        return order
 
 
-def _collect(ids: Tensor, log_probs: Tensor, lengths: Tensor, finished: Tensor) -> Completions:
+def _pick(logits: Tensor, u: Tensor, temperature: float, top_p: float) -> tuple[Tensor, Tensor]:
+    """The next token of each row [n] and its probability [n]; logits [n, vocabulary], u [n] in [0, 1)."""
+    if temperature == 0:
+        probabilities = torch.softmax(logits, dim=-1)
+        tokens = logits.argmax(-1, keepdim=True)
+    else:
+        probabilities = torch.softmax(logits if temperature == 1 else logits / temperature, dim=-1)
+        tokens = draw(probabilities if top_p == 1 else nucleus(probabilities, top_p), u)
+    return tokens.squeeze(1), probabilities.gather(1, tokens).squeeze(1)
+
+
+def _collect(ids: Tensor, log_probs: Tensor, lengths: Tensor, truncated: Tensor) -> Completions:
     """ids and log_probs [steps, rows] cut to each row's length."""
     counts = lengths.tolist()
     return Completions(
         [row[:n] for row, n in zip(ids.t().tolist(), counts, strict=True)],
         [row[:n] for row, n in zip(log_probs.t().tolist(), counts, strict=True)],
-        [not done for done in finished.tolist()],
+        truncated.tolist(),
     )

@@ -157,7 +157,7 @@ class Decoder:
     def _finish_layer(self, layer: _Layer, x: Tensor, attended: Tensor) -> None:
         """Output projection, residual and feed-forward; x [n, hidden] is updated in place."""
         layer.out.add_to(x, attended)
-        gate, up = layer.gate_up(self._norm(x, layer.norm_mlp)).chunk(2, dim=-1)
+        gate, up = layer.gate_up(self._norm(x, layer.norm_mlp)).view(len(x), 2, -1).unbind(1)
         layer.down.add_to(x, F.silu(gate).mul_(up))
 
     def logits(self, x: Tensor) -> Tensor:
@@ -192,8 +192,8 @@ class Decoder:
     def step(self, tokens: Tensor, cache: Cache, column: int, cos: Tensor, sin: Tensor, bias: Tensor | None) -> Tensor:
         """Decode one token a row, writing its keys and values to `column` of the cache.
 
-        tokens [n] int64; cos and sin [n or 1, 1, 1, head_dim / 2]; bias [n, 1, columns] is added to the
-        attention scores of the first columns (minus infinity where a row has no prompt token).
+        tokens [n] int64; cos and sin [n or 1, 1, 1, head_dim / 2]; bias [n * kv heads, 1, capacity] is
+        added to the attention scores (minus infinity where a row has no prompt token).
         Returns float32 logits [n, vocabulary].
         """
         n, groups, filled = tokens.shape[0], self.heads // self.kv_heads, column + 1
@@ -203,9 +203,11 @@ class Decoder:
             keys.select(2, column).copy_(k)
             values.select(2, column).copy_(v)
             q = q.reshape(n * self.kv_heads, groups, self.head_dim)
-            scores = torch.baddbmm(self._zero, q, flat_keys.narrow(2, 0, filled), beta=0, alpha=self.scale)
-            if bias is not None:
-                scores.view(n, self.heads, filled)[:, :, : bias.shape[-1]] += bias
+            keys_so_far = flat_keys.narrow(2, 0, filled)
+            if bias is None:
+                scores = torch.baddbmm(self._zero, q, keys_so_far, beta=0, alpha=self.scale)
+            else:
+                scores = torch.baddbmm(bias.narrow(2, 0, filled), q, keys_so_far, alpha=self.scale)
             weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(self.dtype)
             attended = torch.bmm(weights, flat_values.narrow(1, 0, filled))
             self._finish_layer(layer, x, attended.view(n, -1))

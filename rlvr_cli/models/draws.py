@@ -56,7 +56,8 @@ def _invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     total = cumulative[:, -1]
     # u * total can round up to total itself, where no entry lies; stay strictly below.
     target = torch.minimum(u * total, torch.nextafter(total, torch.zeros_like(total))).unsqueeze(1)
-    index = torch.searchsorted(cumulative, target, right=True)
+    # The clamp acts only on rows of NaN, which the caller finds by the probability of what was drawn.
+    index = torch.searchsorted(cumulative, target, right=True).clamp_(max=weights.shape[1] - 1)
     width = weights.gather(1, index).double()
     below = cumulative.gather(1, index) - width
     remainder = ((target - below) / width).clamp_(0, 1 - 2.0**-53)
@@ -74,7 +75,7 @@ def draw(probabilities: Tensor, u: Tensor) -> Tensor:
     blocks = probabilities.view(rows, -1, _BLOCK)
     block, remainder = _invert(blocks.sum(-1), u)
     within = blocks.gather(1, block.unsqueeze(2).expand(-1, 1, _BLOCK)).squeeze(1)
-    return block * _BLOCK + _invert(within, remainder)[0]
+    return (block * _BLOCK + _invert(within, remainder)[0]).clamp_(max=size - 1)
 
 
 def nucleus(probabilities: Tensor, top_p: float) -> Tensor:

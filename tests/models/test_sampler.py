@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from rlvr_cli.config.errors import RunError
 from rlvr_cli.models.sampler import sample, supports
 from tests.models.tiny import MODELS, VOCABULARY, full_log_probs, make
 
@@ -164,6 +165,14 @@ def test_progress_counts_every_token() -> None:
     counted: list[int] = []
     out = run(make("qwen3"), on_progress=counted.append, max_rows=4)
     assert sum(counted) == sum(map(len, out.ids))
+
+
+@pytest.mark.parametrize("vocabulary", [50, 2000])
+def test_diverged_weights_are_named_instead_of_sampled_from(vocabulary: int) -> None:
+    model = make("qwen3", vocab_size=vocabulary)
+    model.model.norm.weight.data[0] = torch.nan
+    with pytest.raises(RunError, match="not finite"):
+        run(model)
 
 
 def test_nothing_asked_gives_nothing() -> None:
