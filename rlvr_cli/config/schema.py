@@ -65,8 +65,10 @@ class KKTaskConfig(Section):
     data: Text | None = Field(
         None, description="Problems to use in place of generated ones: a hub id, a file or a folder of JSONL."
     )
-    reward: Literal["logic_rl", "strict"] = Field(
-        "logic_rl", description="logic_rl = the Logic-RL paper's score; strict = judges meaning, not surface."
+    reward: Literal["logic_rl", "strict", "random"] = Field(
+        "logic_rl",
+        description="logic_rl = the Logic-RL paper's score; strict = judges meaning, not surface; random = a coin that "
+        "knows nothing of the answer, a control from which nothing should be learned.",
     )
 
 

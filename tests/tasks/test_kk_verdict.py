@@ -216,3 +216,14 @@ def test_hostile_text_gets_a_verdict(kind: str, reward: str, style: str) -> None
     verdict = task(reward, style).judge(ZOEY, HOSTILE[kind], truncated=True)
     assert not verdict.correct
     assert set(verdict.parts) == {"format", "answer"}
+
+
+def test_the_random_reward_is_a_fair_coin_that_knows_nothing_of_the_answer() -> None:
+    coin = task("random")
+    right = [coin.judge(ZOEY, f"{number}" + answered(RIGHT)) for number in range(400)]
+    wrong = [coin.judge(ZOEY, f"{number}" + answered("no idea")) for number in range(400)]
+    for verdicts in (right, wrong):
+        heads = sum(verdict.reward == 2.0 for verdict in verdicts)
+        assert 140 < heads < 260 and {verdict.reward for verdict in verdicts} == {2.0, -1.5}
+    assert all(verdict.correct for verdict in right) and not any(verdict.correct for verdict in wrong)
+    assert coin.judge(ZOEY, answered(RIGHT)) == coin.judge(ZOEY, answered(RIGHT))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from dataclasses import replace
 from typing import Any, Literal
 
 from rlvr_cli.config.errors import UserError
@@ -14,7 +15,7 @@ from rlvr_cli.tasks.kk import compact, strict
 from rlvr_cli.tasks.kk.load import Row, load_rows
 from rlvr_cli.tasks.kk.prompt import logic_rl_prompt
 from rlvr_cli.tasks.kk.puzzles import Puzzle, Statement, english, generate, structure_key
-from rlvr_cli.tasks.kk.verdict import REASONS, Reading, read_logic_rl, verdict
+from rlvr_cli.tasks.kk.verdict import REASONS, Reading, coin_parts, read_logic_rl, verdict
 
 # Draws in a row that bring nothing new before a pool counts as used up.
 _PATIENCE = 400
@@ -89,7 +90,11 @@ class KnightsAndKnaves:
             reading = _read_compact(response, len(names))
         else:
             reading = read_logic_rl(response, names)
-        return verdict(reading, solution, truncated=truncated)
+        judged = verdict(reading, solution, truncated=truncated)
+        if self.config.reward == "random":
+            parts = coin_parts(problem.id, response)
+            return replace(judged, parts=parts, reward=sum(parts.values()))
+        return judged
 
     def _loaded(self, data: str, split: Split | Literal["all"], count: int, seed: int) -> list[Problem]:
         groups: dict[int, list[Row]] = {number: [] for number in self.config.people}
