@@ -71,10 +71,12 @@ def main() -> None:
     people = " / ".join(name.removesuffix(" people") for name in base["by_subgroup"])
     print("# The lab over seeds\n")
     print(
-        f"`python -m benchmarks.lab_seeds --seeds {' '.join(map(str, options.seeds))}`: `rlvr train run.seed=S` and nothing else, "
+        f"`python -m benchmarks.lab_seeds --seeds {' '.join(map(str, options.seeds))}`: "
+        "`rlvr train run.seed=S` and nothing else, "
     )
     print(
-        f"evaluated on the same {base['problems']} held-out problems (split test), {base['samples']} samples each at temperature 1."
+        f"evaluated on the same {base['problems']} held-out problems (split test), "
+        f"{base['samples']} samples each at temperature 1."
     )
     print("avg@32 is sampled accuracy, with its 95% interval over problems; seconds are of training alone.\n")
     print(f"| | {' | '.join(METRICS)} | avg@32 by people ({people}) | seconds |")
@@ -96,9 +98,8 @@ def main() -> None:
               f"from {base['metrics']['avg@32']['value']:.3f}.\n")  # fmt: skip
     machine = hardware()
     known = ", ".join(f"{name} {version}" for name, version in versions().items() if name in ("python", "torch", "trl"))
-    print(
-        f"Machine: {machine['cores']} cores, {machine['processor']}, {machine['memory_bytes'] / 2**30:.0f} GiB; {known}."
-    )
+    memory = machine["memory_bytes"] / 2**30
+    print(f"Machine: {machine['cores']} cores, {machine['processor']}, {memory:.0f} GiB; {known}.")
 
 
 if __name__ == "__main__":
