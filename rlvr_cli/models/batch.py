@@ -40,10 +40,10 @@ class Batch:
         lengths = [len(prompt) for prompt in distinct]
         self.decoder, self.rows, self.width = decoder, len(prompts), max(lengths)
         self.max_new_tokens = max_new_tokens
-        self.cos, self.sin = decoder.rotary_tables(self.width + max_new_tokens)
+        self.turn = decoder.rotary_table(self.width + max_new_tokens)
 
         ids = torch.tensor([[*p, *[0] * (self.width - len(p))] for p in distinct], device=device)
-        hidden, prompt_cache = decoder.prefill(ids, self.cos, self.sin)
+        hidden, prompt_cache = decoder.prefill(ids, self.turn)
         last = torch.tensor(lengths, device=device) - 1
         repeats = torch.tensor(counts, device=device)
         row_prompt = torch.repeat_interleave(torch.arange(len(distinct), device=device), repeats)
@@ -118,14 +118,11 @@ class Batch:
 
     def _step(self, tokens: Tensor, t: int) -> Tensor:
         if self.positions is None:
-            at = self.width + t
-            cos, sin = self.cos[at : at + 1], self.sin[at : at + 1]
+            turn = self.turn.narrow(0, self.width + t, 1)
         else:
-            at_rows = self.positions + t
-            cos, sin = self.cos.index_select(0, at_rows), self.sin.index_select(0, at_rows)
-        cos, sin = cos[:, None, None], sin[:, None, None]
+            turn = self.turn.index_select(0, self.positions + t)
         bias = None if self.bias is None else self.bias.flatten(0, 1).unsqueeze(1)
-        return self.decoder.step(tokens, self.cache, self.width + t, cos, sin, bias)
+        return self.decoder.step(tokens, self.cache, self.width + t, turn.unsqueeze(1), bias)
 
     def _drop(self, active: Tensor, remaining: int, filled: int) -> Tensor:
         """Drop finished slots: the last active ones move into the holes, so few cache rows are copied.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,22 +112,27 @@ class Decoder:
     def _layer(self, layer: Any) -> _Layer:
         attention, mlp = layer.self_attn, layer.mlp
         norm_in, qkv = self._after_norm(layer.input_layernorm, attention.q_proj, attention.k_proj, attention.v_proj)
+        if self._fold:
+            rotated = (self.heads + self.kv_heads) * self.head_dim
+            for stacked in (*qkv.weights, *(bias for bias in qkv.biases if bias is not None)):
+                heads = stacked[..., :rotated].reshape(*stacked.shape[:-1], -1, self.head_dim)
+                stacked[..., :rotated] = _pair(heads).flatten(-2)
         norm_mlp, gate_up = self._after_norm(layer.post_attention_layernorm, mlp.gate_proj, mlp.up_proj)
         norm_qk = None
         if hasattr(attention, "q_norm"):
             q, k = attention.q_norm.weight.detach(), attention.k_norm.weight.detach()
             norm_qk = torch.cat([q.expand(self.heads, -1), k.expand(self.kv_heads, -1)])
             if self._fold:
-                norm_qk = norm_qk * math.sqrt(self.head_dim)
+                norm_qk = _pair(norm_qk * math.sqrt(self.head_dim))
         out, down = _projection(attention.o_proj), _projection(mlp.down_proj)
         return _Layer(norm_in, qkv, norm_qk, out, norm_mlp, gate_up, down)
 
-    def rotary_tables(self, length: int) -> tuple[Tensor, Tensor]:
-        """cos and sin of positions 0 .. length - 1 for one half of a head, each [length, head_dim / 2]."""
+    def rotary_table(self, length: int) -> Tensor:
+        """cos + i sin of the angles of positions 0 .. length - 1, complex64 [length, head_dim / 2]."""
         positions = torch.arange(length, device=self.device).unsqueeze(0)
         cos, sin = self._rotary(torch.empty(0, device=self.device, dtype=torch.float32), positions)
         half = self.head_dim // 2
-        return cos[0, :, :half].to(self.dtype), sin[0, :, :half].to(self.dtype)
+        return torch.complex(cos[0, :, :half], sin[0, :, :half])
 
     def _unit(self, x: Tensor) -> Tensor:
         """x / sqrt(sum(x^2) + n eps) over the last dimension: RMSNorm but for its weight and a factor sqrt(n)."""
@@ -136,23 +142,27 @@ class Decoder:
     def _norm(self, x: Tensor, weight: Tensor | None) -> Tensor:
         return self._unit(x) if weight is None else F.rms_norm(x, x.shape[-1:], weight, self.eps)
 
-    def _project_qkv(self, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """x [n, hidden]; cos, sin [n or 1, 1, 1, head_dim / 2]. Returns q, k, v as [n, heads, head_dim].
+    def _project_qkv(self, layer: _Layer, x: Tensor, turn: Tensor) -> Tensor:
+        """x [n, hidden]; turn [n or 1, 1, head_dim / 2] from `rotary_table`.
 
-        Rotary embedding of the halves (a, b) of a head: (a cos - b sin, b cos + a sin).
+        Returns the rotated queries and keys, and the values: [n, heads + 2 kv heads, head_dim]. Rotary
+        embedding multiplies the complex number a + ib by `turn`, a and b being the halves of a head. When
+        folded, the weights are arranged so that a and b come out as neighbours; attention scores do not
+        depend on the order inside a head.
         """
-        n, rotated = x.shape[0], self.heads + self.kv_heads
-        qkv = layer.qkv(self._norm(x, layer.norm_in)).view(n, rotated + self.kv_heads, self.head_dim)
-        qk = qkv[:, :rotated]
+        qkv = layer.qkv(self._norm(x, layer.norm_in)).view(len(x), -1, self.head_dim)
+        qk = qkv[:, : self.heads + self.kv_heads]
+        if self._fold:
+            if layer.norm_qk is not None:
+                length = torch.linalg.vector_norm(qk, dim=-1, keepdim=True)
+                qk.div_(torch.hypot(length, self._floors[self.head_dim])).mul_(layer.norm_qk)
+            torch.view_as_complex(qk.view(*qk.shape[:2], -1, 2)).mul_(turn)
+            return qkv
         if layer.norm_qk is not None:
-            unit = self._unit(qk) if self._fold else F.rms_norm(qk, (self.head_dim,), None, self.eps)
-            qk = unit.mul_(layer.norm_qk)
-        halves = qk.view(n, rotated, 2, -1)
-        turned = halves * cos
-        turned[:, :, 0].addcmul_(halves[:, :, 1], sin[:, :, 0], value=-1)
-        turned[:, :, 1].addcmul_(halves[:, :, 0], sin[:, :, 0])
-        qk = turned.view(n, rotated, self.head_dim)
-        return qk[:, : self.heads], qk[:, self.heads :], qkv[:, rotated:]
+            qk.copy_(F.rms_norm(qk, (self.head_dim,), None, self.eps) * layer.norm_qk)
+        pairs = torch.view_as_complex(_pair(qk.float()).view(*qk.shape[:2], -1, 2))
+        qk.copy_(torch.view_as_real(pairs * turn).flatten(-2))
+        return qkv
 
     def _finish_layer(self, layer: _Layer, x: Tensor, attended: Tensor) -> None:
         """Output projection, residual and feed-forward; x [n, hidden] is updated in place."""
@@ -164,70 +174,79 @@ class Decoder:
         """Final hidden states [n, hidden] to float32 logits [n, vocabulary]."""
         return self.head(self._norm(x, self.norm_out)).float()
 
-    def prefill(self, ids: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-        """Left-aligned prompts ids [prompts, length], padded on the right with any token.
+    def prefill(self, ids: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
+        """Left-aligned prompts ids [prompts, length], padded on the right with any token; turn [>= length,
+        head_dim / 2] from `rotary_table`.
 
         Causality keeps the padding from touching the tokens before it, so no mask is needed. Returns the
         hidden states [prompts, length, hidden] and the keys and values
         [layers, 2, prompts, kv heads, length, head_dim].
         """
         prompts, length = ids.shape
-        tokens = prompts * length
-        x = F.embedding(ids, self.embedding).view(tokens, self.hidden)
-        cos = cos[:length].repeat(prompts, 1).view(tokens, 1, 1, -1)
-        sin = sin[:length].repeat(prompts, 1).view(tokens, 1, 1, -1)
+        x = F.embedding(ids.flatten(), self.embedding)
+        turn = turn[:length].repeat(prompts, 1).unsqueeze(1)
         cache = x.new_empty(len(self.layers), 2, prompts, self.kv_heads, length, self.head_dim)
+        sizes = (self.heads, self.kv_heads, self.kv_heads)
         for layer, kv in zip(self.layers, cache, strict=True):
-            q, k, v = (
-                part.view(prompts, length, -1, self.head_dim).transpose(1, 2)
-                for part in self._project_qkv(layer, x, cos, sin)
-            )
+            qkv = self._project_qkv(layer, x, turn).view(prompts, length, -1, self.head_dim)
+            q, k, v = qkv.transpose(1, 2).split(sizes, dim=1)
             kv[0], kv[1] = k, v
             attended = F.scaled_dot_product_attention(
                 q, k, v, is_causal=True, scale=self.scale, enable_gqa=self.heads != self.kv_heads
             )
-            self._finish_layer(layer, x, attended.transpose(1, 2).reshape(tokens, -1))
+            self._finish_layer(layer, x, attended.transpose(1, 2).reshape(prompts * length, -1))
         return x.view(prompts, length, self.hidden), cache
 
-    def step(self, tokens: Tensor, cache: Cache, column: int, cos: Tensor, sin: Tensor, bias: Tensor | None) -> Tensor:
+    def step(self, tokens: Tensor, cache: Cache, column: int, turn: Tensor, bias: Tensor | None) -> Tensor:
         """Decode one token a row, writing its keys and values to `column` of the cache.
 
-        tokens [n] int64; cos and sin [n or 1, 1, 1, head_dim / 2]; bias [n * kv heads, 1, capacity] is
-        added to the attention scores (minus infinity where a row has no prompt token).
-        Returns float32 logits [n, vocabulary].
+        tokens [n] int64, n being the rows in use of the cache; turn [n or 1, 1, head_dim / 2]; bias
+        [n * kv heads, 1, capacity] is added to the attention scores (minus infinity where a row has no
+        prompt token). Returns float32 logits [n, vocabulary].
         """
-        n, groups, filled = tokens.shape[0], self.heads // self.kv_heads, column + 1
-        x = F.embedding(tokens, self.embedding)
-        for layer, (keys, values, flat_keys, flat_values) in zip(self.layers, cache.views, strict=True):
-            q, k, v = self._project_qkv(layer, x, cos, sin)
-            keys.select(2, column).copy_(k)
-            values.select(2, column).copy_(v)
-            q = q.reshape(n * self.kv_heads, groups, self.head_dim)
-            keys_so_far = flat_keys.narrow(2, 0, filled)
-            if bias is None:
-                scores = torch.baddbmm(self._zero, q, keys_so_far, beta=0, alpha=self.scale)
+        n, groups = len(tokens), self.heads // self.kv_heads
+        targets, keys, values = cache.at(column)
+        so_far = None if bias is None else bias.narrow(2, 0, column + 1)
+        x = self.embedding.index_select(0, tokens)
+        for index, layer in enumerate(self.layers):
+            qkv = self._project_qkv(layer, x, turn)
+            targets[index].copy_(qkv[:, self.heads :].view(n, 2, self.kv_heads, self.head_dim))
+            q = qkv[:, : self.heads].reshape(n * self.kv_heads, groups, self.head_dim)
+            if so_far is None:
+                scores = torch.baddbmm(self._zero, q, keys[index], beta=0, alpha=self.scale)
             else:
-                scores = torch.baddbmm(bias.narrow(2, 0, filled), q, keys_so_far, alpha=self.scale)
+                scores = torch.baddbmm(so_far, q, keys[index], alpha=self.scale)
             weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(self.dtype)
-            attended = torch.bmm(weights, flat_values.narrow(1, 0, filled))
-            self._finish_layer(layer, x, attended.view(n, -1))
+            self._finish_layer(layer, x, torch.bmm(weights, values[index]).view(n, -1))
         return self.logits(x)
 
 
 class Cache:
-    """Keys and values [layers, 2, rows, kv heads, capacity, head_dim], of which the first `rows` are in use."""
+    """Keys and values: data [layers, 2, rows, kv heads, capacity, head_dim], of which the first rows are used."""
 
     def __init__(self, data: Tensor) -> None:
         self.data = data
         self.use(data.shape[2])
 
     def use(self, rows: int) -> None:
-        """Keep the first `rows` rows. views: for each layer keys and values [rows, kv heads, capacity,
-        head_dim], then keys transposed and values with rows and heads merged."""
-        self.views: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
-        for keys, values in self.data[:, :, :rows]:
-            flat_keys, flat_values = keys.flatten(0, 1), values.flatten(0, 1)
-            self.views.append((keys, values, flat_keys.transpose(1, 2), flat_values))
+        """Keep only the first `rows` rows."""
+        used = self.data[:, :, :rows]
+        self._targets = used.transpose(1, 2)
+        self._keys = used[:, 0].flatten(1, 2).transpose(2, 3)
+        self._values = used[:, 1].flatten(1, 2)
+
+    def at(self, column: int) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
+        """Views of each layer when `column` is the newest one: where its keys and values are to be written
+        [rows, 2, kv heads, head_dim], the keys up to it, transposed [rows * kv heads, head_dim, column + 1],
+        and the values up to it [rows * kv heads, column + 1, head_dim]."""
+        targets = self._targets.select(4, column).unbind(0)
+        keys = self._keys.narrow(3, 0, column + 1).unbind(0)
+        return targets, keys, self._values.narrow(2, 0, column + 1).unbind(0)
+
+
+def _pair(x: Tensor) -> Tensor:
+    """The two halves of the last dimension interleaved: a0 a1 .. b0 b1 .. becomes a0 b0 a1 b1 .."""
+    return x.view(*x.shape[:-1], 2, -1).transpose(-1, -2).flatten(-2)
 
 
 def _projection(*linears: Any) -> _Projection:

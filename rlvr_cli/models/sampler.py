@@ -17,7 +17,7 @@ from rlvr_cli.models.decoder import Decoder, supports
 __all__ = ["Completions", "sample", "supports"]
 
 # Keys and values a batch may hold on a CPU, so that they stay in its cache from step to step.
-_CACHE_BYTES = 12 * 2**20
+_CACHE_BYTES = 24 * 2**20
 # Models with less than this run one batch a thread; the matrix products of larger ones fill the threads.
 _SMALL_WEIGHTS = 64 * 2**20
 
