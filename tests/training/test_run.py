@@ -144,6 +144,28 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(whole: RunDir, broken: Ru
     assert weights_hash(broken) == weights_hash(whole)
 
 
+@pytest.mark.slow
+def test_every_file_of_a_checkpoint_damaged_in_turn(whole: RunDir, interrupted: RunDir, tmp_path: Path) -> None:
+    """Deleted, truncated and altered by turns; each run is resumed to its end."""
+    newest = valid_checkpoints(interrupted.checkpoints_dir)[0].path
+    names = sorted(path.relative_to(newest) for path in newest.rglob("*") if path.is_file())
+    assert len(names) >= 10
+    for number, name in enumerate(names):
+        copy = RunDir(Path(shutil.copytree(interrupted.path, tmp_path / f"broken-{number}")))
+        victim = copy.checkpoints_dir / newest.name / name
+        data = victim.read_bytes()
+        if number % 3 == 0:
+            victim.unlink()
+        else:
+            victim.write_bytes(data[: len(data) // 2] if number % 3 == 1 else bytes([data[0] ^ 1]) + data[1:])
+        resume(copy)
+        assert (
+            f"{newest.name} skipped: {name.name if name.name == 'MANIFEST.json' else name}" in copy.log_path.read_text()
+        )
+        assert copy.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
+        assert weights_hash(copy) == weights_hash(whole)
+
+
 def test_nothing_is_resumed_when_every_checkpoint_is_damaged(broken: RunDir) -> None:
     for path in broken.checkpoints_dir.glob("step-*"):
         (path / "MANIFEST.json").unlink()

@@ -1,0 +1,115 @@
+"""What a person does wrong at `rlvr train`: one clear message, exit code 2, no traceback, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlvr_cli.cli.app import run
+from rlvr_cli.models.source import PRESETS
+from rlvr_cli.runs.checkpoints import valid_checkpoints
+from rlvr_cli.runs.directory import RunDir
+
+TINY = ["rollout.prompts=2", "rollout.max_new_tokens=8", "train.rollouts=1", "task.problems=8", "run.threads=1"]
+
+
+def model_without_weights(folder: Path) -> Path:
+    copy = Path(shutil.copytree(PRESETS["lab"], folder / "empty"))
+    (copy / "model.safetensors").unlink()
+    return copy
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--model", "{empty}"], ["no weights", "model.safetensors"]),
+        (["--model", "./nowhere"], ["./nowhere", "no folder"]),
+        (["task.data={folder}/none.jsonl"], ["none.jsonl"]),
+        (["task.data={folder}/blank.jsonl"], ["blank.jsonl"]),
+        (["task.data={folder}/broken.jsonl"], ["broken.jsonl:2"]),
+        (["run.name=../escape"], ["run.name"]),
+        (["run.name=/etc/run"], ["run.name"]),
+        (["run.dir={folder}/file"], ["file", "cannot be created"]),
+        (["--resume", "{folder}/runs/none"], ["no such run"]),
+        (["--resume", "{folder}"], ["not a run directory"]),
+        (["--resume", "{folder}", "optimizer.lr=1"], ["--resume", "leave out"]),
+        (["rollout.prompts=3", "update.updates_per_rollout=5"], ["updates_per_rollout", "Nearest valid"]),
+        (["optimizer.lrr=1"], ["optimizer.lrr", "Did you mean"]),
+        (["task.people={{5: 1.0, 6: 0.5}}"], ["task.people", "sum to 1.5"]),
+    ],
+)
+def test_refused_before_anything_starts(
+    tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: list[str]
+) -> None:
+    (tmp_path / "blank.jsonl").write_text("")
+    (tmp_path / "broken.jsonl").write_text(json.dumps({"question": "?", "names": ["A", "B"]}) + "\n{oops\n")
+    (tmp_path / "file").write_text("a file, not a folder")
+    places = {"folder": str(tmp_path), "empty": str(model_without_weights(tmp_path))}
+    arguments = [argument.format(**places) for argument in arguments]
+    given = [] if "--resume" in arguments else [*TINY, *([] if "dir=" in str(arguments) else [f"run.dir={runs}"])]
+    assert run(["train", *given, *arguments]) == 2
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err + captured.out
+    for part in said:
+        assert part in captured.err
+    assert not runs.exists() or not any(runs.iterdir()), "something was left behind"
+
+
+def test_taken_and_locked_run_directories(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["train", *TINY, f"run.dir={runs}", "run.name=mine"]
+    assert run(arguments) == 0
+    before = (runs / "mine" / "manifest.json").read_bytes()
+    assert run(arguments) == 2
+    with RunDir(runs / "mine").lock():
+        assert run([*arguments, "--overwrite"]) == 2
+        assert run(["train", "--resume", str(runs / "mine")]) == 2
+    messages = capsys.readouterr().err
+    assert "this run exists" in messages and messages.count("in use by another process") == 2
+    assert (runs / "mine" / "manifest.json").read_bytes() == before
+
+
+def test_a_full_disk_stops_with_a_message_and_keeps_the_last_checkpoint(runs: Path) -> None:
+    """The limit on file sizes stands in for a full disk: the same calls fail at the same places."""
+    settings = [*TINY, "train.rollouts=4", "checkpoint.every=1", f"run.dir={runs}", "run.name=full"]
+    weights = (PRESETS["lab"] / "model.safetensors").stat().st_size
+
+    def limit() -> None:
+        # Weights fit, the optimizer's state (twice as large) does not.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(1.5 * weights), int(1.5 * weights)))
+
+    result = subprocess.run(
+        [sys.executable, "-m", "rlvr_cli", "train", *settings],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        preexec_fn=limit,
+        timeout=240,
+        check=False,
+    )
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+    assert "File too large" in result.stderr and "--resume" in result.stderr
+    checkpoints = runs / "full" / "checkpoints"
+    assert valid_checkpoints(checkpoints) == [] and list(checkpoints.iterdir()) == []
+    assert RunDir(runs / "full").read_manifest()["status"] == "failed"
+    assert run(["train", "--resume", str(runs / "full")]) == 0
+
+
+def test_a_folder_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:
+    """/proc refuses new folders to everybody, root included."""
+    if not Path("/proc/self").exists():
+        pytest.skip("no /proc here")
+    assert run(["train", *TINY, "run.dir=/proc/rlvr", "run.name=x"]) == 2
+    assert "/proc/rlvr" in capsys.readouterr().err

@@ -1,0 +1,95 @@
+"""Checkpoints are whole or absent, and any damage is found and named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rlvr_cli.runs.checkpoints import (
+    MANIFEST,
+    Checkpoint,
+    Damaged,
+    find_damage,
+    keep_newest,
+    survey,
+    valid_checkpoints,
+    write_checkpoint,
+)
+
+
+def content(folder: Path) -> None:
+    (folder / "weights").write_bytes(bytes(range(256)))
+    (folder / "inner").mkdir()
+    (folder / "inner" / "state.json").write_text('{"step": 7}')
+
+
+def delete(path: Path) -> None:
+    path.unlink()
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def alter(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [delete, truncate, alter, empty])
+@pytest.mark.parametrize("name", ["weights", "inner/state.json", MANIFEST])
+def test_every_damage_to_every_file_is_found(tmp_path: Path, name: str, damage: Callable[[Path], None]) -> None:
+    write_checkpoint(tmp_path, 3, content)
+    newest = write_checkpoint(tmp_path, 7, content)
+    assert find_damage(newest.path) is None
+    damage(newest.path / name)
+    found = survey(tmp_path)
+    assert isinstance(found[0], Damaged) and found[0].step == 7
+    assert name in found[0].reason
+    assert [checkpoint.step for checkpoint in valid_checkpoints(tmp_path)] == [3]
+
+
+def test_a_checkpoint_under_another_name_is_not_trusted(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, 3, content).path.rename(tmp_path / "step-9")
+    assert isinstance(survey(tmp_path)[0], Damaged)
+
+
+def test_a_writer_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    def fails(folder: Path) -> None:
+        content(folder)
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_checkpoint(tmp_path, 3, fails)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_leftovers_of_a_killed_writer_are_not_checkpoints_and_go_away(tmp_path: Path) -> None:
+    content_aside = tmp_path / ".tmp-step-5-123"
+    content_aside.mkdir()
+    content(content_aside)
+    assert survey(tmp_path) == []
+    write_checkpoint(tmp_path, 6, content)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-6"]
+
+
+def test_the_newest_are_kept(tmp_path: Path) -> None:
+    for step in (1, 2, 10, 20):
+        write_checkpoint(tmp_path, step, content)
+    keep_newest(tmp_path, 2, step=10)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-10", "step-2", "step-20"]
+    keep_newest(tmp_path, 1, step=20)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-20"]
+
+
+def test_a_damaged_checkpoint_is_replaced_when_training_comes_by_again(tmp_path: Path) -> None:
+    alter(write_checkpoint(tmp_path, 3, content).path / "weights")
+    assert write_checkpoint(tmp_path, 3, content) == Checkpoint(3, tmp_path / "step-3")
+    assert len(valid_checkpoints(tmp_path)) == 1
