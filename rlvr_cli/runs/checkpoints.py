@@ -10,8 +10,9 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from rlvr_cli.runs.atomic import fsync_directory, fsync_file, write_json
+from rlvr_cli.runs.atomic import fsync_directory, fsync_file, write_text
 
 MANIFEST = "MANIFEST.json"
 STEP = re.compile(r"step-(\d+)")
@@ -58,7 +59,7 @@ def write_checkpoint(directory: Path, step: int, write: Callable[[Path], None]) 
         }
         for path in files:
             fsync_file(path)
-        write_json(aside / MANIFEST, {"step": step, "files": entries})
+        write_text(aside / MANIFEST, _manifest_text(step, entries))
         for folder in [path for path in aside.rglob("*") if path.is_dir()]:
             fsync_directory(folder)
     except BaseException:
@@ -75,13 +76,16 @@ def write_checkpoint(directory: Path, step: int, write: Callable[[Path], None]) 
 def find_damage(path: Path) -> str | None:
     """Why the checkpoint at ``path`` cannot be trusted; None when every listed file has its size and hash."""
     try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        text = (path / MANIFEST).read_text(encoding="utf-8")
+        manifest = json.loads(text)
         step, entries = manifest["step"], manifest["files"]
         expected = [(name, entry["size"], entry["sha256"]) for name, entry in entries.items()]
     except FileNotFoundError:
         return f"{MANIFEST} is missing"
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         return f"{MANIFEST} cannot be read ({type(error).__name__})"
+    if text != _manifest_text(step, entries):
+        return f"{MANIFEST} was altered (its own hash differs)"
     if path.name != f"step-{step}":
         return f"{MANIFEST} is of step {step}"
     for name, size, sha256 in expected:
@@ -93,6 +97,12 @@ def find_damage(path: Path) -> str | None:
         if file_hash(file) != sha256:
             return f"{name} was altered (its hash differs)"
     return None
+
+
+def _manifest_text(step: int, entries: dict[str, dict[str, Any]]) -> str:
+    content = {"step": step, "files": entries}
+    own = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return json.dumps({**content, "sha256": own}, indent=2) + "\n"
 
 
 def survey(directory: Path) -> list[Checkpoint | Damaged]:
