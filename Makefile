@@ -29,6 +29,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
+demo: $(INSTALLED)
+	$(RLVR) train --overwrite run.name=demo
+	$(RLVR) eval demo --against lab --pass-at 1,8,32
+
 test: $(INSTALLED)
 	$(TEST) -m "not slow"
 
