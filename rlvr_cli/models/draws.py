@@ -53,9 +53,8 @@ def _invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     int64 and the remainder [rows] in [0, 1). An entry of weight 0 is never returned.
     """
     cumulative = weights.cumsum(-1, dtype=torch.float64)
-    total = cumulative[:, -1]
-    # u * total can round up to total itself, where no entry lies; stay strictly below.
-    target = torch.minimum(u * total, torch.nextafter(total, torch.zeros_like(total))).unsqueeze(1)
+    # u is at most 1 - 2^-53, for which u * total still rounds to less than total.
+    target = u.unsqueeze(1) * cumulative[:, -1:]
     # The clamp acts only on rows of NaN, which the caller finds by the probability of what was drawn.
     index = torch.searchsorted(cumulative, target, right=True).clamp_(max=weights.shape[1] - 1)
     width = weights.gather(1, index).double()

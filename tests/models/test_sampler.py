@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from rlvr_cli.config.errors import RunError
-from rlvr_cli.models.sampler import sample, supports
+from rlvr_cli.models.decoder import Decoder
+from rlvr_cli.models.sampler import _rows_at_once, _split, sample, supports
 from tests.models.tiny import MODELS, VOCABULARY, full_log_probs, make
 
 # Prompts of different lengths, each in a group of three rows.
@@ -80,6 +81,18 @@ def test_a_row_does_not_depend_on_the_batch_it_is_in() -> None:
     for row, (prompt, key) in enumerate(zip(PROMPTS, KEYS, strict=True)):
         assert run(model, [prompt], [key]).ids == [together.ids[row]]
     assert run(model, max_rows=4).ids == together.ids
+
+
+def test_rows_at_once_follow_the_size_of_the_model_and_of_the_text() -> None:
+    decoder = Decoder(make("qwen3"))
+    # float32, 2 layers of keys and values, 4 heads of 8
+    assert decoder.bytes_per_token == 4 * 2 * 2 * 4 * 8
+    assert _rows_at_once(decoder, 100) == 24 * 2**20 // (512 * 100)
+    assert _rows_at_once(decoder, 10) == 512
+    assert _rows_at_once(decoder, 100_000) == 16
+    parts = _split(130, 50)
+    assert [len(range(130)[part]) for part in parts] == [43, 43, 44]
+    assert [row for part in parts for row in range(130)[part]] == list(range(130))
 
 
 def test_the_number_of_threads_changes_nothing() -> None:
