@@ -116,6 +116,8 @@ def build(
         }
         (aside / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         aside.chmod(0o755)
+        for path in aside.iterdir():
+            path.chmod(0o644)  # safetensors makes files that only their owner can read
         if folder.exists():
             folder.rmdir()
         aside.rename(folder)

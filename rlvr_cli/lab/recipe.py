@@ -67,21 +67,26 @@ class Phase(_Part):
     noise: TraceNoise = TraceNoise()
 
 
+_MOSTLY_FOUR = {2: 0.1, 3: 0.3, 4: 0.6}
+
+
 class Recipe(_Part):
     """A whole build. The defaults give the base that ships with the project."""
 
     model: ModelSize = ModelSize()
     puzzles: int = Field(40_000, gt=0, description="distinct train-split puzzles that traces are written for")
     compound: Share = 0.6
-    max_tokens: int = Field(128, gt=0, description="prompt and trace together; longer traces are drawn again")
+    max_tokens: int = Field(160, gt=0, description="prompt and trace together; longer traces are drawn again")
     phases: tuple[Phase, ...] = (
-        Phase(name="clean", steps=3000, lr=3e-3, people={2: 0.2, 3: 0.4, 4: 0.4}),
+        Phase(name="three", steps=300, lr=2e-3, batch=32, warmup=20, final_lr_ratio=1.0, people={3: 1.0}),
+        Phase(name="mixed", steps=1200, lr=2e-3, batch=48, warmup=20, final_lr_ratio=0.05, people=_MOSTLY_FOUR),
         Phase(
             name="noisy",
-            steps=120,
-            lr=4e-4,
+            steps=100,
+            lr=5e-4,
+            batch=32,
             people={2: 0.2, 3: 0.4, 4: 0.4},
-            noise=TraceNoise(atom=0.08, verdict=0.08, implication=0.6, stop=0.55),
+            noise=TraceNoise(atom=0.03, verdict=0.06, implication=0.35, stop=0.42),
         ),
     )
 

@@ -89,3 +89,22 @@ def test_six_people_are_refused():
 def test_answers_and_form_are_read_apart(response, answer, ok):
     assert compact.parse_answer(response) == answer
     assert compact.format_ok(response) is ok
+
+
+@pytest.mark.parametrize(
+    ("guess", "last", "then"),
+    [("KKK", 2, "KKN"), ("KKN", 2, "KNK"), ("KNN", 0, "NKK"), ("KNN", 1, "NKK"), ("NNN", 2, "KKK"), ("NKN", 0, "KKK")],
+)
+def test_the_next_guess_counts_on_from_the_last_person_involved(guess, last, then):
+    roles = tuple(letter == "K" for letter in guess)
+    assert compact.roles_text(compact.next_guess(roles, last)) == then
+
+
+def test_a_trace_that_passes_over_the_solution_comes_back_to_it():
+    noise = compact.Noise(verdict=0.3)
+    again = 0
+    for i, puzzle in enumerate(drawn(200)):
+        words = compact.trace(puzzle, random.Random(i), noise).split()
+        guesses = [word for word in words[: words.index("</think>")] if set(word) <= set("KN")]
+        again += guesses.count(compact.roles_text(puzzle.solution)) > 1
+    assert again > 5

@@ -102,20 +102,32 @@ def _evaluate(statement: Statement, values: Iterator[bool], misread: bool) -> bo
     return {"or": left or right, "->": not left or right, "<=>": left == right}[kind]
 
 
+def next_guess(guess: tuple[bool, ...], last: int) -> tuple[bool, ...]:
+    """The guess after one that a check contradicted, when `last` is the last person that the check involved.
+
+    Guesses are counted like binary numbers with K for 0 and N for 1, from the last person involved to the left, and
+    from all N back to all K; everybody after that person becomes K again. So no assignment that could still be right is
+    skipped, and each comes up again should a wrong step have passed it over.
+    """
+    roles = [*guess[: last + 1], *([True] * (len(guess) - last - 1))]
+    person = last
+    while person >= 0 and not roles[person]:
+        roles[person] = True
+        person -= 1
+    if person >= 0:
+        roles[person] = False
+    return tuple(roles)
+
+
 def trace(puzzle: Puzzle, rng: random.Random, noise: Noise = CLEAN) -> str:
     """A worked response: guesses, checks, answer. Clean traces end in the right answer.
 
-    Each guess is drawn from the assignments that no check so far has contradicted (from all of them, should noise
-    have ruled out every one).
+    The first guess is random; after a contradiction comes the guess that `next_guess` gives.
     """
     people = range(len(puzzle.statements))
-    everything = list(itertools.product((True, False), repeat=len(people)))
-    possible = everything
+    guess = tuple(rng.random() < 0.5 for _ in people)
     words: list[str] = []
     while True:
-        if not possible:
-            possible = everything
-        guess = rng.choice(possible)
         words.append(roles_text(guess))
         for speaker in people:
             statement = puzzle.statements[speaker]
@@ -126,8 +138,7 @@ def trace(puzzle: Puzzle, rng: random.Random, noise: Noise = CLEAN) -> str:
             says = _evaluate(statement, iter(values), misread=rng.random() < noise.implication)
             if (says == guess[speaker]) == (rng.random() < noise.verdict):
                 words.append("no")
-                involved = sorted({speaker, *people_in(statement)})
-                possible = [other for other in possible if any(other[i] != guess[i] for i in involved)]
+                guess = next_guess(guess, max(speaker, *people_in(statement)))
                 break
             if speaker + 1 < len(people) and rng.random() < noise.stop:
                 return " ".join([*words, "</think>", "<answer>", roles_text(guess), "</answer>"])
