@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rlvr_cli.config.schema import Config
 
-LARGEST_AUTO_MICRO_BATCH = 64
+LARGEST_AUTO_MICRO_BATCH = 16
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from rlvr_cli.evaluation.settings import EvalSettings, digest
 from rlvr_cli.evaluation.targets import Subject
 from rlvr_cli.models.load import load_model, quiet_hub
 from rlvr_cli.models.source import prompt_style
+from rlvr_cli.models.threads import set_threads
 from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.tasks import Problem, Task, make_task
 
@@ -159,10 +159,9 @@ def _compare(before: Outcome, after: Outcome) -> Comparison:
 
 def _load(subject: Subject, config: Config) -> tuple[Any, Any]:
     quiet_hub()
+    set_threads(config.run.threads)
     import torch
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    torch.set_num_threads(config.run.threads or cores)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     revision = config.model.revision if subject.model == config.model.name else None
     return load_model(subject.model, revision=revision, dtype=config.model.dtype, device=device)

@@ -10,6 +10,7 @@ from typing import Any
 from rlvr_cli.config.schema import Config
 from rlvr_cli.models.load import load_model, quiet_hub
 from rlvr_cli.models.source import prompt_style, resolve_model
+from rlvr_cli.models.threads import set_threads
 from rlvr_cli.tasks import make_task
 from rlvr_cli.tasks.base import Problem, Task
 
@@ -30,16 +31,14 @@ class Prepared:
 def prepare(config: Config) -> Prepared:
     """Load and check everything ``config`` names. Raises UserError."""
     resolve_model(config.model.name, revision=config.model.revision)
-    threads = config.run.threads or _usable_cores()
-    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl")
     quiet_hub()
+    threads = set_threads(config.run.threads)
     import torch
 
     from rlvr_cli.models.engines import choose_engine
 
-    torch.set_num_threads(threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
         # Else DeepSpeed, which TRL imports, looks for an accelerator and warns that there is none.
@@ -52,7 +51,3 @@ def prepare(config: Config) -> Prepared:
     problems = task.problems("train", config.task.problems, config.run.seed)
     engine, reason = choose_engine(config.rollout.engine, model)
     return Prepared(task, problems, model, tokenizer, engine, reason, threads)
-
-
-def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
