@@ -10,23 +10,34 @@ from typing import Any
 from rlvr_cli.models.sampler import sample
 from rlvr_cli.streams import stream_seed
 from rlvr_cli.tasks.kk import compact
-from rlvr_cli.tasks.kk.puzzles import Puzzle, generate, structure_key
+from rlvr_cli.tasks.kk.puzzles import Puzzle, Statement, generate, structure_key
 
 _PATIENCE = 1000
 
 
 def dev_puzzles(people: dict[int, float], count: int, seed: int = 0) -> list[Puzzle]:
-    """About `count` dev-split puzzles, each of a different structure where there are enough structures."""
+    """`count` dev-split puzzles of different statements, shared out by `people`.
+
+    A structure comes again only when no new one turns up (two people have few); fewer puzzles are returned when even
+    the statements are used up.
+    """
     chosen: list[Puzzle] = []
     for number, share in sorted(people.items()):
+        wanted = round(count * share / sum(people.values()))
         rng = random.Random(stream_seed(seed, "lab", "dev", number))
-        found: dict[str, Puzzle] = {}
+        found: dict[tuple[Statement, ...], Puzzle] = {}
+        structures: set[str] = set()
         idle = 0
-        while len(found) < round(count * share / sum(people.values())) and idle < _PATIENCE:
+        while len(found) < wanted and idle < 2 * _PATIENCE:
             puzzle = generate(rng, people=number, split="dev")
-            before = len(found)
-            found.setdefault(structure_key(puzzle.statements), puzzle)
-            idle = 0 if len(found) > before else idle + 1
+            key = structure_key(puzzle.statements)
+            if puzzle.statements in found or (key in structures and idle < _PATIENCE):
+                idle += 1
+                continue
+            found[puzzle.statements] = puzzle
+            if key not in structures:
+                structures.add(key)
+                idle = 0
         chosen += found.values()
     return chosen
 

@@ -48,6 +48,12 @@ def test_dev_puzzles_are_of_the_dev_split_and_of_different_structures():
     assert {split_of(key) for key in keys} == {"dev"}
 
 
+def test_structures_recur_among_dev_puzzles_of_two_people_but_statements_do_not():
+    chosen = dev_puzzles({2: 1.0}, 40)
+    assert len({puzzle.statements for puzzle in chosen}) == len(chosen) == 40
+    assert 10 < len({structure_key(puzzle.statements) for puzzle in chosen}) < 40
+
+
 def test_only_the_trace_is_trained_on():
     tokenizer = make_tokenizer()
     example = draw_example(training_puzzles(TINY, 0), TINY.phases[0], tokenizer, 128, random.Random(0))
