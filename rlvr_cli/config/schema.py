@@ -123,7 +123,7 @@ class UpdateConfig(Section):
     epochs: Count = Field(1, description="Passes over a rollout batch.")
     micro_batch: Count | None = Field(
         None,
-        description="Completions in one forward pass; null = the step's batch, or its largest divisor up to 64.",
+        description="Completions in one forward pass; null = the step's batch, or its largest divisor up to 16.",
     )
     max_grad_norm: Annotated[float, Field(gt=0.0)] = Field(
         1.0, description="The gradient is scaled down to this norm when it is longer."

@@ -15,8 +15,8 @@ from rlvr_cli.config.load import load_config
     # prompts, group, updates, epochs, micro-batch -> step batch, micro-batch, micro-batches, steps per rollout
     ("sizes", "expected"),
     [
-        ((16, 8, 1, 1, None), (128, 64, 2, 1)),
-        ((16, 8, 4, 1, None), (32, 32, 1, 4)),
+        ((16, 8, 1, 1, None), (128, 16, 8, 1)),
+        ((16, 8, 4, 1, None), (32, 16, 2, 4)),
         ((16, 8, 4, 2, 8), (32, 8, 4, 8)),
         ((67, 2, 1, 1, None), (134, 2, 67, 1)),
         ((3, 5, 15, 1, None), (1, 1, 1, 15)),
