@@ -112,10 +112,12 @@ def create_run(root: Path, name: str, *, overwrite: bool) -> RunDir:
     ``overwrite``), is held by a running process, is not a run's (and so is not ours to overwrite), or cannot be made.
     """
     run = RunDir(root / name)
+    check_free(run, overwrite=overwrite)
     try:
         root.mkdir(parents=True, exist_ok=True)
         if run.path.exists():
-            _clear_taken(run, overwrite=overwrite)
+            with run.lock():
+                shutil.rmtree(run.path)
         run.path.mkdir()
         run.rollouts_dir.mkdir()
         run.checkpoints_dir.mkdir()
@@ -127,7 +129,10 @@ def create_run(root: Path, name: str, *, overwrite: bool) -> RunDir:
     return run
 
 
-def _clear_taken(run: RunDir, *, overwrite: bool) -> None:
+def check_free(run: RunDir, *, overwrite: bool) -> None:
+    """Raise UserError when ``run``'s place is taken, or, with ``overwrite``, is not a run's."""
+    if not run.path.exists():
+        return
     if not overwrite:
         raise UserError(
             f"{run.path}: this run exists. Continue it with --resume {run.path}, replace it with --overwrite, "
@@ -135,8 +140,6 @@ def _clear_taken(run: RunDir, *, overwrite: bool) -> None:
         )
     if not run.path.is_dir() or not (run.manifest_path.exists() or not any(run.path.iterdir())):
         raise UserError(f"{run.path}: exists and is not a run directory; --overwrite will not delete it.")
-    with run.lock():
-        shutil.rmtree(run.path)
 
 
 def unique_name(root: Path, stem: str) -> str:

@@ -9,7 +9,6 @@ from transformers import PrinterCallback
 
 from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.schema import Config
-from rlvr_cli.methods.method import Method
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.training.held_out import held_out_evaluation
 from rlvr_cli.training.metrics import StepMeter
@@ -27,7 +26,7 @@ def build_trainer(
     batch: BatchArithmetic,
     run: RunDir,
     prepared: Prepared,
-    method: Method,
+    meter: StepMeter,
     reporter: Reporter,
     stop: StopRequest,
 ) -> RunTrainer:
@@ -56,7 +55,7 @@ def build_trainer(
         weight_decay=config.optimizer.weight_decay,
         max_grad_norm=config.update.max_grad_norm,
         beta=config.update.kl_beta,
-        loss_type=LOSS_TYPE[method.aggregation],
+        loss_type=LOSS_TYPE[meter.method.aggregation],
     )
     rollouts = RolloutSource(
         config,
@@ -80,9 +79,9 @@ def build_trainer(
         reporter=reporter,
         stop=stop,
         evaluate=held_out_evaluation(config, run, prepared),
-        method=method,
+        method=meter.method,
         rollouts=rollouts,
-        meter=StepMeter(method),
+        meter=meter,
         model=prepared.model,
         processing_class=prepared.tokenizer,
         args=arguments,

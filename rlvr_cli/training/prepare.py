@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.config.schema import Config
 from rlvr_cli.models.load import load_model, quiet_hub
@@ -14,11 +14,15 @@ from rlvr_cli.models.threads import set_threads
 from rlvr_cli.tasks import make_task
 from rlvr_cli.tasks.base import Problem, Task
 
+if TYPE_CHECKING:
+    from rlvr_cli.methods.method import Method
+
 
 @dataclass(frozen=True)
 class Prepared:
     """Everything loaded and checked; nothing on disk yet."""
 
+    method: Method
     task: Task
     problems: list[Problem]
     model: Any
@@ -37,6 +41,7 @@ def prepare(config: Config) -> Prepared:
     threads = set_threads(config.run.threads)
     import torch
 
+    from rlvr_cli.methods.method import make_method
     from rlvr_cli.models.engines import choose_engine
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -50,4 +55,4 @@ def prepare(config: Config) -> Prepared:
     task = make_task(config.task, style)
     problems = task.problems("train", config.task.problems, config.run.seed)
     engine, reason = choose_engine(config.rollout.engine, model)
-    return Prepared(task, problems, model, tokenizer, engine, reason, threads)
+    return Prepared(make_method(config.method), task, problems, model, tokenizer, engine, reason, threads)

@@ -26,10 +26,10 @@ HEADLINES = (
 
 
 class Reporter:
-    """Shows the steps of one run. Use as a context manager; ``quiet`` writes log.txt only."""
+    """Shows the steps of one run. Use as a context manager."""
 
-    def __init__(self, log_path: Path, *, console: Console, rollouts: int, steps: int, quiet: bool = False) -> None:
-        self.console, self.rollouts, self.steps, self.quiet = console, rollouts, steps, quiet
+    def __init__(self, log_path: Path, *, console: Console, rollouts: int, steps: int) -> None:
+        self.console, self.rollouts, self.steps = console, rollouts, steps
         self._log = log_path.open("a", encoding="utf-8")
         self._live: Live | None = None
         self._bar = Progress(
@@ -48,7 +48,7 @@ class Reporter:
         self._shown = 0.0
 
     def __enter__(self) -> Reporter:
-        if self.console.is_terminal and not self.quiet:
+        if self.console.is_terminal:
             self._live = Live(self._render(), console=self.console, refresh_per_second=4, transient=True)
             self._live.start()
         return self
@@ -61,8 +61,7 @@ class Reporter:
     def message(self, text: str) -> None:
         """One line for the person and the log."""
         self.log(text)
-        if not self.quiet:
-            self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def log(self, text: str) -> None:
         """For log.txt only."""
@@ -89,7 +88,7 @@ class Reporter:
         self.log(line)
         if self._live is not None:
             self._refresh(force=True)
-        elif not self.quiet:
+        else:
             self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _headlines(self) -> list[tuple[str, str]]:

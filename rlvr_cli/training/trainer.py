@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import math
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -209,14 +208,3 @@ class _StopAtStepEnd(TrainerCallback):
         if self.stop.signal is not None:
             control.should_save = control.should_training_stop = True
         return control
-
-
-def remove_after(run: RunDir, rollouts: int) -> None:
-    """Delete stored rollouts from ``rollouts`` on: resuming makes them again."""
-    for path in run.rollouts_dir.glob("rollout-*.jsonl"):
-        if int(path.stem.removeprefix("rollout-")) >= rollouts:
-            path.unlink()
-    for path in run.rollouts_dir.glob(".*.tmp"):
-        path.unlink()
-    for path in run.checkpoints_dir.glob(".t*-step-*"):
-        shutil.rmtree(path, ignore_errors=True)

@@ -199,6 +199,12 @@ def test_names_and_locks(whole: RunDir, broken: RunDir) -> None:
     assert start(broken.path.parent, "broken", overwrite=True, train__rollouts=1).status == "finished"
 
 
+def test_a_run_whose_configuration_was_edited_is_not_resumed(broken: RunDir) -> None:
+    broken.config_path.write_text(broken.config_path.read_text().replace("0.001", "0.002"))
+    with pytest.raises(UserError, match=r"config\.yaml: was changed after the run began"):
+        resume(broken)
+
+
 def break_weights(monkeypatch: pytest.MonkeyPatch, *calls: int) -> None:
     """Make the token weight infinite at the given calls."""
     whole_weight, count = ClippedRatio.weight, iter(range(1, 10**6))
