@@ -105,8 +105,10 @@ def load_recipe(path: Path) -> Recipe:
 
     try:
         data: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read ({error})") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not a text file in UTF-8") from error
     except yaml.YAMLError as error:
         raise UserError(f"{path}: not valid YAML: {error}") from error
     if data is None:

@@ -1,0 +1,45 @@
+"""`rlvr lab build` from the command line: a model folder, and one message for bad input."""
+
+import json
+
+import pytest
+
+from rlvr_cli.cli.app import run
+from rlvr_cli.lab.measure import measure
+
+TINY = """
+model: {hidden: 16, layers: 1, heads: 2, feed_forward: 32}
+puzzles: 40
+phases: [{name: clean, steps: 3, lr: 1.0e-3, batch: 4, people: {3: 1.0}}]
+"""
+
+
+def test_build_writes_a_model_folder_and_reports_it(tmp_path, capsys, monkeypatch):
+    few = lambda model, tokenizer, puzzles, samples: measure(model, tokenizer, puzzles[:4], samples=1)  # noqa: E731
+    monkeypatch.setattr("rlvr_cli.lab.build.measure", few)
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    arguments = ["lab", "build", "--out", str(tmp_path / "base"), "--recipe", str(tmp_path / "tiny.yaml"), "--json"]
+    assert run(arguments) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["recipe"]["puzzles"] == 40 and printed["against_shipped"] == []
+    names = {path.name for path in (tmp_path / "base").iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "generation_config.json"} <= names
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--out", "."], "not an empty folder"),
+        (["--out", "new", "--recipe", "missing.yaml"], "missing.yaml: cannot be read: No such file"),
+        (["--out", "new", "--recipe", "bad.yaml"], "puzles: Extra inputs"),
+        (["--out", "bad.yaml/new"], "cannot write in"),
+    ],
+)
+def test_bad_input_is_one_message_and_starts_nothing(tmp_path, capsys, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.yaml").write_text("puzles: 3\n")
+    assert run(["lab", "build", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error and "Nothing was started." in error
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.yaml"]
