@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -79,6 +78,7 @@ def show(
 def summary(path: Path) -> dict[str, Any]:
     """What a run's manifest says, with `damage` (a reason, or None) and the status corrected for a dead process."""
     from rlvr_cli.runs.directory import RunDir
+    from rlvr_cli.runs.locks import is_held
 
     run = RunDir(path)
     try:
@@ -86,7 +86,7 @@ def summary(path: Path) -> dict[str, Any]:
     except RunError as error:
         return {"name": run.name, "path": str(path), "damage": str(error), "last_metrics": {}}
     status = manifest.get("status")
-    if status == "running" and not _held(path):
+    if status == "running" and not is_held(path):
         status = "killed"
     fields = ("method", "task", "model", "seed", "created", "finished")
     counts = ("rollout", "rollouts_total", "step", "steps_total")
@@ -108,18 +108,6 @@ def _run_folders(root: Path) -> list[Path]:
     known = [run.path for run in list_runs(root)]
     broken = sorted(path.parent for path in root.glob("*/config.yaml") if path.parent not in known)
     return known + broken
-
-
-def _held(path: Path) -> bool:
-    """Whether a process holds the run's lock."""
-    try:
-        with (path / ".lock").open(encoding="utf-8") as stream:
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
 
 
 def _contents(path: Path) -> dict[str, Any]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.evaluation.settings import digest
 from rlvr_cli.runs.atomic import write_json
+from rlvr_cli.runs.locks import sole_writer
 from rlvr_cli.runs.records import append_jsonl, read_jsonl, truncate_jsonl
 
 GREEDY = "greedy"
@@ -54,15 +52,14 @@ class SampleStore:
         An unfinished last line, left by a killed writer, is cut off. Raises UserError when another process holds the
         folder, it belongs to another evaluation, or it cannot be written; RunError when its files were altered.
         """
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock = (self.folder / ".lock").open("a+", encoding="utf-8")
-        except OSError as error:
-            raise UserError(
-                f"{self.folder}: cannot be written ({error.strerror}). Choose another folder with --out."
-            ) from error
-        with lock:
-            self._hold(lock)
+        with ExitStack() as stack:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(sole_writer(self.folder, "Wait for it, or choose another folder with --out."))
+            except OSError as error:
+                raise UserError(
+                    f"{self.folder}: cannot be written ({error.strerror}). Choose another folder with --out."
+                ) from error
             self._check_identity()
             yield self._read()
 
@@ -75,23 +72,6 @@ class SampleStore:
                 f"{self.samples_path}: cannot be written ({error.strerror}). The samples so far are kept: once there "
                 "is room, the same command continues."
             ) from error
-
-    def _hold(self, lock: Any) -> None:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise
-            lock.seek(0)
-            holder = lock.read().strip() or "unknown"
-            raise UserError(
-                f"{self.folder}: another evaluation is writing here (pid {holder}). Wait for it, or choose another "
-                "folder with --out."
-            ) from error
-        lock.seek(0)
-        lock.truncate()
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
 
     def _check_identity(self) -> None:
         if not self.meta_path.exists():

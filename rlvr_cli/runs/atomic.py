@@ -8,17 +8,8 @@ from pathlib import Path
 from typing import Any
 
 
-def fsync_directory(path: Path) -> None:
-    """Make renames inside ``path`` durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def fsync_file(path: Path) -> None:
-    """Make the contents of ``path`` durable."""
+def fsync(path: Path) -> None:
+    """Wait until the contents of a file, or the entries of a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -38,7 +29,7 @@ def write_text(path: Path, text: str) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    fsync_directory(path.parent)
+    fsync(path.parent)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.runs.atomic import fsync_directory, fsync_file, write_text
+from rlvr_cli.runs.atomic import fsync, write_text
 
 MANIFEST = "MANIFEST.json"
 STEP = re.compile(r"step-(\d+)")
@@ -58,10 +58,10 @@ def write_checkpoint(directory: Path, step: int, write: Callable[[Path], None]) 
             for path in files
         }
         for path in files:
-            fsync_file(path)
+            fsync(path)
         write_text(aside / MANIFEST, _manifest_text(step, entries))
         for folder in [path for path in aside.rglob("*") if path.is_dir()]:
-            fsync_directory(folder)
+            fsync(folder)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
@@ -69,7 +69,7 @@ def write_checkpoint(directory: Path, step: int, write: Callable[[Path], None]) 
     if final.exists():
         _discard(final)
     aside.rename(final)
-    fsync_directory(directory)
+    fsync(directory)
     return Checkpoint(step, final)
 
 

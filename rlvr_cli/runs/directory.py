@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import datetime
-import errno
-import fcntl
 import json
-import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.runs.atomic import write_json
+from rlvr_cli.runs.locks import sole_writer
 
 
 def now() -> str:
@@ -80,29 +77,9 @@ class RunDir:
         manifest = self.read_manifest() if self.manifest_path.exists() else {}
         write_json(self.manifest_path, {**manifest, **fields})
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Hold the run directory for one writer; the lock goes with the process, so a crash leaves none behind.
-
-        Raises UserError when another process holds it.
-        """
-        with (self.path / ".lock").open("a+", encoding="utf-8") as stream:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                    raise
-                stream.seek(0)
-                holder = stream.read().strip() or "unknown"
-                raise UserError(
-                    f"{self.path}: in use by another process (pid {holder}). "
-                    "Wait for it, stop it, or choose another run.name."
-                ) from error
-            stream.seek(0)
-            stream.truncate()
-            stream.write(f"{os.getpid()}\n")
-            stream.flush()
-            yield
+    def lock(self) -> AbstractContextManager[None]:
+        """Hold the run directory for one writer. Raises UserError when another process holds it."""
+        return sole_writer(self.path, "Wait for it, stop it, or choose another run.name.")
 
 
 def create_run(root: Path, name: str, *, overwrite: bool) -> RunDir:

@@ -178,7 +178,7 @@ def test_two_evaluations_cannot_write_one_folder(
     known = identity(loaded[0][0], task, SETTINGS)
     with (
         SampleStore(tmp_path, known).open(),
-        pytest.raises(UserError, match="another evaluation is writing here"),
+        pytest.raises(UserError, match="in use by another process"),
     ):
         run(loaded[0], task, problems, SETTINGS, tmp_path)
 

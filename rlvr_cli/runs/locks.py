@@ -1,0 +1,51 @@
+"""One writer for a folder: a lock that goes with the process, so a crash leaves none behind."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rlvr_cli.config.errors import UserError
+
+LOCK = ".lock"
+_HELD_BY_ANOTHER = (errno.EWOULDBLOCK, errno.EACCES)
+
+
+@contextmanager
+def sole_writer(folder: Path, advice: str) -> Iterator[None]:
+    """Hold ``folder`` while the context lasts.
+
+    Raises UserError, ending in ``advice``, when another process holds it; OSError when the folder cannot be written.
+    """
+    with (folder / LOCK).open("a+", encoding="utf-8") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in _HELD_BY_ANOTHER:
+                raise
+            stream.seek(0)
+            holder = stream.read().strip() or "unknown"
+            raise UserError(f"{folder}: in use by another process (pid {holder}). {advice}") from error
+        stream.seek(0)
+        stream.truncate()
+        stream.write(f"{os.getpid()}\n")
+        stream.flush()
+        yield
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a living process is writing in ``folder``."""
+    try:
+        with (folder / LOCK).open(encoding="utf-8") as stream:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        if error.errno not in _HELD_BY_ANOTHER:
+            raise
+        return True
+    return False
