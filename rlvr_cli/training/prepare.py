@@ -7,6 +7,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.schema import Config
 from rlvr_cli.models.load import load_model, quiet_hub
 from rlvr_cli.models.source import prompt_style, resolve_model
@@ -34,6 +35,8 @@ class Prepared:
 
 def prepare(config: Config) -> Prepared:
     """Load and check everything ``config`` names. Raises UserError."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError("rlvr train runs in one process so far: start it without torchrun or accelerate launch.")
     resolve_model(config.model.name, revision=config.model.revision)
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl")
@@ -44,13 +47,15 @@ def prepare(config: Config) -> Prepared:
     from rlvr_cli.methods.method import make_method
     from rlvr_cli.models.engines import choose_engine
 
+    if torch.cuda.device_count() > 1:
+        raise UserError("rlvr train uses one GPU so far, and several are visible: set CUDA_VISIBLE_DEVICES=0.")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
         # Else DeepSpeed, which TRL imports, looks for an accelerator and warns that there is none.
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    model, tokenizer = load_model(
-        config.model.name, revision=config.model.revision, dtype=config.model.dtype, device=device
-    )
+    # Optimizer steps are smaller than bfloat16 can add to a weight; on a GPU the forward pass is in bfloat16 anyway.
+    dtype = "float32" if config.model.dtype == "auto" else config.model.dtype
+    model, tokenizer = load_model(config.model.name, revision=config.model.revision, dtype=dtype, device=device)
     style = config.task.style if config.task.style != "auto" else prompt_style(model.config)
     task = make_task(config.task, style)
     problems = task.problems("train", config.task.problems, config.run.seed)

@@ -107,6 +107,15 @@ def test_a_full_disk_stops_with_a_message_and_keeps_the_last_checkpoint(runs: Pa
     assert run(["train", "--resume", str(runs / "full")]) == 0
 
 
+def test_several_processes_are_refused(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would write the same files; better a message than a broken run."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert run(["train", *TINY, f"run.dir={runs}"]) == 2
+    assert "one process" in capsys.readouterr().err and not runs.exists()
+
+
 def test_a_folder_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:
     """/proc refuses new folders to everybody, root included."""
     if not Path("/proc/self").exists():
