@@ -37,7 +37,8 @@ class ModelConfig(Section):
     revision: Text | None = Field(None, description="Branch, tag or commit of a hub model; null = its default branch.")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",
-        description="Number format of the weights; auto = float32 to train, and to evaluate bfloat16 on a GPU that has it.",
+        description="Number format of the weights; auto = float32 to train, and to evaluate bfloat16 on a GPU "
+        "that has it.",
     )
 
 
