@@ -71,6 +71,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return EXIT_FAILED
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            print(f"{error.filename}: {error.strerror}", file=sys.stderr)
+            return EXIT_BAD_INPUT
         if error.errno not in DISK_ERRORS:
             raise
         print(f"{error.filename or 'disk'}: {error.strerror}", file=sys.stderr)

@@ -54,5 +54,6 @@ def print_table(table: Table) -> None:
 
     from rich.console import Console
 
-    width = None if sys.stdout.isatty() else 120
+    # A process started with a closed standard output has None there.
+    width = None if sys.stdout is not None and sys.stdout.isatty() else 120
     Console(markup=False, highlight=False, width=width).print(table)

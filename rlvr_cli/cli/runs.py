@@ -53,10 +53,10 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show one run: status, progress, last metrics, checkpoints and evaluations."""
-    from rlvr_cli.runs.directory import open_run
+    from rlvr_cli.runs.directory import find_run
 
-    path = Path(run) if Path(run).is_dir() else root / run
-    details = {**summary(open_run(path).path), **_contents(path)}
+    path = find_run(run, root).path
+    details = {**summary(path), **_contents(path)}
     if as_json:
         print_json(details)
         return

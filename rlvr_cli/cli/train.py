@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rlvr_cli.cli.common import ConfigFiles, Json, Method, Model, Overrides, Task, print_json
 from rlvr_cli.config.errors import UserError
+
+if TYPE_CHECKING:
+    from rlvr_cli.runs.directory import RunDir
 
 
 def train(
@@ -30,20 +33,19 @@ def train(
     """
     from rlvr_cli.config.load import load_config
 
-    if resume is not None:
-        run_path = _resumed_path(resume, others=bool(overrides or config_files or method or task or model or overwrite))
-    else:
+    if resume is None:
         config = load_config(config_files or [], method=method, task=task, model=model, overrides=overrides or [])
+    else:
+        resumed = _resumed_run(resume, others=bool(overrides or config_files or method or task or model or overwrite))
     from rich.console import Console
 
-    from rlvr_cli.runs.directory import open_run
     from rlvr_cli.training import run
 
     console = Console(stderr=json)
-    if resume is not None:
-        outcome = run.resume(open_run(run_path), console=console)
-    else:
+    if resume is None:
         outcome = run.start(config, overwrite=overwrite, console=console)
+    else:
+        outcome = run.resume(resumed, console=console)
     if json:
         print_json(outcome.run.read_manifest())
     elif outcome.status == "finished":
@@ -51,15 +53,13 @@ def train(
     raise typer.Exit(outcome.exit_code)
 
 
-def _resumed_path(resume: str, *, others: bool) -> Path:
+def _resumed_run(name: str, *, others: bool) -> RunDir:
     if others:
         raise UserError(
             "--resume continues a run with its own configuration: leave out --config, --method, --task, --model, "
             "--overwrite and overrides. To change a setting, start a new run."
         )
     from rlvr_cli.config.load import load_config
+    from rlvr_cli.runs.directory import find_run
 
-    path = Path(resume)
-    if path.exists() or len(path.parts) > 1:
-        return path
-    return Path(load_config([]).run.dir) / resume
+    return find_run(name, Path(load_config([]).run.dir))

@@ -35,7 +35,7 @@ def parse_override(text: str) -> Layer:
     try:
         value = parse(written).data
     except YamlProblem as problem:
-        raise ValueError(f"the value `{written[:SHOWN]}` is {problem.message}") from None
+        raise ValueError(f"the value `{written[:SHOWN]}`: {problem.message}") from None
     return Layer(label(text), _nested(path, value))
 
 

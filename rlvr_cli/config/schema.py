@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 
 def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+def _under_home(value: str) -> str:
+    """``~/runs`` as a path of this machine: no shell expands it in ``run.dir=~/runs`` or in a file."""
+    return str(Path(value).expanduser()) if value.startswith("~/") else value
 
 
 # YAML has lists, not tuples; strict validation would refuse them.
@@ -197,7 +203,7 @@ class RunConfig(Section):
         None,
         description="Folder of the run inside run.dir; null = <method>-<task>-<model>-s<seed>, made unique.",
     )
-    dir: Text = Field("runs", description="Folder that holds all runs.")
+    dir: Annotated[Text, AfterValidator(_under_home)] = Field("runs", description="Folder that holds all runs.")
     threads: Annotated[int, Field(ge=1, le=1024)] | None = Field(
         None, description="CPU threads; null = every core. Results repeat exactly only with the same number."
     )

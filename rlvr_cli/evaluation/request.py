@@ -18,6 +18,7 @@ from rlvr_cli.tasks.kk.load import has_split_mark
 
 BENCHMARKS = ("kk",)
 SPLITS = ("dev", "test", "all")
+MOST_COMPLETIONS = 10_000_000
 _OVERRIDE = re.compile(r"[a-z_]+(\.[A-Za-z0-9_]+)+=")
 
 
@@ -87,10 +88,14 @@ def make_request(options: Options) -> Request:
 
 def _settings(options: Options, config: Config, pass_at: tuple[int, ...], problems: list[str]) -> EvalSettings:
     samples = options.samples if options.samples is not None else config.eval.samples
-    if samples < 1:
-        problems.append(f"--samples {samples}: must be at least 1.")
+    in_bounds = 1 <= samples <= MOST_COMPLETIONS // config.eval.problems
+    if not in_bounds:
+        problems.append(
+            f"--samples {samples}: must be at least 1, and with {config.eval.problems} problems at most "
+            f"{MOST_COMPLETIONS // config.eval.problems} (the samples of an evaluation are held in memory)."
+        )
     ks = pass_at or tuple(k for k in config.eval.pass_at if k <= samples) or (1,)
-    wrong = pass_at_problems(ks, samples) if samples >= 1 else []
+    wrong = pass_at_problems(ks, samples) if in_bounds else []
     problems += wrong
     split = options.split or config.eval.split
     data = config.task.data
@@ -98,7 +103,7 @@ def _settings(options: Options, config: Config, pass_at: tuple[int, ...], proble
         split = "all"
     if split == "all" and data is None:
         problems.append("--split all: generated problems have dev and test; `all` is for problems from --data.")
-    if wrong or samples < 1:
+    if wrong or not in_bounds:
         return EvalSettings()
     return EvalSettings.from_config(config, samples=samples, pass_at=ks, split=split, seed=options.seed)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.paths import local_path
 from rlvr_cli.models.source import PRESETS, prompt_style, resolve_model
 from rlvr_cli.runs.checkpoints import STEP, Checkpoint, Damaged, find_damage, survey
 from rlvr_cli.runs.directory import RunDir, newest_run, open_run
@@ -56,7 +57,7 @@ def find_target(name: str | None, runs_root: Path, *, checkpoints: int = 1, revi
         run = _named_run(name, runs_root)
         if run is not None:
             return _run_target(run, checkpoints)
-        path = Path(name).expanduser()
+        path = local_path(name)
         # A checkpoint that was copied out of its run is a model folder like any other.
         if STEP.fullmatch(path.name) and (path.parent.parent / "config.yaml").is_file():
             _only_one(name, "a checkpoint", checkpoints)
@@ -74,8 +75,9 @@ def find_target(name: str | None, runs_root: Path, *, checkpoints: int = 1, revi
 
 
 def _named_run(name: str, runs_root: Path) -> RunDir | None:
-    for path in (runs_root / name, Path(name).expanduser()):
-        if (path / "manifest.json").is_file() and (path / "checkpoints").is_dir():
+    for path in (runs_root / name, local_path(name)):
+        # A model folder may have a file of that name too.
+        if (path / "manifest.json").exists() and not (path / "config.json").exists():
             return open_run(path)
     return None
 

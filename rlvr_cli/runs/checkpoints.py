@@ -82,7 +82,7 @@ def find_damage(path: Path) -> str | None:
         expected = [(name, entry["size"], entry["sha256"]) for name, entry in entries.items()]
     except FileNotFoundError:
         return f"{MANIFEST} is missing"
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         return f"{MANIFEST} cannot be read ({type(error).__name__})"
     if text != _manifest_text(step, entries):
         return f"{MANIFEST} was altered (its own hash differs)"

@@ -66,7 +66,7 @@ class RunDir:
         """The manifest. Raises RunError when it is missing or damaged."""
         try:
             manifest = json.loads(self.manifest_path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise RunError(f"{self.manifest_path}: cannot be read ({error}).") from error
         if not isinstance(manifest, dict):
             raise RunError(f"{self.manifest_path}: not a JSON object. The file was altered.")
@@ -136,6 +136,15 @@ def open_run(path: Path) -> RunDir:
     if not run.manifest_path.exists() or not run.config_path.exists():
         raise UserError(f"{path}: not a run directory (no manifest.json or config.yaml).")
     return run
+
+
+def find_run(name: str, root: Path) -> RunDir:
+    """The run called ``name`` in ``root``, else the one at the path ``name``. Raises UserError when there is neither.
+
+    A name comes first: a folder of the same name that is no run must not hide the run.
+    """
+    named, path = root / name, Path(name)
+    return open_run(path if path.exists() and not RunDir(named).manifest_path.exists() else named)
 
 
 def list_runs(root: Path) -> list[RunDir]:

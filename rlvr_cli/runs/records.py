@@ -36,7 +36,7 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(lines[:-1], start=1):
         try:
             rows.append(json.loads(line))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RunError(f"{path}:{number}: not a JSON line ({error}). The file was altered.") from error
     return rows
 

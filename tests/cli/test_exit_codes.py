@@ -39,6 +39,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, BaseException
         (RunError("the loss is not finite"), 1, "the loss is not finite\n"),
         (OSError(errno.ENOSPC, "No space left on device", "runs/x"), 1, "runs/x: No space left on device\n"),
         (PermissionError(errno.EACCES, "Permission denied", "runs"), 1, "runs: Permission denied\n"),
+        (OSError(errno.ENAMETOOLONG, "File name too long", "aaaa"), 2, "aaaa: File name too long\n"),
         (KeyboardInterrupt(), 130, ""),
         (typer.Exit(143), 143, ""),
     ],

@@ -85,6 +85,17 @@ def test_show_by_name_and_by_path(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "last reward" in capsys.readouterr().out
 
 
+def test_a_folder_of_the_same_name_does_not_hide_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path / "runs", "demo")
+    (tmp_path / "demo").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert run(["runs", "show", "demo"]) == 0
+    assert run(["train", "--resume", "demo"]) == 2
+    assert "this run is finished" in capsys.readouterr().err
+
+
 def test_show_what_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["runs", "show", "nothing", "--dir", str(tmp_path)]) == 2
     assert "nothing" in capsys.readouterr().err

@@ -146,3 +146,9 @@ def test_a_byte_order_mark_and_windows_lines_are_read(tmp_path: Path) -> None:
     loaded = load([file])
     assert loaded.config.run.seed == 7
     assert loaded.origin("run", "seed") == f"{file}:2"
+
+
+def test_a_home_folder_in_run_dir_is_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No shell expands it in an override or a file, and a folder called `~` invites `rm -rf ~`."""
+    monkeypatch.setenv("HOME", "/somewhere/else")
+    assert load_config(overrides=["run.dir=~/runs"]).run.dir == "/somewhere/else/runs"

@@ -141,3 +141,18 @@ def test_bad_requests_are_refused_without_importing_torch(tmp_path: Path) -> Non
     assert done.stdout == "2 []\n"
     assert "pass@64: only 32 samples" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_more_samples_than_memory_holds(tmp_path: Path) -> None:
+    assert "at most 23809" in problems_of(tmp_path, "lab", samples=10**20)
+
+
+@pytest.mark.parametrize("options", [{"arguments": ("~nobody-here/model",)}, {"data": "~nobody-here/rows.jsonl"}])
+def test_a_home_folder_that_does_not_exist(options: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="no home folder ~nobody-here"):
+        make_request(Options(**{"arguments": ("lab",), **options}))
+
+
+def test_a_run_without_its_checkpoints_is_still_a_run(tmp_path: Path, make_run: MakeRun) -> None:
+    shutil.rmtree(make_run("trained").checkpoints_dir)
+    assert "no checkpoint that can be used" in problems_of(tmp_path, "trained")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.paths import local_path
 from rlvr_cli.tasks.kk.puzzles import MAX_PEOPLE, MIN_PEOPLE, Statement, solve, split_of, structure_key
 
 DataSplit = Literal["train", "dev", "test", "all"]
@@ -50,7 +51,7 @@ def load_rows(data: str, split: DataSplit, people: Iterable[int]) -> list[Row]:
         UserError: nothing at ``data``, an unreadable file, malformed rows (each with file:line), or no matching row.
     """
     wanted = sorted(set(people))
-    path = Path(data).expanduser()
+    path = local_path(data)
     if path.is_dir():
         rows = _folder_rows(path, split, wanted)
     elif path.is_file():
@@ -75,7 +76,7 @@ def load_rows(data: str, split: DataSplit, people: Iterable[int]) -> list[Row]:
 
 def has_split_mark(data: str) -> bool:
     """Whether the split of ``data`` is settled by its layout: a folder, a hub id, or a file named for its split."""
-    path = Path(data).expanduser()
+    path = local_path(data)
     return not path.is_file() or _SPLIT_MARK.search(path.name) is not None
 
 
