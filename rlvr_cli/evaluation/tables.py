@@ -23,7 +23,7 @@ _NAMES = {
 def metric_name(metric: str) -> str:
     """A metric's name as people read it."""
     if metric.startswith("reason/"):
-        return f"  {metric.removeprefix('reason/')}"
+        return f"judged {metric.removeprefix('reason/')}"
     return _NAMES.get(metric, metric)
 
 
@@ -41,11 +41,7 @@ def accuracy_table(result: Mapping[str, Any]) -> tuple[Row, list[Row]]:
     groups = result["by_subgroup"]
     header = ["", "all [95% interval]", *groups]
     rows = [["problems", str(result["problems"]), *(str(group["length"]["problems"]) for group in groups.values())]]
-    reasons_begun = False
     for name, whole in result["metrics"].items():
-        if name.startswith("reason/") and not reasons_begun:
-            rows.append(["share of samples judged", *[""] * (len(header) - 1)])
-            reasons_begun = True
         cells = [figure(name, group[name]["value"]) for group in groups.values()]
         rows.append([metric_name(name), with_interval(name, whole), *cells])
     return header, rows
