@@ -172,7 +172,9 @@ class TrainConfig(Section):
 class EvalConfig(Section):
     """Evaluation on held-out problems."""
 
-    every: CountOrZero = Field(0, description="Rollouts between evaluations during training; 0 = none.")
+    every: CountOrZero = Field(
+        0, description="Rollouts between evaluations during training, on the dev split of generated problems; 0 = none."
+    )
     problems: Count = Field(420, description="Held-out problems.")
     samples: Count = Field(32, description="Completions sampled for each problem.")
     pass_at: Annotated[tuple[Count, ...], FromList] = Field(

@@ -22,15 +22,11 @@ from rlvr_cli.lab.model import make_model
 from rlvr_cli.lab.recipe import Recipe
 from rlvr_cli.lab.tokenizer import make_tokenizer
 from rlvr_cli.lab.warm_start import Progress, data_hash, stream, train_phase, training_puzzles
+from rlvr_cli.runs.checkpoints import file_hash
 from rlvr_cli.streams import stream_seed
 
 MANIFEST = "lab_manifest.json"
 BASE = Path(__file__).parent / "base"
-
-
-def file_hash(path: Path) -> str:
-    """SHA-256 of a file's bytes."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def config_hash(folder: Path) -> str:

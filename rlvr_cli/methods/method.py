@@ -9,8 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_cli.config.schema import GRPOConfig
-from rlvr_cli.methods import advantage, aggregation, grpo, tokens
+from rlvr_cli.methods import advantage, aggregation, grpo, kl, tokens
 from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.grpo import ClippedRatio
 
@@ -34,16 +33,6 @@ class Method:
     def fingerprint(self) -> dict[str, Any]:
         """Name, choices with their parameters, and a hash over both and over the code that computes them."""
         choices = dataclasses.asdict(self)
-        sources = "".join(inspect.getsource(module) for module in (advantage, aggregation, grpo, tokens))
+        sources = "".join(inspect.getsource(module) for module in (advantage, aggregation, grpo, kl, tokens))
         text = json.dumps(choices, sort_keys=True) + sources
         return {"choices": choices, "sha256": hashlib.sha256(text.encode()).hexdigest()}
-
-
-def make_method(config: GRPOConfig) -> Method:
-    """The method that ``config`` names."""
-    return Method(
-        name=config.name,
-        weight=ClippedRatio(config.eps_low, config.eps_high, config.dual_clip),
-        divide_by_std=config.scale == "group_std",
-        aggregation=config.aggregation,
-    )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.paths import local_path
 
 PRESETS: Mapping[str, Path] = {"lab": Path(__file__).parents[1] / "lab" / "base"}
 PromptStyle = Literal["logic_rl", "compact"]
@@ -46,7 +47,7 @@ def resolve_model(name: str, *, revision: str | None = None) -> ModelSource:
             )
         _check_folder(folder)
         return ModelSource(name, "preset", str(folder))
-    path = Path(name).expanduser()
+    path = local_path(name)
     if path.is_dir():
         _check_folder(path)
         return ModelSource(name, "folder", str(path.resolve()))

@@ -62,6 +62,15 @@ class RunDir:
     def eval_dir(self) -> Path:
         return self.path / "eval"
 
+    @property
+    def held_out_dir(self) -> Path:
+        return self.eval_dir / "in-training"
+
+    def make_folders(self) -> None:
+        """Make the folders inside the run directory that are not there."""
+        for folder in (self.rollouts_dir, self.checkpoints_dir, self.eval_dir):
+            folder.mkdir(exist_ok=True)
+
     def read_manifest(self) -> dict[str, Any]:
         """The manifest. Raises RunError when it is missing or damaged."""
         try:
@@ -96,9 +105,7 @@ def create_run(root: Path, name: str, *, overwrite: bool) -> RunDir:
             with run.lock():
                 shutil.rmtree(run.path)
         run.path.mkdir()
-        run.rollouts_dir.mkdir()
-        run.checkpoints_dir.mkdir()
-        run.eval_dir.mkdir()
+        run.make_folders()
     except OSError as error:
         raise UserError(
             f"{run.path}: cannot be created ({error.strerror}). Set run.dir to a folder you can write to."

@@ -56,6 +56,8 @@ def build_trainer(
         max_grad_norm=config.update.max_grad_norm,
         beta=config.update.kl_beta,
         loss_type=LOSS_TYPE[meter.method.aggregation],
+        # Only read for the reference model of the KL term, which TRL loads by the policy's name.
+        model_init_kwargs={"revision": config.model.revision} if config.model.revision else None,
     )
     rollouts = RolloutSource(
         config,

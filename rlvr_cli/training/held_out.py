@@ -11,24 +11,25 @@ from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.training.prepare import Prepared
 
-HELD_OUT = "in-training"
-
 
 def held_out_evaluation(config: Config, run: RunDir, prepared: Prepared) -> Callable[[int], dict[str, Any] | None]:
     """A function from the number of rollouts done to the means of the held-out metrics, None where none is due.
 
+    Generated problems are of the dev split: who watches these numbers chooses settings by them, and the test split is
+    for what is reported in the end.
     Everything is kept under ``eval/in-training/rollout-N``; the random streams are those of `rlvr eval`, so an
     evaluation leaves no trace in training and repeats exactly after a resume.
     """
     if config.eval.every == 0:
         return lambda rollouts: None
-    settings = EvalSettings.from_config(config)
-    problems = prepared.task.problems(config.eval.split, settings.problems, settings.problems_seed)
+    split = "dev" if config.task.data is None else config.eval.split
+    settings = EvalSettings.from_config(config, split=split)
+    problems = prepared.task.problems(split, settings.problems, settings.problems_seed)
 
     def evaluate_after(rollouts: int) -> dict[str, Any] | None:
         if rollouts % config.eval.every:
             return None
-        folder = run.eval_dir / HELD_OUT / f"rollout-{rollouts:06d}"
+        folder = run.held_out_dir / f"rollout-{rollouts:06d}"
         result = evaluate(
             prepared.model, prepared.tokenizer, prepared.task, problems, settings, folder, label=f"rollout {rollouts}"
         )

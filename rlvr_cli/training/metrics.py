@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ REGIONS = ("LN", "HP", "LP", "HN")
 class StepMeter:
     """Token statistics of one optimizer step, over all its micro-batches; sums only, so that processes add up."""
 
-    SUMS = ("tokens", "entropy", "ratio", "ratio_square", "kl", "kl_reference", "surrogate", *REGIONS)
+    SUMS = ("tokens", "entropy", "drift", "drift_square", "kl", "kl_reference", "surrogate", *REGIONS)
 
     def __init__(self, method: Method) -> None:
         self.method = method
@@ -34,23 +35,24 @@ class StepMeter:
             self.executed["kl_reference"] += 1
         mask = tokens.mask.bool()
         where = self.method.weight.regions(tokens)
-        ratio = tokens.ratio
+        # Around 1 and in float64: neither do squares overflow, nor does the spread drown near ratio 1.
+        drift = torch.expm1((tokens.log_probs - tokens.old_log_probs).double())
 
         def total(values: Tensor) -> Tensor:
             return torch.where(mask, values, 0).sum(dtype=torch.float64)
 
-        reference = ratio.new_zeros(()) if ref_log_probs is None else k3(tokens.log_probs, ref_log_probs)
+        reference = drift.new_zeros(()) if ref_log_probs is None else k3(tokens.log_probs, ref_log_probs)
         sums = [
             mask.sum(dtype=torch.float64),
             total(entropies),
-            total(ratio),
-            total(ratio.square()),
+            total(drift),
+            total(drift.square()),
             total(k3(tokens.old_log_probs, tokens.log_probs)),
-            total(reference.expand_as(ratio)),
+            total(reference.expand_as(drift)),
             total(self.method.weight.surrogate(tokens)),
             *(getattr(where, name).sum(dtype=torch.float64) for name in REGIONS),
         ]
-        self._sums = self._sums.to(ratio.device) + torch.stack(sums)
+        self._sums = self._sums.to(drift.device) + torch.stack(sums)
 
     def take(self) -> Tensor:
         """The sums since the last call, in the order of ``SUMS``."""
@@ -58,8 +60,8 @@ class StepMeter:
         return sums
 
     @classmethod
-    def summary(cls, sums: Sequence[float]) -> dict[str, float]:
-        """Means over tokens from the sums of all processes.
+    def summary(cls, sums: Sequence[float]) -> dict[str, float | None]:
+        """Means over tokens from the sums of all processes; None where one is not a finite number.
 
         ``kl`` is the k3 estimate of KL(pi_old || pi) over the rollout's tokens, ``kl_reference`` that of
         KL(pi || reference) (0 without a reference). ``clip/LN`` and ``clip/HP`` are the shares of tokens whose
@@ -68,10 +70,10 @@ class StepMeter:
         named = dict(zip(cls.SUMS, sums, strict=True))
         count = max(named["tokens"], 1.0)
         mean = {name: value / count for name, value in named.items()}
-        return {
+        values = {
             "entropy": mean["entropy"],
-            "ratio_mean": mean["ratio"],
-            "ratio_std": max(0.0, mean["ratio_square"] - mean["ratio"] ** 2) ** 0.5,
+            "ratio_mean": 1.0 + mean["drift"],
+            "ratio_std": max(0.0, mean["drift_square"] - mean["drift"] ** 2) ** 0.5,
             "kl": mean["kl"],
             "kl_reference": mean["kl_reference"],
             "surrogate": mean["surrogate"],
@@ -81,6 +83,7 @@ class StepMeter:
             "region/HN": mean["HN"],
             "update_tokens": named["tokens"],
         }
+        return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
 def rollout_summary(rows: Sequence[Mapping[str, Any]], reasons: Sequence[str]) -> dict[str, float]:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.config.schema import Config
+from rlvr_cli.config.schema import Config, GRPOConfig
 from rlvr_cli.models.load import load_model, quiet_hub
 from rlvr_cli.models.source import prompt_style, resolve_model
 from rlvr_cli.models.threads import set_threads
 from rlvr_cli.tasks import make_task
-from rlvr_cli.tasks.base import Problem, Task
+from rlvr_cli.tasks.base import Problem, Task, prompt_ids
 
 if TYPE_CHECKING:
     from rlvr_cli.methods.method import Method
+
+PROMPTS_MEASURED = 256
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Prepared:
 
 def prepare(config: Config) -> Prepared:
     """Load and check everything ``config`` names. Raises UserError."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if os.environ.get("WORLD_SIZE", "1") != "1":
         raise UserError("rlvr train runs in one process so far: start it without torchrun or accelerate launch.")
     resolve_model(config.model.name, revision=config.model.revision)
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
@@ -44,7 +47,6 @@ def prepare(config: Config) -> Prepared:
     threads = set_threads(config.run.threads)
     import torch
 
-    from rlvr_cli.methods.method import make_method
     from rlvr_cli.models.engines import choose_engine
 
     if torch.cuda.device_count() > 1:
@@ -59,5 +61,29 @@ def prepare(config: Config) -> Prepared:
     style = config.task.style if config.task.style != "auto" else prompt_style(model.config)
     task = make_task(config.task, style)
     problems = task.problems("train", config.task.problems, config.run.seed)
+    _check_length(config, model, task, problems, tokenizer)
     engine, reason = choose_engine(config.rollout.engine, model)
     return Prepared(make_method(config.method), task, problems, model, tokenizer, engine, reason, threads)
+
+
+def make_method(config: GRPOConfig) -> Method:
+    """The method that ``config`` names."""
+    from rlvr_cli.methods.grpo import ClippedRatio
+    from rlvr_cli.methods.method import Method
+
+    return Method(
+        name=config.name,
+        weight=ClippedRatio(config.eps_low, config.eps_high, config.dual_clip),
+        divide_by_std=config.scale == "group_std",
+        aggregation=config.aggregation,
+    )
+
+
+def _check_length(config: Config, model: Any, task: Task, problems: Sequence[Problem], tokenizer: Any) -> None:
+    limit = getattr(model.config, "max_position_embeddings", None)
+    longest = max(len(prompt_ids(task, problem, tokenizer)) for problem in problems[:PROMPTS_MEASURED])
+    if limit is not None and longest + config.rollout.max_new_tokens > limit:
+        raise UserError(
+            f"rollout.max_new_tokens={config.rollout.max_new_tokens}: with prompts of {longest} tokens this is more "
+            f"than the model's {limit} positions. Allowed: up to {max(0, limit - longest)}."
+        )

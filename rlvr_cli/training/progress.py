@@ -61,7 +61,7 @@ class Reporter:
     def message(self, text: str) -> None:
         """One line for the person and the log."""
         self.log(text)
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self._print(text)
 
     def log(self, text: str) -> None:
         """For log.txt only."""
@@ -89,7 +89,14 @@ class Reporter:
         if self._live is not None:
             self._refresh(force=True)
         else:
-            self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+            self._print(line)
+
+    def _print(self, text: str) -> None:
+        try:
+            self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        except SystemExit:
+            # Rich wants to leave when the reader does (`rlvr train | head`). Training goes on: log.txt has it all.
+            self.console.quiet = True
 
     def _headlines(self) -> list[tuple[str, str]]:
         known = self._latest

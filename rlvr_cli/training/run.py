@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shlex
+import shutil
 import sys
 import traceback
 from dataclasses import dataclass
@@ -13,20 +15,24 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from rlvr_cli.config.batch import BatchArithmetic, batch_arithmetic
-from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.runs.checkpoints import Checkpoint, Damaged, survey
 from rlvr_cli.runs.directory import RunDir, check_free, create_run, now, unique_name
 from rlvr_cli.runs.environment import git_state, hardware, versions
-from rlvr_cli.runs.records import read_jsonl, truncate_jsonl
+from rlvr_cli.runs.records import truncate_jsonl
+from rlvr_cli.training.failures import explain
 from rlvr_cli.training.prepare import Prepared, prepare
 from rlvr_cli.training.progress import Reporter
 from rlvr_cli.training.stopping import StopRequest
 
 if TYPE_CHECKING:
     from rlvr_cli.training.metrics import StepMeter
+
+
+ROLLOUT_FILE = re.compile(r"\.?rollout-(\d+)\.jsonl.*")
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,7 @@ def resume(run: RunDir, *, console: Console) -> Outcome:
                 f"{run.config_path}: was changed after the run began, so the rest would be another run's. Restore it, "
                 f"or start a new run with it: rlvr train -c {run.config_path} run.name=NEW"
             )
+        run.make_folders()
         resumption = _choose_checkpoint(run)
         prepared = prepare(config)
         if manifest.get("method_fingerprint") != prepared.method.fingerprint():
@@ -135,7 +142,7 @@ def _train(
     checkpoint = resumption.checkpoint if resumption else None
     with (
         Reporter(run.log_path, console=console, rollouts=config.train.rollouts, steps=batch.steps_total) as reporter,
-        StopRequest(lambda name: reporter.message(f"{name}: saving after this step (Ctrl-C: stop at once)")) as stop,
+        StopRequest() as stop,
     ):
         again = f"continue with: rlvr train --resume {run.path}"
         try:
@@ -149,15 +156,14 @@ def _train(
             _close(run, meter, "interrupted")
             reporter.message(f"stopped without saving; {again}")
             raise
-        except OSError as error:
-            _close(run, meter, "failed", error=str(error))
-            raise RunError(
-                f"{run.path}: {error.strerror or error}. Free some space or choose another run.dir; then {again}"
-            ) from error
-        except BaseException as error:
+        except Exception as error:
             reporter.log(traceback.format_exc())
-            _close(run, meter, "failed", error=str(error))
-            raise
+            failure = explain(error, run, again)
+            try:
+                _close(run, meter, "failed", error=str(failure))
+            except OSError as second:
+                failure.add_note(f"the status could not be written either: {second}")
+            raise failure from error
         if trainer.state.global_step == batch.steps_total:
             _close(run, meter, "finished")
             reporter.message(f"finished: {run.path}")
@@ -185,11 +191,15 @@ def _rewind(run: RunDir, resumption: _Resumption, batch: BatchArithmetic, report
     reporter.message(f"resuming {run.path} at {where} of {batch.steps_total}")
     truncate_jsonl(run.metrics_path, step)
     truncate_jsonl(run.timings_path, step)
-    rollouts_begun = -(-step // batch.steps_per_rollout)
-    for path in run.rollouts_dir.glob("*rollout-*"):
-        if path.suffix != ".jsonl" or int(path.stem.removeprefix("rollout-")) >= rollouts_begun:
+    rollouts_done, rollouts_begun = step // batch.steps_per_rollout, -(-step // batch.steps_per_rollout)
+    for path in run.rollouts_dir.iterdir():
+        match = ROLLOUT_FILE.fullmatch(path.name)
+        if match and int(match[1]) >= rollouts_begun:
             path.unlink()
-    reporter.resumed_at(step // batch.steps_per_rollout)
+    for path in run.held_out_dir.glob("rollout-*"):
+        if int(path.name.removeprefix("rollout-")) > rollouts_done:
+            shutil.rmtree(path)
+    reporter.resumed_at(rollouts_done)
 
 
 def _digest(text: str) -> str:
@@ -197,6 +207,4 @@ def _digest(text: str) -> str:
 
 
 def _close(run: RunDir, meter: StepMeter, status: str, **fields: Any) -> None:
-    rows = read_jsonl(run.metrics_path)
-    last = rows[-1] if rows else {}
-    run.update_manifest(status=status, finished=now(), last_metrics=last, executed=meter.executed, **fields)
+    run.update_manifest(status=status, finished=now(), executed=meter.executed, **fields)

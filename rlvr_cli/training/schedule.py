@@ -27,8 +27,8 @@ def problem_order(problems: int, rows: int, seed: int) -> list[int]:
 def learning_rate_factor(config: OptimizerConfig, step: int, *, steps_per_rollout: int, steps_total: int) -> float:
     """Learning rate of optimizer step ``step`` (from 0) as a share of ``optimizer.lr``.
 
-    Linear from 0 over ``warmup_rollouts``, then constant, or falling to ``final_lr_ratio`` at the last step along a
-    line or half a cosine.
+    Linear from 0 over ``warmup_rollouts``, then constant, or falling along a line or half a cosine that reaches
+    ``final_lr_ratio`` one step after the last.
     """
     warmup = config.warmup_rollouts * steps_per_rollout
     if step < warmup:

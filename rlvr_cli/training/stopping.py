@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 
 class StopRequest:
-    """Context manager that turns SIGINT and SIGTERM into :attr:`signal`.
-
-    Args:
-        notify: told the name of the first signal.
-    """
+    """Context manager that turns SIGINT and SIGTERM into :attr:`signal`, and says so on standard error."""
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-    def __init__(self, notify: Callable[[str], None]) -> None:
+    def __init__(self) -> None:
         self.signal: signal.Signals | None = None
-        self._notify = notify
         self._previous: dict[signal.Signals, Any] = {}
 
     @property
@@ -41,4 +36,5 @@ class StopRequest:
             raise KeyboardInterrupt
         if self.signal is None:
             self.signal = signal.Signals(number)
-            self._notify(self.signal.name)
+            # Not print: the signal may have come in the middle of one, and a stream cannot be entered twice.
+            os.write(2, f"\n{self.signal.name}: saving after this step (Ctrl-C: stop at once)\n".encode())

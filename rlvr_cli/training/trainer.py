@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from transformers import TrainerCallback
 from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.schema import Config
+from rlvr_cli.runs.atomic import fsync
 from rlvr_cli.runs.checkpoints import keep_newest, write_checkpoint
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.records import append_jsonl
@@ -59,6 +61,7 @@ class RunTrainer(MethodTrainer):
         self.reporter, self.stop, self.evaluate_held_out = reporter, stop, evaluate
         self.skips = 0
         self._rollout_summary: dict[str, float] = {}
+        self._last_row: dict[str, Any] = {}
         self._step_started = time.perf_counter()
         super().__init__(**arguments)
         self.rollouts.model = self.model
@@ -123,6 +126,7 @@ class RunTrainer(MethodTrainer):
         held_out = self.evaluate_held_out(rollout + 1) if last_update else None
         if held_out is not None:
             row["eval"] = held_out
+        self._last_row = row
         if self.accelerator.is_main_process:
             append_jsonl(self.run.metrics_path, [row])
             append_jsonl(self.run.timings_path, [{"step": step, **timing}])
@@ -157,6 +161,8 @@ class RunTrainer(MethodTrainer):
 
             def write(folder: Path) -> None:
                 self.model.save_pretrained(folder, state_dict=weights)
+                for path in folder.glob("*.safetensors"):
+                    path.chmod(0o644)  # safetensors makes files that nobody else may read
                 self.processing_class.save_pretrained(folder)
                 self.state.save_to_json(str(folder / "trainer_state.json"))
                 inner = folder / TRAINER_FOLDER
@@ -167,13 +173,18 @@ class RunTrainer(MethodTrainer):
                 for rank, packed in enumerate(processes):
                     (inner / state.PROCESS.format(rank=rank)).write_bytes(packed)
 
+            # A checkpoint must never be ahead of what was recorded before it, a power cut included.
+            for path in (self.run.metrics_path, self.run.timings_path, self.run.rollouts_dir):
+                fsync(path)
             try:
                 write_checkpoint(self.run.checkpoints_dir, step, write)
             except SafetensorError as error:
                 # The library reports a full disk in a type of its own.
-                raise OSError(errno.EIO, f"checkpoint of step {step}: {error}", str(self.run.path)) from error
+                number = re.search(r"os error (\d+)", str(error))
+                raise OSError(int(number[1]) if number else errno.EIO, str(error), str(self.run.path)) from error
             keep_newest(self.run.checkpoints_dir, self.config.checkpoint.keep, step=step)
-            self.run.update_manifest(step=step, rollout=step // self.batch.steps_per_rollout)
+            rollout = step // self.batch.steps_per_rollout
+            self.run.update_manifest(step=step, rollout=rollout, last_metrics=self._last_row)
         self.accelerator.wait_for_everyone()
 
     def load_checkpoint(self, path: Path) -> None:

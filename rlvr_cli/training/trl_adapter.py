@@ -6,7 +6,7 @@ What is overridden, and what each override relies on:
   of tensors whose first dimension is rows, which TRL then shuffles, splits and buffers.
 - ``_calculate_rewards``: returns (N, 1) rewards gathered over all processes, in the order of the rows.
 - ``_get_per_token_logps_and_entropies``: the only place a forward pass is made; columns that are padding in every
-  row are cut away here, which changes no number.
+  row are cut away here, which changes no number but for rounding.
 - ``_compute_loss``: reads ``advantages`` and ``old_per_token_logps`` *after* the log-probs are known. We hand it the
   current log-probs as the old ones, so its ratio is exactly 1 with gradient grad log pi and its own clipping never
   acts, and advantages ``F * A``. Its gradient is then ``-F A grad log pi`` for any method, and its aggregation, KL

@@ -107,6 +107,20 @@ def test_a_full_disk_stops_with_a_message_and_keeps_the_last_checkpoint(runs: Pa
     assert run(["train", "--resume", str(runs / "full")]) == 0
 
 
+def test_a_reader_that_goes_away_does_not_stop_training(runs: Path) -> None:
+    """As in `rlvr train | head -1`."""
+    arguments = " ".join([*TINY, "train.rollouts=4", f"run.dir={runs}", "run.name=piped"])
+    command = f"{sys.executable} -m rlvr_cli train {arguments} | head -1"
+    subprocess.run(command, shell=True, check=True, stdout=subprocess.DEVNULL, timeout=240)
+    assert RunDir(runs / "piped").read_manifest()["status"] == "finished"
+
+
+def test_a_prompt_and_completion_beyond_the_models_positions(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", *TINY, f"run.dir={runs}", "rollout.max_new_tokens=5000"]) == 2
+    message = capsys.readouterr().err
+    assert "512 positions" in message and "Allowed: up to" in message and not runs.exists()
+
+
 def test_several_processes_are_refused(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
 from rlvr_cli.runs.directory import RunDir, open_run
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.training import run as running
+from rlvr_cli.training.trl_adapter import MethodTrainer
 
 STEPS = 12
 SETTINGS = {
@@ -228,6 +229,22 @@ def test_a_gradient_that_is_not_finite_stops_before_the_weights(
     assert resume(run).status == "finished"
 
 
+def test_log_probs_that_are_not_finite_can_be_skipped_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They reach the metrics before the gradient; JSON has no NaN, and neither may the run's records."""
+    forward, count = MethodTrainer._trimmed_forward, iter(range(10**6))
+
+    def faulty(self: MethodTrainer, *arguments: Any) -> Any:
+        log_probs, entropies, aux = forward(self, *arguments)
+        return (log_probs * math.nan, entropies, aux) if next(count) == 13 else (log_probs, entropies, aux)
+
+    monkeypatch.setattr(MethodTrainer, "_trimmed_forward", faulty)
+    rows = metrics(start(tmp_path, "skips", train__on_nonfinite="skip").run)
+    assert rows[-1]["skips"] == 1
+    assert [row["step"] for row in rows if row["ratio_mean"] is None] == [
+        row["step"] for row in rows if not row["grad_norm"]
+    ]
+
+
 def test_a_gradient_that_is_not_finite_can_be_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     break_weights(monkeypatch, 5, 7)
     run = start(tmp_path, "skips", train__on_nonfinite="skip", checkpoint__every=1, checkpoint__keep=20).run
@@ -276,5 +293,8 @@ def test_kl_penalty_and_held_out_evaluation_survive_a_resume(tmp_path: Path) -> 
     watcher = interrupt_after(tmp_path / "broken" / "metrics.jsonl", 6)
     broken = start(tmp_path, "broken", **changes).run
     watcher.join()
+    # Left by a killed run on another machine: its weights differ in the last bits, and its samples must not be used.
+    stale = broken.held_out_dir / "rollout-000002"
+    shutil.copytree(broken.held_out_dir / "rollout-000001", stale, dirs_exist_ok=True)
     resume(broken)
     assert broken.metrics_path.read_bytes() == run.metrics_path.read_bytes()

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rlvr_cli.tasks.base import Verdict
+from rlvr_cli.tasks.kk.compact import roles_text
 
 FORMAT_RIGHT, FORMAT_WRONG = 1.0, -1.0
 ANSWER_RIGHT, ANSWER_WRONG, ANSWER_UNREADABLE = 2.0, -1.5, -2.0
@@ -106,11 +107,6 @@ def coin_parts(problem_id: str, response: str) -> dict[str, float]:
     """
     heads = hashlib.sha256(f"{problem_id}\n{response}".encode("utf-8", "surrogatepass")).digest()[0] % 2
     return {"format": 0.0, "answer": ANSWER_RIGHT if heads else ANSWER_WRONG}
-
-
-def roles_text(roles: Sequence[bool]) -> str:
-    """Roles in the order of the people, K for a knight and N for a knave: the canonical answer that votes count."""
-    return "".join("K" if role else "N" for role in roles)
 
 
 def _response_part(text: str) -> tuple[str, bool]:

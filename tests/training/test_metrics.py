@@ -1,0 +1,46 @@
+"""The numbers of a step stay numbers, whatever the ratios."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rlvr_cli.methods.tokens import Tokens
+from rlvr_cli.training.metrics import StepMeter
+from tests.training.harness import grpo
+
+
+def summary(log_ratio: torch.Tensor) -> dict[str, float | None]:
+    old = torch.full_like(log_ratio, -60.0)
+    advantages = torch.ones(len(log_ratio), 1)
+    meter = StepMeter(grpo())
+    meter.add(Tokens(old + log_ratio, old, advantages, torch.ones_like(log_ratio)), torch.ones_like(log_ratio), None)
+    return StepMeter.summary(meter.take().tolist())
+
+
+def test_huge_ratios_do_not_overflow() -> None:
+    """exp(50) squared is beyond float32; the token is clipped, so the step itself is healthy."""
+    values = summary(torch.tensor([[0.0, 50.0]]))
+    assert values["ratio_std"] == pytest.approx(torch.tensor(50.0).double().exp().item() / 2)
+    assert values["clip/HP"] == 0.5
+
+
+def test_what_is_not_finite_is_said_to_be_unknown() -> None:
+    values = summary(torch.tensor([[0.0, float("nan")]]))
+    assert values["ratio_mean"] is None and values["kl"] is None
+    assert values["entropy"] == 1.0 and values["update_tokens"] == 2
+
+
+def test_the_spread_does_not_drown_near_ratio_one() -> None:
+    values = summary(torch.tensor([[1e-5, -1e-5] * 50]))
+    assert values["ratio_std"] == pytest.approx(1e-5, rel=0.5)
+
+
+def test_micro_batches_add_up() -> None:
+    log_ratio = torch.randn(8, 5, generator=torch.Generator().manual_seed(0))
+    whole, meter = summary(log_ratio), StepMeter(grpo())
+    for part in log_ratio.split(3):
+        old = torch.full_like(part, -60.0)
+        meter.add(Tokens(old + part, old, torch.ones(len(part), 1), torch.ones_like(part)), torch.ones_like(part), None)
+    assert StepMeter.summary(meter.take().tolist()) == pytest.approx(whole)
+    assert meter.take().sum() == 0
