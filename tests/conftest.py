@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
+os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -15,3 +15,5 @@ for aggregation in ("token_mean", "sequence_mean", "constant_length"):
     assert trainer.accelerator.num_processes == 2
     if trainer.accelerator.is_main_process:
         torch.save(trainer.gradients, folder / f"{aggregation}.pt")
+# A gloo thread that is still alive when Python ends aborts the process.
+trainer.accelerator.end_training()
