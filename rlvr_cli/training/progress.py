@@ -11,6 +11,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from rlvr_cli.runs.directory import now
 
@@ -33,7 +34,7 @@ class Reporter:
         self._log = log_path.open("a", encoding="utf-8")
         self._live: Live | None = None
         self._bar = Progress(
-            TextColumn("[bold]training"),
+            TextColumn("training"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("rollouts"),
@@ -113,7 +114,8 @@ class Reporter:
         for _ in shown:
             table.add_column()
         if shown:
-            table.add_row(*(f"[dim]{title}[/dim]" for title, _ in shown))
+            table.add_row(*(Text(title, style="dim") for title, _ in shown))
             table.add_row(*(value for _, value in shown))
-        status = f"[dim]sampling: {self._sampled:,} tokens[/dim]" if self._sampled else ""
+        # Text, not markup: a message printed above the display decides how markup in it is read.
+        status = Text(f"sampling: {self._sampled:,} tokens" if self._sampled else "", style="dim")
         return Group(self._bar, table, status)
