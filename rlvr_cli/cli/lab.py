@@ -56,9 +56,10 @@ def _show(phase: str, step: int, steps: int, loss: float) -> None:
 
 def _report(out: Path, manifest: dict[str, Any]) -> None:
     dev = manifest["dev"]
+    low, high = dev["sampled_interval"]
     print(
         f"{out}: {manifest['parameters']:,} parameters, {manifest['seconds']['training']:.0f} s of training. "
         f"Dev puzzles ({dev['puzzles']}, {dev['samples']} samples each): greedy {dev['greedy']:.3f}, "
-        f"sampled {dev['sampled']:.3f} +- {dev['sampled_se']:.3f}, pass@32 {dev.get('pass@32', float('nan')):.3f}, "
+        f"sampled {dev['sampled']:.3f} [{low:.3f}, {high:.3f}], pass@32 {dev.get('pass@32', float('nan')):.3f}, "
         f"format {dev['format']:.3f}, {dev['tokens']:.0f} tokens."
     )

@@ -17,7 +17,7 @@ import torch
 import transformers
 
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.lab.measure import dev_puzzles, measure
+from rlvr_cli.lab.measure import measure
 from rlvr_cli.lab.model import make_model
 from rlvr_cli.lab.recipe import Recipe
 from rlvr_cli.lab.tokenizer import make_tokenizer
@@ -87,7 +87,7 @@ def build(
         trained = time.perf_counter()
         model.eval()
         people = recipe.phases[-1].people
-        dev = measure(model, tokenizer, dev_puzzles(people, dev_count), samples=samples)
+        dev = measure(model, tokenizer, people, count=dev_count, samples=samples, max_new_tokens=recipe.max_tokens)
     folder.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
@@ -127,13 +127,13 @@ def compare(manifest: dict[str, Any], shipped: dict[str, Any]) -> list[tuple[str
     """A rebuild against the shipped base: (what, whether it agrees, detail) for hashes and dev accuracy.
 
     Weights may differ in the last bits between machines; data and configuration may not. Accuracy agrees within
-    three standard errors of the difference, plus 0.05 for what another order of sums does to training.
+    the two 95% intervals added, plus 0.05 for what another order of sums does to training.
     """
     lines = [
         (name, manifest[key] == shipped[key], manifest[key][:12])
         for name, key in (("recipe", "recipe_sha256"), ("data", "data_sha256"), ("config", "config_sha256"))
     ]
     ours, theirs = manifest["dev"], shipped["dev"]
-    allowed = 3 * (ours["sampled_se"] ** 2 + theirs["sampled_se"] ** 2) ** 0.5 + 0.05
+    allowed = sum(dev["sampled_interval"][1] - dev["sampled_interval"][0] for dev in (ours, theirs)) / 2 + 0.05
     detail = f"{ours['sampled']:.3f}, shipped {theirs['sampled']:.3f}, allowed difference {allowed:.3f}"
     return [*lines, ("dev accuracy", abs(ours["sampled"] - theirs["sampled"]) <= allowed, detail)]

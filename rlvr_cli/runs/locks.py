@@ -40,12 +40,14 @@ def sole_writer(folder: Path, advice: str) -> Iterator[None]:
 def is_held(folder: Path) -> bool:
     """Whether a living process is writing in ``folder``."""
     try:
-        with (folder / LOCK).open(encoding="utf-8") as stream:
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
+        stream = (folder / LOCK).open(encoding="utf-8")
+    except (FileNotFoundError, PermissionError):
         return False
-    except OSError as error:
-        if error.errno not in _HELD_BY_ANOTHER:
-            raise
-        return True
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in _HELD_BY_ANOTHER:
+                raise
+            return True
     return False

@@ -1,5 +1,6 @@
 """`rlvr lab build` from the command line: a model folder, and one message for bad input."""
 
+import functools
 import json
 
 import pytest
@@ -15,8 +16,8 @@ phases: [{name: clean, steps: 3, lr: 1.0e-3, batch: 4, people: {3: 1.0}}]
 
 
 def test_build_writes_a_model_folder_and_reports_it(tmp_path, capsys, monkeypatch):
-    few = lambda model, tokenizer, puzzles, samples: measure(model, tokenizer, puzzles[:4], samples=1)  # noqa: E731
-    monkeypatch.setattr("rlvr_cli.lab.build.measure", few)
+    few = functools.partial(measure, count=4, samples=1)
+    monkeypatch.setattr("rlvr_cli.lab.build.measure", lambda *model, count, samples, **rest: few(*model, **rest))
     (tmp_path / "tiny.yaml").write_text(TINY)
     arguments = ["lab", "build", "--out", str(tmp_path / "base"), "--recipe", str(tmp_path / "tiny.yaml"), "--json"]
     assert run(arguments) == 0
