@@ -66,8 +66,9 @@ def fill(
     """Add to ``store``, and to ``samples`` (what it holds), every sample that the settings ask for and that is missing.
 
     A sample's random stream is named by its problem and index, and batches are cut from the whole plan, so filling
-    gaps gives the samples that an unbroken evaluation would have (transformers' engine seeds whole batches instead: what
-    it adds to a batch that was cut off is other samples of the same policy). Each batch is on the disk before the next begins.
+    gaps gives the samples that an unbroken evaluation would have. (The transformers engine seeds whole batches: what
+    it adds to a batch that was cut off are other samples of the same policy.) Each batch is on the disk before the
+    next begins.
     Raises UserError when the folder holds samples of other problems under the same ids, RunError when the model's
     probabilities are not finite.
     """
