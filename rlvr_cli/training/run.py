@@ -55,9 +55,10 @@ class _Resumption:
 def start(config: Config, *, overwrite: bool, console: Console) -> Outcome:
     """Train a new run. Raises UserError before anything is started, RunError while running."""
     root = Path(config.run.dir)
-    name = config.run.name or unique_name(root, default_name(config))
-    check_free(RunDir(root / name), overwrite=overwrite)
+    if config.run.name:
+        check_free(RunDir(root / config.run.name), overwrite=overwrite)
     prepared = prepare(config)
+    name = config.run.name or unique_name(root, default_name(config))
     run = create_run(root, name, overwrite=overwrite)
     with run.lock():
         text = dump_yaml(config)
