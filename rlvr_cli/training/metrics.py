@@ -70,10 +70,12 @@ class StepMeter:
         named = dict(zip(cls.SUMS, sums, strict=True))
         count = max(named["tokens"], 1.0)
         mean = {name: value / count for name, value in named.items()}
+        variance = mean["drift_square"] - mean["drift"] ** 2
         values = {
             "entropy": mean["entropy"],
             "ratio_mean": 1.0 + mean["drift"],
-            "ratio_std": max(0.0, mean["drift_square"] - mean["drift"] ** 2) ** 0.5,
+            # Rounding may leave a variance just below 0; max() alone would turn a NaN into 0 as well.
+            "ratio_std": variance if math.isnan(variance) else max(0.0, variance) ** 0.5,
             "kl": mean["kl"],
             "kl_reference": mean["kl_reference"],
             "surrogate": mean["surrogate"],

@@ -27,7 +27,7 @@ def test_huge_ratios_do_not_overflow() -> None:
 
 def test_what_is_not_finite_is_said_to_be_unknown() -> None:
     values = summary(torch.tensor([[0.0, float("nan")]]))
-    assert values["ratio_mean"] is None and values["kl"] is None
+    assert values["ratio_mean"] is None and values["ratio_std"] is None and values["kl"] is None
     assert values["entropy"] == 1.0 and values["update_tokens"] == 2
 
 
