@@ -68,7 +68,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         print("\n".join([*error.problems, error.summary()]), file=sys.stderr)
         return EXIT_BAD_INPUT
     except RunError as error:
-        print(error, file=sys.stderr)
+        print("\n".join([str(error), *getattr(error, "__notes__", ())]), file=sys.stderr)
         return EXIT_FAILED
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:

@@ -164,6 +164,8 @@ def _train(
                 _close(run, meter, "failed", error=str(failure))
             except OSError as second:
                 failure.add_note(f"the status could not be written either: {second}")
+            if failure is error:
+                raise
             raise failure from error
         if trainer.state.global_step == batch.steps_total:
             _close(run, meter, "finished")
