@@ -17,6 +17,8 @@ from typing import Literal
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from rlvr_cli.runs.environment import usable_cores
+
 PACKAGE = Path(__file__).parents[1]
 TESTED = PACKAGE / "tested.txt"
 LAB_BASE = PACKAGE / "lab" / "base"
@@ -119,8 +121,7 @@ def devices() -> Iterator[Finding]:
 
 def processor() -> Finding:
     """CPU cores that this process may use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Finding("cores", "ok", f"{cores} ({platform.machine()})")
+    return Finding("cores", "ok", f"{usable_cores()} ({platform.machine()})")
 
 
 def memory() -> Finding:

@@ -37,14 +37,6 @@ class SampleStore:
     def samples_path(self) -> Path:
         return self.folder / "samples.jsonl"
 
-    @property
-    def metrics_path(self) -> Path:
-        return self.folder / "metrics.json"
-
-    @property
-    def problems_path(self) -> Path:
-        return self.folder / "problems.jsonl"
-
     @contextmanager
     def open(self) -> Iterator[dict[Key, dict[str, Any]]]:
         """Hold the folder for this process and give the samples in it, by (problem id, sample index or "greedy").

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 
-
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+from rlvr_cli.runs.environment import usable_cores
 
 
 def set_threads(wanted: int | None) -> int:

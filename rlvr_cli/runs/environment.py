@@ -40,14 +40,20 @@ def git_state() -> dict[str, Any] | None:
 
 def hardware() -> dict[str, Any]:
     """Processor, usable cores and memory in bytes."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    import psutil
+
     return {
         "machine": platform.machine(),
         "system": f"{platform.system()} {platform.release()}",
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "memory_bytes": memory,
+        "cores": usable_cores(),
+        "memory_bytes": psutil.virtual_memory().total,
     }
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _processor() -> str:

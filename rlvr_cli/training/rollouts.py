@@ -98,20 +98,24 @@ class RolloutSource:
 
     def finish(self, advantages: Sequence[float]) -> None:
         """Store the rollout (one file, whole or absent) and summarise it over all processes."""
-        rows = self.gather([self._record(index, advantage) for index, advantage in enumerate(advantages)])
+        # One rendering for each problem, not for each of its completions.
+        prompts = {problem.id: self.task.prompt(problem, self.tokenizer) for problem in _distinct(self.rows)}
+        rows = self.gather(
+            [self._record(index, prompts[self.rows[index].id], advantage) for index, advantage in enumerate(advantages)]
+        )
         self.summary = rollout_summary(rows, self.task.reasons)
         self.unscored = sum(row["reward"] is None for row in rows)
         if self.main:
             lines = (json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in rows)
             write_text(self.folder / f"rollout-{self.rollout:06d}.jsonl", "".join(lines))
 
-    def _record(self, index: int, advantage: float) -> dict[str, Any]:
+    def _record(self, index: int, prompt: str, advantage: float) -> dict[str, Any]:
         problem, verdict = self.rows[index], self.verdicts[index]
         finite = math.isfinite(verdict.reward)
         return {
             "problem": problem.id,
             "subgroup": problem.subgroup,
-            "prompt": self.task.prompt(problem, self.tokenizer),
+            "prompt": prompt,
             "completion": self.texts[index],
             "tokens": len(self.completions.ids[index]),
             "log_prob": sum(self.completions.log_probs[index]),
@@ -123,3 +127,7 @@ class RolloutSource:
             "answer": verdict.answer,
             "advantage": advantage,
         }
+
+
+def _distinct(problems: Sequence[Problem]) -> list[Problem]:
+    return list({problem.id: problem for problem in problems}.values())

@@ -58,9 +58,8 @@ class RunTrainer(MethodTrainer):
         **arguments: Any,
     ) -> None:
         self.config, self.batch, self.run = config, batch, run
-        self.reporter, self.stop, self.evaluate_held_out = reporter, stop, evaluate
+        self.reporter, self.evaluate_held_out = reporter, evaluate
         self.skips = 0
-        self._rollout_summary: dict[str, float] = {}
         self._last_row: dict[str, Any] = {}
         self._step_started = time.perf_counter()
         super().__init__(**arguments)
@@ -69,8 +68,7 @@ class RunTrainer(MethodTrainer):
 
     # --- seeds and rates ---------------------------------------------------------------------------------------
 
-    def seed_update(self, rollout: int) -> None:
-        self._rollout_summary = self.rollouts.summary
+    def begin_updates(self, rollout: int) -> None:
         self.skips += self.rollouts.unscored > 0
         self._check_skips()
         torch.manual_seed(stream_seed(self.config.run.seed, "update", rollout, self.accelerator.process_index))
@@ -116,7 +114,7 @@ class RunTrainer(MethodTrainer):
             "step": step,
             "rollout": rollout,
             "update": update,
-            **self._rollout_summary,
+            **self.rollouts.summary,
             **StepMeter.summary(sums),
             "grad_norm": grad_norm if math.isfinite(grad_norm) else None,
             "learning_rate": learning_rate,
@@ -154,7 +152,7 @@ class RunTrainer(MethodTrainer):
             counters = {
                 "micro_batches": micro_batches,
                 "skips": self.skips,
-                "rollout_summary": self._rollout_summary,
+                "rollout_summary": self.rollouts.summary,
                 "processes": len(processes),
                 "executed": self.meter.executed,
             }
@@ -199,7 +197,7 @@ class RunTrainer(MethodTrainer):
         self.lr_scheduler.load_state_dict(json.loads((inner / state.SCHEDULER).read_text(encoding="utf-8")))
         _, buffer = self._process_state(path)
         self.import_position(counters["micro_batches"], buffer)
-        self.skips, self._rollout_summary = counters["skips"], counters["rollout_summary"]
+        self.skips, self.rollouts.summary = counters["skips"], counters["rollout_summary"]
         self.meter.executed.update(counters["executed"])
 
     def load_random_states(self, path: Path) -> None:

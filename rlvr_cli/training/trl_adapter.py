@@ -61,8 +61,8 @@ class MethodTrainer(GRPOTrainer, ABC):
     _buffered_inputs: list[dict[str, Tensor]] | None
 
     @abstractmethod
-    def seed_update(self, rollout: int) -> None:
-        """Seed what is drawn while updating on ``rollout``: the shuffle of its rows, dropout."""
+    def begin_updates(self, rollout: int) -> None:
+        """``rollout`` is sampled and scored: seed what is drawn while updating on it (shuffle of its rows, dropout)."""
 
     @abstractmethod
     def accept_gradient(self, loss: float, grad_norm: float) -> bool:
@@ -137,7 +137,7 @@ class MethodTrainer(GRPOTrainer, ABC):
         own = advantages[first_row : first_row + len(inputs)]
         self.rollouts.finish(own.tolist())
         self._metrics["train"].clear()
-        self.seed_update(self.rollout_index)
+        self.begin_updates(self.rollout_index)
         return {**output, "advantages": own}
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:

@@ -85,7 +85,7 @@ class GradientTrainer(MethodTrainer):
         self.gradients: list[Tensor] = []
         super().__init__(**arguments)
 
-    def seed_update(self, rollout: int) -> None:
+    def begin_updates(self, rollout: int) -> None:
         torch.manual_seed(rollout)
 
     def accept_gradient(self, loss: float, grad_norm: float) -> bool:
