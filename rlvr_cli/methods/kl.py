@@ -1,6 +1,8 @@
-"""Estimates of the KL divergence between policies from sampled tokens."""
+"""The KL penalty against a reference policy, estimated from sampled tokens."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -10,7 +12,43 @@ def k3(log_probs: Tensor, other_log_probs: Tensor) -> Tensor:
     """Per-token estimate of KL(pi || other) for tokens sampled from pi: exp(d) - d - 1 with d = log other - log pi.
 
     Never negative, unbiased, of low variance: Schulman, "Approximating KL divergence" (2020), k3; DeepSeekMath,
-    arXiv:2402.03300, equation 4. No clamp (verl clamps d to +-20 and the value to 10).
+    arXiv:2402.03300, equation 4.
     """
     difference = other_log_probs - log_probs
     return torch.exp(difference) - difference - 1
+
+
+@dataclass(frozen=True)
+class KLPenalty:
+    """``beta`` * k3 added to each token's loss; gradient beta * (pi_ref / pi - 1) on the policy's side.
+
+    How we differ from released code: no clamp unless asked for. AR-Lopti clamps d to +-5 and the value to 10, verl d
+    to +-20 and the value to 10 (no gradient outside).
+
+    Attributes:
+        beta: weight of the penalty; 0 = none, and no reference policy.
+        log_ratio_clamp: bound on d on both sides, or None.
+        value_clamp: bound on the estimate from above, or None.
+    """
+
+    beta: float
+    log_ratio_clamp: float | None = None
+    value_clamp: float | None = None
+
+    def value(self, log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:
+        """(B, T) the clamped estimate, without ``beta``."""
+        difference = ref_log_probs - log_probs
+        if self.log_ratio_clamp is not None:
+            difference = difference.clamp(-self.log_ratio_clamp, self.log_ratio_clamp)
+        value = torch.exp(difference) - difference - 1
+        return value if self.value_clamp is None else value.clamp(max=self.value_clamp)
+
+    def coefficient(self, log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:
+        """(B, T) -beta * d(value)/d(log pi) = beta * (exp(d) - 1), 0 where a clamp acts."""
+        difference = ref_log_probs - log_probs
+        slope = torch.expm1(difference)
+        if self.log_ratio_clamp is not None:
+            slope = torch.where(difference.abs() > self.log_ratio_clamp, 0.0, slope)
+        if self.value_clamp is not None:
+            slope = torch.where(self.value(log_probs, ref_log_probs) >= self.value_clamp, 0.0, slope)
+        return self.beta * slope

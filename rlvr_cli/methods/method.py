@@ -6,12 +6,23 @@ import dataclasses
 import hashlib
 import inspect
 import json
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_cli.methods import advantage, aggregation, grpo, kl, tokens
+import torch
+from torch import Tensor
+
+from rlvr_cli.methods.advantage import Advantage
 from rlvr_cli.methods.aggregation import Aggregation
-from rlvr_cli.methods.grpo import ClippedRatio
+from rlvr_cli.methods.kl import KLPenalty
+from rlvr_cli.methods.reward import entropy_min_reward
+from rlvr_cli.methods.rollout import Rollout
+from rlvr_cli.methods.schedule import Schedule
+from rlvr_cli.methods.shaping import RolloutShaping, TokenShaping
+from rlvr_cli.methods.tokens import Tokens
+from rlvr_cli.methods.weight import TokenWeight
 
 
 @dataclass(frozen=True)
@@ -20,19 +31,137 @@ class Method:
 
     Attributes:
         name: as on the command line.
+        advantage: A from rewards.
         weight: the token weight F.
-        divide_by_std: whether group advantages are divided by the group's standard deviation.
+        rollout_shaping, token_shaping: factors on A, in the order of application.
         aggregation: the normaliser Z.
+        schedule: the passes over a rollout.
+        kl: the penalty against the reference policy.
+        reward: ``verifier``, or ``entropy_min``: minus the row's mean token entropy in place of any verifier.
     """
 
     name: str
-    weight: ClippedRatio
-    divide_by_std: bool
+    advantage: Advantage
+    weight: TokenWeight
+    rollout_shaping: tuple[RolloutShaping, ...]
+    token_shaping: tuple[TokenShaping, ...]
     aggregation: Aggregation
+    schedule: Schedule
+    kl: KLPenalty
+    reward: str = "verifier"
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether log-probs of a reference policy are needed."""
+        return self.kl.beta > 0 or self.advantage.needs_reference
+
+    @property
+    def needs_rollout_entropies(self) -> bool:
+        """Whether entropies of the sampling policy are needed when a rollout is scored."""
+        return self.reward == "entropy_min" or any(shaping.needs_entropies for shaping in self.rollout_shaping)
+
+    @property
+    def needs_initial_entropy(self) -> bool:
+        """Whether the entropy of the untrained model must be measured."""
+        return any(shaping.needs_initial_entropy for shaping in self.rollout_shaping)
+
+    @property
+    def needs_rollout_log_probs(self) -> bool:
+        """Whether old log-probs are needed when a rollout is scored, before the first update."""
+        return self.advantage.needs_reference or self.schedule.needs_old_log_probs_of_the_rollout
+
+    def rewards(self, rollout: Rollout) -> Tensor:
+        """(N,) the rewards that are trained on; a row that must not be learned from stays NaN."""
+        if self.reward == "verifier":
+            return rollout.rewards
+        return torch.where(rollout.rewards.isnan(), rollout.rewards, entropy_min_reward(rollout).to(rollout.rewards))
+
+    def terms(self, which: str = "all") -> list[str]:
+        """Names of the terms that a token of pass ``which`` goes through; a run counts what was executed."""
+        parts = [self.advantage, self.weight, *self.rollout_shaping, *self.token_shaping]
+        names = [type(part).__name__ for part in parts] + [self.aggregation.kind, f"pass:{which}"]
+        return (
+            names + (["KLPenalty"] if self.kl.beta > 0 else []) + ([self.reward] if self.reward != "verifier" else [])
+        )
+
+    def rollout_advantages(self, rollout: Rollout) -> Tensor:
+        """(N, 1) or (N, T) advantages of a rollout, shaped by what looks at whole rows and groups."""
+        advantages = self.advantage.advantages(rollout)
+        shaped = advantages
+        for shaping in self.rollout_shaping:
+            shaped = shaping.shape(rollout, advantages, shaped)
+        return shaped
+
+    def shaped(self, tokens: Tokens, which: str = "all") -> Tokens:
+        """``tokens`` with the advantages that pass ``which`` of the schedule trains on."""
+        advantages = tokens.advantages.expand_as(tokens.log_probs)
+        for shaping in self.token_shaping:
+            advantages = advantages * shaping.factor(tokens)
+        selected = self.schedule.selected(tokens, which)
+        return dataclasses.replace(tokens, advantages=torch.where(selected, advantages, 0.0))
+
+    def coefficients(
+        self, tokens: Tokens, count: Tensor, which: str = "all", statistics: Tensor | None = None
+    ) -> Tensor:
+        """(B, T) what multiplies grad log pi of each token in grad J: (F A + KL) / Z; without gradient.
+
+        Args:
+            tokens: any part of a step's tokens, with the advantages of :meth:`rollout_advantages`.
+            count: ``aggregation.count`` of the whole step.
+            which: the pass of the schedule.
+            statistics: ``weight.statistics`` of the whole step's :meth:`shaped` tokens.
+        """
+        shaped = self.shaped(tokens, which)
+        # A token without advantage has no part, however far its ratio overflowed.
+        values = torch.where(shaped.advantages == 0, 0.0, self.weight.weight(shaped, statistics) * shaped.advantages)
+        if self.kl.beta > 0:
+            assert tokens.ref_log_probs is not None
+            penalty = self.kl.coefficient(tokens.log_probs.detach(), tokens.ref_log_probs)
+            values = values + torch.where(self.schedule.selected(tokens, which), penalty, 0.0)
+        normaliser = self.aggregation.coefficients(tokens.mask, count).to(values.dtype)
+        return torch.where(tokens.mask.bool(), values * normaliser, 0.0)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Name, choices with their parameters, and a hash over both and over the code that computes them."""
-        choices = dataclasses.asdict(self)
-        sources = "".join(inspect.getsource(module) for module in (advantage, aggregation, grpo, kl, tokens))
-        text = json.dumps(choices, sort_keys=True) + sources
-        return {"choices": choices, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+        """Name, choices with their parameters, and hashes over the choices and over the code that computes them."""
+        parts = (self.advantage, self.weight, self.aggregation, self.schedule, self.kl)
+        objects = [*parts, *self.rollout_shaping, *self.token_shaping]
+        choices = {
+            "name": self.name,
+            **{
+                field.name: _described(getattr(self, field.name))
+                for field in dataclasses.fields(self)
+                if field.name != "name"
+            },
+        }
+        modules = sorted(_modules(type(part).__module__ for part in [self, *objects]))
+        sources = "".join(inspect.getsource(sys.modules[module]) for module in modules)
+        return {
+            "choices": choices,
+            "choices_sha256": _sha256(json.dumps(choices, sort_keys=True)),
+            "code_sha256": _sha256(sources),
+        }
+
+
+def _modules(names: Iterable[str]) -> set[str]:
+    """``names`` and every module of this package whose definitions they use, directly or not."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            used = {getattr(value, "__module__", None) or "" for value in vars(sys.modules[name]).values()}
+            waiting += [module for module in used if module.startswith(f"{__package__}.")]
+    return found
+
+
+def _described(choice: Any) -> Any:
+    if isinstance(choice, str):
+        return choice
+    if isinstance(choice, tuple):
+        return [_described(part) for part in choice]
+    return {"class": type(choice).__name__, **dataclasses.asdict(choice)}
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -17,17 +17,29 @@ class Tokens:
         old_log_probs: (B, T) the same under the policy that sampled the rollout.
         advantages: (B, T) or (B, 1) advantage A of each token.
         mask: (B, T) 1 on valid tokens, 0 on padding.
+        entropies: (B, T) entropy of the current policy at each position, nats; only where a method needs it.
+        ref_log_probs: (B, T) log-probs under the reference policy; only where there is one.
+        low_threshold: (B, 1) old probability below which a token belongs to the low pass; only where the
+            schedule has one that is not a constant.
     """
 
     log_probs: Tensor
     old_log_probs: Tensor
     advantages: Tensor
     mask: Tensor
+    entropies: Tensor | None = None
+    ref_log_probs: Tensor | None = None
+    low_threshold: Tensor | None = None
 
     @property
     def ratio(self) -> Tensor:
         """(B, T) importance ratio r = pi / pi_old, with gradient where ``log_probs`` has one."""
         return torch.exp(self.log_probs - self.old_log_probs)
+
+    @property
+    def old_probs(self) -> Tensor:
+        """(B, T) probability of each token under the policy that sampled it."""
+        return torch.exp(self.old_log_probs)
 
 
 @dataclass(frozen=True)
@@ -45,9 +57,14 @@ class Regions:
     M: Tensor
 
 
-def regions(tokens: Tokens, eps_low: float, eps_high: float) -> Regions:
-    """Sort every valid token into one of the five regions."""
-    ratio = tokens.ratio.detach()
+def regions(tokens: Tokens, eps_low: float | Tensor, eps_high: float | Tensor, ratio: Tensor | None = None) -> Regions:
+    """Sort every valid token into one of the five regions.
+
+    Args:
+        eps_low, eps_high: the bounds, one for all tokens or broadcastable to (B, T).
+        ratio: the ratio that is compared with the bounds, where it is not that of the token itself.
+    """
+    ratio = tokens.ratio.detach() if ratio is None else ratio.detach().expand_as(tokens.log_probs)
     advantages = tokens.advantages.expand_as(ratio)
     valid = tokens.mask.bool()
     low, high = (ratio < 1 - eps_low) & valid, (ratio > 1 + eps_high) & valid

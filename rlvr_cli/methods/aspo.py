@@ -1,0 +1,87 @@
+"""ASPO: the reciprocal ratio for positive advantages, the ratio for negative ones, with a soft limit on both.
+
+    A >= 0:  F = min(1/r, c+) where r <= 1 + eps, else 0
+    A <  0:  F = min(r, c-)   where r >= 1 - eps, else 0
+
+Wang et al., arXiv:2510.06062; in the form of F: DGPO, arXiv:2603.14389, equation 6. Value of the loss: -A / q with q =
+min(r, 1 + eps) for A >= 0, -A q with q = max(r, 1 - eps) for A < 0; beyond the soft limits -A c log pi, whose value
+depends on log pi itself. c+ = c- = 3. eps is 0.2, with ``eps_high_entropy`` 0.4 on those tokens of a row that lie above
+the row's 80% quantile of the current policy's entropy; off by default, as in the DGPO paper's comparison.
+
+How we differ from the released code: it hard-codes these numbers and ignores its configuration; it clamps the log ratio
+to +-20, we do not. Its mask called high_entropy marks the low-entropy tokens; the effect is as described here.
+
+How we differ from the papers: equation 6 of the DGPO paper prints 1/r for either sign, and 1 - eps' and 1 + eps' as the
+weights far out. Its Table 12 gives eps' as 0.33 and 3: we read them, as ASPO's code does, as the ratios 1/3 and 3 from
+which on the weight stays 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rlvr_cli.methods.tokens import Tokens
+from rlvr_cli.methods.weight import TokenWeight, with_unit_slope
+
+
+@dataclass(frozen=True)
+class ASPO(TokenWeight):
+    """1/ratio for positive, ratio for negative advantages.
+
+    Attributes:
+        eps: half width of the trust region.
+        eps_high_entropy: half width on the row's high-entropy tokens; None = ``eps`` everywhere.
+        entropy_quantile: tokens of a row above this quantile of its entropies count as high-entropy.
+        soft_clip_positive, soft_clip_negative: c+ and c-, the largest weights.
+    """
+
+    eps: float
+    eps_high_entropy: float | None
+    entropy_quantile: float
+    soft_clip_positive: float
+    soft_clip_negative: float
+
+    @property
+    def needs_entropies(self) -> bool:
+        return self.eps_high_entropy is not None
+
+    def low_entropy(self, tokens: Tokens) -> Tensor:
+        """(B, T) valid tokens whose entropy does not exceed the quantile of their own row (linear interpolation)."""
+        if tokens.entropies is None:
+            raise ValueError("ASPO with eps_high_entropy needs the entropies of the tokens")
+        valid = tokens.mask.bool()
+        entropies = tokens.entropies.detach()
+        of_row = torch.where(valid, entropies, torch.nan).double()
+        threshold = torch.nanquantile(of_row, self.entropy_quantile, dim=1, keepdim=True)
+        return valid & (entropies <= threshold)
+
+    def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float | Tensor, float | Tensor]:
+        if self.eps_high_entropy is None:
+            return self.eps, self.eps
+        eps = torch.where(self.low_entropy(tokens), self.eps, self.eps_high_entropy).to(tokens.log_probs.dtype)
+        return eps, eps
+
+    def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+        eps, _ = self.bounds(tokens)
+        log_ratio = (tokens.log_probs - tokens.old_log_probs).detach()
+        ratio = torch.exp(log_ratio)
+        positive = torch.where(ratio <= 1 + eps, torch.exp(-log_ratio).clamp(max=self.soft_clip_positive), 0.0)
+        negative = torch.where(ratio >= 1 - eps, ratio.clamp(max=self.soft_clip_negative), 0.0)
+        return torch.where(tokens.advantages >= 0, positive, negative)
+
+    def soft_clipped(self, tokens: Tokens) -> Tensor:
+        """(B, T) where the soft limit acts."""
+        ratio = tokens.ratio.detach()
+        positive, negative = ratio < 1 / self.soft_clip_positive, ratio > self.soft_clip_negative
+        return torch.where(tokens.advantages >= 0, positive, negative)
+
+    def surrogate(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+        eps, _ = self.bounds(tokens)
+        weight, advantages = self.weight(tokens), tokens.advantages
+        at_bound = torch.where(advantages >= 0, torch.as_tensor(1 / (1 + eps)), torch.as_tensor(1 - eps)).to(weight)
+        inside = with_unit_slope(-weight * advantages, tokens.log_probs)
+        loss = torch.where(weight == 0, -at_bound * advantages, inside)
+        return torch.where(self.soft_clipped(tokens), -weight * advantages * tokens.log_probs, loss)

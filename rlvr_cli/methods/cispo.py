@@ -1,0 +1,45 @@
+"""CISPO: the clipped importance ratio as a constant weight, so that no token loses its gradient.
+
+    l = -sg(w) A log pi        w = clip(r, 1 - eps_low, 1 + eps_high)
+    F = 1 - eps_low in LN and LP, 1 + eps_high in HP and HN, r elsewhere
+
+MiniMax-M1, arXiv:2506.13585, equations 4 and 5; in the form of F: DGPO, arXiv:2603.14389, equation 3 (0.2 on both
+sides, its Table 12, is our default). The loss value depends on log pi itself and is not comparable with that of a
+ratio's surrogate.
+
+How we differ from the released code: verl's example sets eps_low = 10, that is no lower bound, which is ``eps_low:
+null`` here; TRL's eps_high is the largest weight itself, 1 + eps_high here, and it has no lower bound. verl clamps the
+log ratio to +-20; we do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from rlvr_cli.methods.tokens import Tokens
+from rlvr_cli.methods.weight import TokenWeight
+
+
+@dataclass(frozen=True)
+class CISPO(TokenWeight):
+    """The ratio, clipped, for every token.
+
+    Attributes:
+        eps_low: the weight is at least 1 - eps_low; None = no lower bound.
+        eps_high: the weight is at most 1 + eps_high.
+    """
+
+    eps_low: float | None
+    eps_high: float
+
+    def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:
+        return 1.0 if self.eps_low is None else self.eps_low, self.eps_high
+
+    def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+        low, high = self.bounds(tokens)
+        return tokens.ratio.detach().clamp(1 - low, 1 + high)
+
+    def surrogate(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+        return -self.weight(tokens) * tokens.advantages * tokens.log_probs

@@ -1,0 +1,57 @@
+"""DGPO: the weight of grad pi decays outside the trust region, polynomially below it and as a root above it.
+
+    l = -A sg(F) pi / sg(pi)
+    F = r (r / (1 - eps_low))^n      in LN:  r^(n+1) / (1 - eps_low)^n
+    F = r (r / (1 + eps_high))^(-1/m) in HP:  (1 + eps_high)^(1/m) r^(1 - 1/m)
+    F = r                            elsewhere
+
+Fu et al., arXiv:2603.14389, equations 9 and 10 (there as the weight of grad pi, W = F / pi). Continuous at the bounds;
+m = 1 is GPPO above the region, n = 0 no bound at all below it. Paper: 0.2 on both sides, n = 1 and m = 2 (7B, 14B), n =
+m = 2 (1.5B).
+
+How we differ from the released code: its log ratio is clamped to +-20 outside LN and HP; we do not clamp. The code
+reports a dual-clip share although its DGPO mode clips no such token; nor do we, and we report none.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rlvr_cli.methods.tokens import Tokens
+from rlvr_cli.methods.weight import TokenWeight, with_unit_slope
+
+
+@dataclass(frozen=True)
+class DGPO(TokenWeight):
+    """Polynomial decay below, radical decay above the trust region.
+
+    Attributes:
+        eps_low, eps_high: the trust region is 1 - eps_low <= r <= 1 + eps_high.
+        n: power of the decay below the region.
+        m: root of the decay above the region, at least 1.
+    """
+
+    eps_low: float
+    eps_high: float
+    n: float
+    m: float
+
+    def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:
+        return self.eps_low, self.eps_high
+
+    def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+        where = self.regions(tokens)
+        log_ratio = (tokens.log_probs - tokens.old_log_probs).detach()
+        lowest = math.log(1 - self.eps_low) if self.eps_low < 1 else -math.inf
+        # Both exponents are cut at 0, their value at the bound: neither power can overflow, in its region or outside.
+        below = self.n * (log_ratio - lowest).clamp(max=0)
+        above = -(log_ratio - math.log1p(self.eps_high)).clamp(min=0) / self.m
+        exponent = torch.where(where.LN, below, torch.where(where.HP, above, 0.0))
+        return torch.exp(log_ratio + exponent)
+
+    def surrogate(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+        return with_unit_slope(-self.weight(tokens) * tokens.advantages, tokens.log_probs)

@@ -1,0 +1,112 @@
+"""PPO with a value head: generalised advantage estimation and the clipped value loss.
+
+    delta_t = r_t + gamma V_{t+1} - V_t            r_t = R on the row's last token, 0 elsewhere; V = 0 after it
+    A_t     = delta_t + gamma lambda A_{t+1}       whitened over all valid tokens of the rollout
+    returns = A_t (not whitened) + V_t
+    value loss = 1/2 mean of max((v - returns)^2, (clip(v, V_t - c, V_t + c) - returns)^2)
+
+Schulman et al., arXiv:1506.02438, equation 16 (GAE), and arXiv:1707.06347 (PPO); in "Towards Understanding the
+Optimization Landscape of GRPO and its Variants", equation 22 and appendix B (gamma = lambda = 1, reward 0 or 1, no KL).
+c = 0.5, the value head's learning rate 1e-5 (verl). Values are not bounded: that paper studies negative ones.
+
+How we differ from the released code (verl): one mean over all valid tokens of the optimizer step instead of the mean of
+micro-batch means; if all advantages are equal, whitening gives exactly 0. A row without a reward gets advantage 0,
+takes no part in the whitening, and its returns are its own values, so that it teaches the value head nothing at first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rlvr_cli.methods.advantage import Advantage
+from rlvr_cli.methods.reinforce_pp import on_last_token
+from rlvr_cli.methods.rollout import Rollout
+from rlvr_cli.methods.statistics import whitened
+
+
+def gae(token_rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, lam: float) -> Tensor:
+    """(N, T) advantages before whitening, of right-padded rows; 0 on padding."""
+    valid = mask.bool()
+    values = torch.where(valid, values, 0.0)
+    advantages = torch.zeros_like(values)
+    running = torch.zeros_like(values[:, 0])
+    following = torch.zeros_like(running)
+    for position in reversed(range(values.shape[1])):
+        delta = token_rewards[:, position] + gamma * following - values[:, position]
+        running = torch.where(valid[:, position], delta + gamma * lam * running, 0.0)
+        following = values[:, position]
+        advantages[:, position] = running
+    return advantages
+
+
+def value_loss(
+    predictions: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, count: Tensor, value_clip: float | None
+) -> Tensor:
+    """() a part's share of the value loss; adds up over the parts of a step. Differentiable in ``predictions``.
+
+    Args:
+        predictions: (B, T) v of the value head now. old_values: (B, T) V at sampling. returns: (B, T). mask: (B, T).
+        count: () valid tokens of the whole optimizer step.
+        value_clip: c, or None for no clip.
+    """
+    loss = (predictions - returns).square()
+    if value_clip is not None:
+        clipped = torch.minimum(torch.maximum(predictions, old_values - value_clip), old_values + value_clip)
+        loss = torch.maximum(loss, (clipped - returns).square())
+    return 0.5 * torch.where(mask.bool(), loss, 0.0).sum() / count.clamp(min=1).to(loss.dtype)
+
+
+def value_clipped(
+    predictions: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, value_clip: float | None
+) -> Tensor:
+    """(B, T) valid tokens at which the clipped value has the larger loss, so that no gradient flows."""
+    if value_clip is None:
+        return torch.zeros_like(mask, dtype=torch.bool)
+    clipped = torch.minimum(torch.maximum(predictions, old_values - value_clip), old_values + value_clip)
+    return mask.bool() & ((clipped - returns).square() > (predictions - returns).square())
+
+
+@dataclass(frozen=True)
+class GAEAdvantage(Advantage):
+    """Advantages from a learned value head.
+
+    Attributes:
+        gamma: discount. lam: GAE's lambda.
+        whiten: whiten advantages over all tokens of the rollout.
+        value_clip: c, or None. value_coef: weight of the value loss. value_lr: learning rate of the value head.
+        value_backbone: whether the value loss also trains the policy's own layers.
+    """
+
+    gamma: float
+    lam: float
+    whiten: bool
+    value_clip: float | None
+    value_coef: float
+    value_lr: float
+    value_backbone: bool
+
+    per_row: ClassVar[bool] = False
+    needs_values: ClassVar[bool] = True
+
+    def unwhitened(self, rollout: Rollout) -> Tensor:
+        """(N, T) A_t in float64 before whitening; 0 on padding and on rows whose reward is NaN."""
+        assert rollout.values is not None
+        known = rollout.mask.bool() & ~rollout.rewards.isnan().unsqueeze(1)
+        token_rewards = on_last_token(rollout.rewards, rollout.mask)
+        return gae(token_rewards, rollout.values.detach().double(), known, self.gamma, self.lam)
+
+    def advantages(self, rollout: Rollout) -> Tensor:
+        advantages = self.unwhitened(rollout)
+        if self.whiten:
+            advantages = whitened(advantages, rollout.mask.bool() & ~rollout.rewards.isnan().unsqueeze(1))
+        return advantages.to(rollout.rewards.dtype)
+
+    def returns(self, rollout: Rollout) -> Tensor:
+        """(N, T) what the value head is regressed on; not whitened, 0 on padding."""
+        assert rollout.values is not None
+        values = torch.where(rollout.mask.bool(), rollout.values.detach(), 0.0)
+        return (self.unwhitened(rollout) + values).to(rollout.values.dtype)

@@ -1,0 +1,67 @@
+"""GSPO: one length-normalised ratio for all tokens of a row, clipped.
+
+    s = exp(mean over the row's tokens of (log pi - log pi_old))
+    l = max(-A s', -A clip(s', 1 - eps_low, 1 + eps_high))        s' = sg(s) pi / sg(pi)
+    F = s,  but 0 where s < 1 - eps_low and A < 0, and where s > 1 + eps_high and A > 0
+
+Zheng et al., arXiv:2507.18071, equations 5 and 7, in the token form of equation 14; eps 3e-4 and 4e-4. The aggregation
+is ``sequence_mean``.
+
+How we differ from the released code: nowhere. As in verl, log s is bounded at 10 from above, with no gradient beyond,
+and there is no dual clip. The paper has no such bound.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rlvr_cli.methods.clip import clipped_surrogate
+from rlvr_cli.methods.tokens import Regions, Tokens, regions
+from rlvr_cli.methods.weight import TokenWeight, with_unit_slope
+
+
+@dataclass(frozen=True)
+class GSPO(TokenWeight):
+    """The sequence's ratio, cut off outside the trust region.
+
+    Attributes:
+        eps_low, eps_high: the trust region is 1 - eps_low <= s <= 1 + eps_high.
+        max_log_ratio: log s is at most this.
+    """
+
+    eps_low: float
+    eps_high: float
+    max_log_ratio: float
+
+    per_sequence: ClassVar[bool] = True
+
+    def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:
+        return self.eps_low, self.eps_high
+
+    def log_sequence_ratio(self, tokens: Tokens) -> Tensor:
+        """(B, 1) log s before its bound; 0 for a row without any valid token."""
+        valid = tokens.mask.bool()
+        log_ratio = torch.where(valid, (tokens.log_probs - tokens.old_log_probs).detach(), 0.0)
+        return log_ratio.sum(dim=1, keepdim=True) / valid.sum(dim=1, keepdim=True).clamp(min=1)
+
+    def regions(self, tokens: Tokens, statistics: Tensor | None = None) -> Regions:
+        """By the sequence's ratio: all tokens of a row lie in one region."""
+        ratio = torch.exp(self.log_sequence_ratio(tokens).clamp(max=self.max_log_ratio))
+        return regions(tokens, self.eps_low, self.eps_high, ratio)
+
+    def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+        where = self.regions(tokens)
+        log_ratio = self.log_sequence_ratio(tokens)
+        cut = where.LN | where.HP | (log_ratio > self.max_log_ratio)
+        return torch.where(cut, 0.0, torch.exp(log_ratio.clamp(max=self.max_log_ratio)))
+
+    def surrogate(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+        log_ratio = self.log_sequence_ratio(tokens)
+        ratio = with_unit_slope(torch.exp(log_ratio.clamp(max=self.max_log_ratio)), tokens.log_probs)
+        ratio = torch.where(log_ratio > self.max_log_ratio, math.exp(self.max_log_ratio), ratio)
+        return clipped_surrogate(tokens, ratio, self.eps_low, self.eps_high)

@@ -1,0 +1,53 @@
+"""Weights without any clip: the importance ratio itself, and no importance sampling at all.
+
+    ratio:  l = -A r          F = r
+    one:    l = -A log pi     F = 1
+
+The likelihood losses of "Towards Understanding the Optimization Landscape of GRPO and its Variants" (equations 8, 9 and
+12) use the ratio; GTPO's r = pi / sg(pi), arXiv:2508.03772, equation 11, is ``one`` in its gradient and equals
+``ratio`` at one update per rollout. ``one`` off policy takes stale samples as if they were fresh, the landscape paper's
+setting without importance sampling.
+
+How we differ from the papers: nowhere. Nothing is cut here, so :meth:`bounds` is only the band (0.2 on both sides)
+against which shares of tokens are reported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rlvr_cli.methods.tokens import Tokens
+from rlvr_cli.methods.weight import TokenWeight
+
+REPORTED_BAND = (0.2, 0.2)
+
+
+@dataclass(frozen=True)
+class Ratio(TokenWeight):
+    """Importance sampling without clipping."""
+
+    def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:
+        return REPORTED_BAND
+
+    def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+        return tokens.ratio.detach()
+
+    def surrogate(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+        return -tokens.advantages * tokens.ratio
+
+
+@dataclass(frozen=True)
+class One(TokenWeight):
+    """No importance sampling, no clipping."""
+
+    def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:
+        return REPORTED_BAND
+
+    def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+        return torch.ones_like(tokens.log_probs).detach()
+
+    def surrogate(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+        return -tokens.advantages * tokens.log_probs

@@ -1,0 +1,90 @@
+"""REINFORCE++: the KL penalty inside the reward, returns whitened over the whole rollout, no group.
+
+    r_t = R [t is the row's last token] - beta (log pi_old - log pi_ref)
+    G_t = r_t + gamma G_{t+1}
+    A_t = (G_t - mean) / sqrt(var + 1e-8)        mean and var (ddof 1) over all valid tokens of the rollout
+
+Hu, "REINFORCE++", arXiv:2501.03262, section 3; as used with Advantage Reweighting and Lopti in arXiv:2505.12929,
+appendix D (beta = 0.001, gamma = 1; clip 0.2 and 0.24, token mean, no KL loss). ``baseline: group`` subtracts the mean
+reward of the prompt's group from R first (verl's REINFORCE++-baseline); a group of one keeps its reward.
+
+How we differ from the paper: appendix D prints the penalty as a ratio without the logarithm and with the current
+policy; code and we take the log-probs of the sampling policy.
+
+How we differ from the released code: if all returns are equal (equal rewards, no KL), the advantages are exactly 0.
+With KL in the reward whitening then lifts the smallest KL noise to unit scale, there and here. verl's baseline variant
+spreads the row's summed reward, KL included, over its tokens; we keep the return-to-go: the same without KL at gamma 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rlvr_cli.methods.advantage import Advantage
+from rlvr_cli.methods.group import group_advantage
+from rlvr_cli.methods.rollout import Rollout
+from rlvr_cli.methods.statistics import whitened
+
+
+def on_last_token(rewards: Tensor, mask: Tensor) -> Tensor:
+    """(N, T) float64: each row's reward on its last valid token, 0 elsewhere and where the reward is NaN."""
+    valid = mask.bool()
+    positions = torch.arange(1, valid.shape[1] + 1, device=mask.device)
+    last = valid & (positions == (valid * positions).amax(dim=1, keepdim=True))
+    return torch.where(last, rewards.double().nan_to_num(nan=0.0).unsqueeze(1), 0.0)
+
+
+def discounted_returns(token_rewards: Tensor, gamma: float) -> Tensor:
+    """(N, T) G_t = r_t + gamma G_{t+1} of (N, T) rewards that are 0 on padding."""
+    returns = torch.empty_like(token_rewards)
+    running = torch.zeros_like(token_rewards[:, 0])
+    for position in reversed(range(token_rewards.shape[1])):
+        running = token_rewards[:, position] + gamma * running
+        returns[:, position] = running
+    return returns
+
+
+@dataclass(frozen=True)
+class ReinforcePPAdvantage(Advantage):
+    """Whitened return-to-go; a row without a reward gets 0 and takes no part in the whitening.
+
+    Attributes:
+        kl_in_reward: beta; 0 = no reference policy.
+        gamma: discount of the return.
+        baseline: ``none`` or ``group``.
+    """
+
+    kl_in_reward: float
+    gamma: float
+    baseline: str
+
+    per_row: ClassVar[bool] = False
+
+    @property
+    def needs_reference(self) -> bool:
+        return self.kl_in_reward > 0
+
+    def token_rewards(self, rollout: Rollout) -> Tensor:
+        """(N, T) r_t in float64, 0 on padding."""
+        rewards = rollout.rewards.double()
+        if self.baseline == "group":
+            unknown = rewards.isnan()
+            rewards = group_advantage(rewards, rollout.group_size, divide_by_std=False).masked_fill(unknown, torch.nan)
+        result = on_last_token(rewards, rollout.mask)
+        if self.needs_reference:
+            assert rollout.old_log_probs is not None and rollout.ref_log_probs is not None
+            penalty = self.kl_in_reward * (rollout.old_log_probs.double() - rollout.ref_log_probs.double())
+            result = torch.where(rollout.mask.bool(), result - penalty, 0.0)
+        return result
+
+    def returns(self, rollout: Rollout) -> Tensor:
+        """(N, T) G_t in float64, before whitening; whatever on padding."""
+        return discounted_returns(self.token_rewards(rollout), self.gamma)
+
+    def advantages(self, rollout: Rollout) -> Tensor:
+        known = rollout.mask.bool() & ~rollout.rewards.isnan().unsqueeze(1)
+        return whitened(self.returns(rollout), known).to(rollout.rewards.dtype)

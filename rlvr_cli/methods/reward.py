@@ -1,0 +1,32 @@
+"""What may take the place of the verifier's reward: its opposite on a share of the rows, and minus the entropy.
+
+    noise:        R' = lowest + highest - R on flipped rows        (1 - R for rewards 0 and 1)
+    entropy_min:  R' = -(mean token entropy of the row, nats)
+
+Noise: "Towards Understanding the Optimization Landscape of GRPO and its Variants" (a quarter of the rollouts). Entropy:
+Prabhudesai et al., "Maximizing Confidence Alone Improves Reasoning", arXiv:2505.22660 (RENT). Both come before the
+advantage, so that group normalisation sees them.
+
+How we differ from the papers: whether exactly a quarter is flipped or each row with probability 1/4 is not said; the
+caller draws each row independently. Rewards of more than two values are mirrored in their range. The entropy is that of
+the sampling policy over the whole vocabulary, without gradient; a row without any valid token gets reward 0.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rlvr_cli.methods.rollout import Rollout
+
+
+def flip(rewards: Tensor, flips: Tensor, lowest: float, highest: float) -> Tensor:
+    """(N,) ``rewards``, mirrored in [``lowest``, ``highest``] where ``flips`` (N,) is true; NaN stays NaN."""
+    return torch.where(flips.bool(), lowest + highest - rewards, rewards)
+
+
+def entropy_min_reward(rollout: Rollout) -> Tensor:
+    """(N,) minus the mean token entropy of each row; needs ``rollout.entropies``."""
+    if rollout.entropies is None:
+        raise ValueError("the entropy reward needs the entropies of the rollout")
+    return -rollout.row_mean(rollout.entropies.detach())

@@ -1,0 +1,34 @@
+"""RLOO: the reward against the mean of the other completions of the same prompt.
+
+    A_i = R_i - mean of R_j over j != i of the group
+
+Ahmadian et al., "Back to Basics", arXiv:2402.14740, equation 8. No division by a standard deviation.
+
+How we differ from the released code (verl): equal rewards give exactly 0; a group of one keeps its reward there and
+here, but such a configuration is refused, since it has no baseline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from rlvr_cli.methods.advantage import Advantage
+from rlvr_cli.methods.group import group_advantage, known_of_group
+from rlvr_cli.methods.rollout import Rollout
+
+
+@dataclass(frozen=True)
+class RLOOAdvantage(Advantage):
+    """The reward against the mean of the group's others; rows without a reward get 0 and are no one's baseline."""
+
+    smallest_group: ClassVar[int] = 2
+
+    def advantages(self, rollout: Rollout) -> Tensor:
+        centred = group_advantage(rollout.rewards, rollout.group_size, divide_by_std=False)
+        # R - mean of the others = n / (n - 1) (R - mean of all); in a group of one there are no others.
+        known = known_of_group(rollout.rewards, rollout.group_size)
+        factor = known.double() / (known - 1).clamp(min=1)
+        return (centred * factor.to(centred.dtype)).unsqueeze(1)
