@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
+
+from rlvr_cli.config.method import PolicyMethodConfig
+from rlvr_cli.config.section import Probability, Section, Text
 
 
 def _as_tuple(value: Any) -> Any:
@@ -19,8 +22,6 @@ def _under_home(value: str) -> str:
 
 # YAML has lists, not tuples; strict validation would refuse them.
 FromList = BeforeValidator(_as_tuple)
-Text = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f]+$")]
-Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 TopP = Annotated[float, Field(gt=0.0, le=1.0)]
 Temperature = Annotated[float, Field(gt=0.0, le=100.0)]
 Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -28,12 +29,6 @@ Count = Annotated[int, Field(ge=1, le=10_000_000)]
 CountOrZero = Annotated[int, Field(ge=0, le=10_000_000)]
 RUN_NAME = r"^[A-Za-z0-9_][A-Za-z0-9._+-]*$"
 RunName = Annotated[str, StringConstraints(max_length=100, pattern=RUN_NAME)]
-
-
-class Section(BaseModel):
-    """A group of keys. Strict: no text for a number, no unknown key, no infinity."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class ModelConfig(Section):
@@ -79,40 +74,24 @@ class KKTaskConfig(Section):
     )
 
 
-class GRPOConfig(Section):
-    """Group Relative Policy Optimization."""
-
-    name: Literal["grpo"] = Field("grpo", description="The method: grpo = Group Relative Policy Optimization.")
-    eps_low: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
-        0.2, description="The ratio is clipped below at 1 - eps_low."
-    )
-    eps_high: Annotated[float, Field(ge=0.0, le=100.0)] = Field(
-        0.2, description="The ratio is clipped above at 1 + eps_high."
-    )
-    dual_clip: Annotated[float, Field(gt=1.0)] | None = Field(
-        None, description="No gradient where the advantage is negative and the ratio above this; null = off."
-    )
-    aggregation: Literal["token_mean", "sequence_mean", "constant_length"] = Field(
-        "token_mean",
-        description="What the sum over tokens is divided by: all tokens of the step, each row's length and "
-        "then the number of rows, or the number of rows times max_new_tokens.",
-    )
-    scale: Literal["group_std", "none"] = Field(
-        "group_std",
-        description="Advantage = reward - group mean, divided by the group's standard deviation or not.",
-    )
-
-
 class RolloutConfig(Section):
     """How completions are sampled for training."""
 
     prompts: Count = Field(16, description="Prompts in one rollout batch.")
-    group_size: Annotated[int, Field(ge=2, le=65536)] = Field(
-        8, description="Completions sampled for each prompt; advantages compare them with one another."
+    group_size: Annotated[int, Field(ge=1, le=65536)] = Field(
+        8, description="Completions sampled for each prompt; group advantages compare them with one another."
     )
     temperature: Temperature = Field(1.0, description="Sampling temperature in training.")
     top_p: TopP = Field(1.0, description="Nucleus sampling in training: keep the likeliest tokens up to this mass.")
     max_new_tokens: Count = Field(1024, description="Longest completion, in tokens; longer ones are cut (too_long).")
+    dynamic_sampling: CountOrZero = Field(
+        0,
+        description="How often groups of equal rewards may be replaced by those of other prompts before training "
+        "(DAPO); 0 = never.",
+    )
+    drop_truncated: bool = Field(
+        False, description="Do not learn from completions that were cut at max_new_tokens (DAPO's over-long filter)."
+    )
     engine: Literal["auto", "local", "transformers"] = Field(
         "auto",
         description="Sampler: local = the project's KV-cache sampler, transformers = `generate`, "
@@ -134,9 +113,6 @@ class UpdateConfig(Section):
     )
     max_grad_norm: Annotated[float, Field(gt=0.0)] = Field(
         1.0, description="The gradient is scaled down to this norm when it is longer."
-    )
-    kl_beta: Annotated[float, Field(ge=0.0)] = Field(
-        0.0, description="Weight of the KL penalty against the starting model; 0 = no reference model."
     )
 
 
@@ -211,9 +187,9 @@ class RunConfig(Section):
     )
 
 
-# A second task or method joins here: `Annotated[KKTaskConfig | MathTaskConfig, Field(discriminator="name")]`.
+# A second task joins here: `Annotated[KKTaskConfig | MathTaskConfig, Field(discriminator="name")]`.
 TaskConfig = KKTaskConfig
-MethodConfig = GRPOConfig
+MethodConfig = PolicyMethodConfig
 
 
 class Config(Section):
@@ -221,7 +197,7 @@ class Config(Section):
 
     model: ModelConfig = Field(default=ModelConfig(), description=str(ModelConfig.__doc__))
     task: TaskConfig = Field(default=KKTaskConfig(), description="The task and its problems.")
-    method: MethodConfig = Field(default=GRPOConfig(), description="The training method.")
+    method: MethodConfig = Field(default=PolicyMethodConfig(), description="The training method.")
     rollout: RolloutConfig = Field(default=RolloutConfig(), description=str(RolloutConfig.__doc__))
     update: UpdateConfig = Field(default=UpdateConfig(), description=str(UpdateConfig.__doc__))
     optimizer: OptimizerConfig = Field(default=OptimizerConfig(), description=str(OptimizerConfig.__doc__))
