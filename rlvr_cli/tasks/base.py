@@ -52,6 +52,10 @@ class Task(Protocol):
         """Every reason that ``judge`` can give."""
 
     @property
+    def reward_range(self) -> tuple[float, float]:
+        """The lowest and the highest reward that ``judge`` can give; between them a flipped reward is mirrored."""
+
+    @property
     def settings(self) -> dict[str, Any]:
         """The JSON values that decide problems, prompts and verdicts; evaluations record and compare them."""
 

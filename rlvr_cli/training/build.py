@@ -18,7 +18,7 @@ from rlvr_cli.training.rollouts import RolloutSource
 from rlvr_cli.training.schedule import problem_order
 from rlvr_cli.training.stopping import StopRequest
 from rlvr_cli.training.trainer import RunTrainer
-from rlvr_cli.training.trl_adapter import LOSS_TYPE, trl_config
+from rlvr_cli.training.trl_adapter import trl_config
 
 
 def build_trainer(
@@ -42,7 +42,8 @@ def build_trainer(
         gradient_accumulation_steps=batch.micro_batches,
         steps_per_generation=batch.micro_batches * config.update.updates_per_rollout,
         num_iterations=config.update.epochs,
-        num_generations=config.rollout.group_size,
+        # TRL wants at least two; the trainer is told the true size of a group.
+        num_generations=config.rollout.group_size if config.rollout.group_size > 1 else batch.completions,
         max_completion_length=config.rollout.max_new_tokens,
         temperature=config.rollout.temperature,
         top_p=config.rollout.top_p,
@@ -54,8 +55,7 @@ def build_trainer(
         adam_epsilon=config.optimizer.eps,
         weight_decay=config.optimizer.weight_decay,
         max_grad_norm=config.update.max_grad_norm,
-        beta=config.update.kl_beta,
-        loss_type=LOSS_TYPE[meter.method.aggregation],
+        mask_truncated_completions=config.rollout.drop_truncated,
         # Only read for the reference model of the KL term, which TRL loads by the policy's name.
         model_init_kwargs={"revision": config.model.revision} if config.model.revision else None,
     )
@@ -82,8 +82,10 @@ def build_trainer(
         stop=stop,
         evaluate=held_out_evaluation(config, run, prepared),
         method=meter.method,
+        group_size=config.rollout.group_size,
         rollouts=rollouts,
         meter=meter,
+        executed=meter.executed,
         model=prepared.model,
         processing_class=prepared.tokenizer,
         args=arguments,

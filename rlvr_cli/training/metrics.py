@@ -20,36 +20,37 @@ REGIONS = ("LN", "HP", "LP", "HN")
 class StepMeter:
     """Token statistics of one optimizer step, over all its micro-batches; sums only, so that processes add up."""
 
-    SUMS = ("tokens", "entropy", "drift", "drift_square", "kl", "kl_reference", "surrogate", *REGIONS)
+    SUMS = ("tokens", "trained", "entropy", "drift", "drift_square", "kl", "kl_reference", "surrogate", *REGIONS)
 
     def __init__(self, method: Method) -> None:
         self.method = method
         self._sums = torch.zeros(len(self.SUMS), dtype=torch.float64)
         self.executed: Counter[str] = Counter()
 
-    def add(self, tokens: Tokens, entropies: Tensor, ref_log_probs: Tensor | None) -> None:
-        """Take in one micro-batch (detached), and count the terms of the method that it went through."""
-        self.executed[type(self.method.weight).__name__] += 1
-        self.executed[self.method.aggregation] += 1
-        if ref_log_probs is not None:
-            self.executed["kl_reference"] += 1
+    def add(self, tokens: Tokens, which: str, statistics: Tensor | None) -> None:
+        """Take in one micro-batch (detached) of pass ``which``, and count the terms of the method it went through."""
+        self.executed.update(self.method.terms(which))
+        shaped = self.method.shaped(tokens, which)
         mask = tokens.mask.bool()
-        where = self.method.weight.regions(tokens)
+        where = self.method.weight.regions(shaped, statistics)
         # Around 1 and in float64: neither do squares overflow, nor does the spread drown near ratio 1.
         drift = torch.expm1((tokens.log_probs - tokens.old_log_probs).double())
 
         def total(values: Tensor) -> Tensor:
             return torch.where(mask, values, 0).sum(dtype=torch.float64)
 
-        reference = drift.new_zeros(()) if ref_log_probs is None else k3(tokens.log_probs, ref_log_probs)
+        reference = (
+            torch.zeros_like(drift) if tokens.ref_log_probs is None else k3(tokens.log_probs, tokens.ref_log_probs)
+        )
         sums = [
             mask.sum(dtype=torch.float64),
-            total(entropies),
+            (mask & (shaped.advantages != 0)).sum(dtype=torch.float64),
+            torch.zeros_like(drift).sum() if tokens.entropies is None else total(tokens.entropies),
             total(drift),
             total(drift.square()),
             total(k3(tokens.old_log_probs, tokens.log_probs)),
-            total(reference.expand_as(drift)),
-            total(self.method.weight.surrogate(tokens)),
+            total(reference),
+            total(self.method.weight.surrogate(shaped, statistics)),
             *(getattr(where, name).sum(dtype=torch.float64) for name in REGIONS),
         ]
         self._sums = self._sums.to(drift.device) + torch.stack(sums)
@@ -64,8 +65,9 @@ class StepMeter:
         """Means over tokens from the sums of all processes; None where one is not a finite number.
 
         ``kl`` is the k3 estimate of KL(pi_old || pi) over the rollout's tokens, ``kl_reference`` that of
-        KL(pi || reference) (0 without a reference). ``clip/LN`` and ``clip/HP`` are the shares of tokens whose
-        gradient is cut; ``region/LP`` and ``region/HN`` the shares in the corners where it is not.
+        KL(pi || reference) (0 without a reference). ``region/LN`` and ``region/HP`` are the shares of tokens beyond
+        the trust region in the direction of their advantage, whose gradient the clipped ratio cuts; ``region/LP`` and
+        ``region/HN`` the shares in the two other corners. ``trained`` is the share of tokens with an advantage.
         """
         named = dict(zip(cls.SUMS, sums, strict=True))
         count = max(named["tokens"], 1.0)
@@ -79,10 +81,8 @@ class StepMeter:
             "kl": mean["kl"],
             "kl_reference": mean["kl_reference"],
             "surrogate": mean["surrogate"],
-            "clip/LN": mean["LN"],
-            "clip/HP": mean["HP"],
-            "region/LP": mean["LP"],
-            "region/HN": mean["HN"],
+            **{f"region/{name}": mean[name] for name in REGIONS},
+            "trained": mean["trained"],
             "update_tokens": named["tokens"],
         }
         return {name: value if math.isfinite(value) else None for name, value in values.items()}
@@ -91,7 +91,8 @@ class StepMeter:
 def rollout_summary(rows: Sequence[Mapping[str, Any]], reasons: Sequence[str]) -> dict[str, float]:
     """Means over the completions of one rollout. ``rows`` are the records of ``rollouts/``; none are left out.
 
-    ``reward`` averages the finite rewards; ``nonzero_advantage`` is the share of completions that move the policy.
+    ``reward`` averages the finite rewards that training used, ``clean_reward`` the verifier's where those are others;
+    ``nonzero_advantage`` is the share of completions that move the policy.
     """
     count = len(rows)
 
@@ -99,10 +100,13 @@ def rollout_summary(rows: Sequence[Mapping[str, Any]], reasons: Sequence[str]) -
         return sum(values) / len(values) if values else 0.0
 
     scored = [row for row in rows if row["reward"] is not None]
+    clean = [row["clean_reward"] for row in rows if row["clean_reward"] is not None]
+    other = any(row["reward"] != row["clean_reward"] for row in rows)
     parts = list(rows[0]["parts"])
     lengths = [row["tokens"] for row in rows]
     return {
         "reward": mean([row["reward"] for row in scored]),
+        **({"clean_reward": mean(clean)} if other else {}),
         **{f"reward/{part}": mean([row["parts"][part] for row in scored]) for part in parts},
         "accuracy": mean([float(row["correct"]) for row in rows]),
         **{f"reason/{reason}": sum(row["reason"] == reason for row in rows) / count for reason in reasons},

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.config.schema import Config, GRPOConfig
+from rlvr_cli.config.schema import Config
 from rlvr_cli.models.load import load_model, quiet_hub
 from rlvr_cli.models.source import prompt_style, resolve_model
 from rlvr_cli.models.threads import set_threads
@@ -47,6 +47,7 @@ def prepare(config: Config) -> Prepared:
     threads = set_threads(config.run.threads)
     import torch
 
+    from rlvr_cli.methods.make import make_method
     from rlvr_cli.models.engines import choose_engine
 
     if torch.cuda.device_count() > 1:
@@ -63,20 +64,8 @@ def prepare(config: Config) -> Prepared:
     problems = task.problems("train", config.task.problems, config.run.seed)
     _check_length(config, model, task, problems, tokenizer)
     engine, reason = choose_engine(config.rollout.engine, model)
-    return Prepared(make_method(config.method), task, problems, model, tokenizer, engine, reason, threads)
-
-
-def make_method(config: GRPOConfig) -> Method:
-    """The method that ``config`` names."""
-    from rlvr_cli.methods.grpo import ClippedRatio
-    from rlvr_cli.methods.method import Method
-
-    return Method(
-        name=config.name,
-        weight=ClippedRatio(config.eps_low, config.eps_high, config.dual_clip),
-        divide_by_std=config.scale == "group_std",
-        aggregation=config.aggregation,
-    )
+    method = make_method(config.method, max_length=config.rollout.max_new_tokens)
+    return Prepared(method, task, problems, model, tokenizer, engine, reason, threads)
 
 
 def _check_length(config: Config, model: Any, task: Task, problems: Sequence[Problem], tokenizer: Any) -> None:

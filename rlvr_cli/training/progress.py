@@ -20,7 +20,7 @@ HEADLINES = (
     ("accuracy", "accuracy", "{:.3f}"),
     ("entropy", "entropy", "{:.3f}"),
     ("length", "length", "{:.1f}"),
-    ("clipped", "clipped", "{:.2%}"),
+    ("clipped", "off region", "{:.2%}"),
     ("grad_norm", "grad norm", "{:.2f}"),
     ("tokens_per_second", "tokens/s", "{:,.0f}"),
 )
@@ -80,7 +80,7 @@ class Reporter:
 
     def step(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
         """An optimizer step's numbers."""
-        self._latest = {**row, **timing, "clipped": row["clip/LN"] + row["clip/HP"]}
+        self._latest = {**row, **timing, "clipped": row["region/LN"] + row["region/HP"]}
         self._sampled = 0
         self._bar.update(self._task, completed=row["rollout"] + (1 if row["last_update"] else 0))
         line = f"step {row['step']}/{self.steps}  rollout {row['rollout'] + 1}/{self.rollouts}  " + "  ".join(

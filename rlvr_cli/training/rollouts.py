@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.schema import Config
+from rlvr_cli.methods.reward import flip
 from rlvr_cli.models.completions import Completions, Engine
 from rlvr_cli.models.load import eos_token_ids
 from rlvr_cli.runs.atomic import write_text
@@ -52,19 +55,44 @@ class RolloutSource:
     def sample(self, rollout: int, problems: Sequence[int], first_row: int) -> tuple[list[list[int]], list[list[int]]]:
         """Prompt and completion token ids, one completion for each entry of ``problems``.
 
-        The random stream of a completion is named by the rollout and its row in the whole batch, so it is the same
-        however many processes share the work.
+        With ``rollout.dynamic_sampling``, groups whose rewards are all equal are replaced by groups of other problems,
+        as often as it says (DAPO, arXiv:2503.14476, section 3.2); what is still equal then stays.
+        """
+        self.rollout, self.first_row = rollout, first_row
+        self.slots = [_Slot(problem) for problem in problems]
+        self._fill(range(len(self.slots)), attempt=0)
+        for attempt in range(1, self.config.rollout.dynamic_sampling + 1):
+            equal = self._groups_of_equal_rewards()
+            if not equal:
+                break
+            size = self.config.rollout.group_size
+            fresh = dict(zip(equal, self._replacements(rollout, attempt, len(equal)), strict=True))
+            again = [row for row in range(len(self.slots)) if (first_row + row) // size in fresh]
+            for row in again:
+                self.slots[row] = _Slot(fresh[(first_row + row) // size])
+            self._fill(again, attempt)
+        prompts = [slot.prompt for slot in self.slots]
+        return prompts, [slot.ids for slot in self.slots]
+
+    def _fill(self, rows: Sequence[int], attempt: int) -> None:
+        """Sample and judge completions for ``rows`` of this process.
+
+        The random stream of a completion is named by the rollout, the attempt and its row in the whole batch, so it
+        is the same however many processes share the work.
         """
         started = time.perf_counter()
-        self.rollout, self.rows = rollout, [self.problems[index] for index in problems]
-        encoded = {index: prompt_ids(self.task, self.problems[index], self.tokenizer) for index in set(problems)}
-        prompts = [encoded[index] for index in problems]
+        slots = [self.slots[row] for row in rows]
+        encoded = {
+            index: prompt_ids(self.task, self.problems[index], self.tokenizer)
+            for index in dict.fromkeys(slot.problem for slot in slots)
+        }
         settings = self.config.rollout
-        self.completions: Completions = self.engine(
+        stream = ("rollout", self.rollout) if attempt == 0 else ("rollout", self.rollout, "attempt", attempt)
+        completions: Completions = self.engine(
             self.model,
-            prompts,
-            keys=range(first_row, first_row + len(prompts)),
-            seed=stream_seed(self.config.run.seed, "rollout", rollout),
+            [encoded[slot.problem] for slot in slots],
+            keys=[self.first_row + row for row in rows],
+            seed=stream_seed(self.config.run.seed, *stream),
             max_new_tokens=settings.max_new_tokens,
             eos_token_ids=eos_token_ids(self.model, self.tokenizer),
             temperature=settings.temperature,
@@ -72,36 +100,70 @@ class RolloutSource:
             on_progress=self.on_tokens,
         )
         self.seconds["rollout"] += time.perf_counter() - started
-        return prompts, self.completions.ids
+        started = time.perf_counter()
+        for row, slot, ids, log_probs, truncated in zip(
+            rows, slots, completions.ids, completions.log_probs, completions.truncated, strict=True
+        ):
+            slot.prompt, slot.ids, slot.truncated = encoded[slot.problem], ids, truncated
+            slot.log_prob = sum(log_probs)
+            slot.text = response_text(self.tokenizer, ids)
+            slot.verdict = self.task.judge(self.problems[slot.problem], slot.text, truncated=truncated)
+            slot.flipped = self._flipped(self.first_row + row, attempt)
+        self.seconds["verify"] += time.perf_counter() - started
+
+    def _flipped(self, row: int, attempt: int) -> bool:
+        noise = self.config.method.reward.noise
+        seed = stream_seed(self.config.run.seed, "reward-noise", self.rollout, attempt, row)
+        return noise > 0 and random.Random(seed).random() < noise
+
+    def _groups_of_equal_rewards(self) -> list[int]:
+        """The groups of the whole batch that have nothing to compare, in order."""
+        size = self.config.rollout.group_size
+        rewards = self.gather([{"reward": self._reward(slot)} for slot in self.slots])
+        groups = range(len(rewards) // size)
+        return [
+            group for group in groups if len({row["reward"] for row in rewards[group * size : (group + 1) * size]}) == 1
+        ]
+
+    def _replacements(self, rollout: int, attempt: int, count: int) -> list[int]:
+        """Problems that stand in for groups of equal rewards: a permutation of all, other for every attempt."""
+        indices = list(range(len(self.problems)))
+        random.Random(stream_seed(self.config.run.seed, "dynamic-sampling", rollout, attempt)).shuffle(indices)
+        return [indices[position % len(indices)] for position in range(count)]
+
+    def _reward(self, slot: _Slot) -> float:
+        reward = slot.verdict.reward
+        return flip(reward, *self.task.reward_range) if slot.flipped else reward
 
     def judge(self) -> list[float]:
         """The reward of every completion just sampled, NaN where it is not a finite number.
 
-        Raises RunError for such a reward unless ``train.on_nonfinite`` is ``skip``; then the completion has no part
-        in the update.
-        """
-        started = time.perf_counter()
-        self.texts = [response_text(self.tokenizer, ids) for ids in self.completions.ids]
-        self.verdicts: list[Verdict] = [
-            self.task.judge(problem, text, truncated=truncated)
-            for problem, text, truncated in zip(self.rows, self.texts, self.completions.truncated, strict=True)
-        ]
-        rewards = [verdict.reward if math.isfinite(verdict.reward) else math.nan for verdict in self.verdicts]
-        for problem, verdict, reward in zip(self.rows, self.verdicts, rewards, strict=True):
-            if math.isnan(reward) and self.config.train.on_nonfinite == "stop":
-                raise RunError(
-                    f"rollout {self.rollout}: the reward of a completion of problem {problem.id} is "
-                    f"{verdict.reward}. The weights were not touched. train.on_nonfinite=skip leaves such rows out."
-                )
-        self.seconds["verify"] += time.perf_counter() - started
-        return rewards
+        ``method.reward.noise`` gives that share of completions the reward of the opposite verdict.
 
-    def finish(self, advantages: Sequence[float]) -> None:
+        Raises RunError for a reward that is not finite unless ``train.on_nonfinite`` is ``skip``; then the completion
+        has no part in the update.
+        """
+        rewards = [self._reward(slot) for slot in self.slots]
+        for slot, reward in zip(self.slots, rewards, strict=True):
+            if not math.isfinite(reward) and self.config.train.on_nonfinite == "stop":
+                raise RunError(
+                    f"rollout {self.rollout}: the reward of a completion of problem {self.problems[slot.problem].id} "
+                    f"is {reward}. The weights were not touched. train.on_nonfinite=skip leaves such rows out."
+                )
+        return [reward if math.isfinite(reward) else math.nan for reward in rewards]
+
+    def finish(self, rewards: Sequence[float], advantages: Sequence[float]) -> None:
         """Store the rollout (one file, whole or absent) and summarise it over all processes."""
         # One rendering for each problem, not for each of its completions.
-        prompts = {problem.id: self.task.prompt(problem, self.tokenizer) for problem in _distinct(self.rows)}
+        prompts = {
+            index: self.task.prompt(self.problems[index], self.tokenizer)
+            for index in dict.fromkeys(slot.problem for slot in self.slots)
+        }
         rows = self.gather(
-            [self._record(index, prompts[self.rows[index].id], advantage) for index, advantage in enumerate(advantages)]
+            [
+                self._record(slot, prompts[slot.problem], reward, advantage)
+                for slot, reward, advantage in zip(self.slots, rewards, advantages, strict=True)
+            ]
         )
         self.summary = rollout_summary(rows, self.task.reasons)
         self.unscored = sum(row["reward"] is None for row in rows)
@@ -109,18 +171,20 @@ class RolloutSource:
             lines = (json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in rows)
             write_text(self.folder / f"rollout-{self.rollout:06d}.jsonl", "".join(lines))
 
-    def _record(self, index: int, prompt: str, advantage: float) -> dict[str, Any]:
-        problem, verdict = self.rows[index], self.verdicts[index]
+    def _record(self, slot: _Slot, prompt: str, reward: float, advantage: float) -> dict[str, Any]:
+        problem, verdict = self.problems[slot.problem], slot.verdict
         finite = math.isfinite(verdict.reward)
         return {
             "problem": problem.id,
             "subgroup": problem.subgroup,
             "prompt": prompt,
-            "completion": self.texts[index],
-            "tokens": len(self.completions.ids[index]),
-            "log_prob": sum(self.completions.log_probs[index]),
-            "truncated": self.completions.truncated[index],
-            "reward": verdict.reward if finite else None,
+            "completion": slot.text,
+            "token_ids": slot.ids,
+            "tokens": len(slot.ids),
+            "log_prob": slot.log_prob,
+            "truncated": slot.truncated,
+            "reward": reward if math.isfinite(reward) else None,
+            "clean_reward": verdict.reward if finite else None,
             "parts": verdict.parts if finite else dict.fromkeys(verdict.parts, 0.0),
             "correct": verdict.correct,
             "reason": verdict.reason,
@@ -129,5 +193,15 @@ class RolloutSource:
         }
 
 
-def _distinct(problems: Sequence[Problem]) -> list[Problem]:
-    return list({problem.id: problem for problem in problems}.values())
+@dataclass
+class _Slot:
+    """One completion of this process: its problem (an index), what was sampled and what the judge says."""
+
+    problem: int
+    prompt: list[int] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+    log_prob: float = 0.0
+    truncated: bool = False
+    text: str = ""
+    flipped: bool = False
+    verdict: Verdict = field(init=False)

@@ -106,11 +106,28 @@ def resume(run: RunDir, *, console: Console) -> Outcome:
         run.make_folders()
         resumption = _choose_checkpoint(run)
         prepared = prepare(config)
-        if manifest.get("method_fingerprint") != prepared.method.fingerprint():
-            changed = "the code of the method was changed after the run began: the rest may differ from an unbroken run"
-            resumption = _Resumption(resumption.checkpoint, (*resumption.notes, changed))
+        resumption = _same_method(run, manifest, prepared, resumption)
         run.update_manifest(status="running", finished=None)
         return _train(config, run, prepared, resumption, console)
+
+
+def _same_method(run: RunDir, manifest: dict[str, Any], prepared: Prepared, resumption: _Resumption) -> _Resumption:
+    """Refuse to go on with another method; note where only its code was edited since."""
+    before, now_ = manifest.get("method_fingerprint") or {}, prepared.method.fingerprint()
+    if before.get("choices") != now_["choices"]:
+        raise UserError(
+            f"{run.path}: was begun with method {_described(before)}, and its configuration now means "
+            f"{_described(now_)}. A run keeps its method; start a new one."
+        )
+    if before.get("code_sha256") == now_["code_sha256"]:
+        return resumption
+    changed = "the code of the method was changed after the run began: the rest may differ from an unbroken run"
+    return _Resumption(resumption.checkpoint, (*resumption.notes, changed))
+
+
+def _described(fingerprint: dict[str, Any]) -> str:
+    choices = fingerprint.get("choices")
+    return f"{choices['name']} ({fingerprint.get('choices_sha256', '')[:8]})" if choices else "an unknown one"
 
 
 def default_name(config: Config) -> str:

@@ -1,219 +1,55 @@
-"""The trainer of a run: seeds, health, records and exact checkpoints around the method's gradient."""
+"""The trainer of a run with a policy-gradient method: its seeds, and what its steps record."""
 
 from __future__ import annotations
 
-import errno
-import json
-import math
-import re
-import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
-from safetensors import SafetensorError
-from transformers import TrainerCallback
 
-from rlvr_cli.config.batch import BatchArithmetic
-from rlvr_cli.config.errors import RunError
-from rlvr_cli.config.schema import Config
-from rlvr_cli.runs.atomic import fsync
-from rlvr_cli.runs.checkpoints import keep_newest, write_checkpoint
-from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.runs.records import append_jsonl
 from rlvr_cli.streams import stream_seed
-from rlvr_cli.training import state
+from rlvr_cli.training.buffer import Rows
 from rlvr_cli.training.metrics import StepMeter
-from rlvr_cli.training.progress import Reporter
+from rlvr_cli.training.recorded import RecordedTrainer
 from rlvr_cli.training.rollouts import RolloutSource
-from rlvr_cli.training.schedule import learning_rate_factor
-from rlvr_cli.training.stopping import StopRequest
 from rlvr_cli.training.trl_adapter import MethodTrainer
 
-TRAINER_FOLDER = "trainer"
 
-
-class RunTrainer(MethodTrainer):
-    """Trains one run and keeps its directory.
-
-    Args:
-        evaluate: held-out evaluation after a rollout (its number, from 1), or None where none is due; its JSON goes
-            into the step's line of metrics.jsonl.
-    """
+class RunTrainer(RecordedTrainer, MethodTrainer):
+    """Trains one run and keeps its directory."""
 
     rollouts: RolloutSource
     meter: StepMeter
 
-    def __init__(
-        self,
-        *,
-        config: Config,
-        batch: BatchArithmetic,
-        run: RunDir,
-        reporter: Reporter,
-        stop: StopRequest,
-        evaluate: Callable[[int], dict[str, Any] | None],
-        **arguments: Any,
-    ) -> None:
-        self.config, self.batch, self.run = config, batch, run
-        self.reporter, self.evaluate_held_out = reporter, evaluate
-        self.skips = 0
-        self._last_row: dict[str, Any] = {}
-        self._step_started = time.perf_counter()
+    def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.rollouts.model = self.model
-        self.add_callback(_StopAtStepEnd(stop))
-
-    # --- seeds and rates ---------------------------------------------------------------------------------------
 
     def begin_updates(self, rollout: int) -> None:
         self.skips += self.rollouts.unscored > 0
-        self._check_skips()
+        self.check_skips()
         torch.manual_seed(stream_seed(self.config.run.seed, "update", rollout, self.accelerator.process_index))
 
-    def learning_rate_factor(self, step: int) -> float:
-        return learning_rate_factor(
-            self.config.optimizer,
-            step,
-            steps_per_rollout=self.batch.steps_per_rollout,
-            steps_total=self.batch.steps_total,
-        )
+    def row_order(self, rollout: int, rows: int) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(stream_seed(self.config.run.seed, "row-order", rollout))
+        return torch.randperm(rows, generator=generator)
 
-    # --- health ------------------------------------------------------------------------------------------------
-
-    def accept_gradient(self, loss: float, grad_norm: float) -> bool:
-        if math.isfinite(loss) and math.isfinite(grad_norm):
-            return True
-        what = f"step {self.state.global_step + 1}: loss {loss:g}, gradient norm {grad_norm:g}"
-        if self.config.train.on_nonfinite == "stop":
-            raise RunError(
-                f"{what}. The weights were not touched; the newest checkpoint is from before. A smaller "
-                "optimizer.lr or update.max_grad_norm often helps; train.on_nonfinite=skip passes over such steps."
-            )
-        self.skips += 1
-        self.reporter.message(f"{what}: skipped ({self.skips} of at most {self.config.train.max_skips})")
-        self._check_skips()
-        return False
-
-    def _check_skips(self) -> None:
-        if self.skips > self.config.train.max_skips:
-            raise RunError(
-                f"more than train.max_skips={self.config.train.max_skips} updates were not finite. The weights were "
-                "not touched by them; the newest checkpoint is from before."
-            )
-
-    # --- records -----------------------------------------------------------------------------------------------
-
-    def record_step(self, step: int, grad_norm: float, learning_rate: float) -> None:
+    def step_numbers(self) -> dict[str, Any]:
         sums = self.accelerator.reduce(self.meter.take().to(self.args.device), reduction="sum").tolist()
-        rollout, update = divmod(step - 1, self.batch.steps_per_rollout)
-        last_update = update + 1 == self.batch.steps_per_rollout
-        row: dict[str, Any] = {
-            "step": step,
-            "rollout": rollout,
-            "update": update,
-            **self.rollouts.summary,
-            **StepMeter.summary(sums),
-            "grad_norm": grad_norm if math.isfinite(grad_norm) else None,
-            "learning_rate": learning_rate,
-            "skips": self.skips,
-        }
-        timing = self._timing(row["update_tokens"])
-        held_out = self.evaluate_held_out(rollout + 1) if last_update else None
-        if held_out is not None:
-            row["eval"] = held_out
-        self._last_row = row
-        if self.accelerator.is_main_process:
-            append_jsonl(self.run.metrics_path, [row])
-            append_jsonl(self.run.timings_path, [{"step": step, **timing}])
-        self.reporter.step({**row, "last_update": last_update}, timing)
-        self._step_started = time.perf_counter()
+        return {"pass": self.finished_pass, **self.rollouts.summary, **StepMeter.summary(sums)}
 
-    def _timing(self, tokens: float) -> dict[str, float]:
-        seconds = time.perf_counter() - self._step_started
+    def spent(self) -> dict[str, float]:
         spent = dict(self.rollouts.seconds)
         self.rollouts.seconds = dict.fromkeys(spent, 0.0)
+        return spent
+
+    def position(self) -> tuple[dict[str, Any], list[Rows]]:
+        micro_batches, buffer, initial_entropy = self.export_position()
         return {
-            "seconds": seconds,
-            **{f"seconds/{name}": value for name, value in spent.items()},
-            "seconds/update": seconds - sum(spent.values()),
-            "tokens_per_second": tokens / seconds,
-        }
+            "micro_batches": micro_batches,
+            "initial_entropy": initial_entropy,
+            "rollout_summary": self.rollouts.summary,
+        }, buffer
 
-    # --- checkpoints -------------------------------------------------------------------------------------------
-
-    def save_checkpoint(self, step: int) -> None:
-        micro_batches, buffer = self.export_position()
-        weights = self.accelerator.get_state_dict(self.model_wrapped)
-        processes = gather_object([state.pack_process(buffer)])
-        if self.accelerator.is_main_process:
-            counters = {
-                "micro_batches": micro_batches,
-                "skips": self.skips,
-                "rollout_summary": self.rollouts.summary,
-                "processes": len(processes),
-                "executed": self.meter.executed,
-            }
-
-            def write(folder: Path) -> None:
-                self.model.save_pretrained(folder, state_dict=weights)
-                for path in folder.glob("*.safetensors"):
-                    path.chmod(0o644)  # safetensors makes files that nobody else may read
-                self.processing_class.save_pretrained(folder)
-                self.state.save_to_json(str(folder / "trainer_state.json"))
-                inner = folder / TRAINER_FOLDER
-                inner.mkdir()
-                state.save_optimizer(inner, self.optimizer.state_dict())
-                (inner / state.SCHEDULER).write_text(json.dumps(self.lr_scheduler.state_dict()), encoding="utf-8")
-                (inner / state.COUNTERS).write_text(json.dumps(counters), encoding="utf-8")
-                for rank, packed in enumerate(processes):
-                    (inner / state.PROCESS.format(rank=rank)).write_bytes(packed)
-
-            # A checkpoint must never be ahead of what was recorded before it, a power cut included.
-            for path in (self.run.metrics_path, self.run.timings_path, self.run.rollouts_dir):
-                fsync(path)
-            try:
-                write_checkpoint(self.run.checkpoints_dir, step, write)
-            except SafetensorError as error:
-                # The library reports a full disk in a type of its own.
-                number = re.search(r"os error (\d+)", str(error))
-                raise OSError(int(number[1]) if number else errno.EIO, str(error), str(self.run.path)) from error
-            keep_newest(self.run.checkpoints_dir, self.config.checkpoint.keep, step=step)
-            rollout = step // self.batch.steps_per_rollout
-            self.run.update_manifest(step=step, rollout=rollout, last_metrics=self._last_row)
-        self.accelerator.wait_for_everyone()
-
-    def load_checkpoint(self, path: Path) -> None:
-        inner = path / TRAINER_FOLDER
-        counters = json.loads((inner / state.COUNTERS).read_text(encoding="utf-8"))
-        if counters["processes"] != self.accelerator.num_processes:
-            raise RunError(
-                f"{path} was written by {counters['processes']} processes and cannot be resumed by "
-                f"{self.accelerator.num_processes}. Start as many processes as before."
-            )
-        self.optimizer.load_state_dict(state.load_optimizer(inner))
-        self.lr_scheduler.load_state_dict(json.loads((inner / state.SCHEDULER).read_text(encoding="utf-8")))
-        _, buffer = self._process_state(path)
-        self.import_position(counters["micro_batches"], buffer)
-        self.skips, self.rollouts.summary = counters["skips"], counters["rollout_summary"]
-        self.meter.executed.update(counters["executed"])
-
-    def load_random_states(self, path: Path) -> None:
-        state.restore_random_states(self._process_state(path)[0])
-
-    def _process_state(self, path: Path) -> tuple[dict[str, torch.Tensor], list[dict[str, torch.Tensor]]]:
-        return state.unpack_process(path / TRAINER_FOLDER / state.PROCESS.format(rank=self.accelerator.process_index))
-
-
-class _StopAtStepEnd(TrainerCallback):
-    """Saves and stops at the end of the step in which a signal arrived."""
-
-    def __init__(self, stop: StopRequest) -> None:
-        self.stop = stop
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-        if self.stop.signal is not None:
-            control.should_save = control.should_training_stop = True
-        return control
+    def restore_position(self, counters: dict[str, Any], rows: list[Rows]) -> None:
+        self.import_position(counters["micro_batches"], rows, counters["initial_entropy"])
+        self.rollouts.summary = counters["rollout_summary"]

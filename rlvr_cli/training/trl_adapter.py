@@ -3,36 +3,61 @@
 What is overridden, and what each override relies on:
 
 - ``_generate_and_score_completions``: called once a rollout with the raw data rows of this process; returns a dict
-  of tensors whose first dimension is rows, which TRL then shuffles, splits and buffers.
-- ``_calculate_rewards``: returns (N, 1) rewards gathered over all processes, in the order of the rows.
-- ``_get_per_token_logps_and_entropies``: the only place a forward pass is made; columns that are padding in every
-  row are cut away here, which changes no number but for rounding.
-- ``_compute_loss``: reads ``advantages`` and ``old_per_token_logps`` *after* the log-probs are known. We hand it the
-  current log-probs as the old ones, so its ratio is exactly 1 with gradient grad log pi and its own clipping never
-  acts, and advantages ``F * A``. Its gradient is then ``-F A grad log pi`` for any method, and its aggregation, KL
-  term and scaling for accumulation stay TRL's.
-- ``_prepare_inputs``: fills the buffer once a rollout; the rows of each optimizer step are then sorted by length.
+  of tensors whose first dimension is rows. It calls ``_get_per_token_logps_and_entropies`` for old log-probs where
+  there are several updates, and ``_calculate_rewards``, which returns (N, functions) rewards gathered over all
+  processes in the order of the rows. With ``beta`` 0 it leaves the reference alone.
+- ``_prepare_inputs``: called for every micro-batch; fills the buffer once a rollout. TRL shuffles the rows within each
+  process; here the split into optimizer steps is the same for any number of processes.
+- ``compute_loss``: the loss of a micro-batch, already scaled for accumulation (``loss_is_scaled_for_ga``); gradients
+  are averaged over processes. It is ``-sum(coefficient * log pi)`` with every choice of the method, the KL term and
+  the normaliser inside the coefficient, so none of TRL's losses takes part.
+- ``_get_per_token_logps_and_entropies``: TRL's forward pass, used where ours (head.py) does not fit; ``ref_model``, or
+  an adapter that is switched off, for the reference policy.
+- ``_get_train_sampler``: which prompts make a rollout, each repeated by the size of its group.
 - ``_step`` and ``_buffered_inputs``: the micro-batch counter and the rollout buffer, which TRL does not save.
-- ``current_gradient_accumulation_steps``, ``args.steps_per_generation``, ``num_iterations``, ``_metrics``.
+- ``current_gradient_accumulation_steps``, ``args.steps_per_generation``, ``num_iterations``, ``beta``, ``_metrics``.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import copy
+import dataclasses
+import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.optim.lr_scheduler import LambdaLR
+from transformers import TrainerState
+from transformers.trainer import TRAINER_STATE_NAME
 from trl import GRPOConfig, GRPOTrainer
+from trl.models.utils import disable_gradient_checkpointing
+from trl.trainer.utils import RepeatSampler, use_adapter
 
-from rlvr_cli.methods.advantage import group_advantage
 from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.rollout import Rollout
 from rlvr_cli.methods.tokens import Tokens
+from rlvr_cli.training.buffer import Rows, gather_rows, split_into_steps
+from rlvr_cli.training.head import log_probs_and_entropies, plain_head_fits
 
-LOSS_TYPE = {"token_mean": "dapo", "sequence_mean": "grpo", "constant_length": "dr_grpo"}
+# What TRL would do with these is the method's to decide; one that is set would silently do nothing.
+DECIDED_BY_THE_METHOD = (
+    "beta",
+    "delta",
+    "entropy_coef",
+    "epsilon",
+    "epsilon_high",
+    "importance_sampling_level",
+    "loss_type",
+    "multi_objective_aggregation",
+    "off_policy_mask_threshold",
+    "scale_rewards",
+    "top_entropy_quantile",
+    "use_adaptive_entropy",
+)
+KEPT = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "importance_sampling_ratio")
+UNUSED = ("advantages", "num_items_in_batch", "old_per_token_logps", "sampling_per_token_logps")
 
 
 class Rollouts(Protocol):
@@ -44,64 +69,58 @@ class Rollouts(Protocol):
     def judge(self) -> list[float]:
         """The rewards of the rows just sampled; NaN for a row that must not be learned from."""
 
-    def finish(self, advantages: Sequence[float]) -> None:
-        """Take the advantages of the rows just judged, and store everything."""
+    def finish(self, rewards: Sequence[float], advantages: Sequence[float]) -> None:
+        """Take what the rows just judged are trained with (the mean over its tokens for each row); store everything."""
 
 
 class Meter(Protocol):
     """What watches the update, micro-batch by micro-batch."""
 
-    def add(self, tokens: Tokens, entropies: Tensor, ref_log_probs: Tensor | None) -> None:
-        """The detached tokens of one micro-batch."""
+    def add(self, tokens: Tokens, which: str, statistics: Tensor | None) -> None:
+        """The detached tokens of one micro-batch, in pass ``which`` of the schedule."""
 
 
-class MethodTrainer(GRPOTrainer, ABC):
-    """TRL's GRPOTrainer with the gradient of ``method``; what a run does beside is left to the abstract methods."""
+class MethodTrainer(GRPOTrainer):
+    """TRL's GRPOTrainer with the gradient of a method.
 
-    _buffered_inputs: list[dict[str, Tensor]] | None
+    Args:
+        method: the method; it decides everything that TRL's loss options would.
+        rollouts: where completions and rewards come from; None = TRL's own generation and ``reward_funcs``.
+        meter: watches every micro-batch.
+        group_size: completions of each prompt; None = ``args.num_generations``, which TRL wants to be 2 at least.
+        trl_arguments: as for ``trl.GRPOTrainer``. ``args.num_iterations`` counts whole schedules: a method with two
+            passes makes twice as many optimizer steps. ``args.max_steps`` counts optimizer steps.
 
-    @abstractmethod
-    def begin_updates(self, rollout: int) -> None:
-        """``rollout`` is sampled and scored: seed what is drawn while updating on it (shuffle of its rows, dropout)."""
+    Raises:
+        ValueError: ``args`` sets an option that the method decides.
+    """
 
-    @abstractmethod
-    def accept_gradient(self, loss: float, grad_norm: float) -> bool:
-        """Whether the optimizer may use the gradient it is about to use."""
+    _buffered_inputs: list[Rows] | None
 
-    @abstractmethod
-    def record_step(self, step: int, grad_norm: float, learning_rate: float) -> None:
-        """An optimizer step was made; ``step`` counts from 1."""
-
-    @abstractmethod
-    def learning_rate_factor(self, step: int) -> float:
-        """Learning rate of optimizer step ``step`` (from 0) as a share of the peak."""
-
-    @abstractmethod
-    def save_checkpoint(self, step: int) -> None:
-        """Write a checkpoint; called in every process."""
-
-    @abstractmethod
-    def load_checkpoint(self, path: Path) -> None:
-        """Restore optimizer, schedule and position; the weights are loaded already."""
-
-    @abstractmethod
-    def load_random_states(self, path: Path) -> None:
-        """Restore the random generators of this process."""
-
-    def __init__(self, *, method: Method, rollouts: Rollouts, meter: Meter, **trl_arguments: Any) -> None:
-        self.method = method
-        self.rollouts = rollouts
-        self.meter = meter
-        self._live: dict[str, Any] | None = None
+    def __init__(
+        self,
+        *,
+        method: Method,
+        rollouts: Rollouts | None = None,
+        meter: Meter | None = None,
+        group_size: int | None = None,
+        **trl_arguments: Any,
+    ) -> None:
+        self.method, self.rollouts, self.meter = method, rollouts, meter
         self._gathered_rewards: Tensor | None = None
-        self._loss_sum = torch.zeros((), dtype=torch.float64)
-        super().__init__(
-            reward_funcs=[self._rewards],
-            rollout_func=self._sample,
-            **trl_arguments,
-        )
+        self._generating = False
+        self._initial_entropy: float | None = None
+        self._step_count: Tensor | None = None
+        self._statistics: Tensor | None = None
+        if rollouts is not None:
+            trl_arguments |= {"reward_funcs": [self._rewards], "rollout_func": self._sample}
+        arguments = _with_method(trl_arguments.pop("args", None) or GRPOConfig(), method)
+        self.group_size = group_size or arguments.num_generations
+        super().__init__(args=arguments, **trl_arguments)
+        self.beta = 0.0
+        self._plain_head = "logits_to_keep" in inspect.signature(type(self.model).forward).parameters
 
-    # --- rollout -----------------------------------------------------------------------------------------------
+    # --- where we are ------------------------------------------------------------------------------------------
 
     @property
     def micro_batches_per_rollout(self) -> int:
@@ -109,183 +128,307 @@ class MethodTrainer(GRPOTrainer, ABC):
         return int(self.args.steps_per_generation * self.num_iterations)
 
     @property
+    def steps_per_rollout(self) -> int:
+        """Optimizer steps made from each rollout, all passes counted."""
+        return int(self.micro_batches_per_rollout // self.args.gradient_accumulation_steps)
+
+    @property
     def rollout_index(self) -> int:
         """The rollout that the next (or current) micro-batch belongs to, from 0."""
         return int(self._step // self.micro_batches_per_rollout)
 
+    @property
+    def step_in_rollout(self) -> int:
+        """The optimizer step of the current rollout that the next (or current) micro-batch belongs to, from 0."""
+        return int(self._step % self.micro_batches_per_rollout // self.args.gradient_accumulation_steps)
+
+    @property
+    def current_pass(self) -> str:
+        """Which tokens the next (or current) micro-batch is trained on: a pass of the method's schedule."""
+        return self._pass_of(self._step)
+
+    @property
+    def finished_pass(self) -> str:
+        """The pass that the micro-batch before the next one belonged to."""
+        return self._pass_of(self._step - 1)
+
+    def _pass_of(self, micro_batch: int) -> str:
+        passes = self.method.schedule.passes
+        return passes[micro_batch // self.args.steps_per_generation % self.num_iterations % len(passes)]
+
+    def _window(self) -> list[Rows]:
+        """The micro-batches of the current optimizer step, on this process."""
+        accumulation = self.args.gradient_accumulation_steps
+        first = self._step % self.args.steps_per_generation // accumulation * accumulation
+        assert self._buffered_inputs is not None
+        return self._buffered_inputs[first : first + accumulation]
+
+    # --- what a run adds ---------------------------------------------------------------------------------------
+
+    def begin_updates(self, rollout: int) -> None:
+        """``rollout`` is sampled and scored: seed what is drawn while updating on it (dropout)."""
+
+    def row_order(self, rollout: int, rows: int) -> Tensor:
+        """(rows,) permutation that deals the rows of ``rollout`` to optimizer steps; equal in all processes."""
+        generator = torch.Generator().manual_seed(self.args.seed + rollout)
+        return torch.randperm(rows, generator=generator)
+
+    # --- rollout -----------------------------------------------------------------------------------------------
+
+    def _get_train_sampler(self, dataset: Any = None) -> RepeatSampler:
+        return RepeatSampler(
+            data_source=self.train_dataset if dataset is None else dataset,
+            mini_repeat_count=self.group_size,
+            batch_size=self.args.generation_batch_size // self.group_size,
+            repeat_count=self.num_iterations * self.args.steps_per_generation,
+            shuffle=self.shuffle_dataset,
+            seed=self.args.seed,
+        )
+
     def _sample(self, prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
+        assert self.rollouts is not None
         first_row = self.accelerator.process_index * len(self._problems)
         prompt_ids, completion_ids = self.rollouts.sample(self.rollout_index, self._problems, first_row)
         return {"prompt_ids": prompt_ids, "completion_ids": completion_ids, "logprobs": None}
 
     def _rewards(self, prompts: list[str], completions: list[str], **columns: Any) -> list[float]:
+        assert self.rollouts is not None
         return self.rollouts.judge()
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
         rewards: Tensor = super()._calculate_rewards(*args, **kwargs)
-        self._gathered_rewards = rewards[:, 0]
+        unscored = rewards.isnan().all(dim=1)
+        total = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)
+        self._gathered_rewards = total.masked_fill(unscored, torch.nan)
         return rewards
 
-    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        self._problems = [row["problem"] for row in inputs]
-        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
-        assert self._gathered_rewards is not None
-        advantages = group_advantage(
-            self._gathered_rewards, self.num_generations, divide_by_std=self.method.divide_by_std
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> Rows:
+        """Every row of the rollout, of all processes, with what it is trained with."""
+        self._problems = [row.get("problem") for row in inputs]
+        self._generating = True
+        try:
+            output = super()._generate_and_score_completions(inputs)
+        finally:
+            self._generating = False
+        unknown = set(output) - {*KEPT, *UNUSED}
+        if unknown:
+            raise NotImplementedError(f"rollouts with {', '.join(sorted(unknown))} are not supported")
+        own: Rows = {key: output[key] for key in KEPT if key in output}
+        own |= self._measured(own)
+        rows = gather_rows(
+            own, self.accelerator.gather, self.accelerator.num_processes, int(self._tokenizer.pad_token_id)
         )
-        first_row = self.accelerator.process_index * len(inputs)
-        own = advantages[first_row : first_row + len(inputs)]
-        self.rollouts.finish(own.tolist())
-        self._metrics["train"].clear()
-        self.begin_updates(self.rollout_index)
-        return {**output, "advantages": own}
+        rollout = self._rollout(rows)
+        advantages = self.method.rollout_advantages(rollout)
+        threshold = self.method.schedule.threshold(rollout)
+        if threshold is not None:
+            rows["low_threshold"] = torch.full((len(advantages), 1), threshold, device=advantages.device)
+        if self.rollouts is not None:
+            first = self.accelerator.process_index * len(inputs)
+            means = rollout.row_mean(advantages.expand_as(rollout.mask))
+            part = slice(first, first + len(inputs))
+            self.rollouts.finish(rollout.rewards[part].tolist(), means[part].tolist())
+        rows.pop("entropies", None)
+        return {**rows, "advantages": advantages}
+
+    def _measured(self, own: Rows) -> Rows:
+        """What the method must know before the first update, from a forward pass of the policy or its reference."""
+        method = self.method
+        measured = {"ref_log_probs": self._reference_log_probs(own)} if method.needs_reference else {}
+        first_entropy = method.needs_initial_entropy and self._initial_entropy is None
+        entropies_needed = method.needs_rollout_entropies or first_entropy
+        if not (entropies_needed or method.needs_rollout_log_probs):
+            return measured
+        log_probs, entropies = self._without_gradient(own)
+        return {**measured, "old_log_probs": log_probs, **({"entropies": entropies} if entropies_needed else {})}
+
+    def _rollout(self, rows: Rows) -> Rollout:
+        mask = _loss_mask(rows)
+        assert self._gathered_rewards is not None
+        rollout = Rollout(
+            rewards=self._gathered_rewards,
+            group_size=self.group_size,
+            token_ids=rows["completion_ids"],
+            mask=mask,
+            old_log_probs=rows.get("old_log_probs"),
+            entropies=rows.get("entropies"),
+            ref_log_probs=rows.get("ref_log_probs"),
+        )
+        if self.method.needs_initial_entropy and self._initial_entropy is None:
+            assert rollout.entropies is not None
+            self._initial_entropy = float(rollout.entropies[mask.bool()].double().mean())
+        rollout = dataclasses.replace(rollout, initial_entropy=self._initial_entropy)
+        return dataclasses.replace(rollout, rewards=self.method.rewards(rollout))
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
-        samples_now = self._step % self.micro_batches_per_rollout == 0 or self._buffered_inputs is None
-        inputs = super()._prepare_inputs(generation_batch)
-        if not samples_now:
-            return inputs
-        assert self._buffered_inputs is not None
-        self._buffered_inputs = self._sorted_within_steps(self._buffered_inputs)
+        if self._step % self.micro_batches_per_rollout == 0 or self._buffered_inputs is None:
+            rollout = self.rollout_index
+            rows = self._generate_and_score_completions(generation_batch)
+            self._metrics["train"].clear()
+            updates = self.args.steps_per_generation // self.args.gradient_accumulation_steps
+            self._buffered_inputs = split_into_steps(
+                rows,
+                self.row_order(rollout, len(rows["completion_ids"])),
+                steps=updates,
+                micro_batches=self.args.gradient_accumulation_steps,
+                process=self.accelerator.process_index,
+                processes=self.accelerator.num_processes,
+            )
+            # The first step's old log-probs are its own; those of later steps must be taken before the policy moves.
+            for later in self._buffered_inputs[self.args.gradient_accumulation_steps :]:
+                if "old_log_probs" not in later:
+                    later["old_log_probs"] = self._without_gradient(later)[0]
+            self.begin_updates(rollout)
         return self._buffered_inputs[self._step % self.args.steps_per_generation]
-
-    def _sorted_within_steps(self, buffer: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
-        """The same rows in every optimizer step, the shortest first: micro-batches of like lengths need no padding."""
-        accumulation = self.args.gradient_accumulation_steps
-        ordered: list[dict[str, Tensor]] = []
-        for first in range(0, len(buffer), accumulation):
-            slices = buffer[first : first + accumulation]
-            lengths = torch.cat([rows["completion_mask"].sum(dim=1) for rows in slices])
-            order = torch.sort(lengths, stable=True).indices.chunk(accumulation)
-            joined = {key: torch.cat([rows[key] for rows in slices]) for key in slices[0] if slices[0][key].dim()}
-            shared = {key: value for key, value in slices[0].items() if not value.dim()}
-            ordered += [{**shared, **{key: value[part] for key, value in joined.items()}} for part in order]
-        return ordered
 
     # --- update ------------------------------------------------------------------------------------------------
 
-    def _get_per_token_logps_and_entropies(
-        self,
-        model: Any,
-        input_ids: Tensor,
-        attention_mask: Tensor,
-        logits_to_keep: int,
-        batch_size: int | None = None,
-        **kwargs: Any,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        parts = []
-        for start in range(0, len(input_ids), batch_size or len(input_ids)):
-            rows = slice(start, start + (batch_size or len(input_ids)))
-            parts.append(self._trimmed_forward(model, input_ids[rows], attention_mask[rows], logits_to_keep, kwargs))
-        log_probs = torch.cat([part[0] for part in parts])
-        entropies = torch.cat([part[1] for part in parts]) if parts[0][1] is not None else None
-        aux_loss = torch.stack([part[2] for part in parts]).mean() if parts[0][2] is not None else None
-        if self._live is not None:
-            assert entropies is not None
-            self._apply_method(self._live, log_probs.detach(), entropies.detach())
-        return log_probs, entropies, aux_loss
+    def compute_loss(
+        self, model: Any, inputs: Rows, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Tensor:
+        """-sum(coefficient * log pi) over a micro-batch; its gradient is this part of the step's gradient."""
+        if self._step % self.args.gradient_accumulation_steps == 0:
+            self._begin_step()
+        log_probs, entropies, aux_loss = self._forward(model, inputs)
+        current = log_probs.detach()
+        if "old_log_probs" not in inputs and self.steps_per_rollout > 1:
+            inputs["old_log_probs"] = current
+        tokens = self._tokens(inputs, current, entropies.detach())
+        assert self._step_count is not None
+        if self.meter is not None:
+            self.meter.add(tokens, self.current_pass, self._statistics)
+        coefficients = self.method.coefficients(tokens, self._step_count, self.current_pass, self._statistics)
+        if "importance_sampling_ratio" in inputs:
+            coefficients = coefficients * inputs["importance_sampling_ratio"]
+        # Gradients are averaged over the processes, and the coefficients are shares of the step of all of them.
+        loss: Tensor = -(coefficients * log_probs).sum() * self.accelerator.num_processes
+        if aux_loss is not None:
+            loss = loss + self.router_aux_loss_coef * aux_loss / self.args.gradient_accumulation_steps
+        return loss
 
-    def _trimmed_forward(
-        self, model: Any, input_ids: Tensor, attention_mask: Tensor, completion_length: int, kwargs: Mapping[str, Any]
-    ) -> tuple[Tensor, Any, Any]:
+    def _tokens(self, rows: Rows, log_probs: Tensor, entropies: Tensor | None) -> Tokens:
+        return Tokens(
+            log_probs=log_probs,
+            old_log_probs=rows.get("old_log_probs", log_probs),
+            advantages=rows["advantages"].to(log_probs.dtype),
+            mask=_loss_mask(rows),
+            entropies=entropies,
+            ref_log_probs=rows.get("ref_log_probs"),
+            low_threshold=rows.get("low_threshold"),
+        )
+
+    def _begin_step(self) -> None:
+        """Count and measure the optimizer step that begins, over all its micro-batches and processes."""
+        window = self._window()
+        counts = [self.method.aggregation.count(_loss_mask(rows), rows["advantages"]) for rows in window]
+        self._step_count = self.accelerator.reduce(torch.stack(counts).sum(), reduction="sum")
+        self._statistics = None
+        if self.method.weight.needs_statistics:
+            processes = self.accelerator.num_processes
+            parts = [self._step_part(rows) for rows in window]
+            widest = max(part["mask"].shape[1] for part in parts)
+            joined = {key: torch.cat([_padded(part[key], widest) for part in parts]) for key in parts[0]}
+            whole = Tokens(**gather_rows(joined, self.accelerator.gather, processes, 0))  # type: ignore[arg-type]
+            self._statistics = self.method.weight.statistics(self.method.shaped(whole, self.current_pass))
+
+    def _step_part(self, rows: Rows) -> Rows:
+        """The tokens of one micro-batch of the step that begins, from a forward pass where the policy has moved."""
+        old = rows.get("old_log_probs")
+        if self.step_in_rollout > 0:
+            log_probs, entropies = self._without_gradient(rows)
+        else:
+            log_probs = torch.zeros_like(rows["completion_ids"], dtype=torch.float32) if old is None else old
+            entropies = torch.zeros_like(log_probs)
+        tokens = self._tokens(rows, log_probs, entropies)
+        parts = {field.name: getattr(tokens, field.name) for field in dataclasses.fields(tokens)}
+        return {key: value for key, value in parts.items() if value is not None}
+
+    def _forward(self, model: Any, rows: Rows) -> tuple[Tensor, Tensor, Tensor | None]:
+        """(B, T) log-probs and entropies of the completions, and the router's auxiliary loss of a mixture of experts.
+
+        Columns that are padding in every row are cut away, which changes no number but for rounding.
+        """
+        input_ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], dim=1)
+        attention_mask = torch.cat([rows["prompt_mask"], rows["completion_mask"]], dim=1)
         used = attention_mask.any(dim=0).nonzero().squeeze(1)
-        prompt_length = input_ids.shape[1] - completion_length
+        prompt_length = rows["prompt_ids"].shape[1]
         first = min(int(used[0]), prompt_length - 1)
         last = max(int(used[-1]) + 1, prompt_length + 1)
-        log_probs, entropies, aux_loss = super()._get_per_token_logps_and_entropies(
-            model, input_ids[:, first:last], attention_mask[:, first:last], last - prompt_length, **kwargs
-        )
-        missing = input_ids.shape[1] - last
-        pad = torch.nn.functional.pad
+        ids, mask, kept = input_ids[:, first:last], attention_mask[:, first:last], last - prompt_length
+        aux_loss = None
+        if self._plain_head and not self.aux_loss_enabled and plain_head_fits(self.model, ids, kept):
+            with self.accelerator.autocast():
+                log_probs, entropies = log_probs_and_entropies(model, ids, mask, kept, self.temperature)
+        else:
+            log_probs, entropies, aux_loss = super()._get_per_token_logps_and_entropies(
+                model, ids, mask, kept, compute_entropy=True, compute_aux_loss=self.aux_loss_enabled
+            )
+        width = rows["completion_ids"].shape[1]
+        valid = _padded(mask[:, -kept:], width).bool()
         return (
-            pad(log_probs, (0, missing)),
-            None if entropies is None else pad(entropies, (0, missing)),
+            torch.where(valid, _padded(log_probs, width), 0.0),
+            torch.where(valid, _padded(entropies, width), 0.0),
             aux_loss,
         )
 
-    def _compute_loss(self, model: Any, inputs: Mapping[str, Any]) -> Tensor:
-        # A copy: the buffer's own dict is used again in the next pass over the rollout.
-        self._live = {**inputs, "num_items_in_batch": self._normalizer_tokens()}
-        try:
-            loss: Tensor = super()._compute_loss(model, self._live)
-            return loss
-        finally:
-            self._live = None
+    @torch.no_grad()
+    def _without_gradient(self, rows: Rows, model: Any = None) -> tuple[Tensor, Tensor]:
+        """(n, T) log-probs and entropies of any number of rows, in micro-batches of like lengths."""
+        order = torch.sort(rows["completion_mask"].sum(dim=1), stable=True).indices
+        parts = []
+        for chosen in order.split(self.args.per_device_train_batch_size):
+            part = {
+                key: rows[key][chosen] for key in ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
+            }
+            with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
+                parts.append(self._forward(model or self.model, part)[:2])
+        back = torch.argsort(order)
+        log_probs, entropies = (torch.cat(columns)[back] for columns in zip(*parts, strict=True))
+        return log_probs, entropies
 
-    def _apply_method(self, live: dict[str, Any], log_probs: Tensor, entropies: Tensor) -> None:
-        old = live.get("old_per_token_logps")
-        advantages = live["advantages"].unsqueeze(1)
-        tokens = Tokens(log_probs, log_probs if old is None else old, advantages, live["completion_mask"])
-        self.meter.add(tokens, entropies, live.get("ref_per_token_logps"))
-        live["advantages"] = self.method.weight.weight(tokens) * advantages
-        live["old_per_token_logps"] = log_probs
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        # TRL asks for old log-probs of every row while it scores a rollout. We take them later, and only of those
+        # rows whose policy will have moved; vLLM's correction is computed from them at once.
+        if self._generating and not self.use_vllm:
+            return torch.zeros_like(input_ids[:, -logits_to_keep:], dtype=torch.float32), None, None
+        outputs: tuple[Tensor, Tensor | None, Tensor | None] = super()._get_per_token_logps_and_entropies(
+            model, input_ids, attention_mask, logits_to_keep, *args, **kwargs
+        )
+        return outputs
 
-    def _normalizer_tokens(self) -> Tensor:
-        """What TRL must be told for its token mean to divide by the tokens of this optimizer step.
+    def _reference_log_probs(self, rows: Rows) -> Tensor:
+        if self.ref_model is not None:
+            return self._without_gradient(rows, self.ref_model)[0]
+        policy = self.accelerator.unwrap_model(self.model)
+        with use_adapter(policy, adapter_name="ref" if "ref" in policy.peft_config else None):
+            return self._without_gradient(rows)[0]
 
-        TRL divides by the tokens of the whole rollout, scaled to one step's share of it, so that steps with long
-        rows weigh more; we undo the scaling around the count of the step's own tokens, over all processes.
-        """
-        accumulation, slices = self.current_gradient_accumulation_steps, self.args.steps_per_generation
-        first = self._step % slices // accumulation * accumulation
-        assert self._buffered_inputs is not None
-        step_rows = self._buffered_inputs[first : first + accumulation]
-        tokens = sum((rows["completion_mask"].sum() for rows in step_rows), torch.zeros((), device=self.args.device))
-        total: Tensor = self.accelerator.reduce(tokens.float(), reduction="sum")
-        scaled: Tensor = total * slices / accumulation
-        return scaled
-
-    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
-        loss: Tensor = super().training_step(*args, **kwargs)
-        self._loss_sum = self._loss_sum + loss.detach().double()
-        return loss
-
-    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> float:
-        # Called once a step, after accumulation and clipping and before the optimizer: the last moment at which a
-        # NaN can be kept out of the weights.
-        norm = float(super()._get_grad_norm(model, grad_norm))
-        loss = float(self.accelerator.reduce(self._loss_sum, reduction="sum"))
-        self._loss_sum = torch.zeros((), dtype=torch.float64, device=self.args.device)
-        if not self.accept_gradient(loss, norm):
-            # Not zeros: an optimizer passes over a parameter without a gradient, momentum and decay included.
-            for parameter in model.parameters():
-                parameter.grad = None
-        return norm
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        # The closing summary of transformers has no gradient norm, and nothing that we have not written already.
-        if "grad_norm" in logs:
-            self.record_step(self.state.global_step, logs["grad_norm"], logs["learning_rate"])
-
-    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
-        if self.lr_scheduler is None:  # type: ignore[has-type]
-            self.lr_scheduler = LambdaLR(optimizer or self.optimizer, self.learning_rate_factor)
-            self._created_lr_scheduler = True
-        return self.lr_scheduler
-
-    # --- checkpoints -------------------------------------------------------------------------------------------
-
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        self.save_checkpoint(self.state.global_step)
+    # --- position ----------------------------------------------------------------------------------------------
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
-            self.load_checkpoint(Path(checkpoint))
+            step = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME)).global_step
+            if step % self.steps_per_rollout:
+                raise ValueError(
+                    f"{checkpoint} was saved in the middle of a rollout (step {step}, {self.steps_per_rollout} steps "
+                    "each), and TRL does not save the rollout. Resume from a step between two rollouts."
+                )
+            self._step = step * self.args.gradient_accumulation_steps
 
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        # transformers calls this last, after it has moved the data loader to the position of the checkpoint.
-        if checkpoint is not None:
-            self.load_random_states(Path(checkpoint))
+    def export_position(self) -> tuple[int, list[Rows], float | None]:
+        """The micro-batch counter, this process's rollout buffer (none between two rollouts), the initial entropy."""
+        between = self._step % self.micro_batches_per_rollout == 0 or self._buffered_inputs is None
+        buffer = [] if between else [dict(rows) for rows in self._buffered_inputs or []]
+        return self._step, buffer, self._initial_entropy
 
-    def export_position(self) -> tuple[int, list[dict[str, Tensor]]]:
-        """The micro-batch counter, and this process's rollout buffer; no buffer between two rollouts."""
-        if self._step % self.micro_batches_per_rollout == 0 or self._buffered_inputs is None:
-            return self._step, []
-        return self._step, [dict(rows) for rows in self._buffered_inputs]
-
-    def import_position(self, micro_batches: int, buffer: Sequence[Mapping[str, Tensor]]) -> None:
+    def import_position(
+        self, micro_batches: int, buffer: Sequence[Mapping[str, Tensor]], initial_entropy: float | None
+    ) -> None:
         """Continue where :meth:`export_position` was called."""
-        self._step = micro_batches
+        self._step, self._initial_entropy = micro_batches, initial_entropy
         device = self.args.device
         self._buffered_inputs = [{key: value.to(device) for key, value in rows.items()} for rows in buffer] or None
 
@@ -293,11 +436,9 @@ class MethodTrainer(GRPOTrainer, ABC):
 def trl_config(**settings: Any) -> GRPOConfig:
     """TRL's arguments with every default that surprises set to what this project means.
 
-    The KL term is the plain k3 of the GRPO paper (TRL multiplies it by the ratio unless told not to); the data come
-    in the order we give; TRL saves, logs and reports nothing by itself.
+    The data come in the order we give; TRL saves, logs and reports nothing by itself.
     """
     return GRPOConfig(
-        use_bias_correction_kl=False,
         shuffle_dataset=False,
         remove_unused_columns=False,
         logging_strategy="steps",
@@ -311,3 +452,37 @@ def trl_config(**settings: Any) -> GRPOConfig:
         num_train_epochs=1,
         **settings,
     )
+
+
+def _with_method(arguments: GRPOConfig, method: Method) -> GRPOConfig:
+    """``arguments`` with what ``method`` decides; raises ValueError where they try to decide it themselves."""
+    fields = {field.name: field for field in dataclasses.fields(GRPOConfig)}
+    taken = [name for name in DECIDED_BY_THE_METHOD if getattr(arguments, name) != fields[name].default]
+    if taken:
+        raise ValueError(
+            f"GRPOConfig sets {', '.join(taken)}, which method {method.name} decides: leave them at their defaults "
+            "and choose or change the method instead."
+        )
+    if arguments.steps_per_generation % arguments.gradient_accumulation_steps:
+        raise ValueError(
+            f"steps_per_generation={arguments.steps_per_generation} is not a multiple of "
+            f"gradient_accumulation_steps={arguments.gradient_accumulation_steps}: a rollout must split into whole "
+            "optimizer steps."
+        )
+    arguments = copy.copy(arguments)
+    arguments.num_iterations *= len(method.schedule.passes)
+    # TRL loads the reference policy where this is not 0; the penalty itself is part of the method.
+    arguments.beta = 1.0 if method.needs_reference else 0.0
+    return arguments
+
+
+def _loss_mask(rows: Rows) -> Tensor:
+    """(n, T) 1 on tokens that the policy sampled, 0 on padding and on what tools wrote."""
+    mask = rows["completion_mask"]
+    return mask * rows["tool_mask"] if "tool_mask" in rows else mask
+
+
+def _padded(values: Tensor, width: int) -> Tensor:
+    """(n, T) values with zeros to the right up to ``width``; (n, 1) ones stay as they are."""
+    missing = width - values.shape[1]
+    return values if values.shape[1] == 1 or missing <= 0 else torch.nn.functional.pad(values, (0, missing))

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import torch
 
-from tests.training.harness import grpo, tiny_model, train
+from tests.training.harness import UPDATES, load_base, method_of, train
 
-folder = Path(sys.argv[1])
-for aggregation in ("token_mean", "sequence_mean", "constant_length"):
-    trainer = train(folder, grpo(aggregation, divide_by_std=True), tiny_model(), micro_batch=2, epochs=2, processes=2)
+folder, *names = sys.argv[1:]
+for name in names:
+    trainer = train(Path(folder), method_of(name), load_base(Path(folder)), micro_batch=2, updates=UPDATES, processes=2)
     assert trainer.accelerator.num_processes == 2
     if trainer.accelerator.is_main_process:
-        torch.save(trainer.gradients, folder / f"{aggregation}.pt")
+        torch.save(trainer.gradients, Path(folder) / f"{name}.pt")
 # A gloo thread that is still alive when Python ends aborts the process.
 trainer.accelerator.end_training()

@@ -11,17 +11,34 @@ from datasets import Dataset
 from torch import Tensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from rlvr_cli.config.load import load_config
+from rlvr_cli.config.methods import method_presets
 from rlvr_cli.lab.tokenizer import make_tokenizer
-from rlvr_cli.methods.advantage import group_advantage
-from rlvr_cli.methods.aggregation import aggregate
-from rlvr_cli.methods.grpo import ClippedRatio
+from rlvr_cli.methods.group import group_advantage
 from rlvr_cli.methods.kl import k3
+from rlvr_cli.methods.make import make_method
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.tokens import Tokens
-from rlvr_cli.training.trl_adapter import LOSS_TYPE, MethodTrainer, trl_config
+from rlvr_cli.training.managed import ManagedTrainer
+from rlvr_cli.training.trl_adapter import MethodTrainer, trl_config
 
 MAX_NEW_TOKENS = 12
 LEARNING_RATE = 0.2
+UPDATES = 2
+
+METHODS = sorted(preset.name for preset in method_presets() if preset.name != "sft")
+COMPOSITIONS = [
+    "dgpo+lopti",
+    "reweight+lopti",
+    "reinforce-pp+reweight+lopti",
+    "acpo+lopti",
+    "gspo+low-only",
+    "dapo+high-entropy",
+    "grpo+conflict",
+    "grpo+entropy-filter+entropy-penalty",
+    "cispo+high-only",
+    "rloo+entropy-min",
+]
 
 
 def tiny_model(seed: int = 0) -> Any:
@@ -43,6 +60,13 @@ def tiny_model(seed: int = 0) -> Any:
     return Qwen3ForCausalLM(config).double()
 
 
+def load_base(folder: Path) -> Any:
+    """The tiny model from a folder, where a reference policy can be loaded from too."""
+    if not (folder / "base").exists():
+        tiny_model().save_pretrained(folder / "base")
+    return Qwen3ForCausalLM.from_pretrained(folder / "base")
+
+
 class ScriptedRollouts:
     """Completions and rewards drawn from a seed and the row's number: the same for any split over processes."""
 
@@ -54,7 +78,7 @@ class ScriptedRollouts:
 
         def ids(longest: int) -> list[int]:
             length = int(torch.randint(1, longest + 1, (), generator=generator))
-            return torch.randint(3, 60, (length,), generator=generator).tolist()
+            return torch.randint(3, 20, (length,), generator=generator).tolist()
 
         prompts = [ids(6) for _ in range(self.rows)]
         completions = [[*ids(MAX_NEW_TOKENS - 1), 1] for _ in range(self.rows)]
@@ -69,20 +93,22 @@ class ScriptedRollouts:
     def judge(self) -> list[float]:
         return self.rewards
 
-    def finish(self, advantages: Sequence[float]) -> None:
+    def finish(self, rewards: Sequence[float], advantages: Sequence[float]) -> None:
         self.advantages = list(advantages)
 
 
 class NoMeter:
-    def add(self, tokens: Tokens, entropies: Tensor, ref_log_probs: Tensor | None) -> None:
-        assert tokens.log_probs.shape == tokens.mask.shape == entropies.shape
+    def add(self, tokens: Tokens, which: str, statistics: Tensor | None) -> None:
+        assert tokens.entropies is not None
+        assert tokens.log_probs.shape == tokens.mask.shape == tokens.entropies.shape
 
 
-class GradientTrainer(MethodTrainer):
-    """Keeps the gradient of every optimizer step in ``gradients``."""
+class GradientTrainer(ManagedTrainer, MethodTrainer):
+    """Keeps the gradient of every optimizer step in ``gradients``, and its pass in ``passes``."""
 
     def __init__(self, **arguments: Any) -> None:
         self.gradients: list[Tensor] = []
+        self.passes: list[str] = []
         super().__init__(**arguments)
 
     def begin_updates(self, rollout: int) -> None:
@@ -90,6 +116,7 @@ class GradientTrainer(MethodTrainer):
 
     def accept_gradient(self, loss: float, grad_norm: float) -> bool:
         self.gradients.append(flat_gradient(self.model))
+        self.passes.append(self.finished_pass)
         return True
 
     def record_step(self, step: int, grad_norm: float, learning_rate: float) -> None:
@@ -112,8 +139,10 @@ def flat_gradient(model: Any) -> Tensor:
     return torch.cat([parameter.grad.flatten().clone() for parameter in model.parameters()])
 
 
-def grpo(aggregation: str = "token_mean", *, divide_by_std: bool = False) -> Method:
-    return Method("grpo", ClippedRatio(0.2, 0.28, None), divide_by_std, aggregation)  # type: ignore[arg-type]
+def method_of(name: str, *overrides: str) -> Method:
+    """A method by its name on the command line, with dotted overrides of its choices."""
+    config = load_config(method=name, overrides=[f"method.{override}" for override in overrides])
+    return make_method(config.method, max_length=MAX_NEW_TOKENS)
 
 
 def arguments(
@@ -127,7 +156,6 @@ def arguments(
     updates: int = 1,
     epochs: int = 1,
     rollouts: int = 2,
-    beta: float = 0.0,
 ) -> Any:
     """TRL's arguments for ``rollouts`` rollouts of ``rows`` completions; plain SGD, no gradient clipping."""
     accumulation = rows // updates // micro_batch // processes
@@ -147,10 +175,8 @@ def arguments(
         num_iterations=epochs,
         num_generations=group,
         max_completion_length=MAX_NEW_TOKENS,
-        max_steps=rollouts * updates * epochs,
+        max_steps=rollouts * updates * epochs * len(method.schedule.passes),
         save_steps=10**6,
-        beta=beta,
-        loss_type=LOSS_TYPE[method.aggregation],
     )
 
 
@@ -189,20 +215,25 @@ def completion_log_probs(model: Any, prompts: list[list[int]], completions: list
 
 
 def plain_gradient(
-    model: Any, reference: Any, old: Tensor, rollout: int, method: Method, *, rows: int, group: int, beta: float
+    model: Any, reference: Any, old: Tensor, rollout: int, method: Method, *, rows: int, group: int
 ) -> tuple[Tensor, int]:
-    """The gradient of one update on a whole rollout, written out in plain PyTorch, and how many tokens were clipped."""
+    """The gradient of one update on a whole rollout, by autograd through the loss's value, and how many were clipped.
+
+    For methods with group advantages whose loss has a value, in one pass without shaping.
+    """
     prompts, completions, rewards = ScriptedRollouts(rows).script(rollout)
     log_probs = completion_log_probs(model, prompts, completions)
     lengths = torch.tensor([len(completion) for completion in completions]).unsqueeze(1)
-    advantages = group_advantage(torch.tensor(rewards, dtype=torch.float32), group, divide_by_std=method.divide_by_std)
-    tokens = Tokens(log_probs, old, advantages.unsqueeze(1), (torch.arange(log_probs.shape[1]) < lengths).float())
+    advantages = group_advantage(
+        torch.tensor(rewards, dtype=torch.float32), group, divide_by_std=method.advantage.scale == "std"
+    ).unsqueeze(1)
+    tokens = Tokens(log_probs, old, advantages, (torch.arange(log_probs.shape[1]) < lengths).float())
     loss = method.weight.surrogate(tokens)
-    if beta:
+    if method.kl.beta:
         with torch.no_grad():
             other = completion_log_probs(reference, prompts, completions)
-        loss = loss + beta * k3(log_probs, other)
+        loss = loss + method.kl.beta * k3(log_probs, other)
     clipped = int((method.weight.weight(tokens) == 0).sum())
     model.zero_grad()
-    aggregate(loss, tokens.mask, method.aggregation, max_length=MAX_NEW_TOKENS).backward()
+    method.aggregation.aggregate(loss, tokens.mask, advantages).backward()
     return flat_gradient(model), clipped

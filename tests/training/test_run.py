@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 import torch
 from rich.console import Console
+from rlvr_cli.methods.grpo import ClippedRatio
 from safetensors.torch import load_file
 
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import load_config
-from rlvr_cli.methods.grpo import ClippedRatio
 from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
 from rlvr_cli.runs.directory import RunDir, open_run
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves

@@ -15,7 +15,18 @@ from rlvr_cli.tasks.kk import compact, strict
 from rlvr_cli.tasks.kk.load import Row, load_rows
 from rlvr_cli.tasks.kk.prompt import logic_rl_prompt
 from rlvr_cli.tasks.kk.puzzles import Puzzle, Statement, english, generate, structure_key
-from rlvr_cli.tasks.kk.verdict import REASONS, Reading, coin_parts, read_logic_rl, verdict
+from rlvr_cli.tasks.kk.verdict import (
+    ANSWER_RIGHT,
+    ANSWER_UNREADABLE,
+    ANSWER_WRONG,
+    FORMAT_RIGHT,
+    FORMAT_WRONG,
+    REASONS,
+    Reading,
+    coin_parts,
+    read_logic_rl,
+    verdict,
+)
 
 # Draws in a row that bring nothing new before a pool counts as used up.
 _PATIENCE = 400
@@ -48,6 +59,13 @@ class KnightsAndKnaves:
             raise UserError(problems)
         self.config = config
         self.style = style
+
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        """Everything wrong and everything right; the coin's two faces for the control."""
+        if self.config.reward == "random":
+            return ANSWER_WRONG, ANSWER_RIGHT
+        return FORMAT_WRONG + ANSWER_UNREADABLE, FORMAT_RIGHT + ANSWER_RIGHT
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -1,0 +1,222 @@
+"""Keeps the directory of a run while a trainer makes its steps: health, records and exact checkpoints."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import re
+import time
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from safetensors import SafetensorError
+from transformers import TrainerCallback
+
+from rlvr_cli.config.batch import BatchArithmetic
+from rlvr_cli.config.errors import RunError
+from rlvr_cli.config.schema import Config
+from rlvr_cli.runs.atomic import fsync
+from rlvr_cli.runs.checkpoints import keep_newest, write_checkpoint
+from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.records import append_jsonl
+from rlvr_cli.training import state
+from rlvr_cli.training.buffer import Rows
+from rlvr_cli.training.managed import ManagedTrainer
+from rlvr_cli.training.progress import Reporter
+from rlvr_cli.training.schedule import learning_rate_factor
+from rlvr_cli.training.stopping import StopRequest
+
+TRAINER_FOLDER = "trainer"
+
+
+class RecordedTrainer(ManagedTrainer):
+    """What every kind of training shares. Mixed in before the trainer that makes the gradient.
+
+    Args:
+        evaluate: held-out evaluation after a rollout (its number, from 1), or None where none is due; its JSON goes
+            into the step's line of metrics.jsonl.
+        executed: how often each term of the method was executed, counted by whoever executes it.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        batch: BatchArithmetic,
+        run: RunDir,
+        reporter: Reporter,
+        stop: StopRequest,
+        evaluate: Callable[[int], dict[str, Any] | None],
+        executed: Counter[str],
+        **arguments: Any,
+    ) -> None:
+        self.config, self.batch, self.run = config, batch, run
+        self.reporter, self.evaluate_held_out, self.executed = reporter, evaluate, executed
+        self.skips = 0
+        self._last_row: dict[str, Any] = {}
+        self._step_started = time.perf_counter()
+        super().__init__(**arguments)
+        self.add_callback(_StopAtStepEnd(stop))
+
+    @abstractmethod
+    def step_numbers(self) -> dict[str, Any]:
+        """What metrics.jsonl says of the optimizer step just made; `update_tokens` among it."""
+
+    @abstractmethod
+    def spent(self) -> dict[str, float]:
+        """Seconds since the last call that went to anything but the update, by name."""
+
+    @abstractmethod
+    def position(self) -> tuple[dict[str, Any], list[Rows]]:
+        """Counters (JSON) and tensors of this process that a resumed training needs beside weights and optimizer."""
+
+    @abstractmethod
+    def restore_position(self, counters: dict[str, Any], rows: list[Rows]) -> None:
+        """Continue where :meth:`position` was called."""
+
+    def learning_rate_factor(self, step: int) -> float:
+        return learning_rate_factor(
+            self.config.optimizer,
+            step,
+            steps_per_rollout=self.batch.steps_per_rollout,
+            steps_total=self.batch.steps_total,
+        )
+
+    # --- health ------------------------------------------------------------------------------------------------
+
+    def accept_gradient(self, loss: float, grad_norm: float) -> bool:
+        if math.isfinite(loss) and math.isfinite(grad_norm):
+            return True
+        what = f"step {self.state.global_step + 1}: loss {loss:g}, gradient norm {grad_norm:g}"
+        if self.config.train.on_nonfinite == "stop":
+            raise RunError(
+                f"{what}. The weights were not touched; the newest checkpoint is from before. A smaller "
+                "optimizer.lr or update.max_grad_norm often helps; train.on_nonfinite=skip passes over such steps."
+            )
+        self.skips += 1
+        self.reporter.message(f"{what}: skipped ({self.skips} of at most {self.config.train.max_skips})")
+        self.check_skips()
+        return False
+
+    def check_skips(self) -> None:
+        """Stop the run when more steps than allowed were passed over."""
+        if self.skips > self.config.train.max_skips:
+            raise RunError(
+                f"more than train.max_skips={self.config.train.max_skips} updates were not finite. The weights were "
+                "not touched by them; the newest checkpoint is from before."
+            )
+
+    # --- records -----------------------------------------------------------------------------------------------
+
+    def record_step(self, step: int, grad_norm: float, learning_rate: float) -> None:
+        rollout, update = divmod(step - 1, self.batch.steps_per_rollout)
+        last_update = update + 1 == self.batch.steps_per_rollout
+        row: dict[str, Any] = {
+            "step": step,
+            "rollout": rollout,
+            "update": update,
+            **self.step_numbers(),
+            "grad_norm": grad_norm if math.isfinite(grad_norm) else None,
+            "learning_rate": learning_rate,
+            "skips": self.skips,
+        }
+        timing = self._timing(row["update_tokens"])
+        held_out = self.evaluate_held_out(rollout + 1) if last_update else None
+        if held_out is not None:
+            row["eval"] = held_out
+        self._last_row = row
+        if self.accelerator.is_main_process:
+            append_jsonl(self.run.metrics_path, [row])
+            append_jsonl(self.run.timings_path, [{"step": step, **timing}])
+        self.reporter.step({**row, "last_update": last_update}, timing)
+        self._step_started = time.perf_counter()
+
+    def _timing(self, tokens: float) -> dict[str, float]:
+        seconds = time.perf_counter() - self._step_started
+        spent = self.spent()
+        return {
+            "seconds": seconds,
+            **{f"seconds/{name}": value for name, value in spent.items()},
+            "seconds/update": seconds - sum(spent.values()),
+            "tokens_per_second": tokens / seconds,
+        }
+
+    # --- checkpoints -------------------------------------------------------------------------------------------
+
+    def save_checkpoint(self, step: int) -> None:
+        position, rows = self.position()
+        weights = self.accelerator.get_state_dict(self.model_wrapped)
+        processes = gather_object([state.pack_process(rows)])
+        if self.accelerator.is_main_process:
+            counters = {
+                **position,
+                "skips": self.skips,
+                "processes": len(processes),
+                "executed": self.executed,
+            }
+
+            def write(folder: Path) -> None:
+                self.model.save_pretrained(folder, state_dict=weights)
+                for path in folder.glob("*.safetensors"):
+                    path.chmod(0o644)  # safetensors makes files that nobody else may read
+                self.processing_class.save_pretrained(folder)
+                self.state.save_to_json(str(folder / "trainer_state.json"))
+                inner = folder / TRAINER_FOLDER
+                inner.mkdir()
+                state.save_optimizer(inner, self.optimizer.state_dict())
+                (inner / state.SCHEDULER).write_text(json.dumps(self.lr_scheduler.state_dict()), encoding="utf-8")
+                (inner / state.COUNTERS).write_text(json.dumps(counters), encoding="utf-8")
+                for rank, packed in enumerate(processes):
+                    (inner / state.PROCESS.format(rank=rank)).write_bytes(packed)
+
+            # A checkpoint must never be ahead of what was recorded before it, a power cut included.
+            for path in (self.run.metrics_path, self.run.timings_path, self.run.rollouts_dir):
+                fsync(path)
+            try:
+                write_checkpoint(self.run.checkpoints_dir, step, write)
+            except SafetensorError as error:
+                # The library reports a full disk in a type of its own.
+                number = re.search(r"os error (\d+)", str(error))
+                raise OSError(int(number[1]) if number else errno.EIO, str(error), str(self.run.path)) from error
+            keep_newest(self.run.checkpoints_dir, self.config.checkpoint.keep, step=step)
+            rollout = step // self.batch.steps_per_rollout
+            self.run.update_manifest(step=step, rollout=rollout, last_metrics=self._last_row)
+        self.accelerator.wait_for_everyone()
+
+    def load_checkpoint(self, path: Path) -> None:
+        inner = path / TRAINER_FOLDER
+        counters = json.loads((inner / state.COUNTERS).read_text(encoding="utf-8"))
+        if counters["processes"] != self.accelerator.num_processes:
+            raise RunError(
+                f"{path} was written by {counters['processes']} processes and cannot be resumed by "
+                f"{self.accelerator.num_processes}. Start as many processes as before."
+            )
+        self.optimizer.load_state_dict(state.load_optimizer(inner))
+        self.lr_scheduler.load_state_dict(json.loads((inner / state.SCHEDULER).read_text(encoding="utf-8")))
+        self.skips = counters["skips"]
+        self.executed.update(counters["executed"])
+        self.restore_position(counters, self._process_state(path)[1])
+
+    def load_random_states(self, path: Path) -> None:
+        state.restore_random_states(self._process_state(path)[0])
+
+    def _process_state(self, path: Path) -> tuple[dict[str, torch.Tensor], list[dict[str, torch.Tensor]]]:
+        return state.unpack_process(path / TRAINER_FOLDER / state.PROCESS.format(rank=self.accelerator.process_index))
+
+
+class _StopAtStepEnd(TrainerCallback):
+    """Saves and stops at the end of the step in which a signal arrived."""
+
+    def __init__(self, stop: StopRequest) -> None:
+        self.stop = stop
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        if self.stop.signal is not None:
+            control.should_save = control.should_training_stop = True
+        return control
