@@ -70,7 +70,6 @@ def make_method(config: PolicyMethodConfig, *, max_length: int) -> Method:
         schedule=SCHEDULES[config.schedule.kind](**_parameters(config.schedule)),
         kl=KLPenalty(**_parameters(config.kl)),
         reward=config.reward.source,
-        reward=config.reward.source,
     )
 
 
