@@ -77,7 +77,8 @@ class GAEAdvantage(Advantage):
     Attributes:
         gamma: discount. lam: GAE's lambda.
         whiten: whiten advantages over all tokens of the rollout.
-        value_clip: c, or None. value_coef: weight of the value loss. value_lr: learning rate of the value head.
+        value_clip: c, or None. value_coef: weight of the value loss.
+        value_lr_ratio: learning rate of the value head as a multiple of the policy's.
         value_backbone: whether the value loss also trains the policy's own layers.
     """
 
@@ -86,7 +87,7 @@ class GAEAdvantage(Advantage):
     whiten: bool
     value_clip: float | None
     value_coef: float
-    value_lr: float
+    value_lr_ratio: float
     value_backbone: bool
 
     per_row: ClassVar[bool] = False

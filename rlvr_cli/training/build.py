@@ -18,7 +18,7 @@ from rlvr_cli.training.rollouts import RolloutSource
 from rlvr_cli.training.schedule import problem_order
 from rlvr_cli.training.stopping import StopRequest
 from rlvr_cli.training.trainer import RunTrainer
-from rlvr_cli.training.trl_adapter import trl_config
+from rlvr_cli.training.trl_arguments import trl_config
 
 
 def build_trainer(

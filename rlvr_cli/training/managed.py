@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import Trainer
 
 
-class ManagedTrainer(Trainer, ABC):  # type: ignore[misc]
+class ManagedTrainer(Trainer, ABC):
     """Mixed in before a trainer of TRL's: it makes the steps, the subclass keeps the run. TRL writes nothing."""
 
     @abstractmethod

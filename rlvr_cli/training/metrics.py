@@ -20,15 +20,29 @@ REGIONS = ("LN", "HP", "LP", "HN")
 class StepMeter:
     """Token statistics of one optimizer step, over all its micro-batches; sums only, so that processes add up."""
 
-    SUMS = ("tokens", "trained", "entropy", "drift", "drift_square", "kl", "kl_reference", "surrogate", *REGIONS)
+    SUMS = (
+        "tokens",
+        "trained",
+        "entropy",
+        "drift",
+        "drift_square",
+        "kl",
+        "kl_reference",
+        "surrogate",
+        "value_loss",
+        *REGIONS,
+    )
 
     def __init__(self, method: Method) -> None:
         self.method = method
         self._sums = torch.zeros(len(self.SUMS), dtype=torch.float64)
         self.executed: Counter[str] = Counter()
 
-    def add(self, tokens: Tokens, which: str, statistics: Tensor | None) -> None:
-        """Take in one micro-batch (detached) of pass ``which``, and count the terms of the method it went through."""
+    def add(self, tokens: Tokens, which: str, statistics: Tensor | None, value_loss: Tensor | None = None) -> None:
+        """Take in one micro-batch (detached) of pass ``which``, and count the terms of the method it went through.
+
+        ``value_loss`` is the micro-batch's share of the step's value loss.
+        """
         self.executed.update(self.method.terms(which))
         shaped = self.method.shaped(tokens, which)
         mask = tokens.mask.bool()
@@ -51,6 +65,7 @@ class StepMeter:
             total(k3(tokens.old_log_probs, tokens.log_probs)),
             total(reference),
             total(self.method.weight.surrogate(shaped, statistics)),
+            torch.zeros_like(drift).sum() if value_loss is None else value_loss.double(),
             *(getattr(where, name).sum(dtype=torch.float64) for name in REGIONS),
         ]
         self._sums = self._sums.to(drift.device) + torch.stack(sums)
@@ -60,8 +75,7 @@ class StepMeter:
         sums, self._sums = self._sums, torch.zeros_like(self._sums)
         return sums
 
-    @classmethod
-    def summary(cls, sums: Sequence[float]) -> dict[str, float | None]:
+    def summary(self, sums: Sequence[float]) -> dict[str, float | None]:
         """Means over tokens from the sums of all processes; None where one is not a finite number.
 
         ``kl`` is the k3 estimate of KL(pi_old || pi) over the rollout's tokens, ``kl_reference`` that of
@@ -69,7 +83,7 @@ class StepMeter:
         the trust region in the direction of their advantage, whose gradient the clipped ratio cuts; ``region/LP`` and
         ``region/HN`` the shares in the two other corners. ``trained`` is the share of tokens with an advantage.
         """
-        named = dict(zip(cls.SUMS, sums, strict=True))
+        named = dict(zip(self.SUMS, sums, strict=True))
         count = max(named["tokens"], 1.0)
         mean = {name: value / count for name, value in named.items()}
         variance = mean["drift_square"] - mean["drift"] ** 2
@@ -83,6 +97,7 @@ class StepMeter:
             "surrogate": mean["surrogate"],
             **{f"region/{name}": mean[name] for name in REGIONS},
             "trained": mean["trained"],
+            **({"value_loss": named["value_loss"]} if self.method.advantage.needs_values else {}),
             "update_tokens": named["tokens"],
         }
         return {name: value if math.isfinite(value) else None for name, value in values.items()}
@@ -114,4 +129,18 @@ def rollout_summary(rows: Sequence[Mapping[str, Any]], reasons: Sequence[str]) -
         "length_max": float(max(lengths)),
         "truncated": mean([float(row["truncated"]) for row in rows]),
         "nonzero_advantage": mean([float(row["advantage"] != 0) for row in rows]),
+        **_values_by_verdict(rows),
     }
+
+
+def _values_by_verdict(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Mean predicted value of correct and of incorrect completions, where there is a value head and such completions.
+
+    The landscape paper's figure 8.
+    """
+    found = {}
+    for name, correct in (("value/correct", True), ("value/incorrect", False)):
+        values = [row["value"] for row in rows if row["correct"] == correct and row.get("value") is not None]
+        if values:
+            found[name] = sum(values) / len(values)
+    return found

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback
 
 from rlvr_cli.config.batch import BatchArithmetic
@@ -31,6 +32,8 @@ from rlvr_cli.training.managed import ManagedTrainer
 from rlvr_cli.training.progress import Reporter
 from rlvr_cli.training.schedule import learning_rate_factor
 from rlvr_cli.training.stopping import StopRequest
+from rlvr_cli.training.value_head import NAME as VALUE_HEAD_NAME
+from rlvr_cli.training.value_head import split_off
 
 TRAINER_FOLDER = "trainer"
 
@@ -151,7 +154,7 @@ class RecordedTrainer(ManagedTrainer):
 
     def save_checkpoint(self, step: int) -> None:
         position, rows = self.position()
-        weights = self.accelerator.get_state_dict(self.model_wrapped)
+        weights, value_head = split_off(self.accelerator.get_state_dict(self.model_wrapped))
         processes = gather_object([state.pack_process(rows)])
         if self.accelerator.is_main_process:
             counters = {
@@ -170,6 +173,8 @@ class RecordedTrainer(ManagedTrainer):
                 inner = folder / TRAINER_FOLDER
                 inner.mkdir()
                 state.save_optimizer(inner, self.optimizer.state_dict())
+                if value_head:
+                    save_file(value_head, inner / state.VALUE_HEAD)
                 (inner / state.SCHEDULER).write_text(json.dumps(self.lr_scheduler.state_dict()), encoding="utf-8")
                 (inner / state.COUNTERS).write_text(json.dumps(counters), encoding="utf-8")
                 for rank, packed in enumerate(processes):
@@ -198,6 +203,8 @@ class RecordedTrainer(ManagedTrainer):
                 f"{self.accelerator.num_processes}. Start as many processes as before."
             )
         self.optimizer.load_state_dict(state.load_optimizer(inner))
+        if (inner / state.VALUE_HEAD).exists():
+            self.model.get_submodule(VALUE_HEAD_NAME).load_state_dict(load_file(inner / state.VALUE_HEAD))
         self.lr_scheduler.load_state_dict(json.loads((inner / state.SCHEDULER).read_text(encoding="utf-8")))
         self.skips = counters["skips"]
         self.executed.update(counters["executed"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
@@ -11,7 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from rlvr_cli.config.errors import RunError
+from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.methods.reward import flip
 from rlvr_cli.models.completions import Completions, Engine
@@ -47,6 +51,7 @@ class RolloutSource:
         self.config, self.task, self.problems, self.tokenizer = config, task, problems, tokenizer
         self.engine, self.folder = engine, folder
         self.gather, self.main, self.on_tokens = gather, main, on_tokens
+        self.noise = config.method.reward.noise if isinstance(config.method, PolicyMethodConfig) else 0.0
         self.model: Any = None
         self.seconds = {"rollout": 0.0, "verify": 0.0}
         self.summary: dict[str, float] = {}
@@ -112,14 +117,13 @@ class RolloutSource:
         self.seconds["verify"] += time.perf_counter() - started
 
     def _flipped(self, row: int, attempt: int) -> bool:
-        noise = self.config.method.reward.noise
         seed = stream_seed(self.config.run.seed, "reward-noise", self.rollout, attempt, row)
-        return noise > 0 and random.Random(seed).random() < noise
+        return self.noise > 0 and random.Random(seed).random() < self.noise
 
     def _groups_of_equal_rewards(self) -> list[int]:
         """The groups of the whole batch that have nothing to compare, in order."""
         size = self.config.rollout.group_size
-        rewards = self.gather([{"reward": self._reward(slot)} for slot in self.slots])
+        rewards = self.gather([{"reward": reward} for reward in self._rewards()])
         groups = range(len(rewards) // size)
         return [
             group for group in groups if len({row["reward"] for row in rewards[group * size : (group + 1) * size]}) == 1
@@ -131,9 +135,11 @@ class RolloutSource:
         random.Random(stream_seed(self.config.run.seed, "dynamic-sampling", rollout, attempt)).shuffle(indices)
         return [indices[position % len(indices)] for position in range(count)]
 
-    def _reward(self, slot: _Slot) -> float:
-        reward = slot.verdict.reward
-        return flip(reward, *self.task.reward_range) if slot.flipped else reward
+    def _rewards(self) -> list[float]:
+        verified = torch.tensor([slot.verdict.reward for slot in self.slots], dtype=torch.float64)
+        flips = torch.tensor([slot.flipped for slot in self.slots])
+        rewards: list[float] = flip(verified, flips, *self.task.reward_range).tolist()
+        return rewards
 
     def judge(self) -> list[float]:
         """The reward of every completion just sampled, NaN where it is not a finite number.
@@ -143,7 +149,7 @@ class RolloutSource:
         Raises RunError for a reward that is not finite unless ``train.on_nonfinite`` is ``skip``; then the completion
         has no part in the update.
         """
-        rewards = [self._reward(slot) for slot in self.slots]
+        rewards = self._rewards()
         for slot, reward in zip(self.slots, rewards, strict=True):
             if not math.isfinite(reward) and self.config.train.on_nonfinite == "stop":
                 raise RunError(
@@ -152,7 +158,7 @@ class RolloutSource:
                 )
         return [reward if math.isfinite(reward) else math.nan for reward in rewards]
 
-    def finish(self, rewards: Sequence[float], advantages: Sequence[float]) -> None:
+    def finish(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
         """Store the rollout (one file, whole or absent) and summarise it over all processes."""
         # One rendering for each problem, not for each of its completions.
         prompts = {
@@ -161,8 +167,10 @@ class RolloutSource:
         }
         rows = self.gather(
             [
-                self._record(slot, prompts[slot.problem], reward, advantage)
-                for slot, reward, advantage in zip(self.slots, rewards, advantages, strict=True)
+                self._record(slot, prompts[slot.problem], reward, advantage, value)
+                for slot, reward, advantage, value in zip(
+                    self.slots, rewards, advantages, values or itertools.repeat(None, len(self.slots)), strict=True
+                )
             ]
         )
         self.summary = rollout_summary(rows, self.task.reasons)
@@ -171,7 +179,7 @@ class RolloutSource:
             lines = (json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in rows)
             write_text(self.folder / f"rollout-{self.rollout:06d}.jsonl", "".join(lines))
 
-    def _record(self, slot: _Slot, prompt: str, reward: float, advantage: float) -> dict[str, Any]:
+    def _record(self, slot: _Slot, prompt: str, reward: float, advantage: float, value: float | None) -> dict[str, Any]:
         problem, verdict = self.problems[slot.problem], slot.verdict
         finite = math.isfinite(verdict.reward)
         return {
@@ -190,6 +198,7 @@ class RolloutSource:
             "reason": verdict.reason,
             "answer": verdict.answer,
             "advantage": advantage,
+            **({} if value is None else {"value": value}),
         }
 
 

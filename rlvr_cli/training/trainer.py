@@ -35,7 +35,7 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
 
     def step_numbers(self) -> dict[str, Any]:
         sums = self.accelerator.reduce(self.meter.take().to(self.args.device), reduction="sum").tolist()
-        return {"pass": self.finished_pass, **self.rollouts.summary, **StepMeter.summary(sums)}
+        return {"pass": self.finished_pass, **self.rollouts.summary, **self.meter.summary(sums)}
 
     def spent(self) -> dict[str, float]:
         spent = dict(self.rollouts.seconds)

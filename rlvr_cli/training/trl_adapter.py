@@ -20,12 +20,11 @@ What is overridden, and what each override relies on:
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,49 +34,19 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import RepeatSampler, use_adapter
 
+from rlvr_cli.methods.gae import GAEAdvantage, value_loss
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.rollout import Rollout
 from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.training.buffer import Rows, gather_rows, split_into_steps
 from rlvr_cli.training.head import log_probs_and_entropies, plain_head_fits
+from rlvr_cli.training.protocols import Meter, Outputs, Rollouts
+from rlvr_cli.training.trl_arguments import with_method
+from rlvr_cli.training.value_head import ValueHead
 
-# What TRL would do with these is the method's to decide; one that is set would silently do nothing.
-DECIDED_BY_THE_METHOD = (
-    "beta",
-    "delta",
-    "entropy_coef",
-    "epsilon",
-    "epsilon_high",
-    "importance_sampling_level",
-    "loss_type",
-    "multi_objective_aggregation",
-    "off_policy_mask_threshold",
-    "scale_rewards",
-    "top_entropy_quantile",
-    "use_adaptive_entropy",
-)
-KEPT = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "importance_sampling_ratio")
+READ = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
+KEPT = (*READ, "tool_mask", "importance_sampling_ratio")
 UNUSED = ("advantages", "num_items_in_batch", "old_per_token_logps", "sampling_per_token_logps")
-
-
-class Rollouts(Protocol):
-    """Where completions and rewards come from."""
-
-    def sample(self, rollout: int, problems: Sequence[int], first_row: int) -> tuple[list[list[int]], list[list[int]]]:
-        """Prompt and completion token ids for the rows of this process; ``first_row`` is its first global row."""
-
-    def judge(self) -> list[float]:
-        """The rewards of the rows just sampled; NaN for a row that must not be learned from."""
-
-    def finish(self, rewards: Sequence[float], advantages: Sequence[float]) -> None:
-        """Take what the rows just judged are trained with (the mean over its tokens for each row); store everything."""
-
-
-class Meter(Protocol):
-    """What watches the update, micro-batch by micro-batch."""
-
-    def add(self, tokens: Tokens, which: str, statistics: Tensor | None) -> None:
-        """The detached tokens of one micro-batch, in pass ``which`` of the schedule."""
 
 
 class MethodTrainer(GRPOTrainer):
@@ -111,11 +80,17 @@ class MethodTrainer(GRPOTrainer):
         self._generating = False
         self._initial_entropy: float | None = None
         self._step_count: Tensor | None = None
+        self._step_tokens: Tensor | None = None
         self._statistics: Tensor | None = None
         if rollouts is not None:
             trl_arguments |= {"reward_funcs": [self._rewards], "rollout_func": self._sample}
-        arguments = _with_method(trl_arguments.pop("args", None) or GRPOConfig(), method)
+        arguments = with_method(trl_arguments.pop("args", None) or GRPOConfig(), method)
         self.group_size = group_size or arguments.num_generations
+        self.value_head: ValueHead | None = None
+        if isinstance(method.advantage, GAEAdvantage):
+            self.value_head = ValueHead.attached_to(
+                trl_arguments["model"], train_backbone=method.advantage.value_backbone
+            )
         super().__init__(args=arguments, **trl_arguments)
         self.beta = 0.0
         self._plain_head = "logits_to_keep" in inspect.signature(type(self.model).forward).parameters
@@ -154,7 +129,7 @@ class MethodTrainer(GRPOTrainer):
 
     def _pass_of(self, micro_batch: int) -> str:
         passes = self.method.schedule.passes
-        return passes[micro_batch // self.args.steps_per_generation % self.num_iterations % len(passes)]
+        return str(passes[micro_batch // self.args.steps_per_generation % self.num_iterations % len(passes)])
 
     def _window(self) -> list[Rows]:
         """The micro-batches of the current optimizer step, on this process."""
@@ -204,7 +179,7 @@ class MethodTrainer(GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> Rows:
         """Every row of the rollout, of all processes, with what it is trained with."""
-        self._problems = [row.get("problem") for row in inputs]
+        self._problems = [row["problem"] for row in inputs] if self.rollouts is not None else []
         self._generating = True
         try:
             output = super()._generate_and_score_completions(inputs)
@@ -225,9 +200,12 @@ class MethodTrainer(GRPOTrainer):
             rows["low_threshold"] = torch.full((len(advantages), 1), threshold, device=advantages.device)
         if self.rollouts is not None:
             first = self.accelerator.process_index * len(inputs)
-            means = rollout.row_mean(advantages.expand_as(rollout.mask))
             part = slice(first, first + len(inputs))
-            self.rollouts.finish(rollout.rewards[part].tolist(), means[part].tolist())
+            means = rollout.row_mean(advantages.expand_as(rollout.mask))[part].tolist()
+            values = None if rollout.values is None else rollout.row_mean(rollout.values)[part].tolist()
+            self.rollouts.finish(rollout.rewards[part].tolist(), means, values)
+        if isinstance(self.method.advantage, GAEAdvantage):
+            rows["returns"] = self.method.advantage.returns(rollout)
         rows.pop("entropies", None)
         return {**rows, "advantages": advantages}
 
@@ -237,10 +215,14 @@ class MethodTrainer(GRPOTrainer):
         measured = {"ref_log_probs": self._reference_log_probs(own)} if method.needs_reference else {}
         first_entropy = method.needs_initial_entropy and self._initial_entropy is None
         entropies_needed = method.needs_rollout_entropies or first_entropy
-        if not (entropies_needed or method.needs_rollout_log_probs):
-            return measured
-        log_probs, entropies = self._without_gradient(own)
-        return {**measured, "old_log_probs": log_probs, **({"entropies": entropies} if entropies_needed else {})}
+        if entropies_needed or method.needs_rollout_log_probs or self.value_head is not None:
+            outputs = self._without_gradient(own)
+            measured["old_log_probs"] = outputs.log_probs
+            if entropies_needed:
+                measured["entropies"] = outputs.entropies
+            if outputs.values is not None:
+                measured["values"] = outputs.values
+        return measured
 
     def _rollout(self, rows: Rows) -> Rollout:
         mask = _loss_mask(rows)
@@ -253,6 +235,7 @@ class MethodTrainer(GRPOTrainer):
             old_log_probs=rows.get("old_log_probs"),
             entropies=rows.get("entropies"),
             ref_log_probs=rows.get("ref_log_probs"),
+            values=rows.get("values"),
         )
         if self.method.needs_initial_entropy and self._initial_entropy is None:
             assert rollout.entropies is not None
@@ -277,7 +260,7 @@ class MethodTrainer(GRPOTrainer):
             # The first step's old log-probs are its own; those of later steps must be taken before the policy moves.
             for later in self._buffered_inputs[self.args.gradient_accumulation_steps :]:
                 if "old_log_probs" not in later:
-                    later["old_log_probs"] = self._without_gradient(later)[0]
+                    later["old_log_probs"] = self._without_gradient(later).log_probs
             self.begin_updates(rollout)
         return self._buffered_inputs[self._step % self.args.steps_per_generation]
 
@@ -289,22 +272,36 @@ class MethodTrainer(GRPOTrainer):
         """-sum(coefficient * log pi) over a micro-batch; its gradient is this part of the step's gradient."""
         if self._step % self.args.gradient_accumulation_steps == 0:
             self._begin_step()
-        log_probs, entropies, aux_loss = self._forward(model, inputs)
-        current = log_probs.detach()
+        outputs = self._forward(model, inputs)
+        current = outputs.log_probs.detach()
         if "old_log_probs" not in inputs and self.steps_per_rollout > 1:
             inputs["old_log_probs"] = current
-        tokens = self._tokens(inputs, current, entropies.detach())
+        tokens = self._tokens(inputs, current, outputs.entropies.detach())
         assert self._step_count is not None
-        if self.meter is not None:
-            self.meter.add(tokens, self.current_pass, self._statistics)
         coefficients = self.method.coefficients(tokens, self._step_count, self.current_pass, self._statistics)
         if "importance_sampling_ratio" in inputs:
             coefficients = coefficients * inputs["importance_sampling_ratio"]
-        # Gradients are averaged over the processes, and the coefficients are shares of the step of all of them.
-        loss: Tensor = -(coefficients * log_probs).sum() * self.accelerator.num_processes
-        if aux_loss is not None:
-            loss = loss + self.router_aux_loss_coef * aux_loss / self.args.gradient_accumulation_steps
+        loss: Tensor = -(coefficients * outputs.log_probs).sum()
+        value_part = None
+        if outputs.values is not None and isinstance(self.method.advantage, GAEAdvantage):
+            value_part = self._value_loss(self.method.advantage, inputs, tokens, outputs.values)
+            loss = loss + self.method.advantage.value_coef * value_part
+            value_part = value_part.detach()
+        if self.meter is not None:
+            self.meter.add(tokens, self.current_pass, self._statistics, value_part)
+        # Gradients are averaged over the processes, and every part is a share of the step of all of them.
+        loss = loss * self.accelerator.num_processes
+        if outputs.aux_loss is not None:
+            loss = loss + self.router_aux_loss_coef * outputs.aux_loss / self.args.gradient_accumulation_steps
         return loss
+
+    def _value_loss(self, advantage: GAEAdvantage, rows: Rows, tokens: Tokens, predictions: Tensor) -> Tensor:
+        """This micro-batch's share of the step's value loss; each pass of the schedule trains on its own tokens."""
+        assert self._step_tokens is not None
+        selected = self.method.schedule.selected(tokens, self.current_pass)
+        return value_loss(
+            predictions, rows["values"], rows["returns"], selected, self._step_tokens, advantage.value_clip
+        )
 
     def _tokens(self, rows: Rows, log_probs: Tensor, entropies: Tensor | None) -> Tokens:
         return Tokens(
@@ -320,22 +317,27 @@ class MethodTrainer(GRPOTrainer):
     def _begin_step(self) -> None:
         """Count and measure the optimizer step that begins, over all its micro-batches and processes."""
         window = self._window()
-        counts = [self.method.aggregation.count(_loss_mask(rows), rows["advantages"]) for rows in window]
-        self._step_count = self.accelerator.reduce(torch.stack(counts).sum(), reduction="sum")
+        counted = self.method.aggregation.count
+        counts = [
+            torch.stack([counted(_loss_mask(rows), rows["advantages"]), _loss_mask(rows).sum(dtype=torch.float64)])
+            for rows in window
+        ]
+        self._step_count, self._step_tokens = self.accelerator.reduce(torch.stack(counts).sum(dim=0), reduction="sum")
         self._statistics = None
         if self.method.weight.needs_statistics:
             processes = self.accelerator.num_processes
             parts = [self._step_part(rows) for rows in window]
             widest = max(part["mask"].shape[1] for part in parts)
             joined = {key: torch.cat([_padded(part[key], widest) for part in parts]) for key in parts[0]}
-            whole = Tokens(**gather_rows(joined, self.accelerator.gather, processes, 0))  # type: ignore[arg-type]
+            whole = Tokens(**gather_rows(joined, self.accelerator.gather, processes, 0))
             self._statistics = self.method.weight.statistics(self.method.shaped(whole, self.current_pass))
 
     def _step_part(self, rows: Rows) -> Rows:
         """The tokens of one micro-batch of the step that begins, from a forward pass where the policy has moved."""
         old = rows.get("old_log_probs")
         if self.step_in_rollout > 0:
-            log_probs, entropies = self._without_gradient(rows)
+            outputs = self._without_gradient(rows)
+            log_probs, entropies = outputs.log_probs, outputs.entropies
         else:
             log_probs = torch.zeros_like(rows["completion_ids"], dtype=torch.float32) if old is None else old
             entropies = torch.zeros_like(log_probs)
@@ -343,8 +345,8 @@ class MethodTrainer(GRPOTrainer):
         parts = {field.name: getattr(tokens, field.name) for field in dataclasses.fields(tokens)}
         return {key: value for key, value in parts.items() if value is not None}
 
-    def _forward(self, model: Any, rows: Rows) -> tuple[Tensor, Tensor, Tensor | None]:
-        """(B, T) log-probs and entropies of the completions, and the router's auxiliary loss of a mixture of experts.
+    def _forward(self, model: Any, rows: Rows) -> Outputs:
+        """One forward pass over some rows, with gradient unless it is switched off.
 
         Columns that are padding in every row are cut away, which changes no number but for rounding.
         """
@@ -363,28 +365,31 @@ class MethodTrainer(GRPOTrainer):
             log_probs, entropies, aux_loss = super()._get_per_token_logps_and_entropies(
                 model, ids, mask, kept, compute_entropy=True, compute_aux_loss=self.aux_loss_enabled
             )
+        values = None if self.value_head is None or model is self.ref_model else self.value_head.values(kept)
         width = rows["completion_ids"].shape[1]
         valid = _padded(mask[:, -kept:], width).bool()
-        return (
-            torch.where(valid, _padded(log_probs, width), 0.0),
-            torch.where(valid, _padded(entropies, width), 0.0),
-            aux_loss,
-        )
+
+        def placed(columns: Tensor) -> Tensor:
+            return torch.where(valid, _padded(columns, width), 0.0)
+
+        return Outputs(placed(log_probs), placed(entropies), None if values is None else placed(values), aux_loss)
 
     @torch.no_grad()
-    def _without_gradient(self, rows: Rows, model: Any = None) -> tuple[Tensor, Tensor]:
-        """(n, T) log-probs and entropies of any number of rows, in micro-batches of like lengths."""
+    def _without_gradient(self, rows: Rows, model: Any = None) -> Outputs:
+        """A forward pass over any number of rows, in micro-batches of like lengths."""
         order = torch.sort(rows["completion_mask"].sum(dim=1), stable=True).indices
         parts = []
-        for chosen in order.split(self.args.per_device_train_batch_size):
-            part = {
-                key: rows[key][chosen] for key in ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
-            }
-            with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
-                parts.append(self._forward(model or self.model, part)[:2])
+        with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
+            for chosen in order.split(self.args.per_device_train_batch_size):
+                parts.append(self._forward(model or self.model, {key: rows[key][chosen] for key in READ}))
         back = torch.argsort(order)
-        log_probs, entropies = (torch.cat(columns)[back] for columns in zip(*parts, strict=True))
-        return log_probs, entropies
+        values = [part.values for part in parts if part.values is not None]
+        return Outputs(
+            log_probs=torch.cat([part.log_probs for part in parts])[back],
+            entropies=torch.cat([part.entropies for part in parts])[back],
+            values=torch.cat(values)[back] if values else None,
+            aux_loss=None,
+        )
 
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, *args: Any, **kwargs: Any
@@ -400,10 +405,18 @@ class MethodTrainer(GRPOTrainer):
 
     def _reference_log_probs(self, rows: Rows) -> Tensor:
         if self.ref_model is not None:
-            return self._without_gradient(rows, self.ref_model)[0]
+            return self._without_gradient(rows, self.ref_model).log_probs
         policy = self.accelerator.unwrap_model(self.model)
         with use_adapter(policy, adapter_name="ref" if "ref" in policy.peft_config else None):
-            return self._without_gradient(rows)[0]
+            return self._without_gradient(rows).log_probs
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
+        """The optimizer, with the value head's parameters in a group of their own rate."""
+        optimizer = super().create_optimizer(*args, **kwargs)
+        if self.value_head is not None and isinstance(self.method.advantage, GAEAdvantage):
+            rate = self.args.learning_rate * self.method.advantage.value_lr_ratio
+            self.value_head.move_to_own_group(optimizer, rate)
+        return optimizer
 
     # --- position ----------------------------------------------------------------------------------------------
 
@@ -431,49 +444,6 @@ class MethodTrainer(GRPOTrainer):
         self._step, self._initial_entropy = micro_batches, initial_entropy
         device = self.args.device
         self._buffered_inputs = [{key: value.to(device) for key, value in rows.items()} for rows in buffer] or None
-
-
-def trl_config(**settings: Any) -> GRPOConfig:
-    """TRL's arguments with every default that surprises set to what this project means.
-
-    The data come in the order we give; TRL saves, logs and reports nothing by itself.
-    """
-    return GRPOConfig(
-        shuffle_dataset=False,
-        remove_unused_columns=False,
-        logging_strategy="steps",
-        logging_steps=1,
-        logging_nan_inf_filter=False,
-        report_to="none",
-        disable_tqdm=True,
-        log_completions=False,
-        save_strategy="steps",
-        restore_callback_states_from_checkpoint=False,
-        num_train_epochs=1,
-        **settings,
-    )
-
-
-def _with_method(arguments: GRPOConfig, method: Method) -> GRPOConfig:
-    """``arguments`` with what ``method`` decides; raises ValueError where they try to decide it themselves."""
-    fields = {field.name: field for field in dataclasses.fields(GRPOConfig)}
-    taken = [name for name in DECIDED_BY_THE_METHOD if getattr(arguments, name) != fields[name].default]
-    if taken:
-        raise ValueError(
-            f"GRPOConfig sets {', '.join(taken)}, which method {method.name} decides: leave them at their defaults "
-            "and choose or change the method instead."
-        )
-    if arguments.steps_per_generation % arguments.gradient_accumulation_steps:
-        raise ValueError(
-            f"steps_per_generation={arguments.steps_per_generation} is not a multiple of "
-            f"gradient_accumulation_steps={arguments.gradient_accumulation_steps}: a rollout must split into whole "
-            "optimizer steps."
-        )
-    arguments = copy.copy(arguments)
-    arguments.num_iterations *= len(method.schedule.passes)
-    # TRL loads the reference policy where this is not 0; the penalty itself is part of the method.
-    arguments.beta = 1.0 if method.needs_reference else 0.0
-    return arguments
 
 
 def _loss_mask(rows: Rows) -> Tensor:

@@ -20,7 +20,8 @@ from rlvr_cli.methods.make import make_method
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.training.managed import ManagedTrainer
-from rlvr_cli.training.trl_adapter import MethodTrainer, trl_config
+from rlvr_cli.training.trl_adapter import MethodTrainer
+from rlvr_cli.training.trl_arguments import trl_config
 
 MAX_NEW_TOKENS = 12
 LEARNING_RATE = 0.2
@@ -93,12 +94,12 @@ class ScriptedRollouts:
     def judge(self) -> list[float]:
         return self.rewards
 
-    def finish(self, rewards: Sequence[float], advantages: Sequence[float]) -> None:
+    def finish(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
         self.advantages = list(advantages)
 
 
 class NoMeter:
-    def add(self, tokens: Tokens, which: str, statistics: Tensor | None) -> None:
+    def add(self, tokens: Tokens, which: str, statistics: Tensor | None, value_loss: Tensor | None) -> None:
         assert tokens.entropies is not None
         assert tokens.log_probs.shape == tokens.mask.shape == tokens.entropies.shape
 

@@ -1,0 +1,50 @@
+"""What the adapter to TRL takes from a run, and what a forward pass gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from rlvr_cli.methods.tokens import Tokens
+
+
+class Rollouts(Protocol):
+    """Where completions and rewards come from."""
+
+    def sample(self, rollout: int, problems: Sequence[int], first_row: int) -> tuple[list[list[int]], list[list[int]]]:
+        """Prompt and completion token ids for the rows of this process; ``first_row`` is its first global row."""
+
+    def judge(self) -> list[float]:
+        """The rewards of the rows just sampled; NaN for a row that must not be learned from."""
+
+    def finish(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
+        """Take what the rows just judged are trained with, and store everything.
+
+        Args:
+            advantages, values: for each row the mean over its tokens; no ``values`` without a value head.
+        """
+
+
+class Meter(Protocol):
+    """What watches the update, micro-batch by micro-batch."""
+
+    def add(self, tokens: Tokens, which: str, statistics: Tensor | None, value_loss: Tensor | None) -> None:
+        """The detached tokens of one micro-batch in pass ``which`` of the schedule, and its share of the value loss."""
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a forward pass says of the completions of some rows.
+
+    Attributes:
+        log_probs, entropies: (n, T), 0 on padding. values: (n, T) of the value head, where there is one.
+        aux_loss: () the router's auxiliary loss, for a mixture of experts.
+    """
+
+    log_probs: Tensor
+    entropies: Tensor
+    values: Tensor | None
+    aux_loss: Tensor | None

@@ -1,0 +1,73 @@
+"""TRL's arguments: what a run sets, and what a method decides in their place."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+from trl import GRPOConfig
+
+from rlvr_cli.methods.method import Method
+
+# What TRL would do with these is the method's to decide; one that is set would silently do nothing.
+DECIDED_BY_THE_METHOD = (
+    "beta",
+    "delta",
+    "entropy_coef",
+    "epsilon",
+    "epsilon_high",
+    "importance_sampling_level",
+    "loss_type",
+    "multi_objective_aggregation",
+    "off_policy_mask_threshold",
+    "scale_rewards",
+    "top_entropy_quantile",
+    "use_adaptive_entropy",
+)
+
+
+def trl_config(**settings: Any) -> GRPOConfig:
+    """TRL's arguments with every default that surprises set to what this project means.
+
+    The data come in the order we give; TRL saves, logs and reports nothing by itself.
+    """
+    return GRPOConfig(
+        shuffle_dataset=False,
+        remove_unused_columns=False,
+        logging_strategy="steps",
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        report_to="none",
+        disable_tqdm=True,
+        log_completions=False,
+        save_strategy="steps",
+        restore_callback_states_from_checkpoint=False,
+        num_train_epochs=1,
+        **settings,
+    )
+
+
+def with_method(arguments: GRPOConfig, method: Method) -> GRPOConfig:
+    """``arguments`` with what ``method`` decides; raises ValueError where they try to decide it themselves."""
+    fields = {field.name: field for field in dataclasses.fields(GRPOConfig)}
+    taken = [name for name in DECIDED_BY_THE_METHOD if getattr(arguments, name) != fields[name].default]
+    if taken:
+        raise ValueError(
+            f"GRPOConfig sets {', '.join(taken)}, which method {method.name} decides: leave them at their defaults "
+            "and choose or change the method instead."
+        )
+    if arguments.steps_per_generation % arguments.gradient_accumulation_steps:
+        raise ValueError(
+            f"steps_per_generation={arguments.steps_per_generation} is not a multiple of "
+            f"gradient_accumulation_steps={arguments.gradient_accumulation_steps}: a rollout must split into whole "
+            "optimizer steps."
+        )
+    arguments = copy.copy(arguments)
+    arguments.num_iterations *= len(method.schedule.passes)
+    # TRL loads the reference policy where this is not 0; the penalty itself is part of the method.
+    arguments.beta = 1.0 if method.needs_reference else 0.0
+    if method.advantage.needs_values:
+        # The value head is no part of the model's outputs, where DDP would look for what was used.
+        arguments.ddp_find_unused_parameters = False
+    return arguments

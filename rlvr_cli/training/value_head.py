@@ -1,0 +1,65 @@
+"""PPO's value head: one linear layer on the policy's last hidden state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+NAME = "value_head"
+
+
+class ValueHead:
+    """The head of one model, and the hidden states of its latest forward pass.
+
+    The layer is a child module of the model, so that it is moved, wrapped and optimised with it. It starts at 0: every
+    first prediction is 0. Its weights are not part of the model that is saved for others.
+    """
+
+    def __init__(self, layer: nn.Linear, *, train_backbone: bool) -> None:
+        self.layer, self.train_backbone = layer, train_backbone
+        self._hidden: Tensor | None = None
+
+    @classmethod
+    def attached_to(cls, model: Any, *, train_backbone: bool) -> ValueHead:
+        """A new head on ``model``.
+
+        Args:
+            train_backbone: whether the value loss also moves the policy's own layers.
+        """
+        parameter = next(model.parameters())
+        layer = nn.Linear(model.config.hidden_size, 1, device=parameter.device, dtype=parameter.dtype)
+        nn.init.zeros_(layer.weight)
+        nn.init.zeros_(layer.bias)
+        setattr(model, NAME, layer)
+        head = cls(layer, train_backbone=train_backbone)
+        model.base_model.register_forward_hook(head._remember)
+        return head
+
+    def _remember(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        self._hidden = output.last_hidden_state
+
+    def values(self, completion_length: int) -> Tensor:
+        """(B, T) predictions at the states before each of the last ``completion_length`` = T tokens."""
+        assert self._hidden is not None
+        hidden, self._hidden = self._hidden[:, -completion_length - 1 : -1], None
+        if not self.train_backbone:
+            hidden = hidden.detach()
+        values: Tensor = self.layer(hidden.to(self.layer.weight.dtype)).squeeze(-1)
+        return values
+
+    def move_to_own_group(self, optimizer: Optimizer, learning_rate: float) -> None:
+        """Give the head's parameters a group of their own with another learning rate, without weight decay."""
+        own = {id(parameter) for parameter in self.layer.parameters()}
+        for group in optimizer.param_groups:
+            group["params"] = [parameter for parameter in group["params"] if id(parameter) not in own]
+        optimizer.add_param_group({"params": list(self.layer.parameters()), "lr": learning_rate, "weight_decay": 0.0})
+
+
+def split_off(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """A state dict as (the model's own, the value head's with its prefix removed)."""
+    prefix = f"{NAME}."
+    own = {key: value for key, value in weights.items() if not key.startswith(prefix)}
+    head = {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
+    return own, head
