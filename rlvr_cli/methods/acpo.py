@@ -56,15 +56,20 @@ class ACPO(TokenWeight):
 
     needs_statistics: ClassVar[bool] = True
 
+    def binned(self, tokens: Tokens) -> tuple[Tensor, Tensor, Tensor]:
+        """(K + 1,) edges, (K,) count and (K,) sigma of the bins of all of a step's tokens, float64."""
+        valid = tokens.mask.bool()
+        old_log_probs = tokens.old_log_probs.detach().double()[valid]
+        probabilities = torch.exp(old_log_probs)
+        edges = self._edges(probabilities)
+        distance = torch.expm1(tokens.log_probs.detach().double()[valid] - old_log_probs)
+        return edges, *spread(distance, self._bin(probabilities, edges), self.bins)
+
     def statistics(self, tokens: Tokens) -> Tensor:
         """(2, K + 1) float64: the bins' edges; e_1 ... e_K and the tokens' average of them."""
-        valid = tokens.mask.bool()
-        probabilities = torch.exp(tokens.old_log_probs.detach().double()[valid])
-        log_ratio = (tokens.log_probs.detach().double() - tokens.old_log_probs.detach().double())[valid]
-        edges = self._edges(probabilities)
-        count, sigma = spread(torch.expm1(log_ratio), self._bin(probabilities, edges), self.bins)
+        edges, count, sigma = self.binned(tokens)
         eps = self.alpha * sigma + self.eps_b
-        average = (eps * count).sum() / count.sum() if len(probabilities) else eps.mean()
+        average = (eps * count).sum() / count.sum() if count.any() else eps.mean()
         return torch.stack([edges, torch.cat([eps, average.view(1)])])
 
     def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float | Tensor, Tensor]:
@@ -105,7 +110,7 @@ class ACPO(TokenWeight):
 def spread(values: Tensor, bins: Tensor, number: int) -> tuple[Tensor, Tensor]:
     """(K,) count and standard deviation (ddof 0; 0 for a bin of fewer than two) of the (n,) ``values`` of each bin.
 
-    Two passes: the mean is subtracted before squaring, so that a spread far below the values does not drown.
+    The mean is subtracted before squaring, and :class:`ACPO` gives r - 1 for r: a small spread around 1 does not drown.
     """
     empty = torch.zeros(number, dtype=torch.float64, device=values.device)
     count = empty.scatter_add(0, bins, torch.ones_like(values))

@@ -1,0 +1,22 @@
+"""The clipped ratio (GRPO, DAPO, Dr. GRPO) and the sequence's ratio (GSPO)."""
+
+from __future__ import annotations
+
+from rlvr_cli.methods.clip import ClippedRatio
+from rlvr_cli.methods.gspo import GSPO
+from tests.golden.cases import Case, golden
+from tests.golden.objective import compare_objective, method
+
+
+@golden("grpo", "dapo", "dr_grpo")
+def test_clipped_ratio(case: Case) -> None:
+    params = case.params
+    weight = ClippedRatio(params["eps_low"], params["eps_high"], params["dual_clip_c"])
+    compare_objective(case, method(params, weight), case.tokens())
+
+
+@golden("gspo")
+def test_sequence_ratio(case: Case) -> None:
+    params = case.params
+    weight = GSPO(params["eps_low"], params["eps_high"], params["log_seq_ratio_max"])
+    compare_objective(case, method(params, weight), case.tokens())

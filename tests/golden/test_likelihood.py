@@ -1,0 +1,31 @@
+"""PL, NL, CL and their token-normalised forms, from rewards to gradient."""
+
+from __future__ import annotations
+
+import torch
+
+from rlvr_cli.methods.aggregation import Aggregation
+from rlvr_cli.methods.clip import ClippedRatio
+from rlvr_cli.methods.importance import One, Ratio
+from rlvr_cli.methods.likelihood import LikelihoodAdvantage
+from rlvr_cli.methods.rollout import Rollout
+from rlvr_cli.methods.weight import TokenWeight
+from tests.golden.cases import Case, golden
+from tests.golden.objective import compare_objective, method
+
+SIDES = {"PL": "positive", "NL": "negative", "CL": "both"}
+
+
+@golden("likelihood_family")
+def test_likelihood(case: Case) -> None:
+    params, mask = case.params, case.tensor("mask")
+    rollout = Rollout(case.tensor("rewards"), 1, torch.zeros_like(mask), mask)
+    advantages = LikelihoodAdvantage(SIDES[params["loss"].removeprefix("TN")], 0.0).advantages(rollout)
+    weight: TokenWeight = Ratio() if params["importance_ratio"] else One()
+    if params["clip"] is not None:
+        weight = ClippedRatio(params["clip"], params["clip"], None)
+    if params["loss"].startswith("TN"):
+        normaliser = Aggregation("constant_length", "trained", params["max_len_T"])
+    else:
+        normaliser = Aggregation("sequence_mean", "trained")
+    compare_objective(case, method(params, weight, normaliser=normaliser), case.tokens(advantages=advantages))
