@@ -18,7 +18,8 @@ class BatchArithmetic:
         step_batch: completions of one optimizer step.
         micro_batch: completions of one forward pass.
         micro_batches: forward passes of one optimizer step.
-        steps_per_rollout: optimizer steps made from one rollout batch, over all epochs.
+        passes: passes over the rollout batch that the method's schedule makes of one epoch (2 in Lopti).
+        steps_per_rollout: optimizer steps made from one rollout batch, over all passes and epochs.
         steps_total: optimizer steps of the whole training.
     """
 
@@ -26,6 +27,7 @@ class BatchArithmetic:
     step_batch: int
     micro_batch: int
     micro_batches: int
+    passes: int
     steps_per_rollout: int
     steps_total: int
 
@@ -35,12 +37,14 @@ def batch_arithmetic(config: Config) -> BatchArithmetic:
     completions = config.rollout.prompts * config.rollout.group_size
     step_batch = completions // config.update.updates_per_rollout
     micro_batch = config.update.micro_batch or largest_divisor(step_batch, LARGEST_AUTO_MICRO_BATCH)
-    steps_per_rollout = config.update.updates_per_rollout * config.update.epochs
+    passes = len(config.method.passes)
+    steps_per_rollout = config.update.updates_per_rollout * config.update.epochs * passes
     return BatchArithmetic(
         completions=completions,
         step_batch=step_batch,
         micro_batch=micro_batch,
         micro_batches=step_batch // micro_batch,
+        passes=passes,
         steps_per_rollout=steps_per_rollout,
         steps_total=config.train.rollouts * steps_per_rollout,
     )

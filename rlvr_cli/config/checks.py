@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from math import fsum, gcd
 
 from rlvr_cli.config.batch import nearest_divisors, nearest_multiples
+from rlvr_cli.config.method_checks import CrossProblem, SetByUser, contradictions, without_effect
 from rlvr_cli.config.schema import Config
 
 SHARE_TOLERANCE = 1e-6
 
 
-@dataclass(frozen=True)
-class CrossProblem:
-    """A contradiction between keys: their dotted names, the one to blame first, and the message."""
+def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[CrossProblem]:
+    """Every contradiction between valid values of different keys, and every setting that changes nothing.
 
-    keys: tuple[str, ...]
-    message: str
-
-
-def cross_field_problems(config: Config) -> list[CrossProblem]:
-    """Every contradiction between valid values of different keys."""
-    return [problem for check in _CHECKS for problem in check(config)]
+    Args:
+        set_by_user: whether a person set the key at a path: what a preset left over is no mistake.
+    """
+    return [
+        *(problem for check in _CHECKS for problem in check(config)),
+        *contradictions(config),
+        *without_effect(config, set_by_user),
+    ]
 
 
 def _either(values: Iterable[int]) -> str:

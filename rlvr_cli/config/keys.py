@@ -2,97 +2,87 @@
 
 from __future__ import annotations
 
-import difflib
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, StringConstraints
+from pydantic import StringConstraints
 from pydantic.fields import FieldInfo
 
+from rlvr_cli.config.method import MethodName
+from rlvr_cli.config.nearest import nearest
 from rlvr_cli.config.schema import RUN_NAME, Config
-
-Section = type[BaseModel]
+from rlvr_cli.config.tree import Path, Variant, choices, default, discriminator, variants
 
 
 @dataclass(frozen=True)
 class Key:
-    """One configuration key: dotted name, what values it takes, default and meaning."""
+    """One configuration key.
+
+    Attributes:
+        name: dotted, `method.weight.n`.
+        type: the values that it takes, in words.
+        default: its default.
+        meaning: a sentence.
+        kinds: the choices of its section that have this key, each with this very default and meaning; empty
+            where the section has but one variant.
+    """
 
     name: str
     type: str
     default: Any
     meaning: str
-    variant: str | None
+    kinds: tuple[str, ...] = ()
 
 
-def sections() -> dict[str, tuple[Section, ...]]:
+def sections() -> dict[str, tuple[Variant, ...]]:
     """Section name -> its schema; more than one where `name` chooses between several (task, method)."""
-    found = {}
-    for name, field in Config.model_fields.items():
-        variants = get_args(field.annotation) or (field.annotation,)
-        found[name] = tuple(variant for variant in variants if isinstance(variant, type))
-    return found
+    return {name: variants((name,)) for name in Config.model_fields}
 
 
-def all_keys() -> list[Key]:
-    """Every key, in the order of the schema."""
-    keys = []
-    for section, variants in sections().items():
-        for variant in variants:
-            for name, field in variant.model_fields.items():
-                key = Key(
-                    name=f"{section}.{name}",
-                    type=describe_field(field),
-                    default=field.get_default(call_default_factory=True),
-                    meaning=field.description or "",
-                    variant=variant.__name__ if len(variants) > 1 else None,
-                )
-                keys.append(key)
-    return keys
+@cache
+def all_keys() -> tuple[Key, ...]:
+    """Every key, in the order of the schema; a key of several kinds stands once for each meaning that it has."""
+    return tuple(_keys_below(()))
 
 
-def variant_names(section: str) -> list[str]:
-    """What `<section>.name` may be, for a section whose schema lists its names (task, method); else empty."""
-    names: list[str] = []
-    for variant in sections()[section]:
-        field = variant.model_fields.get("name")
-        if field is not None and get_origin(field.annotation) is Literal:
-            names += get_args(field.annotation)
-    return names
+def key_names() -> tuple[str, ...]:
+    """The dotted name of every key, each once."""
+    return tuple(dict.fromkeys(key.name for key in all_keys()))
 
 
-def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """The known name most like `word`, or None where none is as close as `cutoff` (1 = equal)."""
-    by_lower = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
-    return by_lower[found[0]] if found else None
-
-
-def suggest_key(path: Sequence[str]) -> str | None:
+def suggest_key(path: Sequence[str], own: Variant | None = None) -> str | None:
     """The key that someone who wrote the unknown `path` most likely meant.
 
-    A name close to one in the same section wins; then a key of that very name in another section; then the
-    closest dotted name.
+    A key of that very name deeper in the same section wins, then a name close to one beside it, a key of that name
+    anywhere, and the closest dotted name. `kl_beta` is taken for `kl.beta`.
+
+    Args:
+        own: the variant that the section has, where it has several; its keys are preferred.
     """
-    schemas = sections()
-    if len(path) >= 2 and path[0] in schemas:
-        fields = [name for variant in schemas[path[0]] for name in variant.model_fields]
-        close = nearest(path[1], fields)
+    path = tuple(path)
+    names = key_names()
+    same_name = [name for name in names if f".{name}".replace(".", "_").endswith(f"_{path[-1]}".replace(".", "_"))]
+    if len(path) > 1:
+        inside = [name for name in same_name if name.startswith(f"{path[0]}.")]
+        if inside:
+            return " or ".join(inside)
+        beside = [name for variant in variants(path[:-1]) for name in variant.model_fields]
+        close = nearest(path[-1], own.model_fields if own else beside) or nearest(path[-1], beside)
         if close:
             return close
-    dotted = [key.name for key in all_keys()]
-    same_name = [name for name in dotted if name.split(".")[1] == path[-1]]
     if same_name:
         return " or ".join(same_name)
     if len(path) == 1:
-        return nearest(path[0], schemas)
-    if path[0] not in schemas:
-        section = nearest(path[0], schemas)
-        if section and any(path[1] in variant.model_fields for variant in schemas[section]):
-            return f"{section}.{path[1]}"
-    return nearest(".".join(path), dotted, cutoff=0.8)
+        return nearest(path[0], sections())
+    if path[0] not in sections():
+        section = nearest(path[0], sections())
+        if section and f"{section}.{'.'.join(path[1:])}" in names:
+            return f"{section}.{'.'.join(path[1:])}"
+    alike = [name for name in names if nearest(path[-1], [name.rsplit(".", 1)[-1]])]
+    return nearest(".".join(path), alike, cutoff=0.8)
 
 
 def describe_field(field: FieldInfo) -> str:
@@ -125,7 +115,56 @@ def describe_type(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
     return ", ".join([word, " and ".join(bounds)]) if bounds else word
 
 
+def _keys_below(path: Path) -> Iterator[Key]:
+    chooser, listed = discriminator(path), choices(path)
+    found = variants(path)
+    if len(found) > 1 and len(listed) == len(found):
+        yield _choice_key((*path, str(chooser)), listed)
+    keys: dict[tuple[Any, ...], Key] = {}
+    for variant in found:
+        label = next((tag for tag, other in listed.items() if other is variant), None) if len(found) > 1 else None
+        for name, field in variant.model_fields.items():
+            place = (*path, name)
+            if variants(place):
+                yield from keys.values()
+                keys.clear()
+                yield from _keys_below(place)
+                continue
+            if name == chooser and len(found) > 1 and label is not None:
+                continue
+            key = _key(place, field)
+            before = keys.get((key.name, key.type, repr(key.default), key.meaning))
+            kinds = (*(before.kinds if before else ()), *([label] if label else []))
+            keys[(key.name, key.type, repr(key.default), key.meaning)] = Key(
+                key.name, key.type, key.default, key.meaning, kinds
+            )
+    yield from keys.values()
+
+
+def _key(path: Path, field: FieldInfo) -> Key:
+    return Key(
+        name=".".join(path),
+        type=describe_field(field),
+        default=field.get_default(call_default_factory=True),
+        meaning=field.description or "",
+    )
+
+
+def _choice_key(path: Path, listed: dict[str, Variant]) -> Key:
+    """The key that chooses between variants: the meaning of each, one after the other."""
+    meanings = [variant.model_fields[path[-1]].description or "" for variant in listed.values()]
+    return Key(
+        name=".".join(path),
+        type=f"one of {', '.join(listed)}",
+        default=getattr(default(path[:-1]), path[-1]),
+        meaning=" ".join(meanings),
+    )
+
+
 def _describe_text(metadata: Iterable[Any]) -> str:
+    metadata = tuple(metadata)
+    if any(item in metadata for item in get_args(MethodName)[1:] if not isinstance(item, StringConstraints)):
+        return "the name of a method, modifiers joined with +"
     patterns = [item.pattern for item in metadata if isinstance(item, StringConstraints)]
     if RUN_NAME in patterns:
         return "a name of letters, digits and _ - . +, starting with a letter, digit or _, at most 100 long"

@@ -1,7 +1,7 @@
 """Loads a configuration: layers over one another, later ones winning, and every problem reported at once.
 
-Layers, from the lowest: schema defaults, presets of the chosen model, method and task, `--config` files from
-left to right, `--method` / `--task` / `--model`, dotted overrides.
+Layers, from the lowest: schema defaults, presets of the chosen model, task and method (the base method, then its
+modifiers), `--config` files from left to right, `--method` / `--task` / `--model`, dotted overrides.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.method_names import BASES, MethodName, nearest_method, parse_method_name
+from rlvr_cli.config.methods import METHODS, MODIFIER_FOLDER, PRESETS, modifier, preset_document
 from rlvr_cli.config.origins import PRESET, Layer, Merged
-from rlvr_cli.config.overrides import label, parse_override
+from rlvr_cli.config.overrides import choices_first, label, parse_override
 from rlvr_cli.config.problems import layout, shown, validate
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.yaml_reader import YamlProblem, dump, parse, read_text
 
-PRESETS = Path(__file__).parent / "presets"
-PRESET_FOLDERS = {"model": "models", "method": "methods", "task": "tasks"}
+PRESET_FOLDERS = {"model": "models", "task": "tasks"}
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,9 @@ class Loaded:
     config: Config
     merged: Merged
 
-    def origin(self, section: str, key: str) -> str:
-        """Where `section.key` was set; `default` where nothing set it."""
-        return str(self.merged.origin((section, key)) or "default")
+    def origin(self, *path: str) -> str:
+        """Where a key was set, as `origin("method", "weight", "n")`; `default` where nothing set it."""
+        return str(self.merged.origin(path) or "default")
 
 
 def load_config(
@@ -61,7 +62,7 @@ def load(
     user_layers = [
         *_file_layers(config_files, problems),
         *_option_layers({"method": method, "task": task, "model": model}),
-        *_override_layers(overrides, problems),
+        *choices_first(list(_override_layers(overrides, problems))),
     ]
     merged = _merge([*_preset_layers(user_layers), *user_layers])
     config, invalid = validate(merged)
@@ -78,14 +79,20 @@ def dump_yaml(config: Config) -> str:
 
 def as_plain(config: Config) -> dict[str, Any]:
     """The configuration as nested dicts and lists."""
-    plain = config.model_dump()
-    for section in plain.values():
-        section.update({key: list(value) for key, value in section.items() if isinstance(value, tuple)})
+    plain: dict[str, Any] = _lists(config.model_dump())
     return plain
 
 
+def _lists(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _lists(inner) for key, inner in value.items()}
+    return list(value) if isinstance(value, tuple) else value
+
+
 def preset_names(section: str) -> list[str]:
-    """The presets that ship for `model`, `method` or `task`."""
+    """The presets that ship for `model` or `task`; the base methods for `method`."""
+    if section == "method":
+        return list(BASES)
     return sorted(path.stem for path in (PRESETS / PRESET_FOLDERS[section]).glob("*.yaml"))
 
 
@@ -130,9 +137,45 @@ def _override_layers(overrides: Sequence[str], problems: list[tuple[str, str]]) 
 def _preset_layers(user_layers: Iterable[Layer]) -> Iterable[Layer]:
     chosen = _merge(user_layers).data
     for section, folder in PRESET_FOLDERS.items():
-        values = chosen.get(section)
-        default = Config.model_fields[section].get_default(call_default_factory=True).name
-        name = values.get("name", default) if isinstance(values, dict) else default
+        name = _chosen_name(chosen, section)
         if name in preset_names(section):
-            document = parse(read_text(PRESETS / folder / f"{name}.yaml"))
+            document = preset_document(folder, name)
             yield Layer(f"{PRESET}{folder}/{name}.yaml", document.data, document.lines)
+    name = _chosen_name(chosen, "method")
+    try:
+        method = parse_method_name(name)
+    except ValueError:
+        # The name is reported; what was set beside it is judged as part of the method that was most likely meant.
+        method = parse_method_name(nearest_method(name) or _default_name("method"))
+    yield from _method_layers(method)
+
+
+def _method_layers(method: MethodName) -> Iterable[Layer]:
+    yield _values_of(METHODS, method.base, ("values",))
+    for name in method.modifiers:
+        yield _values_of(MODIFIER_FOLDER, name, ("values",))
+        if method.base in modifier(name).for_base:
+            yield _values_of(MODIFIER_FOLDER, name, ("for_base", method.base))
+
+
+def _values_of(folder: str, name: str, place: tuple[str, ...]) -> Layer:
+    """The values that stand at `place` in a preset's file, as keys of `method`."""
+    document = preset_document(folder, name)
+    values = document.data
+    for key in place:
+        values = values[key]
+    lines = {
+        ("method", *path[len(place) :]): line for path, line in document.lines.items() if path[: len(place)] == place
+    }
+    return Layer(f"{PRESET}{folder}/{name}.yaml", {"method": values}, lines)
+
+
+def _chosen_name(chosen: dict[Any, Any], section: str) -> str:
+    values = chosen.get(section)
+    name = values.get("name") if isinstance(values, dict) else None
+    return name if isinstance(name, str) else _default_name(section)
+
+
+def _default_name(section: str) -> str:
+    name: str = Config.model_fields[section].get_default(call_default_factory=True).name
+    return name

@@ -5,11 +5,12 @@ A named method is a preset over these keys (`presets/methods/`); every key may b
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Discriminator, Field, Tag
 
-from rlvr_cli.config.section import Probability, Section, Text
+from rlvr_cli.config.methods import resolve_method_name
+from rlvr_cli.config.section import Count, Probability, Section, Text
 
 EpsLow = Annotated[float, Field(ge=0.0, le=1.0)]
 EpsHigh = Annotated[float, Field(ge=0.0, le=100.0)]
@@ -17,6 +18,16 @@ Scale = Annotated[float, Field(ge=0.0, le=100.0)]
 AboveOne = Annotated[float, Field(gt=1.0)]
 OpenShare = Annotated[float, Field(gt=0.0, lt=1.0)]
 NotNegative = Annotated[float, Field(ge=0.0)]
+
+
+def _canonical(name: str) -> str:
+    found = resolve_method_name(name)
+    if found.base == "sft":
+        raise ValueError("sft is no policy-gradient method; its keys are those of SFTConfig")
+    return str(found)
+
+
+MethodName = Annotated[Text, AfterValidator(_canonical)]
 
 
 # --- advantage -------------------------------------------------------------------------------------------------
@@ -71,7 +82,9 @@ class GAEAdvantageConfig(Section):
         0.5, description="The value may move this far from its prediction at sampling in one rollout; null = free."
     )
     value_coef: NotNegative = Field(1.0, description="Weight of the value loss.")
-    value_lr: Annotated[float, Field(gt=0.0, le=1.0)] = Field(1e-5, description="Learning rate of the value head.")
+    value_lr_ratio: Annotated[float, Field(gt=0.0, le=1000.0)] = Field(
+        10.0, description="Learning rate of the value head as a multiple of optimizer.lr."
+    )
     value_backbone: bool = Field(False, description="Whether the value loss also trains the policy's own layers.")
 
 
@@ -268,6 +281,14 @@ class LoptiScheduleConfig(Section):
     )
 
 
+# What each pass of a schedule trains on, in order.
+PASSES = {
+    "low_first": ("low", "high"),
+    "high_first": ("high", "low"),
+    "low_only": ("low",),
+    "high_only": ("high",),
+}
+
 ScheduleConfig = Annotated[OnePassScheduleConfig | LoptiScheduleConfig, Field(discriminator="kind")]
 
 
@@ -298,7 +319,7 @@ class RewardConfig(Section):
 class PolicyMethodConfig(Section):
     """A policy-gradient method."""
 
-    name: Text = Field(
+    name: MethodName = Field(
         "grpo", description="A method, modifiers joined with +: `dgpo+lopti` (`rlvr methods` lists them)."
     )
     advantage: AdvantageConfig = Field(default=GroupAdvantageConfig(), description="The advantage from the rewards.")
@@ -310,3 +331,37 @@ class PolicyMethodConfig(Section):
     schedule: ScheduleConfig = Field(default=OnePassScheduleConfig(), description="The passes over a rollout.")
     kl: KLConfig = Field(default=KLConfig(), description="The KL penalty against the starting model.")
     reward: RewardConfig = Field(default=RewardConfig(), description="What is rewarded.")
+
+    @property
+    def passes(self) -> tuple[str, ...]:
+        """What each pass over a rollout trains on: `all` tokens, or those of `low` or `high` probability."""
+        return PASSES[self.schedule.order] if isinstance(self.schedule, LoptiScheduleConfig) else ("all",)
+
+
+class SFTConfig(Section):
+    """Supervised fine-tuning on worked solutions."""
+
+    name: Literal["sft"] = Field("sft", description="sft = imitate worked solutions, without rollouts or rewards.")
+    demonstrations: Count = Field(1024, description="Number of the task's own worked solutions.")
+    data: Text | None = Field(
+        None, description="Worked solutions to use in place of the task's own: JSONL of prompt and completion."
+    )
+    lora_rank: Annotated[int, Field(ge=1, le=1024)] | None = Field(
+        None, description="Rank of the low-rank adapters (LoRA) that are trained; null = every weight is."
+    )
+    lora_alpha: Annotated[float, Field(gt=0.0)] = Field(32.0, description="Scale of the adapters: lora_alpha / rank.")
+
+    @property
+    def passes(self) -> tuple[str, ...]:
+        """One pass over all tokens."""
+        return ("all",)
+
+
+def _family(value: Any) -> str:
+    name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
+    return "sft" if isinstance(name, str) and name.strip().lower() == "sft" else "policy"
+
+
+MethodConfig = Annotated[
+    Annotated[PolicyMethodConfig, Tag("policy")] | Annotated[SFTConfig, Tag("sft")], Discriminator(_family)
+]

@@ -83,7 +83,7 @@ def parse_method_name(text: str) -> MethodName:
     base, *modifiers = parts
     shown = f'"{text}"'
     if not base and modifiers and all(modifiers):
-        raise ValueError(f"{shown} has no base method before its first +, as in grpo{plain}. {_allowed()}")
+        raise ValueError(f"{shown} has no base method before its first +, as in grpo{plain}")
     if not all(parts):
         raise ValueError(f"{shown} has an empty part; names are joined with one +, as in dgpo+lopti{_pp_hint(plain)}")
     if base not in BASES:
@@ -126,7 +126,7 @@ def nearest_method(text: str) -> str | None:
 
 
 def _allowed() -> str:
-    return f"Allowed: {', '.join(BASES)}; after a +: {', '.join(MODIFIERS)}"
+    return f"Allowed: {', '.join(BASES)}"
 
 
 def _pp_hint(plain: str) -> str:
@@ -136,7 +136,7 @@ def _pp_hint(plain: str) -> str:
 
 def _refuse_base(base: str, shown: str) -> None:
     if base in MODIFIERS:
-        raise ValueError(f"{shown}: {base} modifies a method and is none itself; write `grpo+{base}`. {_allowed()}")
+        raise ValueError(f"{shown}: {base} modifies a method and is none itself; write `grpo+{base}`")
     raise ValueError(f"unknown method {shown}.{did_you_mean(base, (*BASES, *ALIASES))} {_allowed()}")
 
 

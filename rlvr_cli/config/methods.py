@@ -6,13 +6,13 @@ modifier sets one choice on top of a method.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.method_names import ALIASES, BASES, MODIFIERS, MethodName
+from rlvr_cli.config.method_names import ALIASES, BASES, MODIFIERS, MethodName, parse_method_name
 from rlvr_cli.config.yaml_reader import Document, parse, read_text
 
 PRESETS = Path(__file__).parent / "presets"
@@ -123,13 +123,43 @@ def presets_of(name: MethodName) -> tuple[Preset, ...]:
     return (method_preset(name.base), *map(modifier, name.modifiers))
 
 
+def resolve_method_name(text: str) -> MethodName:
+    """The parts of a name that fit together.
+
+    Raises:
+        ValueError: the message for the user, where a part is unknown, or two parts set the same key.
+    """
+    name = parse_method_name(text)
+    plain = dict(flat(method_preset("grpo").values))
+    own = {key for key, value in flat(method_preset(name.base).values) if plain.get(key, ...) != value}
+    for number, later in enumerate(name.modifiers):
+        keys = dict(flat(modifier(later).values)).keys()
+        taken = own & keys
+        if taken:
+            raise ValueError(
+                f'"{text}": {name.base} sets {_choice(taken)} itself, which +{later} would set again. '
+                f"Write grpo+{later}, or keep {name.base} and override its keys"
+            )
+        for earlier in name.modifiers[:number]:
+            shared = dict(flat(modifier(earlier).values)).keys() & keys
+            if shared:
+                raise ValueError(f'"{text}": {earlier} and {later} both set {_choice(shared)}; keep one of them')
+    return name
+
+
+def _choice(keys: Collection[str]) -> str:
+    """The section whose kind is among `keys`, or the first of them."""
+    kinds = [key.removesuffix(".kind") for key in keys if key.endswith(".kind")]
+    return f"method.{min(kinds or keys)}"
+
+
 def flat(values: Values, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Nested values as (dotted key, value)."""
     for key, value in values.items():
         if isinstance(value, dict):
             yield from flat(value, f"{prefix}{key}.")
         else:
-            yield prefix + key, value
+            yield f"{prefix}{key}", value
 
 
 @cache

@@ -6,11 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-Path = tuple[Any, ...]
-
-# Choosing another one of these drops what lower layers said about the one before.
-NAMED_SECTIONS = ("model", "task", "method")
-
+from rlvr_cli.config.method_names import canonical_name
+from rlvr_cli.config.tree import Path, discriminator, key_of, variants
 
 PRESET = "preset "
 
@@ -45,22 +42,28 @@ class Layer:
 
 @dataclass
 class Merged:
-    """The layers merged: nested data (section, key) and the layer that set each key."""
+    """The layers merged: nested data and the layer that set each section and key."""
 
     data: dict[Any, Any] = field(default_factory=dict)
     layers: dict[Path, Layer] = field(default_factory=dict)
 
     def origin(self, path: Path) -> Origin | None:
-        """The origin of `path` (a key, or a place inside its value); None for a default."""
-        layer = self.layers.get(path[:2])
+        """The origin of `path` (a section, a key, or a place inside a key's value); None for a default."""
+        layer = self.layers.get(key_of(path))
         return None if layer is None else layer.origin(path)
+
+    def set_by_user(self, path: Path) -> bool:
+        """Whether something else than a preset or a default set the key at `path`."""
+        layer = self.layers.get(path)
+        return layer is not None and not layer.label.startswith(PRESET)
 
     def places(self, paths: Iterable[Path]) -> str:
         """The distinct places that set `paths`, as text: `a.yaml:3,7, override eval.samples=4`.
 
-        Presets are named only where nothing else took part: the user's own lines come first.
+        Presets are named only where nothing else took part: the user's own lines come first. What the preset of a
+        method set was set by who named the method.
         """
-        origins = [origin for origin in map(self.origin, paths) if origin is not None]
+        origins = [origin for origin in map(self._blamed, paths) if origin is not None]
         own = [origin for origin in origins if not origin.label.startswith(PRESET)]
         lines: dict[str, list[int]] = {}
         for origin in own or origins:
@@ -71,29 +74,53 @@ class Merged:
             f"{label}:{','.join(map(str, sorted(numbers)))}" if numbers else label for label, numbers in lines.items()
         )
 
-    def add(self, layer: Layer) -> None:
-        """Lays `layer` over what is there. Keys of a section are merged; a key's value is replaced whole."""
-        for section, values in layer.data.items():
-            if section in NAMED_SECTIONS and values is not None and not isinstance(values, (dict, list)):
-                values = {"name": values}
-            self.layers[(section,)] = layer
-            if values is None:
-                self.data.setdefault(section, {})
-                continue
-            before = self.data.get(section)
-            if not isinstance(values, dict) or not isinstance(before, dict):
-                self._forget(section)
-                self.data[section] = dict(values) if isinstance(values, dict) else values
-            else:
-                name = values.get("name", before.get("name"))
-                if section in NAMED_SECTIONS and before.get("name", name) != name:
-                    self._forget(section)
-                    before = {}
-                self.data[section] = {**before, **values}
-            if isinstance(values, dict):
-                for key in values:
-                    self.layers[(section, key)] = layer
+    def _blamed(self, path: Path) -> Origin | None:
+        origin, name = self.origin(path), ("method", "name")
+        by_name = path[0] == "method" and (origin is None or origin.label.startswith(PRESET)) and self.set_by_user(name)
+        return self.origin(name) if by_name else origin
 
-    def _forget(self, section: Any) -> None:
-        for path in [path for path in self.layers if len(path) > 1 and path[0] == section]:
-            del self.layers[path]
+    def add(self, layer: Layer) -> None:
+        """Lays `layer` over what is there. Sections are merged at any depth; a key's value is replaced whole.
+
+        A plain value for a section that has variants chooses one (`weight: dgpo`). Another choice than before drops
+        what lower layers said of the choice before.
+        """
+        self._lay((), self.data, layer.data, layer)
+
+    def _lay(self, path: Path, below: dict[Any, Any], values: dict[Any, Any], layer: Layer) -> None:
+        chooser = discriminator(path)
+        if chooser and chooser in values and chooser in below and _tag(path, values[chooser]) != below[chooser]:
+            self._forget(path)
+            below.clear()
+        for key, value in values.items():
+            place = (*path, key)
+            self.layers[place] = layer
+            if not variants(place):
+                below[key] = _tag(path, value) if key == chooser else value
+                continue
+            if discriminator(place) and value is not None and not isinstance(value, (dict, list)):
+                value = {discriminator(place): value}
+            if value is None:
+                below.setdefault(key, {})
+            elif not isinstance(value, dict):
+                self._forget(place)
+                below[key] = value
+            else:
+                if not isinstance(below.get(key), dict):
+                    self._forget(place)
+                    below[key] = {}
+                self._lay(place, below[key], value, layer)
+
+    def _forget(self, path: Path) -> None:
+        for place in [place for place in self.layers if len(place) > len(path) and place[: len(path)] == path]:
+            del self.layers[place]
+
+
+def _tag(path: Path, value: Any) -> Any:
+    """A choice as it is compared and stored: a method's name in its canonical spelling."""
+    if path == ("method",) and isinstance(value, str):
+        try:
+            return canonical_name(value)
+        except ValueError:
+            return value
+    return value

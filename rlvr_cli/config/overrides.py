@@ -1,11 +1,11 @@
-"""Dotted overrides: `optimizer.lr=1e-6`."""
+"""Dotted overrides: `optimizer.lr=1e-6`, `method.weight.n=2`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from rlvr_cli.config.keys import sections
-from rlvr_cli.config.origins import NAMED_SECTIONS, Layer
+from rlvr_cli.config.origins import Layer
+from rlvr_cli.config.tree import discriminator, is_known, variants
 from rlvr_cli.config.yaml_reader import YamlProblem, parse
 
 SHOWN = 80
@@ -27,11 +27,13 @@ def parse_override(text: str) -> Layer:
     name = name.strip()
     if not equals or not name:
         raise ValueError("expected `section.key=value`, as in optimizer.lr=1e-6")
-    path = name.split(".")
+    path = tuple(name.split("."))
     if not all(path):
         raise ValueError(f"`{name}` has an empty part between its dots; expected `section.key=value`")
-    if len(path) > 2 and path[0] in sections():
-        raise ValueError(f"`{path[0]}.{path[1]}` is one value: set it whole, as in `{path[0]}.{path[1]}=...`")
+    for length in range(1, len(path)):
+        if is_known(path[:length]) and not variants(path[:length]):
+            key = ".".join(path[:length])
+            raise ValueError(f"`{key}` is one value: set it whole, as in `{key}=...`")
     try:
         value = parse(written).data
     except YamlProblem as problem:
@@ -39,9 +41,31 @@ def parse_override(text: str) -> Layer:
     return Layer(label(text), _nested(path, value))
 
 
-def _nested(path: list[str], value: Any) -> dict[Any, Any]:
-    if len(path) == 1 and value is None and path[0] in NAMED_SECTIONS:
-        value = {"name": None}
+def choices_first(layers: list[Layer]) -> list[Layer]:
+    """The overrides of one command line in the order in which they are laid over one another.
+
+    As written, but what chooses a method or a kind goes first: it would drop the parameters that stand before it.
+    """
+    return sorted(layers, key=_rank)
+
+
+def _rank(layer: Layer) -> int:
+    """How deep a choice is made; behind every choice for anything else."""
+    path: tuple[Any, ...] = ()
+    value: Any = layer.data
+    while isinstance(value, dict) and len(value) == 1:
+        ((key, value),) = value.items()
+        path = (*path, key)
+    if path[-1] == discriminator(path[:-1]):
+        return len(path)
+    if discriminator(path) and not isinstance(value, dict):
+        return len(path) + 1
+    return 1000
+
+
+def _nested(path: tuple[str, ...], value: Any) -> dict[Any, Any]:
+    if value is None and discriminator(path):
+        value = {discriminator(path): None}
     for part in reversed(path):
         value = {part: value}
     return dict(value)

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
-from rlvr_cli.config.method import PolicyMethodConfig
-from rlvr_cli.config.section import Probability, Section, Text
+from rlvr_cli.config.method import MethodConfig, PolicyMethodConfig
+from rlvr_cli.config.section import Count, Probability, Section, Text
 
 
 def _as_tuple(value: Any) -> Any:
@@ -25,7 +25,6 @@ FromList = BeforeValidator(_as_tuple)
 TopP = Annotated[float, Field(gt=0.0, le=1.0)]
 Temperature = Annotated[float, Field(gt=0.0, le=100.0)]
 Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
-Count = Annotated[int, Field(ge=1, le=10_000_000)]
 CountOrZero = Annotated[int, Field(ge=0, le=10_000_000)]
 RUN_NAME = r"^[A-Za-z0-9_][A-Za-z0-9._+-]*$"
 RunName = Annotated[str, StringConstraints(max_length=100, pattern=RUN_NAME)]
@@ -189,7 +188,6 @@ class RunConfig(Section):
 
 # A second task joins here: `Annotated[KKTaskConfig | MathTaskConfig, Field(discriminator="name")]`.
 TaskConfig = KKTaskConfig
-MethodConfig = PolicyMethodConfig
 
 
 class Config(Section):

@@ -23,7 +23,10 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "unknown method": ("method: grop\n", (":1", "method.name", '"grop"', "Did you mean `grpo`", "Allowed: grpo")),
     "unknown method, long form": ("method:\n  name: dpo\n", (":2", "method.name", "Allowed: grpo")),
     "unknown task": ("task:\n  name: gsm\n", (":2", "task.name", "Allowed: kk")),
-    "unknown choice": ("method:\n  scale: std\n", (":2", "method.scale", "one of group_std, none", '"std"')),
+    "unknown choice": (
+        "method:\n  advantage:\n    scale: on\n",
+        (":3", "method.advantage.scale", "one of std, none", '"on"'),
+    ),
     "key that is a fraction": ("rollout:\n  1.5: 8\n", (":2", "rollout.1.5", "Keys of rollout")),
     "key that is true": ("rollout:\n  true: 8\n", (":2", "rollout.true", "Keys of rollout")),
     "key that is null": ("~: 8\n", (":1", "null: unknown section")),
@@ -48,7 +51,7 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "hexadecimal": ("rollout:\n  prompts: 0x10\n", (":2", "rollout.prompts", '"0x10"')),
     # Out of bounds.
     "zero prompts": ("rollout:\n  prompts: 0\n", (":2", "rollout.prompts", "at least 1", "got 0")),
-    "group of one": ("rollout:\n  group_size: 1\n", (":2", "rollout.group_size", "at least 2")),
+    "group of one": ("rollout:\n  group_size: 1\n", (":2", "rollout.group_size=1", "2 or more", "kind=group")),
     "negative learning rate": ("optimizer:\n  lr: -1e-6\n", (":2", "optimizer.lr", "above 0", "-1e-06")),
     "learning rate nan": ("optimizer:\n  lr: .nan\n", (":2", "optimizer.lr", "NaN")),
     "learning rate overflows": ("optimizer:\n  lr: 1e999\n", (":2", "optimizer.lr", "Infinity")),
@@ -56,7 +59,7 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "top_p above one": ("rollout:\n  top_p: 1.01\n", (":2", "rollout.top_p", "at most 1")),
     "top_p zero": ("eval:\n  top_p: 0.0\n", (":2", "eval.top_p", "above 0")),
     "beta of one": ("optimizer:\n  betas: [0.9, 1.0]\n", (":2", "optimizer.betas", "below 1")),
-    "clip of one": ("method:\n  eps_low: 1.0\n", (":2", "method.eps_low", "below 1")),
+    "clip of one": ("method:\n  weight: {eps_low: 1.1}\n", (":2", "method.weight.eps_low", "at most 1")),
     "nine people": ("task:\n  people: {9: 1.0}\n", (":2", "task.people", "at least 2 and at most 8")),
     "negative share": ("task:\n  people:\n    2: -1\n    3: 2\n", (":2", "task.people", "above 0")),
     "no people": ("task:\n  people: {}\n", (":2", "task.people")),
@@ -96,6 +99,136 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "warm-up longer than training": (
         "train: {rollouts: 5}\noptimizer: {warmup_rollouts: 5}\n",
         (":1,2", "optimizer.warmup_rollouts=5", "train.rollouts=5", "4"),
+    ),
+    # Methods: names.
+    "two base methods": ("method: dgpo+acpo\n", (":1", "method.name", "two base methods, dgpo and acpo")),
+    "modifier twice": ("method: dgpo+lopti+lopti\n", (":1", "method.name", "lopti twice")),
+    "modifier twice by an alias": ("method: dgpo+reweight+ar-lopti\n", (":1", "method.name", "reweight twice")),
+    "modifier alone": ("method: +lopti\n", (":1", "method.name", "grpo+lopti")),
+    "modifier for a method": ("method: high-entropy\n", (":1", "method.name", "`grpo+high-entropy`")),
+    "unknown modifier": ("method: dgpo+lopi\n", (":1", "method.name", '"lopi"', "Did you mean `lopti`", "Modifiers:")),
+    "empty modifier": ("method: dgpo+\n", (":1", "method.name", "empty part")),
+    "one plus too few": ("method: reinforce++lopti\n", (":1", "method.name", "reinforce+++", "reinforce-pp+")),
+    "modifiers that fight": ("method: dgpo+lopti+low-only\n", (":1", "lopti and low-only", "method.schedule")),
+    "modifier of its own method": ("method: gtpo+conflict\n", (":1", "gtpo sets method.shaping.conflict", "grpo+con")),
+    "sft modified": ("method: SFT+lopti\n", (":1", "method.name", "no rollouts", "`grpo+lopti`")),
+    "number for a method": ("method: 3\n", (":1", "method.name", "the name of a method", "got 3")),
+    # Methods: choices and their parameters.
+    "unknown kind": ("method:\n  weight: dgop\n", (":2", "method.weight.kind", '"dgop"', "`dgpo`", "Allowed: clip, ")),
+    "unknown kind, long form": (
+        "method:\n  weight:\n    eps_low: 0.1\n    kind: clpi\n",
+        (":4", "unknown weight kind", "Did you mean `clip`"),
+    ),
+    "kind that is null": ("method:\n  weight:\n    kind:\n", (":3", "method.weight.kind", "null", "Allowed: clip")),
+    "list for a choice": ("method:\n  weight: [clip]\n", (":2", "method.weight", "one of clip, cispo", "the key kind")),
+    "parameter of another kind": (
+        "method:\n  weight:\n    n: 2\n",
+        (":3", "method.weight.n: weight kind clip has no n; dgpo has", "Did you mean method.weight.kind=dgpo?"),
+    ),
+    "parameter of several other kinds": (
+        "method:\n  name: dgpo\n  weight:\n    dual_clip: 3\n",
+        (":4", "weight kind dgpo has no dual_clip; clip and gppo have."),
+    ),
+    "PPO parameter on GRPO": (
+        "method:\n  advantage:\n    lam: 0.9\n",
+        (":3", "advantage kind group has no lam; gae has", "method.advantage.kind=gae"),
+    ),
+    "parameter of sft": ("method:\n  lora_rank: 8\n", (":2", "grpo has no lora_rank; sft has", "method=sft")),
+    "choice of a policy for sft": (
+        "method:\n  name: sft\n  weight: dgpo\n",
+        (":3", "sft has no weight; other methods"),
+    ),
+    "nested typo": (
+        "method:\n  name: lopti\n  schedule: {etta: 0.4}\n",
+        (":3", "method.schedule.etta", "Did you mean `eta`"),
+    ),
+    "nested out of bounds": (
+        "method:\n  name: dgpo\n  weight:\n    m: 0.5\n",
+        (":4", "method.weight.m", "at least 1", "got 0.5"),
+    ),
+    "key moved": ("update:\n  kl_beta: 0.1\n", (":2", "update.kl_beta", "`method.kl.beta`")),
+    "key moved deeper": ("method:\n  eps_low: 0.1\n", (":2", "method.eps_low", "`method.weight.eps_low`")),
+    "key in the wrong choice": (
+        "method:\n  kl:\n    eps_low: 0.1\n",
+        (":3", "method.kl.eps_low", "`method.weight.eps_low`"),
+    ),
+    "key that is a number, nested": (
+        "method:\n  weight:\n    3: 1\n",
+        (":3", "method.weight.3", "Keys of method.weight: kind"),
+    ),
+    # Methods: choices that have no meaning together.
+    "leave-one-out of one": (
+        "method: rloo\nrollout:\n  group_size: 1\n",
+        (":1,3", "method.advantage.kind=rloo", "group_size to 2 or more"),
+    ),
+    "group baseline of one": (
+        "method:\n  name: reinforce-pp\n  advantage: {baseline: group}\nrollout: {group_size: 1}\n",
+        (":3,4", "method.advantage.baseline=group"),
+    ),
+    "conflicts in a group of one": (
+        "method:\n  name: cl\n  shaping: {conflict: both}\nrollout: {group_size: 1}\n",
+        (":3,4", "method.shaping.conflict=both", "nothing to compare"),
+    ),
+    "dynamic sampling of one": (
+        "method: pl\nrollout: {group_size: 1, dynamic_sampling: 3}\n",
+        (":2", "rollout.dynamic_sampling=3"),
+    ),
+    "conflicts of single tokens": (
+        "method: reinforce-pp+conflict\n",
+        (":1", "conflict=both", "an advantage of its own"),
+    ),
+    "entropy filter of single tokens": ("method: ppo+entropy-filter\n", (":1", "entropy_filter=0.693147", "kind=gae")),
+    "entropy penalty of single tokens": (
+        "method:\n  name: ppo\n  shaping:\n    entropy_penalty: 0.1\n",
+        (":2,4", "method.shaping.entropy_penalty=0.1"),
+    ),
+    "conflicts with one side": ("method: pl+conflict\n", (":1", "method.advantage.side=positive", "side=both")),
+    "filter of a side that is not there": (
+        "method:\n  name: pl+entropy-filter\n  shaping:\n    entropy_filter_rows: negative\n",
+        (":2,4", "entropy_filter_rows=negative", "entropy_filter_rows=all"),
+    ),
+    "noise without verdicts": ("method: grpo+entropy-min+noise\n", (":1", "method.reward.noise=0.25", "entropy_min")),
+    "correct by an entropy": ("method: cl+entropy-min\n", (":1", "every completion counts as wrong")),
+    "no low token": (
+        "method:\n  name: grpo+low-only\n  schedule: {eta: 0}\n",
+        (":2,3", "method.schedule.eta=0", "low_only", "none"),
+    ),
+    "no high token": (
+        "method:\n  name: grpo+high-only\n  schedule: {eta: 1, rule: quantile}\n",
+        (":2,3", "method.schedule.eta=1", "quantile above 1"),
+    ),
+    # Methods: keys that change nothing.
+    "clamp of no penalty": (
+        "method:\n  kl:\n    value_clamp: 10\n",
+        (":3", "method.kl.value_clamp=10 has no effect", "beta"),
+    ),
+    "rows of a token mean": (
+        "method:\n  aggregation:\n    rows: all\n",
+        (":3", "rows=all has no effect", "sequence_mean"),
+    ),
+    "factor without conflicts": (
+        "method:\n  shaping:\n    conflict_positive: 3\n",
+        (":3", "conflict_positive=3 has no effect", "conflict=both"),
+    ),
+    "rows of no filter": (
+        "method:\n  shaping:\n    entropy_filter_rows: negative\n",
+        (":3", "entropy_filter_rows=negative has no effect", "entropy_filter"),
+    ),
+    "quantile of no bound": (
+        "method:\n  name: aspo\n  weight:\n    entropy_quantile: 0.9\n",
+        (":4", "entropy_quantile=0.9 has no effect", "eps_high_entropy"),
+    ),
+    "edges of one bin": (
+        "method:\n  name: acpo\n  weight:\n    bins: 1\n    edges: quantile\n",
+        (":4,5", "edges=quantile has no effect", "bins"),
+    ),
+    "adapters of no rank": (
+        "method:\n  name: sft\n  lora_alpha: 8\n",
+        (":3", "lora_alpha=8 has no effect", "lora_rank"),
+    ),
+    "two sources of solutions": (
+        "method:\n  name: sft\n  data: x.jsonl\n  demonstrations: 8\n",
+        (":3,4", "demonstrations=8 has no effect", "method.data"),
     ),
     # YAML that is not a configuration.
     "repeated key": ("rollout:\n  prompts: 8\n  prompts: 4\n", (":3", "rollout.prompts", "twice", "line 2")),
@@ -153,7 +286,14 @@ def test_a_file_that_is_not_utf8_names_the_line(tmp_path: Path, capsys: pytest.C
         ("optimizer.lr=fast", ("optimizer.lr: must be a number", '"fast"')),
         ("optimizer=3", ("optimizer: must be a mapping",)),
         ("task.people.2=0.5", ("`task.people` is one value",)),
+        ("method.weight.n.x=0.5", ("`method.weight.n` is one value",)),
         ("method=grop", ("method.name: unknown method", "`grpo`")),
+        ("method.weight.n=2", ("method.weight.n: weight kind clip has no n", "method.weight.kind=dgpo")),
+        ("method.weight=", ("method.weight.kind", "null")),
+        ("method.weight=dgop", ("method.weight.kind: unknown weight kind", "`dgpo`")),
+        ("method.shedule.eta=1", ("method.shedule: unknown key", "`method.schedule.eta`")),
+        ("update.kl.beta=1", ("update.kl: unknown key", "`method.kl.beta`")),
+        ("method.eps_low=0.1", ("method.eps_low: unknown key", "`method.weight.eps_low`")),
         ("model=", ("model.name", "null")),
         ("run.name=a/b", ("run.name", '"a/b"')),
     ],

@@ -5,15 +5,47 @@ from __future__ import annotations
 import pytest
 
 from rlvr_cli.config.keys import all_keys, describe_field, suggest_key
-from rlvr_cli.config.schema import Config, RunConfig, UpdateConfig
+from rlvr_cli.config.load import as_plain, load_config
+from rlvr_cli.config.methods import flat, method_presets
+from rlvr_cli.config.schema import RunConfig, UpdateConfig
+from rlvr_cli.config.tree import choices, discriminator, variants
 
 
 def test_every_key_is_documented() -> None:
-    keys = all_keys()
-    assert len(keys) == sum(len(type(section).model_fields) for section in vars(Config()).values())
-    for key in keys:
+    for key in all_keys():
         assert key.meaning.endswith("."), f"{key.name} has no meaning"
         assert key.type, f"{key.name} has no type"
+
+
+def test_every_key_of_every_configuration_is_listed() -> None:
+    """Each preset's resolved keys, with the kind that it chooses."""
+    listed = {(key.name, kind) for key in all_keys() for kind in key.kinds or (None,)}
+    for preset in method_presets():
+        config = load_config(method=preset.name)
+        for dotted, _ in flat(as_plain(config)):
+            if not dotted.startswith("task.people"):
+                *section, name = dotted.split(".")
+                chooser = discriminator(tuple(section))
+                kinds = choices(tuple(section)) if len(variants(tuple(section))) > 1 else {}
+                value = config
+                for part in section:
+                    value = getattr(value, part)
+                kind = getattr(value, chooser) if chooser and name != chooser and kinds else None
+                assert (dotted, kind) in listed or (dotted, None) in listed, dotted
+
+
+def test_a_key_of_several_kinds_stands_once_for_each_meaning() -> None:
+    rows = [key for key in all_keys() if key.name == "method.weight.eps_low"]
+    assert [key.kinds for key in rows] == [("clip", "gppo", "dgpo"), ("cispo",), ("gspo",)]
+    assert [key.default for key in rows] == [0.2, 0.2, 3e-4]
+
+
+def test_a_choice_lists_its_kinds() -> None:
+    (kind,) = [key for key in all_keys() if key.name == "method.schedule.kind"]
+    assert kind.type == "one of one_pass, lopti"
+    assert kind.default == "one_pass"
+    assert "one_pass = " in kind.meaning
+    assert "lopti = " in kind.meaning
 
 
 def test_bounds_are_in_the_words() -> None:
@@ -32,6 +64,13 @@ def test_bounds_are_in_the_words() -> None:
         (["rolout", "prompts"], "rollout.prompts"),
         (["evaluation"], None),
         (["checkpoints"], "checkpoint"),
+        (["update", "kl_beta"], "method.kl.beta"),
+        (["method", "eps_b"], "method.weight.eps_b"),
+        (["method", "reweight"], "method.shaping.reweight"),
+        (["method", "shedule"], "schedule"),
+        (["method", "schedule", "etta"], "eta"),
+        (["method", "weight", "gamma"], "method.advantage.gamma"),
+        (["n"], "method.weight.n"),
     ],
 )
 def test_the_nearest_key(written: list[str], meant: str | None) -> None:

@@ -1,0 +1,199 @@
+"""Combinations of method choices that have no meaning, and settings that change nothing, each with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from rlvr_cli.config.method import (
+    GAEAdvantageConfig,
+    GroupAdvantageConfig,
+    LikelihoodAdvantageConfig,
+    LoptiScheduleConfig,
+    PolicyMethodConfig,
+    ReinforcePPAdvantageConfig,
+    RLOOAdvantageConfig,
+)
+from rlvr_cli.config.schema import Config
+from rlvr_cli.config.tree import Path, default
+
+SetByUser = Callable[[Path], bool]
+
+
+@dataclass(frozen=True)
+class CrossProblem:
+    """A contradiction between keys: their dotted names, the one to blame first, and the message."""
+
+    keys: tuple[str, ...]
+    message: str
+
+
+def contradictions(config: Config) -> Iterable[CrossProblem]:
+    """Choices that cannot act together, whatever way they were made."""
+    if isinstance(config.method, PolicyMethodConfig):
+        for check in _CHECKS:
+            yield from check(config, config.method)
+
+
+def without_effect(config: Config, set_by_user: SetByUser) -> Iterable[CrossProblem]:
+    """Keys of the method that a person set to something else than the default, where nothing reads them."""
+    for key, switch, reason in _idle_keys(config):
+        path = tuple(key.split("."))
+        value = _at(config, path)
+        if set_by_user(path) and value != default(path):
+            keys = (key, switch) if set_by_user(tuple(switch.split("."))) else (key,)
+            yield CrossProblem(keys, f"{key}={_plain(value)} has no effect: {reason}")
+
+
+# --- choices that cannot act together ------------------------------------------------------------------------------
+
+
+def _groups_of_one(config: Config, method: PolicyMethodConfig) -> Iterable[CrossProblem]:
+    """Verl keeps the raw reward in a group of one, which would be another method under the same name."""
+    if config.rollout.group_size > 1:
+        return
+    advantage = method.advantage
+    needs: list[tuple[str, object, str]] = []
+    if isinstance(advantage, (GroupAdvantageConfig, RLOOAdvantageConfig)):
+        needs.append(("method.advantage.kind", advantage.kind, "compares the completions of a prompt with one another"))
+    if isinstance(advantage, ReinforcePPAdvantageConfig) and advantage.baseline == "group":
+        needs.append(("method.advantage.baseline", "group", "subtracts the mean reward of the prompt's completions"))
+    if method.shaping.conflict != "off":
+        needs.append(
+            ("method.shaping.conflict", method.shaping.conflict, "looks for tokens that right and wrong rows share")
+        )
+    if config.rollout.dynamic_sampling:
+        needs.append(
+            ("rollout.dynamic_sampling", config.rollout.dynamic_sampling, "replaces groups whose rewards are all equal")
+        )
+    for key, value, why in needs:
+        yield CrossProblem(
+            (key, "rollout.group_size"),
+            f"{key}={value} {why}, and rollout.group_size=1 leaves nothing to compare. "
+            "Set rollout.group_size to 2 or more, or take an advantage without groups "
+            "(method.advantage=reinforce_pp, likelihood or gae)",
+        )
+
+
+def _rows_with_one_advantage(config: Config, method: PolicyMethodConfig) -> Iterable[CrossProblem]:
+    advantage, shaping = method.advantage, method.shaping
+    if not isinstance(advantage, (ReinforcePPAdvantageConfig, GAEAdvantageConfig)):
+        return
+    asked = (
+        ("conflict", shaping.conflict, shaping.conflict != "off", "sorts rows into right and wrong ones by the sign"),
+        ("entropy_filter", shaping.entropy_filter, shaping.entropy_filter is not None, "takes or leaves rows"),
+        ("entropy_penalty", shaping.entropy_penalty, shaping.entropy_penalty > 0, "lowers the advantage of a row"),
+    )
+    for name, value, is_on, why in asked:
+        if is_on:
+            key = f"method.shaping.{name}"
+            yield CrossProblem(
+                (key, "method.advantage.kind"),
+                f"{key}={_plain(value)} {why}, and method.advantage.kind={advantage.kind} gives each token of a row "
+                "an advantage of its own. Take an advantage that a row's tokens share (method.advantage=group, rloo "
+                "or likelihood), or leave the shaping out",
+            )
+
+
+def _two_sides(config: Config, method: PolicyMethodConfig) -> Iterable[CrossProblem]:
+    """Of likelihood methods with one side only: there is no row of the other sign."""
+    advantage, shaping = method.advantage, method.shaping
+    if not isinstance(advantage, LikelihoodAdvantageConfig):
+        return
+    keys = ("method.advantage.side", "method.advantage.kind")
+    if advantage.side != "both" and shaping.conflict != "off":
+        yield CrossProblem(
+            ("method.shaping.conflict", *keys),
+            f"method.shaping.conflict={shaping.conflict} looks for tokens that rows of both signs share, and "
+            f"method.advantage.side={advantage.side} trains on one sign. Set method.advantage.side=both",
+        )
+    if advantage.side == "positive" and shaping.entropy_filter is not None and shaping.entropy_filter_rows != "all":
+        yield CrossProblem(
+            ("method.shaping.entropy_filter_rows", *keys),
+            "method.shaping.entropy_filter_rows=negative filters rows of negative advantage, and "
+            "method.advantage.side=positive has none. Set method.shaping.entropy_filter_rows=all",
+        )
+    if method.reward.source == "entropy_min" and advantage.threshold >= 0:
+        yield CrossProblem(
+            ("method.reward.source", *keys, "method.advantage.threshold"),
+            "method.reward.source=entropy_min gives rewards of at most 0, so that with "
+            f"method.advantage.threshold={_plain(advantage.threshold)} every completion counts as wrong. "
+            "Take method.advantage=group, or a threshold below 0",
+        )
+
+
+def _noise_needs_a_verdict(config: Config, method: PolicyMethodConfig) -> Iterable[CrossProblem]:
+    if method.reward.noise > 0 and method.reward.source == "entropy_min":
+        yield CrossProblem(
+            ("method.reward.noise", "method.reward.source"),
+            f"method.reward.noise={_plain(method.reward.noise)} turns verdicts into their opposite, and "
+            "method.reward.source=entropy_min asks for no verdict. Keep one of the two",
+        )
+
+
+def _something_to_train_on(config: Config, method: PolicyMethodConfig) -> Iterable[CrossProblem]:
+    schedule = method.schedule
+    if not isinstance(schedule, LoptiScheduleConfig):
+        return
+    if (schedule.order, schedule.eta) in (("low_only", 0.0), ("high_only", 1.0)):
+        side = "below 0" if schedule.order == "low_only" else "above 1"
+        yield CrossProblem(
+            ("method.schedule.eta", "method.schedule.order"),
+            f"method.schedule.eta={_plain(schedule.eta)} with method.schedule.order={schedule.order} trains on tokens "
+            f"of a {schedule.rule} {side}: none. Take an eta between 0 and 1",
+        )
+
+
+_CHECKS: tuple[Callable[[Config, PolicyMethodConfig], Iterable[CrossProblem]], ...] = (
+    _groups_of_one,
+    _rows_with_one_advantage,
+    _two_sides,
+    _noise_needs_a_verdict,
+    _something_to_train_on,
+)
+
+
+# --- settings that change nothing ----------------------------------------------------------------------------------
+
+
+def _idle_keys(config: Config) -> Iterable[tuple[str, str, str]]:
+    """Keys that nothing reads as things stand: (key, the key that switches it off, the reason)."""
+    method = config.method
+    if not isinstance(method, PolicyMethodConfig):
+        if method.data is not None:
+            yield "method.demonstrations", "method.data", "method.data gives the worked solutions. Leave one out"
+        if method.lora_rank is None:
+            yield "method.lora_alpha", "method.lora_rank", "there are no adapters. Set method.lora_rank"
+        return
+    shaping, weight = method.shaping, method.weight
+    if method.kl.beta == 0:
+        for name in ("log_ratio_clamp", "value_clamp"):
+            yield f"method.kl.{name}", "method.kl.beta", "method.kl.beta=0 is no penalty. Set method.kl.beta"
+    if method.aggregation.kind == "token_mean":
+        reason = "token_mean divides by tokens, not by rows. Set method.aggregation=sequence_mean or constant_length"
+        yield "method.aggregation.rows", "method.aggregation.kind", reason
+    if shaping.conflict == "off":
+        for name in ("conflict_positive", "conflict_negative"):
+            reason = "method.shaping.conflict=off. Set method.shaping.conflict=both"
+            yield f"method.shaping.{name}", "method.shaping.conflict", reason
+    if shaping.entropy_filter is None:
+        for name in ("entropy_filter_rows", "entropy_filter_when"):
+            reason = "there is no filter. Set method.shaping.entropy_filter, in nats"
+            yield f"method.shaping.{name}", "method.shaping.entropy_filter", reason
+    if weight.kind == "aspo" and weight.eps_high_entropy is None:
+        reason = "every token has the same bound. Set method.weight.eps_high_entropy"
+        yield "method.weight.entropy_quantile", "method.weight.eps_high_entropy", reason
+    if weight.kind == "acpo" and weight.bins == 1:
+        for name in ("edges", "bound"):
+            yield f"method.weight.{name}", "method.weight.bins", "there is one bin. Set method.weight.bins above 1"
+
+
+def _at(config: Config, path: Path) -> object:
+    value: object = config
+    for key in path:
+        value = getattr(value, key)
+    return value
+
+
+def _plain(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
