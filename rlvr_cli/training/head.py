@@ -26,9 +26,15 @@ def log_probs_and_entropies(
 ) -> tuple[Tensor, Tensor]:
     """(B, T) log-probs of the last ``completion_length`` = T tokens, and entropies (nats, no gradient) before them.
 
-    Both under the distribution that was sampled from: logits divided by ``temperature``.
+    Both under the distribution that was sampled from: logits divided by ``temperature``. Positions count from each
+    row's first token, however it is padded on the left.
     """
-    outputs = model(input_ids=input_ids, attention_mask=attention_mask, logits_to_keep=completion_length + 1)
+    outputs = model(
+        input_ids=input_ids,
+        attention_mask=attention_mask,
+        position_ids=(attention_mask.cumsum(dim=1) - 1).clamp(min=0),
+        logits_to_keep=completion_length + 1,
+    )
     logits = outputs.logits[:, -completion_length - 1 : -1] / temperature
     log_softmax = logits.log_softmax(dim=-1)
     log_probs = log_softmax.gather(-1, input_ids[:, -completion_length:].unsqueeze(-1)).squeeze(-1)

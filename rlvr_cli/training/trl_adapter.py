@@ -93,7 +93,8 @@ class MethodTrainer(GRPOTrainer):
             )
         super().__init__(args=arguments, **trl_arguments)
         self.beta = 0.0
-        self._plain_head = "logits_to_keep" in inspect.signature(type(self.model).forward).parameters
+        reads = inspect.signature(type(self.model).forward).parameters
+        self._plain_head = {"logits_to_keep", "position_ids"} <= set(reads)
 
     # --- where we are ------------------------------------------------------------------------------------------
 

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import torch
 
-from tests.training.harness import UPDATES, load_base, method_of, train
+from tests.training.harness import UPDATES, divided, load_base, method_of, train
 
 folder, *names = sys.argv[1:]
 for name in names:
-    trainer = train(Path(folder), method_of(name), load_base(Path(folder)), micro_batch=2, updates=UPDATES, processes=2)
+    trainer = train(
+        Path(folder), divided(method_of(name)), load_base(Path(folder)), micro_batch=2, updates=UPDATES, processes=2
+    )
     assert trainer.accelerator.num_processes == 2
     if trainer.accelerator.is_main_process:
         torch.save(trainer.gradients, Path(folder) / f"{name}.pt")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from datasets import Dataset
 from torch import Tensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.methods import method_presets
@@ -18,6 +20,7 @@ from rlvr_cli.methods.group import group_advantage
 from rlvr_cli.methods.kl import k3
 from rlvr_cli.methods.make import make_method
 from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.schedule import ByProbability
 from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.training.managed import ManagedTrainer
 from rlvr_cli.training.trl_adapter import MethodTrainer
@@ -26,6 +29,7 @@ from rlvr_cli.training.trl_arguments import trl_config
 MAX_NEW_TOKENS = 12
 LEARNING_RATE = 0.2
 UPDATES = 2
+MEDIAN_PROBABILITY = 0.007
 
 METHODS = sorted(preset.name for preset in method_presets() if preset.name != "sft")
 COMPOSITIONS = [
@@ -58,14 +62,30 @@ def tiny_model(seed: int = 0) -> Any:
         eos_token_id=1,
     )
     torch.manual_seed(seed)
-    return Qwen3ForCausalLM(config).double()
+    return in_float64(Qwen3ForCausalLM(config).double())
+
+
+class _Float64Norm(Qwen3RMSNorm):
+    """The library's norm rounds to float32 inside."""
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        variance = hidden_states.square().mean(-1, keepdim=True)
+        return self.weight * hidden_states * torch.rsqrt(variance + self.variance_epsilon)
+
+
+def in_float64(model: Any) -> Any:
+    """``model`` without the places where the library rounds to float32, so that equal means equal."""
+    for module in model.modules():
+        if isinstance(module, Qwen3RMSNorm):
+            module.__class__ = _Float64Norm
+    return model
 
 
 def load_base(folder: Path) -> Any:
     """The tiny model from a folder, where a reference policy can be loaded from too."""
     if not (folder / "base").exists():
         tiny_model().save_pretrained(folder / "base")
-    return Qwen3ForCausalLM.from_pretrained(folder / "base")
+    return in_float64(Qwen3ForCausalLM.from_pretrained(folder / "base"))
 
 
 class ScriptedRollouts:
@@ -144,6 +164,13 @@ def method_of(name: str, *overrides: str) -> Method:
     """A method by its name on the command line, with dotted overrides of its choices."""
     config = load_config(method=name, overrides=[f"method.{override}" for override in overrides])
     return make_method(config.method, max_length=MAX_NEW_TOKENS)
+
+
+def divided(method: Method) -> Method:
+    """``method`` with a threshold among the small probabilities of the random model: both passes have tokens."""
+    if not isinstance(method.schedule, ByProbability):
+        return method
+    return dataclasses.replace(method, schedule=dataclasses.replace(method.schedule, eta=MEDIAN_PROBABILITY))
 
 
 def arguments(

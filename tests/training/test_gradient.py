@@ -25,6 +25,7 @@ from tests.training.harness import (
     arguments,
     completion_log_probs,
     dataset,
+    divided,
     flat_gradient,
     load_base,
     method_of,
@@ -70,7 +71,7 @@ def test_equals_the_formula_in_plain_pytorch(tmp_path: Path, aggregation: str, b
 def test_does_not_depend_on_micro_batches(tmp_path: Path, name: str) -> None:
     """Two updates on each rollout, of 8 rows each, in forward passes of 1, 2, 4 and 8 rows."""
     runs = {
-        size: train(tmp_path, method_of(name), load_base(tmp_path), micro_batch=size, updates=UPDATES)
+        size: train(tmp_path, divided(method_of(name)), load_base(tmp_path), micro_batch=size, updates=UPDATES)
         for size in (1, 2, 4, 8)
     }
     whole = runs[8]
@@ -163,7 +164,7 @@ def test_two_processes_make_the_gradient_of_one(tmp_path: Path, names: list[str]
         assert process.returncode == 0, output.decode()
     for name in names:
         together = torch.load(tmp_path / f"{name}.pt", weights_only=True)
-        alone = train(tmp_path, method_of(name), load_base(tmp_path), micro_batch=4, updates=UPDATES)
+        alone = train(tmp_path, divided(method_of(name)), load_base(tmp_path), micro_batch=4, updates=UPDATES)
         assert len(together) == len(alone.gradients)
         for ours, single in zip(together, alone.gradients, strict=True):
             assert relative_error(ours, single) < TOLERANCE, name

@@ -1,0 +1,152 @@
+"""What each method costs over GRPO, counted and not timed: forward passes and matrix FLOPs of one rollout's updates.
+
+    python -m benchmarks.methods_cost [--updates 1 4] [METHOD ...] > docs/methods/cost.md
+
+The lab's model samples one rollout; every method is trained on the same completions. Sampling is not counted. The FLOPs
+of a forward pass with gradient include its backward pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from datasets import Dataset
+from torch.utils.flop_counter import FlopCounterMode
+
+from rlvr_cli.config.load import load_config
+from rlvr_cli.config.method import PolicyMethodConfig
+from rlvr_cli.config.methods import method_presets
+from rlvr_cli.methods.make import make_method
+from rlvr_cli.models.load import eos_token_ids, load_model
+from rlvr_cli.models.sampler import sample
+from rlvr_cli.tasks import make_task
+from rlvr_cli.tasks.base import prompt_ids, response_text
+from rlvr_cli.training.buffer import Rows
+from rlvr_cli.training.protocols import Outputs
+from rlvr_cli.training.trl_adapter import MethodTrainer
+from rlvr_cli.training.trl_arguments import trl_config
+
+PROMPTS, GROUP, LENGTH = 8, 4, 144
+COMPOSITIONS = ["reweight+lopti", "dgpo+lopti", "acpo+lopti", "reinforce-pp+reweight+lopti"]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one rollout's updates: rows through forward passes by kind, and FLOPs of matrix products."""
+
+    with_gradient: int
+    without_gradient: int
+    reference: int
+    flops: int
+
+
+class Recorded:
+    """Completions sampled once, handed to every trainer alike."""
+
+    def __init__(self) -> None:
+        model, tokenizer = load_model("lab", revision=None, dtype="float32", device="cpu")
+        config = load_config(model="lab")
+        task = make_task(config.task, "compact")
+        problems = [problem for problem in task.problems("train", PROMPTS, 0) for _ in range(GROUP)]
+        self.prompts = [prompt_ids(task, problem, tokenizer) for problem in problems]
+        completions = sample(
+            model,
+            self.prompts,
+            keys=range(len(problems)),
+            seed=0,
+            max_new_tokens=LENGTH,
+            eos_token_ids=eos_token_ids(model, tokenizer),
+        )
+        self.completions = completions.ids
+        texts = [response_text(tokenizer, ids) for ids in completions.ids]
+        self.rewards = [task.judge(problem, text).reward for problem, text in zip(problems, texts, strict=True)]
+
+    def sample(self, rollout: int, problems: Sequence[int], first_row: int) -> tuple[list[list[int]], list[list[int]]]:
+        return self.prompts, self.completions
+
+    def judge(self) -> list[float]:
+        return self.rewards
+
+    def finish(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
+        pass
+
+
+class CountingTrainer(MethodTrainer):
+    """Counts the rows of its forward passes."""
+
+    def __init__(self, **arguments: Any) -> None:
+        self.rows = {"with_gradient": 0, "without_gradient": 0, "reference": 0}
+        super().__init__(**arguments)
+
+    def _forward(self, model: Any, rows: Rows) -> Outputs:
+        if model is self.ref_model:
+            kind = "reference"
+        else:
+            kind = "with_gradient" if torch.is_grad_enabled() else "without_gradient"
+        self.rows[kind] += len(rows["completion_ids"])
+        return super()._forward(model, rows)
+
+
+def cost(name: str, updates: int, rollouts: Recorded, *overrides: str) -> Cost:
+    """The cost of training on one rollout with the method ``name``."""
+    config = load_config(method=name, overrides=overrides)
+    assert isinstance(config.method, PolicyMethodConfig)
+    method = make_method(config.method, max_length=LENGTH)
+    model, tokenizer = load_model("lab", revision=None, dtype="float32", device="cpu")
+    rows = PROMPTS * GROUP
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = trl_config(
+            output_dir=folder,
+            use_cpu=True,
+            bf16=False,
+            gradient_checkpointing=False,
+            learning_rate=5e-4,
+            per_device_train_batch_size=rows // updates,
+            gradient_accumulation_steps=1,
+            steps_per_generation=updates,
+            num_generations=GROUP,
+            max_completion_length=LENGTH,
+            max_steps=updates * len(method.schedule.passes),
+            save_steps=10**6,
+        )
+        trainer = CountingTrainer(
+            method=method,
+            rollouts=rollouts,
+            model=model,
+            processing_class=tokenizer,
+            args=arguments,
+            train_dataset=Dataset.from_dict({"prompt": [""] * PROMPTS, "problem": list(range(PROMPTS))}),
+        )
+        with FlopCounterMode(display=False) as counter:
+            trainer.train()
+    return Cost(flops=counter.get_total_flops(), **trainer.rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("methods", nargs="*")
+    parser.add_argument("--updates", type=int, nargs="+", default=[1, 4])
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    known = [preset.name for preset in method_presets() if preset.name != "sft"]
+    rollouts = Recorded()
+    for updates in options.updates:
+        base = cost("grpo", updates, rollouts)
+        rows = PROMPTS * GROUP
+        print(f"\n## {updates} update{'' if updates == 1 else 's'} a rollout\n")
+        print("Forward passes of the rollout's rows (1.00 = every row once), and FLOPs over GRPO's.\n")
+        print("| method | with gradient | without | reference | FLOPs |\n|---|---|---|---|---|", flush=True)
+        for name in options.methods or ["grpo", *[name for name in known if name != "grpo"], *COMPOSITIONS]:
+            found = cost(name, updates, rollouts)
+            passes = (found.with_gradient, found.without_gradient, found.reference)
+            cells = [f"{count / rows:.2f}" for count in passes]
+            print(f"| {name} | {' | '.join(cells)} | {found.flops / base.flops:.3f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Trainer classes under the names of their methods, for those who bring their own model, rewards and data.
+
+    from rlvr_cli.training.named import LoptiTrainer
+    LoptiTrainer(model=..., reward_funcs=..., args=GRPOConfig(...), train_dataset=...).train()
+
+They take what ``trl.GRPOTrainer`` takes; options of ``GRPOConfig`` that a method decides must stay at their defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from trl import GRPOConfig
+
+from rlvr_cli.config.load import load_config
+from rlvr_cli.config.method import PolicyMethodConfig
+from rlvr_cli.methods.make import make_method
+from rlvr_cli.training.metrics import StepMeter
+from rlvr_cli.training.trl_adapter import MethodTrainer
+
+
+class NamedTrainer(MethodTrainer):
+    """A MethodTrainer whose method is found by name.
+
+    Args:
+        overrides: changes to the method as on the command line, without the leading ``method.``: ``weight.n=2``.
+        args: TRL's arguments; ``num_iterations`` counts whole schedules (two passes each for Lopti).
+        trl_arguments: the others that ``trl.GRPOTrainer`` takes.
+
+    Raises:
+        UserError: no such method, or an override that it does not have.
+        ValueError: ``args`` sets an option that the method decides.
+    """
+
+    method_name: ClassVar[str]
+    meter: StepMeter
+
+    def __init__(self, *, args: GRPOConfig, overrides: Sequence[str] = (), **trl_arguments: Any) -> None:
+        config = load_config(method=self.method_name, overrides=[f"method.{override}" for override in overrides])
+        assert isinstance(config.method, PolicyMethodConfig)
+        method = make_method(config.method, max_length=args.max_completion_length)
+        super().__init__(method=method, meter=StepMeter(method), args=args, **trl_arguments)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        sums = self.accelerator.reduce(self.meter.take().to(self.args.device), reduction="sum").tolist()
+        if sums[0]:
+            logs |= {name: value for name, value in self.meter.summary(sums).items() if value is not None}
+        super().log(logs, start_time)
+
+
+CLASSES = {
+    "ACPOTrainer": "acpo",
+    "ACPOMaxTrainer": "acpo-max",
+    "ACPOMeanTrainer": "acpo-mean",
+    "ASPOTrainer": "aspo",
+    "CEGPPOTrainer": "ce-gppo",
+    "CISPOTrainer": "cispo",
+    "CLTrainer": "cl",
+    "DAPOTrainer": "dapo",
+    "DGPOTrainer": "dgpo",
+    "DrGRPOTrainer": "dr-grpo",
+    "GPPOTrainer": "gppo",
+    "GRPOTrainer": "grpo",
+    "GSPOTrainer": "gspo",
+    "GTPOTrainer": "gtpo",
+    "LoptiTrainer": "lopti",
+    "NLTrainer": "nl",
+    "PLTrainer": "pl",
+    "PPOTrainer": "ppo",
+    "RAFTPPTrainer": "raft-pp",
+    "RLOOTrainer": "rloo",
+    "ReinforcePPTrainer": "reinforce-pp",
+    "ReweightTrainer": "reweight",
+    "TNCLTrainer": "tncl",
+    "TNNLTrainer": "tnnl",
+    "TNPLTrainer": "tnpl",
+}
+
+
+def trainer_class(method: str) -> type[NamedTrainer]:
+    """The trainer class of any method or composition: ``trainer_class("dgpo+lopti")``."""
+    name = next((name for name, known in CLASSES.items() if known == method), "ComposedTrainer")
+    return type(name, (NamedTrainer,), {"method_name": method, "__module__": __name__})
+
+
+def __getattr__(name: str) -> type[NamedTrainer]:
+    if name in CLASSES:
+        found = globals()[name] = trainer_class(CLASSES[name])
+        return found
+    raise AttributeError(f"module {__name__} has no attribute {name!r}")
