@@ -1,0 +1,1 @@
+"""What runs left behind, looked at closely."""

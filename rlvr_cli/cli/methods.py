@@ -1,0 +1,154 @@
+"""`rlvr methods`: every method, one in full, their weights in a picture, and where two of them differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlvr_cli.cli.common import Json, plain_table, print_json, print_table
+from rlvr_cli.config.errors import UserError
+
+app = typer.Typer(help="List the methods, show one, plot their weights, compare two on a rollout.")
+
+NAME_HELP = "A method, modifiers joined with +: `dgpo`, `dgpo+lopti`."
+FIRST_HELP = "The first method; regions are by its bounds."
+
+
+@app.callback(invoke_without_command=True)
+def methods(context: typer.Context, as_json: Json = False) -> None:
+    """List the methods, show one, plot their weights, compare two on a rollout. Without a command: list."""
+    if context.invoked_subcommand is None:
+        list_command(as_json)
+    elif as_json:
+        raise UserError(f"--json goes behind the command: rlvr methods {context.invoked_subcommand} ... --json")
+
+
+@app.command("list")
+def list_command(as_json: Json = False) -> None:
+    """List every method and modifier: paper, what it does, what it costs over GRPO, what it is tested against."""
+    from rlvr_cli.config.method_names import ALIASES
+    from rlvr_cli.config.methods import method_presets, modifiers
+    from rlvr_cli.report.sheet_views import short_cost, summary
+
+    bases, added = [*map(summary, method_presets())], [*map(summary, modifiers())]
+    aliases = {alias: preset.name for preset in method_presets() for alias in preset.aliases} | ALIASES
+    if as_json:
+        print_json({"methods": bases, "modifiers": added, "aliases": dict(sorted(aliases.items()))})
+        return
+    for first, rows in (("method", bases), ("modifier", added)):
+        table = plain_table(first, "paper", "what it does", "extra cost over grpo", "golden numbers")
+        for row in rows:
+            paper = row["paper"].replace(" et al.,", "")
+            golden = ", ".join(Path(file).stem for file in row["tested_against"]) or "-"
+            table.add_row(row["name"], paper, row["summary"], short_cost(row["extra_cost"]), golden)
+        print_table(table)
+        print()
+    print(f"Aliases: {', '.join(f'{alias} = {name}' for alias, name in sorted(aliases.items()))}.")
+    print("Modifiers are joined to a method with +: `rlvr methods show dgpo+lopti`.")
+
+
+@app.command()
+def show(method: Annotated[str, typer.Argument(metavar="METHOD", help=NAME_HELP)], as_json: Json = False) -> None:
+    """Show one method: equation, choices, parameters with their sources, differences from the released code."""
+    from rlvr_cli.report.method_sheet import method_sheet
+    from rlvr_cli.report.sheet_views import as_dict, change_line, lines, table_rows
+
+    sheet = method_sheet(method)
+    if as_json:
+        print_json(as_dict(sheet))
+        return
+    print("\n".join(lines(sheet)))
+    if sheet.choices:
+        table = plain_table("choice and keys", "value", "default", "from")
+        for row in table_rows(sheet):
+            table.add_row(*row)
+        print()
+        print_table(table)
+    if sheet.changes:
+        print("\nWhat the modifiers set:")
+        print("\n".join(f"  {change_line(change)}" for change in sheet.changes))
+    print(f"\nTested against: {', '.join(f'golden/{name}.json' for name in sheet.golden) or 'no golden file'}")
+    print(f"Example: {sheet.example}")
+
+
+@app.command()
+def plot(
+    names: Annotated[
+        list[str], typer.Argument(metavar="METHOD...", help="Methods, as dgpo gppo cispo grpo; 8 curves at most.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="A .png or .svg file. Default: weights-<methods>.png here."),
+    ] = None,
+    old_prob: Annotated[
+        list[str] | None,
+        typer.Option("--old-prob", metavar="P[,P...]", help="Old probabilities of the token. Default: 0.1,0.5,0.9."),
+    ] = None,
+    spread: Annotated[
+        float | None,
+        typer.Option("--spread", metavar="K", help="ACPO: the ratio's deviation is K (1 - p)^2. Default: 0.1."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Draw each method's weight on grad log pi and on grad pi over the ratio, for both signs of the advantage."""
+    from rlvr_cli.report.plot_request import plot_request
+
+    request = plot_request(names, out, old_prob or [], spread)
+    from rlvr_cli.report.plot_weights import as_dict, plot_weights
+
+    drawn = plot_weights(request)
+    if as_json:
+        print_json(as_dict(request, drawn))
+        return
+    probabilities = ", ".join(f"{value:g}" for value in request.old_probs)
+    print(f"{request.out}: {', '.join(request.names)}, at old probability {probabilities}")
+    for note in drawn.notes:
+        print(f"  {note}")
+
+
+@app.command()
+def compare(
+    first: Annotated[str, typer.Argument(metavar="A", help=FIRST_HELP)],
+    second: Annotated[str, typer.Argument(metavar="B", help="The second method.")],
+    run: Annotated[str, typer.Option("--run", metavar="RUN", help="A run's name in --dir, or its path.")],
+    rollout: Annotated[
+        int | None,
+        typer.Option("--rollout", metavar="K", help="From 0. Default: the newest whose sampling policy was kept."),
+    ] = None,
+    step: Annotated[
+        int | None, typer.Option("--step", metavar="S", help="Compare at this checkpoint. Default: the newest.")
+    ] = None,
+    top: Annotated[int, typer.Option("--top", metavar="N", help="Tokens to list.")] = 10,
+    figure: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="Also draw a dot for each token (.png or .svg).")
+    ] = None,
+    root: Annotated[Path, typer.Option("--dir", metavar="FOLDER", help="Folder that holds the runs (run.dir).")] = Path(
+        "runs"
+    ),
+    as_json: Json = False,
+) -> None:
+    """Say on which tokens of a saved rollout two methods' gradients differ, and by how much."""
+    from rlvr_cli.report.compare_request import compare_request
+
+    request = compare_request(first, second, run, root, rollout=rollout, step=step, top=top, figure=figure)
+    from rlvr_cli.report import difference_view as view
+    from rlvr_cli.report.compare_methods import compare_methods
+
+    outcome = compare_methods(request)
+    if as_json:
+        print_json(view.as_dict(outcome))
+        return
+    print(view.headline(outcome))
+    for line in view.notes(outcome):
+        print(f"Note: {line}")
+    for header, rows in ((view.GROUP_HEADER, view.group_rows(outcome)), (view.TOKEN_HEADER, view.token_rows(outcome))):
+        table = plain_table(*header)
+        for row in rows:
+            table.add_row(*row)
+        if table.row_count:
+            print()
+            print_table(table)
+    if figure is not None:
+        print(f"\n{figure}: one dot a token")

@@ -1,0 +1,1 @@
+"""Figures and pages made from what the project knows."""

@@ -1,0 +1,57 @@
+"""What `rlvr methods compare` was asked, checked before torch is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlvr_cli.analysis.saved_rollout import SavedRollout, find_saved_rollout
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.method import PolicyMethodConfig
+from rlvr_cli.report.figure import check_path
+from rlvr_cli.report.named_methods import policy_config
+
+
+@dataclass(frozen=True)
+class CompareRequest:
+    """Two methods, a rollout with its policies, how many tokens to list, and the picture's file if one is wanted."""
+
+    first: PolicyMethodConfig
+    second: PolicyMethodConfig
+    saved: SavedRollout
+    top: int
+    figure: Path | None
+
+
+def compare_request(
+    first: str,
+    second: str,
+    run: str,
+    root: Path,
+    *,
+    rollout: int | None = None,
+    step: int | None = None,
+    top: int = 10,
+    figure: Path | None = None,
+) -> CompareRequest:
+    """The request of a command line.
+
+    Raises:
+        UserError: an unknown method, one that draws what cannot be drawn again, a number out of its range, a file that
+            cannot be, and all that `find_saved_rollout` raises.
+    """
+    configs = policy_config(first), policy_config(second)
+    for config in configs:
+        if config.reward.noise > 0:
+            raise UserError(
+                f"{config.name}: noise decides which rewards a rollout gets, not what is made of them; on a rollout "
+                "that is there already it has nothing to change."
+            )
+    if top < 0:
+        raise UserError(f"--top {top}: must be 0 or more.")
+    if rollout is not None and rollout < 0:
+        raise UserError(f"--rollout {rollout}: rollouts count from 0.")
+    if figure is not None:
+        check_path(figure)
+    saved = find_saved_rollout(run, root, rollout=rollout, step=step)
+    return CompareRequest(*configs, saved, top, figure)

@@ -1,0 +1,78 @@
+"""Figures without a display: the same style, the same bytes for the same numbers, whole files or none."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.runs.atomic import fsync
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from matplotlib.figure import Figure
+
+FORMATS = {".png": "png", ".svg": "svg"}
+# Okabe and Ito's colours, told apart with any kind of colour vision; their yellow is too light for lines on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
+_STYLE: dict[str, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9.0,
+    "axes.titlesize": 10.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#E6E6E6",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    # Without a salt of its own, an SVG differs from one process to the next.
+    "svg.hashsalt": "rlvr",
+}
+
+
+def check_path(path: Path) -> None:
+    """Raise UserError where no picture can be written to ``path``: suffix, folder, permission."""
+    if path.suffix.lower() not in FORMATS:
+        given = f"{path.suffix!r}" if path.suffix else "none"
+        raise UserError(f"{path}: a picture's name ends in .png or .svg; the suffix here is {given}.")
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder. Give the name of a file.")
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: there is no folder {path.parent}.")
+    if not os.access(path.parent, os.W_OK):
+        raise UserError(f"{path}: the folder {path.parent} cannot be written to.")
+
+
+def style() -> AbstractContextManager[None]:
+    """The style of every figure; what the user's own matplotlib is set to has no effect inside."""
+    import matplotlib
+
+    settings: dict[Any, Any] = {**matplotlib.rcParamsDefault, **_STYLE}
+    # A figure is drawn by the canvas it is saved with: no backend is chosen, and no display is looked for.
+    del settings["backend"]
+    return matplotlib.rc_context(settings)
+
+
+def write_figure(figure: Figure, path: Path) -> None:
+    """Replace ``path`` by the picture, in the format of its suffix: a reader sees the old file or the new one.
+
+    Must be called inside :func:`style`.
+    """
+    kind = FORMATS[path.suffix.lower()]
+    picture = io.BytesIO()
+    # Neither the time nor the library's version: equal numbers give equal bytes.
+    metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": "rlvr"}}[kind]
+    figure.savefig(picture, format=kind, dpi=150, metadata=metadata)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(picture.getvalue())
+        fsync(temporary)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    fsync(path.parent)

@@ -1,0 +1,192 @@
+"""Everything there is to know about a method of a given name, without loading torch: `rlvr methods show` and docs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.load import load_config
+from rlvr_cli.config.method_names import parse_method_name
+from rlvr_cli.config.methods import Preset, flat, presets_of
+from rlvr_cli.config.section import Section
+from rlvr_cli.report.docstrings import MethodText, method_text, module_path
+
+DEFAULT = "default"
+# Choice of the configuration -> what it decides.
+CHOICES = {
+    "advantage": "the advantage A from the rewards",
+    "weight": "the weight F of a token from its ratio",
+    "shaping": "factors on the advantage",
+    "aggregation": "what the sum over tokens is divided by",
+    "schedule": "the passes over a rollout",
+    "kl": "the penalty against the starting model",
+    "reward": "what is rewarded",
+}
+# Modules of rlvr_cli.methods by choice, and by kind where a choice has several.
+MODULES: dict[str, str | dict[str, str]] = {
+    "advantage": {
+        "group": "group",
+        "rloo": "rloo",
+        "likelihood": "likelihood",
+        "reinforce_pp": "reinforce_pp",
+        "gae": "gae",
+    },
+    "weight": {
+        "clip": "clip",
+        "cispo": "cispo",
+        "gppo": "gppo",
+        "aspo": "aspo",
+        "dgpo": "dgpo",
+        "acpo": "acpo",
+        "gspo": "gspo",
+        "ratio": "importance",
+        "one": "importance",
+    },
+    "aggregation": "aggregation",
+    "schedule": "schedule",
+    "kl": "kl",
+    "reward": "reward",
+}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One key of a method.
+
+    Attributes:
+        key: as an override takes it, `method.weight.n`.
+        value: with this method.
+        default: of the schema, for this kind.
+        meaning: one sentence.
+        set_by: the method or modifier that set it, or `default`.
+        source: where the number comes from; empty where nothing but the schema sets it.
+    """
+
+    key: str
+    value: Any
+    default: Any
+    meaning: str
+    set_by: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of the choices: what it decides, the kind that was chosen (None where there is one only), its keys."""
+
+    name: str
+    decides: str
+    kind: str | None
+    file: str | None
+    parameters: tuple[Parameter, ...]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A key that a modifier changed."""
+
+    key: str
+    before: Any
+    after: Any
+    modifier: str
+
+
+@dataclass(frozen=True)
+class MethodSheet:
+    """A method, described.
+
+    Attributes:
+        name: canonical.
+        parts: the base method, then the modifiers.
+        texts: (file, its docstring) of each module that is particular to a part.
+        choices: empty for a method without the choices (sft).
+    """
+
+    name: str
+    parts: tuple[Preset, ...]
+    texts: tuple[tuple[str, MethodText], ...]
+    choices: tuple[Choice, ...]
+    changes: tuple[Change, ...]
+
+    @property
+    def title(self) -> str:
+        return " + ".join(part.title for part in self.parts)
+
+    @property
+    def golden(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for part in self.parts for name in part.golden))
+
+    @property
+    def example(self) -> str:
+        return f"rlvr train --method {self.name}"
+
+
+def known_name(text: str) -> str:
+    """The canonical spelling of a method's name. Raises UserError, with the nearest name, for an unknown one."""
+    try:
+        return str(parse_method_name(text))
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def method_sheet(text: str) -> MethodSheet:
+    """The sheet of the method that `text` names. Raises UserError for an unknown name."""
+    name = known_name(text)
+    parts = presets_of(parse_method_name(name))
+    modules = dict.fromkeys(part.code for part in parts if part.code is not None)
+    texts = tuple((module_path(module), method_text(module)) for module in modules)
+    if not parts[0].values:
+        return MethodSheet(name, parts, texts, (), ())
+    return MethodSheet(name, parts, texts, tuple(_choices(name, parts)), tuple(_changes(parts)))
+
+
+def _choices(name: str, parts: tuple[Preset, ...]) -> Iterator[Choice]:
+    config = load_config(method=name).method
+    for choice, decides in CHOICES.items():
+        section: Section = getattr(config, choice)
+        kind = getattr(section, "kind", None)
+        modules = MODULES.get(choice)
+        module = modules.get(str(kind)) if isinstance(modules, dict) else modules
+        parameters = tuple(
+            _parameter(parts, section, choice, key)
+            for key in type(section).model_fields
+            if not (kind and key == "kind")
+        )
+        yield Choice(choice, decides, kind, module_path(module) if module else None, parameters)
+
+
+def _parameter(parts: tuple[Preset, ...], section: Section, choice: str, key: str) -> Parameter:
+    field = type(section).model_fields[key]
+    dotted = f"{choice}.{key}"
+    setters = [part for part in parts if dotted in dict(flat(_values(part, parts[0])))]
+    sources = [part.sources[dotted] for part in setters if dotted in part.sources]
+    return Parameter(
+        key=f"method.{dotted}",
+        value=getattr(section, key),
+        default=field.get_default(call_default_factory=True),
+        meaning=field.description or "",
+        set_by=setters[-1].name if setters else DEFAULT,
+        source=sources[-1] if sources else "",
+    )
+
+
+def _changes(parts: tuple[Preset, ...]) -> Iterator[Change]:
+    """What each modifier made of the keys that stood before it."""
+    for count in range(1, len(parts)):
+        before, after = (_resolved("+".join(part.name for part in parts[:end])) for end in (count, count + 1))
+        for key in {**before, **after}:
+            if before.get(key) != after.get(key):
+                yield Change(f"method.{key}", before.get(key), after.get(key), parts[count].name)
+
+
+def _resolved(name: str) -> dict[str, Any]:
+    plain = load_config(method=name).method.model_dump()
+    plain.pop("name")
+    return dict(flat(plain))
+
+
+def _values(part: Preset, base: Preset) -> dict[str, Any]:
+    """What `part` sets on top of `base`."""
+    return dict(getattr(part, "for_base", {}).get(base.name, part.values))

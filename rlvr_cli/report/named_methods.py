@@ -1,0 +1,25 @@
+"""From a method's name to the method itself."""
+
+from __future__ import annotations
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.load import load_config
+from rlvr_cli.config.method import PolicyMethodConfig
+from rlvr_cli.report.method_sheet import known_name
+
+
+def policy_config(text: str) -> PolicyMethodConfig:
+    """The configuration of the policy-gradient method that `text` names; needs no torch.
+
+    Raises:
+        UserError: an unknown name, or a method without a token weight (sft).
+    """
+    name = known_name(text)
+    if name == "sft":
+        raise UserError(
+            "sft imitates worked solutions: there are no old policy, no ratio and no advantage, so it has no token "
+            "weight to look at (each token of a solution weighs 1 on grad log pi)."
+        )
+    config = load_config(method=name).method
+    assert isinstance(config, PolicyMethodConfig)
+    return config
