@@ -32,20 +32,17 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Print the configuration that `rlvr train` would use with the same options."""
-    from rlvr_cli.config.load import as_plain, dump_yaml, load
+    from rlvr_cli.config.load import as_plain, dump_yaml, leaves, load
 
     loaded = load(config or [], method, task, model, overrides or [])
-    plain = as_plain(loaded.config)
     if not origins:
         if as_json:
-            print_json(plain)
+            print_json(as_plain(loaded.config))
         else:
             print(dump_yaml(loaded.config), end="")
         return
     rows = [
-        {"key": f"{section}.{key}", "value": value, "origin": loaded.origin(section, key)}
-        for section, values in plain.items()
-        for key, value in values.items()
+        {"key": ".".join(path), "value": value, "origin": loaded.origin(*path)} for path, value in leaves(loaded.config)
     ]
     if as_json:
         print_json(rows)
@@ -61,24 +58,30 @@ def show(
 
 @app.command()
 def keys(
-    section: Annotated[str | None, typer.Argument(help="Only this section, as `optimizer`.")] = None,
+    section: Annotated[str | None, typer.Argument(help="Only this section, as `optimizer` or `method.weight`.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List every key: what it takes, its default and its meaning."""
+    """List every key: what it takes, its default and its meaning; of a choice, the kinds that have the key."""
     from rlvr_cli.config.errors import UserError
-    from rlvr_cli.config.keys import all_keys, nearest, sections
+    from rlvr_cli.config.keys import all_keys, section_names
+    from rlvr_cli.config.nearest import did_you_mean
     from rlvr_cli.config.problems import shown
 
-    if section is not None and section not in sections():
-        guess = nearest(section, sections())
-        hint = f" Did you mean `{guess}`?" if guess else ""
-        raise UserError(f"unknown section `{section}`.{hint} Sections: {', '.join(sections())}")
+    if section is not None and section not in section_names():
+        hint = did_you_mean(section, section_names())
+        raise UserError(f"unknown section `{section}`.{hint} Sections: {', '.join(section_names())}")
     chosen = [key for key in all_keys() if section is None or key.name.startswith(f"{section}.")]
     if as_json:
-        print_json([{"key": k.name, "type": k.type, "default": k.default, "meaning": k.meaning} for k in chosen])
+        print_json(
+            [
+                {"key": k.name, "kinds": list(k.kinds), "type": k.type, "default": k.default, "meaning": k.meaning}
+                for k in chosen
+            ]
+        )
         return
     table = plain_table("key", "default", "meaning", "takes")
     for key in chosen:
         default = list(key.default) if isinstance(key.default, tuple) else key.default
-        table.add_row(key.name, shown(default), key.meaning, key.type)
+        kinds = f"{', '.join(key.kinds)}: " if key.kinds else ""
+        table.add_row(key.name, shown(default), kinds + key.meaning, key.type)
     print_table(table)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from rlvr_cli.cli.common import (
     ConfigFiles,
     Json,
-    Method,
     Model,
     Overrides,
     Task,
@@ -16,32 +18,121 @@ from rlvr_cli.cli.common import (
     print_table,
 )
 
+if TYPE_CHECKING:
+    from rlvr_cli.config.schema import Config
+
+
+Methods = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--method",
+        metavar="NAME,...",
+        help="Training method, as `grpo`; several, separated by commas or each with its own --method, are compared.",
+    ),
+]
+
 
 def command(
     config: ConfigFiles = None,
-    method: Method = None,
+    method: Methods = None,
     task: Task = None,
     model: Model = None,
     overrides: Overrides = None,
     as_json: Json = False,
 ) -> None:
-    """Show the batch arithmetic of a training: steps, how far off-policy, tokens, checkpoints."""
+    """Show the batch arithmetic of a training: steps, how far off-policy, tokens, checkpoints.
+
+    Of several methods: also which of them have the same gradient.
+    """
     from rlvr_cli.config.load import load_config
 
-    plan = make_plan(load_config(config or [], method, task, model, overrides or []))
+    names = [name.strip() for written in method or [] for name in written.split(",")]
+    if len(names) > 1:
+        _compare(_arms(names, lambda name: load_config(config or [], name, task, model, overrides or [])), as_json)
+        return
+    plan = make_plan(load_config(config or [], names[0] if names else None, task, model, overrides or []))
     if as_json:
         print_json(plan)
         return
-    table = plain_table("", "", "")
-    for name, number, meaning in _rows(plan):
-        table.add_row(name, number, meaning)
-    table.show_header = False
-    print_table(table)
+    _print_plan(plan)
     print(f"\n{_policy_sentence(plan)}")
 
 
-def make_plan(config: Any) -> dict[str, Any]:
-    """The numbers of a training with `config` (a `Config`); `--json` prints them.
+def _arms(names: Sequence[str], load: Callable[[str], Config]) -> list[Config]:
+    """The configuration of each method.
+
+    Raises:
+        UserError: every problem of every arm, once; one that some arms do not have says whose it is.
+    """
+    from rlvr_cli.config.errors import UserError
+
+    arms: list[Config] = []
+    found: dict[str, list[str]] = {}
+    for name in names:
+        try:
+            arms.append(load(name))
+        except UserError as error:
+            for problem in error.problems:
+                found.setdefault(problem, []).append(name)
+    if found:
+        raise UserError([_of_arms(problem, its_arms, names) for problem, its_arms in found.items()])
+    resolved = [arm.method.name for arm in arms]
+    for name in resolved:
+        if resolved.count(name) > 1:
+            raise UserError(f"--method {','.join(names)}  names {name} twice; name each once")
+    return arms
+
+
+def _of_arms(problem: str, its_arms: Sequence[str], arms: Sequence[str]) -> str:
+    """A problem that not every arm has, with the names of those that have it, where it does not say so itself."""
+    named = len(its_arms) == len(arms) or problem.startswith("--method")
+    return problem if named else f"{problem} (with --method {', '.join(its_arms)})"
+
+
+def _compare(arms: list[Config], as_json: bool) -> None:
+    from rlvr_cli.config.identical import same_gradients
+
+    plans = [make_plan(arm) for arm in arms]
+    same = same_gradients(
+        {arm.method.name: arm.method for arm in arms}, arms[0].update.updates_per_rollout * arms[0].update.epochs
+    )
+    if as_json:
+        groups = [{"methods": list(group.names), "when": group.when, "note": group.sentence()} for group in same]
+        print_json({"arms": plans, "same_gradient": groups})
+        return
+    _print_plan(plans[0], per_method=False)
+    print()
+    table = plain_table("method", "passes", "steps per rollout", "optimizer steps", "updates old, mean", "largest")
+    for plan in plans:
+        ages = plan["policy_age"]
+        table.add_row(
+            plan["method"],
+            str(plan["passes"]),
+            f"{plan['steps_per_rollout']:,}",
+            f"{plan['steps_total']:,}",
+            f"{ages['mean']:g}",
+            f"{ages['largest']:,}",
+        )
+    print_table(table)
+    if len({plan["steps_per_rollout"] for plan in plans}) > 1:
+        print("\nAt equal rollouts these methods make different numbers of optimizer steps.")
+    if same:
+        print()
+    for group in same:
+        print(group.sentence())
+
+
+def _print_plan(plan: dict[str, Any], *, per_method: bool = True) -> None:
+    table = plain_table("", "", "")
+    for name, number, meaning in _rows(plan):
+        if per_method or name not in PER_METHOD:
+            table.add_row(name, number, meaning)
+    table.show_header = False
+    print_table(table)
+
+
+def make_plan(config: Config) -> dict[str, Any]:
+    """The numbers of a training with `config`; `--json` prints them.
 
     `policy_age` has one entry for each optimizer step made from a rollout batch: the number of updates between the
     policy that sampled the data and the policy that the step updates (0 = on-policy).
@@ -59,6 +150,7 @@ def make_plan(config: Any) -> dict[str, Any]:
         "completions_per_rollout": batch.completions,
         "updates_per_rollout": config.update.updates_per_rollout,
         "epochs": config.update.epochs,
+        "passes": batch.passes,
         "steps_per_rollout": batch.steps_per_rollout,
         "completions_per_step": batch.step_batch,
         "micro_batch": batch.micro_batch,
@@ -82,12 +174,17 @@ def _checkpoints(steps_total: int, every: int) -> int:
     return -(-steps_total // every)
 
 
+# Rows in which methods differ: several of them have a table of their own for these.
+PER_METHOD = ("method", "optimizer steps per rollout", "optimizer steps", "checkpoints")
+
+
 def _rows(plan: dict[str, Any]) -> list[tuple[str, str, str]]:
     def number(name: str) -> str:
         return f"{plan[name]:,}"
 
     return [
-        ("method, task, model", f"{plan['method']}, {plan['task']}, {plan['model']}", ""),
+        ("method", plan["method"], ""),
+        ("task, model", f"{plan['task']}, {plan['model']}", ""),
         (
             "completions per rollout",
             number("completions_per_rollout"),
@@ -96,7 +193,8 @@ def _rows(plan: dict[str, Any]) -> list[tuple[str, str, str]]:
         (
             "optimizer steps per rollout",
             number("steps_per_rollout"),
-            f"{plan['updates_per_rollout']} updates x {plan['epochs']} epochs",
+            f"{plan['updates_per_rollout']} updates x {plan['epochs']} epochs"
+            + (f" x {plan['passes']} passes of the method" if plan["passes"] > 1 else ""),
         ),
         ("completions per step", number("completions_per_step"), ""),
         (

@@ -43,6 +43,12 @@ def sections() -> dict[str, tuple[Variant, ...]]:
 
 
 @cache
+def section_names() -> tuple[str, ...]:
+    """Every section by its dotted name: `method`, `method.weight`, ..."""
+    return tuple(dict.fromkeys(".".join(path) for path in _sections_below(())))
+
+
+@cache
 def all_keys() -> tuple[Key, ...]:
     """Every key, in the order of the schema; a key of several kinds stands once for each meaning that it has."""
     return tuple(_keys_below(()))
@@ -113,6 +119,14 @@ def describe_type(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
     word = {int: "a whole number", float: "a number", bool: "true or false"}[annotation]
     bounds = list(_bounds(metadata))
     return ", ".join([word, " and ".join(bounds)]) if bounds else word
+
+
+def _sections_below(path: Path) -> Iterator[Path]:
+    for variant in variants(path):
+        for name in variant.model_fields:
+            if variants((*path, name)):
+                yield (*path, name)
+                yield from _sections_below((*path, name))
 
 
 def _keys_below(path: Path) -> Iterator[Key]:

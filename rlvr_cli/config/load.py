@@ -6,7 +6,7 @@ modifiers), `--config` files from left to right, `--method` / `--task` / `--mode
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from rlvr_cli.config.origins import PRESET, Layer, Merged
 from rlvr_cli.config.overrides import choices_first, label, parse_override
 from rlvr_cli.config.problems import layout, shown, validate
 from rlvr_cli.config.schema import Config
+from rlvr_cli.config.tree import variants
 from rlvr_cli.config.yaml_reader import YamlProblem, dump, parse, read_text
 
 PRESET_FOLDERS = {"model": "models", "task": "tasks"}
@@ -81,6 +82,20 @@ def as_plain(config: Config) -> dict[str, Any]:
     """The configuration as nested dicts and lists."""
     plain: dict[str, Any] = _lists(config.model_dump())
     return plain
+
+
+def leaves(config: Config) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every key as its path and its plain value, in the order of the schema."""
+    yield from _leaves(as_plain(config), ())
+
+
+def _leaves(values: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for key, value in values.items():
+        place = (*path, key)
+        if variants(place):
+            yield from _leaves(value, place)
+        else:
+            yield place, value
 
 
 def _lists(value: Any) -> Any:

@@ -31,6 +31,19 @@ def test_origins_say_what_set_each_value(capsys: pytest.CaptureFixture[str]) -> 
     assert origins["method.name"] == "--method grpo"
     assert origins["optimizer.lr"].startswith("preset models/lab.yaml:")
     assert origins["checkpoint.keep"] == "default"
+    assert origins["method.weight.kind"].startswith("preset methods/grpo.yaml:")
+
+
+def test_origins_of_a_composition_name_the_preset_of_each_part(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--method", "REINFORCE++ + AR-Lopti", "method.schedule.eta=0.4"]
+    assert run(["config", "show", "--origins", "--json", *arguments]) == 0
+    rows = {row["key"]: (row["value"], row["origin"].split(":")[0]) for row in json.loads(capsys.readouterr().out)}
+    assert rows["method.name"] == ("reinforce-pp+reweight+lopti", "--method REINFORCE++ + AR-Lopti")
+    assert rows["method.advantage.kl_in_reward"] == (0.001, "preset methods/reinforce-pp.yaml")
+    assert rows["method.shaping.reweight"] == (0.1, "preset modifiers/reweight.yaml")
+    assert rows["method.schedule.order"] == ("low_first", "preset modifiers/lopti.yaml")
+    assert rows["method.schedule.eta"] == (0.4, "override method.schedule.eta=0.4")
+    assert rows["method.shaping.conflict"] == ("off", "default")
 
 
 def test_keys_lists_every_key(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,11 +54,14 @@ def test_keys_lists_every_key(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["config", "keys", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert [row["key"] for row in listed] == [key.name for key in all_keys()]
-    assert set(listed[0]) == {"key", "type", "default", "meaning"}
+    assert set(listed[0]) == {"key", "kinds", "type", "default", "meaning"}
+    assert [row["kinds"] for row in listed if row["key"] == "method.weight.n"] == [["dgpo"]]
 
 
 def test_keys_of_one_section(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["config", "keys", "run", "--json"]) == 0
     assert {row["key"].split(".")[0] for row in json.loads(capsys.readouterr().out)} == {"run"}
+    assert run(["config", "keys", "method.weight", "--json"]) == 0
+    assert {row["key"].rsplit(".", 1)[0] for row in json.loads(capsys.readouterr().out)} == {"method.weight"}
     assert run(["config", "keys", "rnu"]) == 2
     assert "Did you mean `run`?" in capsys.readouterr().err

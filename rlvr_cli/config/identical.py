@@ -1,0 +1,160 @@
+"""Which methods have the same gradient, as far as their choices and the number of updates tell.
+
+Two rules. Choices that come to the same thing have the same gradient whatever the data: CE-GPPO with both betas 1 is
+GPPO. And on the first optimizer step of a rollout, the only one where there is one, the policy is the one that sampled:
+every ratio is 1, inside every trust region, so that every token weight is 1 and the methods that differ in it alone
+are one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rlvr_cli.config.method import PASSES, LoptiScheduleConfig, MethodConfig, PolicyMethodConfig, ScheduleConfig
+
+When = Literal["always", "one_step", "first_step"]
+
+
+@dataclass(frozen=True)
+class SameGradient:
+    """Methods with one gradient.
+
+    Attributes:
+        names: at least two, in the order given.
+        when: `always`: the choices come to the same thing. `one_step`: the only step of each rollout is on-policy.
+            `first_step`: each rollout makes several steps, and the first alone is the same.
+        empty_pass: whether some of them spend a pass on no token; its optimizer steps move by momentum alone.
+    """
+
+    names: tuple[str, ...]
+    when: When
+    empty_pass: bool = False
+
+    def sentence(self) -> str:
+        """`With one update per rollout the ratio is 1: grpo, dapo and dgpo are the same gradient.`"""
+        names = f"{', '.join(self.names[:-1])} and {self.names[-1]}"
+        if self.when == "always":
+            empty = " (but for the optimizer steps of a pass without tokens)" if self.empty_pass else ""
+            return f"Their choices come to the same thing: {names} are the same gradient{empty}."
+        if self.when == "one_step":
+            return f"With one update per rollout the ratio is 1: {names} are the same gradient."
+        return (
+            f"On the first step of each rollout the ratio is 1: there, and there alone, {names} are the same gradient."
+        )
+
+
+def same_gradients(methods: Mapping[str, MethodConfig], updates: int) -> list[SameGradient]:
+    """The groups of methods that cannot be told apart.
+
+    Args:
+        methods: resolved, by the name under which they are reported.
+        updates: optimizer steps in one pass over a rollout batch, times the epochs.
+
+    Returns:
+        Groups that are the same by their choices, then by there being one step, then on the first of several; of the
+        later ones, only those that say more than the earlier ones.
+    """
+    policies = {name: method for name, method in methods.items() if isinstance(method, PolicyMethodConfig)}
+    one_step = {name: method for name, method in policies.items() if updates * len(method.passes) == 1}
+    found: list[SameGradient] = []
+    for names in _groups(policies, lambda method: _normal_form(method, on_policy=False)):
+        passes = {len(policies[name].passes) for name in names}
+        found.append(SameGradient(names, "always", empty_pass=len(passes) > 1))
+    stages: tuple[tuple[When, Mapping[str, PolicyMethodConfig]], ...] = (
+        ("one_step", one_step),
+        ("first_step", policies),
+    )
+    for when, candidates in stages:
+        for names in _groups(candidates, lambda method: _normal_form(method, on_policy=True)):
+            if not any(set(names) <= set(group.names) for group in found):
+                found.append(SameGradient(names, when))
+    return found
+
+
+def _groups(
+    methods: Mapping[str, PolicyMethodConfig], form: Callable[[PolicyMethodConfig], dict[str, Any]]
+) -> Sequence[tuple[str, ...]]:
+    by_form: dict[str, list[str]] = {}
+    for name, method in methods.items():
+        by_form.setdefault(json.dumps(form(method), sort_keys=True), []).append(name)
+    return [tuple(names) for names in by_form.values() if len(names) > 1]
+
+
+def _normal_form(method: PolicyMethodConfig, *, on_policy: bool) -> dict[str, Any]:
+    """The choices without what does not matter, so that equal forms are equal gradients.
+
+    Args:
+        on_policy: whether only a step at which every ratio is 1 counts.
+    """
+    return {
+        "advantage": _advantage(method, on_policy=on_policy),
+        "weight": "one" if on_policy else _weight(method),
+        "shaping": _shaping(method),
+        "aggregation": _aggregation(method),
+        "schedule": _schedule(method.schedule, first_pass=on_policy),
+        "kl": method.kl.model_dump() if method.kl.beta > 0 else None,
+        "reward": method.reward.model_dump(),
+    }
+
+
+def _advantage(method: PolicyMethodConfig, *, on_policy: bool) -> dict[str, Any]:
+    values = method.advantage.model_dump()
+    if on_policy:
+        # The value head has not moved away from its predictions yet.
+        values.pop("value_clip", None)
+    return values
+
+
+def _weight(method: PolicyMethodConfig) -> dict[str, Any]:
+    values = method.weight.model_dump()
+    if values["kind"] == "gppo" and values["beta1"] == values["beta2"] == 0:
+        return {"kind": "clip", **{key: values[key] for key in ("eps_low", "eps_high", "dual_clip")}}
+    if values["kind"] == "acpo" and values["bins"] == 1:
+        values["edges"] = "equal_width"
+        # One bin has one bound; `max` keeps a lower bound of its own.
+        values["bound"] = "max" if values["bound"] == "max" else "per_bin"
+    if values["kind"] == "acpo" and values["alpha"] == 0 and values["bound"] != "max":
+        return {"kind": "clip", "eps_low": values["eps_b"], "eps_high": values["eps_b"], "dual_clip": None}
+    if values["kind"] == "cispo" and values["eps_low"] == 1:
+        values["eps_low"] = None
+    if values["kind"] == "aspo" and values["eps_high_entropy"] in (None, values["eps"]):
+        values["eps_high_entropy"] = values["entropy_quantile"] = None
+    return values
+
+
+def _shaping(method: PolicyMethodConfig) -> dict[str, Any]:
+    values = method.shaping.model_dump()
+    if values["conflict"] == "off" or values["conflict_positive"] == values["conflict_negative"] == 1:
+        values.update(conflict="off", conflict_positive=None, conflict_negative=None)
+    if values["entropy_filter"] is None:
+        values.update(entropy_filter_rows=None, entropy_filter_when=None)
+    if values["high_entropy"] == 1:
+        values["high_entropy"] = None
+    return values
+
+
+def _aggregation(method: PolicyMethodConfig) -> dict[str, Any]:
+    values = method.aggregation.model_dump()
+    if values["kind"] == "token_mean":
+        values["rows"] = None
+    return values
+
+
+def _schedule(schedule: ScheduleConfig, *, first_pass: bool) -> dict[str, Any]:
+    """A pass that holds every token is one pass; an empty one beside it changes nothing."""
+    if not isinstance(schedule, LoptiScheduleConfig):
+        return schedule.model_dump()
+    # No token has a probability below 0, and those of probability 1 have no gradient.
+    all_low, all_high = schedule.eta == 1 and schedule.rule == "probability", schedule.eta == 0
+    values = schedule.model_dump()
+    if first_pass:
+        first = PASSES[schedule.order][0]
+        values["order"] = first
+        if all_low or all_high:
+            return {"kind": "one_pass"} if (first == "low") == all_low else {"kind": "empty"}
+    elif (all_low and schedule.order != "high_only") or (all_high and schedule.order != "low_only"):
+        return {"kind": "one_pass"}
+    return values
