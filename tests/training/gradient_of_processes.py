@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -17,5 +18,6 @@ for name in names:
     assert trainer.accelerator.num_processes == 2
     if trainer.accelerator.is_main_process:
         torch.save(trainer.gradients, Path(folder) / f"{name}.pt")
-# A gloo thread that is still alive when Python ends aborts the process.
 trainer.accelerator.end_training()
+# A gloo thread that is still alive when Python tears down aborts the process.
+os._exit(0)

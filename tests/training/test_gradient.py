@@ -37,6 +37,7 @@ AGGREGATIONS = ["token_mean", "sequence_mean", "constant_length"]
 GRPO = ("weight.eps_high=0.28", "advantage.scale=none")
 ROWS, GROUP = 16, 4
 TOLERANCE = 1e-6
+SPLIT_TOLERANCE = 1e-10  # the model is float64 throughout
 
 
 def relative_error(ours: torch.Tensor, other: torch.Tensor) -> float:
@@ -79,7 +80,7 @@ def test_does_not_depend_on_micro_batches(tmp_path: Path, name: str) -> None:
     assert max(float(gradient.norm()) for gradient in whole.gradients) > 0
     for size in (1, 2, 4):
         for ours, other in zip(runs[size].gradients, whole.gradients, strict=True):
-            assert relative_error(ours, other) < TOLERANCE, size
+            assert relative_error(ours, other) < SPLIT_TOLERANCE, size
 
 
 class _Gradients(TrainerCallback):
@@ -167,4 +168,4 @@ def test_two_processes_make_the_gradient_of_one(tmp_path: Path, names: list[str]
         alone = train(tmp_path, divided(method_of(name)), load_base(tmp_path), micro_batch=4, updates=UPDATES)
         assert len(together) == len(alone.gradients)
         for ours, single in zip(together, alone.gradients, strict=True):
-            assert relative_error(ours, single) < TOLERANCE, name
+            assert relative_error(ours, single) < SPLIT_TOLERANCE, name
