@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from rlvr_cli.config.method import (
+from rlvr_cli.config.advantage_kinds import (
     GAEAdvantageConfig,
     GroupAdvantageConfig,
     LikelihoodAdvantageConfig,
-    LoptiScheduleConfig,
-    PolicyMethodConfig,
     ReinforcePPAdvantageConfig,
     RLOOAdvantageConfig,
 )
+from rlvr_cli.config.method import LoptiScheduleConfig, PolicyMethodConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.tree import Path, default
 

@@ -8,6 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f]+$")]
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
+NotNegative = Annotated[float, Field(ge=0.0)]
+Scale = Annotated[float, Field(ge=0.0, le=100.0)]
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
