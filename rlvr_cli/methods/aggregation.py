@@ -1,4 +1,20 @@
-"""From per-token values to one number: the normaliser Z."""
+"""Aggregations: from per-token values to one number, the normaliser Z.
+
+    token_mean:       sum_it l_it / sum_i |o_i|
+    sequence_mean:    1/N sum_i 1/|o_i| sum_t l_it
+    constant_length:  1/(N L) sum_it l_it
+
+token_mean: DAPO, arXiv:2503.14476, equation 8; sequence_mean: GRPO, DeepSeekMath, arXiv:2402.03300, equation 3;
+constant_length: Dr. GRPO, arXiv:2503.20783, with L the longest completion. Tokens and rows are counted over the whole
+optimizer step, all micro-batches and processes.
+
+How we differ from the released code: verl averages the token means of micro-batches with equal weight, which favours
+tokens of short micro-batches, and divides constant_length by L alone; TRL counts a row without valid tokens as a row
+(``rows: all`` here).
+
+How we differ from the papers: the DAPO, Lopti and DGPO papers print the token sum of one prompt's group as the divisor;
+we divide once by that of the step.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +29,8 @@ from torch import Tensor
 class Aggregation:
     """What the sum over the tokens of a whole optimizer step is divided by.
 
-    - ``token_mean``: 1 / number of valid tokens (DAPO, arXiv:2503.14476, equation 8).
-    - ``sequence_mean``: 1 / (tokens of the row * number of rows) (DeepSeekMath, arXiv:2402.03300, equation 3).
-    - ``constant_length``: 1 / (``max_length`` * number of rows) (Dr. GRPO, arXiv:2503.20783).
-
-    How we differ from released code: verl averages the token means of micro-batches with equal weight and divides
-    ``constant_length`` by the length alone; TRL counts a row without valid tokens as a row.
-
     Attributes:
-        kind: one of the three above.
+        kind: one of the three.
         rows: which rows are counted: ``valid`` = those with at least one valid token, ``all`` = every row,
             ``trained`` = valid ones whose advantage is not 0 (the |A+| of the landscape paper's losses).
             Of no meaning for ``token_mean``.

@@ -72,8 +72,11 @@ class ConflictMask(RolloutShaping):
     positive: float
     negative: float
 
-    needs_row_advantages: ClassVar[bool] = True
     smallest_group: ClassVar[int] = 2
+
+    @property
+    def needs_row_advantages(self) -> bool:
+        return True
 
     def masks(self, rollout: Rollout, advantages: Tensor) -> tuple[Tensor, Tensor]:
         """(N, T) the runs from the start and from the end of each row; of the ends that count, else empty."""
@@ -111,6 +114,10 @@ class EntropyFilter(RolloutShaping):
     when: str
 
     needs_entropies: ClassVar[bool] = True
+
+    @property
+    def needs_row_advantages(self) -> bool:
+        return self.rows == "negative"
 
     @property
     def needs_initial_entropy(self) -> bool:

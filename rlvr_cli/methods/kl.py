@@ -1,4 +1,13 @@
-"""The KL penalty against a reference policy, estimated from sampled tokens."""
+"""The KL penalty against a reference policy, estimated from sampled tokens (k3).
+
+    l = l_policy + beta (exp(d) - d - 1)        d = log pi_ref - log pi
+
+DeepSeekMath, arXiv:2402.03300, equation 4; Schulman, "Approximating KL divergence" (2020), k3. On the policy's side the
+gradient adds beta (pi_ref / pi - 1) to F A, as in arXiv:2505.12929, equation 2. It is never negative.
+
+How we differ from the released code: no clamp unless asked for. AR-Lopti clamps d to +-5 and the estimate to at most
+10, verl d to +-20 and the estimate to 10, with no gradient beyond; TRL has neither.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +20,7 @@ from torch import Tensor
 def k3(log_probs: Tensor, other_log_probs: Tensor) -> Tensor:
     """Per-token estimate of KL(pi || other) for tokens sampled from pi: exp(d) - d - 1 with d = log other - log pi.
 
-    Never negative, unbiased, of low variance: Schulman, "Approximating KL divergence" (2020), k3; DeepSeekMath,
-    arXiv:2402.03300, equation 4.
+    Never negative, unbiased, of low variance.
     """
     difference = other_log_probs - log_probs
     return torch.exp(difference) - difference - 1
@@ -20,10 +28,7 @@ def k3(log_probs: Tensor, other_log_probs: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class KLPenalty:
-    """``beta`` * k3 added to each token's loss; gradient beta * (pi_ref / pi - 1) on the policy's side.
-
-    How we differ from released code: no clamp unless asked for. AR-Lopti clamps d to +-5 and the value to 10, verl d
-    to +-20 and the value to 10 (no gradient outside).
+    """``beta`` * k3 added to each token's loss.
 
     Attributes:
         beta: weight of the penalty; 0 = none, and no reference policy.

@@ -1,21 +1,29 @@
-"""Which tokens each pass over a rollout trains on: all at once, or by their probability (Lopti, selective updates).
+"""Schedules: which tokens each pass over a rollout trains on; all at once, or by probability (Lopti).
 
-Lopti (AR-Lopti paper, Algorithm 1): one complete pass over all mini-batches with the tokens of low old probability,
-then one over all mini-batches with the others; old log-probs stay those of the rollout, so the second pass starts off
-policy. The divisor of both passes counts all valid tokens, and the KL term is masked like the advantage.
+    low_first:   A 1[p_old < eta] over all mini-batches, then A 1[p_old >= eta] over all mini-batches
 
-How we differ from the released code: paper and code disagree on the edge (p <= eta in print, p < eta in code); we take
-the code's. Its negative eta for "high first" and eta 0 for the quantile rule are keys of their own here.
+Yang et al., arXiv:2505.12929, Algorithm 1, lines 12 to 20, eta = 0.5 (Lopti). Old log-probs stay those of the rollout,
+so the second pass starts off policy; the mask is that of the old probability in both. The divisor of either pass counts
+all valid tokens, so that the two together are about one update, and the KL term is masked like the advantage.
+``high_first`` is the paper's reversed order (section 5.3), ``low_only`` and ``high_only`` are its selective updates
+(figure 1). With rule ``quantile`` eta is the share of the rollout's tokens that are low.
+
+How we differ from the paper: it prints p <= eta, its released code has p < eta, and so do we.
+
+How we differ from the released code: its negative eta for "high first" and its eta 0 for the quantile rule are keys of
+their own here. ACPO's spread is taken over all tokens in either pass.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from rlvr_cli.methods.rollout import Rollout
+from rlvr_cli.methods.statistics import quantile
 from rlvr_cli.methods.tokens import Tokens
 
 PASSES = {
@@ -30,8 +38,8 @@ PASSES = {
 class OnePass:
     """All tokens in one pass."""
 
-    passes = ("all",)
-    needs_old_log_probs_of_the_rollout = False
+    passes: ClassVar[tuple[str, ...]] = ("all",)
+    needs_old_log_probs_of_the_rollout: ClassVar[bool] = False
 
     def threshold(self, rollout: Rollout) -> float | None:
         """No probability divides the tokens."""
@@ -48,8 +56,7 @@ class ByProbability:
 
     Attributes:
         order: ``low_first`` (Lopti), ``high_first`` (the paper's reversed order), ``low_only``, ``high_only``.
-        eta: the dividing probability; or, with ``threshold_kind`` ``quantile``, the share of the rollout's tokens
-            that counts as low.
+        eta: the dividing probability; or, with rule ``quantile``, the share of the rollout's tokens that is low.
         rule: ``probability`` or ``quantile``.
     """
 
@@ -73,7 +80,7 @@ class ByProbability:
             return None
         assert rollout.old_log_probs is not None
         probabilities = torch.exp(rollout.old_log_probs.double())[rollout.mask.bool()]
-        return float(torch.quantile(probabilities, self.eta)) if probabilities.numel() else self.eta
+        return float(quantile(probabilities, self.eta)) if probabilities.numel() else self.eta
 
     def selected(self, tokens: Tokens, which: str) -> Tensor:
         """(B, T) the tokens that pass ``which`` (``low`` or ``high``) trains on."""

@@ -41,8 +41,11 @@ def test_gtpo(case: Case) -> None:
     all_log_probs = case.tensor("logits").log_softmax(-1)
     entropies = -(all_log_probs.exp() * all_log_probs).sum(-1)
     advantages = case.tensor("advantages_per_row").unsqueeze(1)
+    # One group, unless the file says which.
+    groups = case.inputs.get("group_ids", [0] * len(mask))
+    assert groups == sorted(groups)
     rollout = Rollout(
-        advantages.squeeze(1), len(mask), token_ids, mask, entropies=entropies * mask, initial_entropy=0.0
+        advantages.squeeze(1), groups.count(groups[0]), token_ids, mask, entropies=entropies * mask, initial_entropy=0.0
     )
     torch.testing.assert_close(rollout.row_mean(entropies), case.tensor("row_mean_entropy"), rtol=1e-6, atol=1e-6)
 

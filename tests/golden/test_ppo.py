@@ -16,7 +16,7 @@ from tests.golden.objective import compare_objective, method, share
 def test_ppo(case: Case) -> None:
     params, mask, values = case.params, case.tensor("mask"), case.tensor("values")
     clip = params["value_clip"]
-    estimator = GAEAdvantage(params["gamma"], params["lam"], True, clip, 1.0, 1e-5, False)
+    estimator = GAEAdvantage(params["gamma"], params["lam"], True, clip, 1.0, 10.0, False)
     rollout = Rollout(case.tensor("rewards"), 1, mask.long(), mask, values=values)
     torch.testing.assert_close(on_last_token(rollout.rewards, mask), case.tensor("token_level_rewards"))
     advantages, returns = estimator.advantages(rollout), estimator.returns(rollout)

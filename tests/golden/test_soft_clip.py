@@ -53,7 +53,7 @@ def test_aspo(case: Case) -> None:
         soft_clip_positive=params["dual_clip_pos"],
         soft_clip_negative=params["dual_clip_neg"],
     )
-    if by_entropy:
+    if "entropies" in case.inputs:
         case.compare("low_entropy_mask", weight.low_entropy(tokens))
     # The file counts regions by the narrower bound everywhere, and its clipped shares by the token's own bound.
     compare_regions(case, replace(weight, eps_high_entropy=None).regions(tokens), tokens)

@@ -1,0 +1,151 @@
+"""Random tokens and rollouts, and one of every weight, advantage and shaping to put them through."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from rlvr_cli.methods.acpo import ACPO
+from rlvr_cli.methods.advantage import Advantage
+from rlvr_cli.methods.aggregation import Aggregation
+from rlvr_cli.methods.aspo import ASPO
+from rlvr_cli.methods.cispo import CISPO
+from rlvr_cli.methods.clip import ClippedRatio
+from rlvr_cli.methods.dgpo import DGPO
+from rlvr_cli.methods.gae import GAEAdvantage
+from rlvr_cli.methods.gppo import GPPO
+from rlvr_cli.methods.group import GroupAdvantage
+from rlvr_cli.methods.gspo import GSPO
+from rlvr_cli.methods.importance import One, Ratio
+from rlvr_cli.methods.kl import KLPenalty
+from rlvr_cli.methods.likelihood import LikelihoodAdvantage
+from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
+from rlvr_cli.methods.rloo import RLOOAdvantage
+from rlvr_cli.methods.rollout import Rollout
+from rlvr_cli.methods.schedule import OnePass
+from rlvr_cli.methods.tokens import Tokens
+from rlvr_cli.methods.weight import TokenWeight
+
+WEIGHTS: dict[str, TokenWeight] = {
+    "grpo": ClippedRatio(0.2, 0.2, None),
+    "grpo-dual-clip": ClippedRatio(0.2, 0.2, 3.0),
+    "dapo": ClippedRatio(0.2, 0.28, None),
+    "cispo": CISPO(0.2, 0.2),
+    "cispo-one-sided": CISPO(None, 4.0),
+    "gppo": GPPO(0.2, 0.2, 1.0, 1.0, None),
+    "ce-gppo": GPPO(0.2, 0.2, 0.75, 1.0, None),
+    "ce-gppo-dual-clip": GPPO(0.2, 0.2, 0.75, 1.0, 3.0),
+    "aspo": ASPO(0.2, None, 0.8, 3.0, 3.0),
+    "aspo-by-entropy": ASPO(0.2, 0.4, 0.8, 3.0, 3.0),
+    "dgpo": DGPO(0.2, 0.2, 1.0, 2.0),
+    "dgpo-2-3": DGPO(0.2, 0.2, 2.0, 3.0),
+    "acpo": ACPO(0.5, 0.1, 5, "equal_width", "per_bin"),
+    "acpo-quantile": ACPO(0.5, 0.1, 5, "quantile", "per_bin"),
+    "acpo-max": ACPO(0.5, 0.1, 5, "equal_width", "max"),
+    "acpo-mean": ACPO(0.5, 0.1, 5, "equal_width", "mean"),
+    "gspo": GSPO(0.05, 0.1, 10.0),
+    "ratio": Ratio(),
+    "one": One(),
+}
+ADVANTAGES: dict[str, Advantage] = {
+    "group": GroupAdvantage("std"),
+    "group-unscaled": GroupAdvantage("none"),
+    "rloo": RLOOAdvantage(),
+    "likelihood": LikelihoodAdvantage("both", 0.0),
+    "likelihood-positive": LikelihoodAdvantage("positive", 0.0),
+    "likelihood-negative": LikelihoodAdvantage("negative", 0.0),
+    "reinforce-pp": ReinforcePPAdvantage(0.01, 1.0, "none"),
+    "reinforce-pp-group": ReinforcePPAdvantage(0.0, 0.9, "group"),
+    "gae": GAEAdvantage(0.99, 0.95, True, 0.5, 1.0, 10.0, False),
+    "gae-not-whitened": GAEAdvantage(1.0, 1.0, False, None, 1.0, 10.0, False),
+}
+AGGREGATIONS = {
+    "token_mean": Aggregation("token_mean"),
+    "sequence_mean": Aggregation("sequence_mean"),
+    "sequence_mean-trained": Aggregation("sequence_mean", "trained"),
+    "constant_length": Aggregation("constant_length", "valid", 20),
+}
+KL = KLPenalty(0.04)
+
+
+def random_mask(rows: int, length: int, generator: torch.Generator) -> Tensor:
+    """(rows, length) right-padded; the first row has one token, the second none."""
+    lengths = torch.randint(1, length + 1, (rows, 1), generator=generator)
+    lengths[0] = 1
+    lengths[1:2] = 0
+    return (torch.arange(length) < lengths).double()
+
+
+def random_tokens(drift: float = 0.4, rows: int = 16, length: int = 12, seed: int = 0) -> Tokens:
+    """Tokens whose log ratio has standard deviation ``drift``; a quarter of the rows has advantage 0."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    old = -2 * normal(rows, length).abs()
+    advantages = normal(rows, 1)
+    advantages[::4] = 0
+    return Tokens(
+        log_probs=old + drift * normal(rows, length),
+        old_log_probs=old,
+        advantages=advantages,
+        mask=random_mask(rows, length, generator),
+        entropies=normal(rows, length).abs(),
+        ref_log_probs=old + 0.3 * normal(rows, length),
+    )
+
+
+def random_rollout(groups: int = 4, group_size: int = 4, length: int = 12, seed: int = 0) -> Rollout:
+    """Rewards of both signs; the last group's are all equal, and tokens come from a small vocabulary."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = groups * group_size
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    rewards = torch.where(normal(rows) > 0, 1.0, -1.0).double()
+    rewards[-group_size:] = 1.0
+    old = -normal(rows, length).abs()
+    return Rollout(
+        rewards=rewards,
+        group_size=group_size,
+        token_ids=torch.randint(0, 4, (rows, length), generator=generator),
+        mask=random_mask(rows, length, generator),
+        old_log_probs=old,
+        entropies=normal(rows, length).abs(),
+        ref_log_probs=old + 0.2 * normal(rows, length),
+        values=normal(rows, length),
+        initial_entropy=0.1,
+    )
+
+
+def change(of: Tokens | Rollout, tensors: object) -> dict[str, Tensor]:
+    """``tensors`` (a function) applied to every tensor of (B, ...) ``of``, by field."""
+    values = {field.name: getattr(of, field.name) for field in dataclasses.fields(of)}
+    return {name: tensors(name, value) for name, value in values.items() if isinstance(value, Tensor)}  # type: ignore[operator]
+
+
+def method(
+    weight: TokenWeight = WEIGHTS["grpo"],
+    aggregation: Aggregation = AGGREGATIONS["token_mean"],
+    **choices: object,
+) -> Method:
+    """A method of one pass, GRPO's advantage and no KL, unless ``choices`` say otherwise."""
+    defaults: dict[str, object] = {
+        "advantage": ADVANTAGES["group"],
+        "rollout_shaping": (),
+        "token_shaping": (),
+        "schedule": OnePass(),
+        "kl": KLPenalty(0.0),
+    }
+    return Method(name="test", weight=weight, aggregation=aggregation, **{**defaults, **choices})  # type: ignore[arg-type]
+
+
+def coefficients(of: Method, tokens: Tokens, which: str = "all") -> Tensor:
+    """(B, T) what a step of just these tokens multiplies grad log pi with."""
+    count = of.aggregation.count(tokens.mask, tokens.advantages)
+    return of.coefficients(tokens, count, which, of.weight.statistics(of.shaped(tokens, which)))

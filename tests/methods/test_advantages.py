@@ -1,0 +1,189 @@
+"""Advantage estimators: what each must give on rewards whose answer is known, and what must not matter."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlvr_cli.methods.gae import GAEAdvantage, value_clipped, value_loss
+from rlvr_cli.methods.group import group_advantage
+from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
+from rlvr_cli.methods.reward import entropy_min_reward, flip
+from rlvr_cli.methods.rollout import Rollout
+from tests.methods.samples import ADVANTAGES, change, method, random_rollout
+
+NAN = math.nan
+
+
+def advantages(name: str, rollout: Rollout) -> Tensor:
+    """(N, T), 0 on padding."""
+    return ADVANTAGES[name].advantages(rollout).expand_as(rollout.mask) * rollout.mask
+
+
+@pytest.mark.parametrize("name", ADVANTAGES)
+def test_padding_and_the_order_of_prompts_do_not_matter(name: str) -> None:
+    rollout = random_rollout()
+    expected = advantages(name, rollout)
+    order = torch.arange(len(expected)).view(-1, rollout.group_size).flip(0).flip(1).reshape(-1)
+
+    def disturbed(field: str, values: Tensor) -> Tensor:
+        if values.dim() == 1:
+            return values[order]
+        fill = NAN if values.is_floating_point() and field != "mask" else 0
+        values = torch.where(rollout.mask.bool() | (field == "mask"), values, fill)
+        return torch.nn.functional.pad(values[order], (0, 5), value=fill)
+
+    again = ADVANTAGES[name].advantages(replace(rollout, **change(rollout, disturbed)))
+    again = again.expand(-1, expected.shape[1] + 5)[:, : expected.shape[1]]
+    torch.testing.assert_close(torch.where(rollout.mask[order].bool(), again, 0.0), expected[order])
+
+
+@pytest.mark.parametrize("name", ADVANTAGES)
+def test_a_row_without_a_reward_is_left_out(name: str) -> None:
+    """Its advantage is 0, and the others' are those of a rollout in which it is only padding."""
+    rollout = random_rollout()
+    unknown = torch.arange(len(rollout.rewards)) % 4 == 2
+    unknown[4:8] = True
+    rollout = replace(rollout, rewards=rollout.rewards.masked_fill(unknown, NAN))
+    ours = advantages(name, rollout)
+    assert ours.isfinite().all() and not ours[unknown].any()
+    masked = replace(rollout, mask=rollout.mask * ~unknown.unsqueeze(1))
+    torch.testing.assert_close(advantages(name, masked), ours)
+
+
+@pytest.mark.parametrize("name", ADVANTAGES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_hostile_rollouts_stay_finite(name: str, dtype: torch.dtype) -> None:
+    rollout = random_rollout()
+    rollout = replace(
+        rollout,
+        **change(rollout, lambda _, values: values.to(dtype) if values.is_floating_point() else values),
+    )
+    hostile = {
+        "equal rewards": replace(rollout, rewards=torch.full_like(rollout.rewards, 0.1)),
+        "nothing but padding": replace(rollout, mask=torch.zeros_like(rollout.mask)),
+        "no reward": replace(rollout, rewards=torch.full_like(rollout.rewards, NAN)),
+        "huge": replace(rollout, rewards=rollout.rewards * 1e6),
+        "groups of one": replace(rollout, group_size=1),
+        "improbable": replace(rollout, old_log_probs=torch.full_like(rollout.mask, -27.6)),
+    }
+    for rows in hostile.values():
+        ours = advantages(name, rows)
+        assert ours.isfinite().all() and ours.dtype == dtype
+
+
+def test_equal_rewards_teach_nothing_at_all() -> None:
+    """0.1 three times has a mean that is not 0.1 in binary; divided by 1e-6 the remainder would move the policy."""
+    for size in (2, 3, 6, 7):
+        assert group_advantage(torch.full((size,), 0.1), size, divide_by_std=True).tolist() == [0.0] * size
+    rollout = replace(random_rollout(groups=3, group_size=3), rewards=torch.full((9,), 0.1))
+    for name in ("group", "rloo"):
+        assert not advantages(name, rollout).any()
+    assert not ReinforcePPAdvantage(0.0, 1.0, "none").advantages(rollout).any()
+
+
+def test_group_advantages_are_centred_and_scaled() -> None:
+    rewards = torch.tensor([3.0, -3.0, -0.5, -1.0, 3.0, 3.0, -3.0, -0.5])
+    ours = group_advantage(rewards, 4, divide_by_std=True).view(2, 4)
+    torch.testing.assert_close(ours.mean(1), torch.zeros(2), atol=1e-6, rtol=0)
+    torch.testing.assert_close(ours.std(1), torch.ones(2), atol=1e-5, rtol=0)
+    assert group_advantage(torch.tensor([1.0, NAN, 0.0, NAN, NAN, NAN]), 3, divide_by_std=False).tolist() == [
+        0.5, 0.0, -0.5, 0.0, 0.0, 0.0,
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="do not form groups"):
+        group_advantage(rewards, 3, divide_by_std=True)
+
+
+def test_rloo_is_the_distance_to_the_mean_of_the_others() -> None:
+    rewards = torch.tensor([3.0, -3.0, -0.5, -1.0, 3.0, NAN, -3.0, -0.5])
+    ours = ADVANTAGES["rloo"].advantages(replace(random_rollout(2), rewards=rewards)).squeeze(1)
+    for row, reward in enumerate(rewards.tolist()):
+        group = range(row // 4 * 4, row // 4 * 4 + 4)
+        others = [rewards[each].item() for each in group if each != row and not rewards[each].isnan()]
+        expected = 0.0 if math.isnan(reward) else reward - sum(others) / len(others)
+        assert ours[row].item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_likelihood_signs_do_not_ask_for_a_baseline() -> None:
+    rewards = torch.tensor([1.0, 1.0, -1.0, 0.0, NAN, 0.5, 1.0, 1.0])
+    signs = [1.0, 1.0, -1.0, -1.0, 0.0, 1.0, 1.0, 1.0]
+    rollout = replace(random_rollout(2), rewards=rewards)
+    assert advantages_of_rows("likelihood", rollout) == signs
+    assert advantages_of_rows("likelihood-positive", rollout) == [max(sign, 0.0) for sign in signs]
+    assert advantages_of_rows("likelihood-negative", rollout) == [min(sign, 0.0) for sign in signs]
+
+
+def advantages_of_rows(name: str, rollout: Rollout) -> list[float]:
+    result: list[float] = (ADVANTAGES[name].advantages(rollout).squeeze(1) + 0.0).tolist()
+    return result
+
+
+def test_reinforce_pp_returns_by_hand() -> None:
+    mask = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
+    old, reference = torch.full((2, 3), -1.0), torch.tensor([[-3.0, -1.0, -2.0], [-1.0, -9.0, -9.0]])
+    rollout = Rollout(torch.tensor([2.0, 5.0]), 1, mask.long(), mask, old, ref_log_probs=reference)
+    ours = ReinforcePPAdvantage(0.1, 0.5, "none").returns(rollout) * mask
+    last = 2 - 0.1 * 1
+    expected = [[-0.2 + 0.25 * last, 0.5 * last, last], [5.0, 0.0, 0.0]]
+    torch.testing.assert_close(ours, torch.tensor(expected, dtype=torch.float64))
+    whitened = ADVANTAGES["reinforce-pp"].advantages(random_rollout())[random_rollout().mask.bool()]
+    assert (whitened.mean().item(), whitened.std().item()) == pytest.approx((0.0, 1.0), abs=1e-6)
+
+
+def test_gae_at_its_ends_is_reward_minus_value_and_the_td_error() -> None:
+    rollout = random_rollout()
+    rewards, values, mask = rollout.rewards.unsqueeze(1), rollout.values, rollout.mask
+    assert values is not None
+    monte_carlo = GAEAdvantage(1.0, 1.0, False, None, 1.0, 10.0, False)
+    torch.testing.assert_close(monte_carlo.advantages(rollout) * mask, (rewards - values) * mask)
+    torch.testing.assert_close(monte_carlo.returns(rollout), rewards * mask)
+    following = torch.nn.functional.pad(values * mask, (0, 1))[:, 1:]
+    last = (mask - torch.nn.functional.pad(mask, (0, 1))[:, 1:]) * mask
+    td_error = (rewards * last + 0.9 * following - values) * mask
+    torch.testing.assert_close(replace(monte_carlo, gamma=0.9, lam=0.0).advantages(rollout), td_error)
+
+
+def test_value_loss_adds_up_over_parts_and_stops_where_it_is_clipped() -> None:
+    rollout, clip = random_rollout(), 0.3
+    assert rollout.values is not None
+    predictions = (rollout.values + torch.randn_like(rollout.values)).requires_grad_()
+    returns, count = ADVANTAGES["gae"].returns(rollout), rollout.mask.sum()  # type: ignore[attr-defined]
+    arguments = (predictions, rollout.values, returns, rollout.mask)
+    whole = value_loss(*arguments, count, clip)
+    parts = zip(*(values.chunk(4) for values in arguments), strict=True)
+    torch.testing.assert_close(torch.stack([value_loss(*part, count, clip) for part in parts]).sum(), whole)
+    (gradient,) = torch.autograd.grad(whole, predictions)
+    clipped = value_clipped(*arguments, clip)
+    assert clipped.any() and not gradient[clipped].any()
+    expected = ((predictions - returns) * rollout.mask / count).detach()
+    torch.testing.assert_close(gradient[~clipped], expected[~clipped])
+    torch.testing.assert_close(
+        value_loss(*arguments, count, None), ((predictions - returns) ** 2 * rollout.mask).sum() / count / 2
+    )
+    assert value_loss(*(values[:0] for values in arguments), torch.tensor(0), clip) == 0
+
+
+def test_flipping_twice_is_nothing_and_mirrors_the_range() -> None:
+    rewards, flips = torch.tensor([3.0, -3.0, -0.5, NAN, 1.0]), torch.tensor([1, 1, 1, 1, 0])
+    flipped = flip(rewards, flips, -3.0, 3.0)
+    torch.testing.assert_close(flipped, torch.tensor([-3.0, 3.0, 0.5, NAN, 1.0]), equal_nan=True)
+    torch.testing.assert_close(flip(flipped, flips, -3.0, 3.0), rewards, equal_nan=True)
+    assert flip(torch.tensor([0.0, 1.0]), torch.ones(2), 0.0, 1.0).tolist() == [1.0, 0.0]
+
+
+def test_entropy_reward_is_minus_the_mean_over_valid_tokens() -> None:
+    rollout = random_rollout()
+    assert rollout.entropies is not None
+    ours = entropy_min_reward(rollout)
+    expected = -(rollout.entropies * rollout.mask).sum(1) / rollout.mask.sum(1).clamp(min=1)
+    torch.testing.assert_close(ours, expected)
+    assert ours[1] == 0
+    of = method(reward="entropy_min")
+    assert of.needs_rollout_entropies
+    torch.testing.assert_close(of.rewards(rollout), expected)
+    with pytest.raises(ValueError, match="needs the entropies"):
+        entropy_min_reward(replace(rollout, entropies=None))

@@ -1,0 +1,119 @@
+"""What must not matter: padding, the order of rows, empty rows, and how a step is split; and hostile numbers."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.reweight import Reweight
+from rlvr_cli.methods.schedule import ByProbability
+from rlvr_cli.methods.tokens import Tokens
+from tests.methods.samples import AGGREGATIONS, KL, WEIGHTS, change, coefficients, method, random_tokens
+
+EVERY = list(itertools.product(WEIGHTS, AGGREGATIONS))
+
+
+def composed(weight: str, aggregation: str) -> Method:
+    """The weight with KL, Reweighting and Lopti's low pass around it."""
+    return method(
+        WEIGHTS[weight],
+        AGGREGATIONS[aggregation],
+        kl=KL,
+        token_shaping=(Reweight(0.3),),
+        schedule=ByProbability("low_first", 0.4, "probability"),
+    )
+
+
+@pytest.mark.parametrize(("weight", "aggregation"), EVERY)
+def test_padding_row_order_and_empty_rows_do_not_matter(weight: str, aggregation: str) -> None:
+    tokens = random_tokens()
+    of = composed(weight, aggregation)
+    expected = coefficients(of, tokens, "low")
+    order = torch.randperm(len(expected), generator=torch.Generator().manual_seed(1))
+
+    def disturbed(name: str, values: Tensor) -> Tensor:
+        fill = 0.0 if name == "mask" else float("nan")
+        if name not in ("mask", "advantages"):
+            values = torch.where(tokens.mask.bool(), values, fill)
+        values = torch.nn.functional.pad(values[order], (0, 5 if name != "advantages" else 0, 0, 3), value=fill)
+        return values.nan_to_num(nan=1.0) if name == "advantages" else values
+
+    again = coefficients(of, Tokens(**change(tokens, disturbed)), "low")
+    torch.testing.assert_close(again[: len(order), : expected.shape[1]], expected[order], rtol=1e-12, atol=1e-15)
+    assert not again[len(order) :].any() and not again[:, expected.shape[1] :].any()
+
+
+@pytest.mark.parametrize(("weight", "aggregation"), EVERY)
+def test_a_step_in_parts_is_the_whole_step(weight: str, aggregation: str) -> None:
+    tokens, of = random_tokens(), method(WEIGHTS[weight], AGGREGATIONS[aggregation], kl=KL)
+    expected = coefficients(of, tokens)
+    statistics = of.weight.statistics(of.shaped(tokens))
+    for parts in (2, 4, 8, 16):
+        split = [
+            Tokens(**change(tokens, lambda _, values, part=part, parts=parts: values.chunk(parts)[part]))
+            for part in range(parts)
+        ]
+        count = torch.stack([of.aggregation.count(part.mask, part.advantages) for part in split]).sum()
+        ours = torch.cat([of.coefficients(part, count, "all", statistics) for part in split])
+        assert torch.equal(ours, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("weight", WEIGHTS)
+def test_hostile_numbers_stay_finite(weight: str, dtype: torch.dtype) -> None:
+    """Probability 1e-12, ratios e^+-30 and 1, advantages of either sign and 0, an empty row, nothing but padding."""
+    log_ratio = torch.tensor([[-30.0, 30.0, 0.0, -20.0, 20.0, 1e-4]] * 6)
+    old = torch.full_like(log_ratio, -27.6)
+    advantages = torch.tensor([[-1.0], [0.0], [1.0], [-1e3], [1e3], [1.0]])
+    mask = torch.ones_like(log_ratio)
+    mask[-1] = 0
+    tokens = Tokens(old + log_ratio, old, advantages, mask, entropies=torch.zeros_like(old), ref_log_probs=old)
+    tokens = Tokens(**change(tokens, lambda _, values: values.to(dtype)))
+    for aggregation in AGGREGATIONS.values():
+        of = method(WEIGHTS[weight], aggregation, kl=KL)
+        assert coefficients(of, tokens).isfinite().all()
+        assert coefficients(of, tokens).dtype == dtype
+        nothing = replace(tokens, mask=torch.zeros_like(tokens.mask))
+        assert not coefficients(of, nothing).any()
+        assert WEIGHTS[weight].surrogate(tokens, WEIGHTS[weight].statistics(tokens))[:-1].isfinite().all()
+
+
+@pytest.mark.parametrize("weight", WEIGHTS)
+def test_an_overflowing_ratio_does_not_poison_a_token_without_advantage(weight: str) -> None:
+    log_probs = torch.tensor([[-1.0, -1.0]])
+    tokens = Tokens(log_probs, log_probs - 200, torch.zeros(1, 1), torch.ones(1, 2), entropies=torch.ones(1, 2))
+    assert coefficients(method(WEIGHTS[weight]), tokens).tolist() == [[0.0, 0.0]]
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_aggregations_divide_by_what_they_say(aggregation: str) -> None:
+    mask = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    advantages = torch.tensor([[1.0], [0.0], [1.0]])
+    expected = {
+        "token_mean": [1 / 3, 1 / 3],
+        "sequence_mean": [1 / 4, 1 / 2],
+        "sequence_mean-trained": [1 / 2, 1.0],
+        "constant_length": [1 / 40, 1 / 40],
+    }[aggregation]
+    of = AGGREGATIONS[aggregation]
+    ours = of.coefficients(mask, of.count(mask, advantages))
+    assert ours[[0, 1], [0, 0]].tolist() == pytest.approx(expected)
+    assert torch.equal(ours > 0, mask.bool())
+    all_rows = replace(of, rows="all")
+    if aggregation != "token_mean":
+        assert all_rows.count(mask, advantages) == 3
+
+
+@pytest.mark.parametrize("clamps", [(None, None), (5.0, None), (None, 10.0), (5.0, 10.0)])
+def test_kl_coefficient_is_the_derivative_of_its_value(clamps: tuple[float | None, float | None]) -> None:
+    reference = torch.linspace(-8.0, 8.0, 33, dtype=torch.float64) + 0.01
+    log_probs, step, penalty = torch.zeros_like(reference), 1e-6, replace(KL, beta=0.7)
+    penalty = replace(penalty, log_ratio_clamp=clamps[0], value_clamp=clamps[1])
+    slope = (penalty.value(log_probs + step, reference) - penalty.value(log_probs - step, reference)) / (2 * step)
+    torch.testing.assert_close(penalty.coefficient(log_probs, reference), -0.7 * slope, rtol=1e-6, atol=1e-6)
+    assert (penalty.value(log_probs, reference) >= 0).all()

@@ -1,0 +1,101 @@
+"""From configuration to method: every kind, every parameter, the order of shapings, and the fingerprint."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import Any, get_args
+
+import pytest
+
+from rlvr_cli.config.advantage_kinds import AdvantageConfig
+from rlvr_cli.config.method import (
+    AggregationConfig,
+    KLConfig,
+    PolicyMethodConfig,
+    RewardConfig,
+    ScheduleConfig,
+    ShapingConfig,
+)
+from rlvr_cli.config.weight_kinds import ACPOWeightConfig, WeightConfig
+from rlvr_cli.methods.gtpo import ConflictMask, EntropyFilter, EntropyPenalty
+from rlvr_cli.methods.high_entropy import HighEntropy
+from rlvr_cli.methods.kl import KLPenalty
+from rlvr_cli.methods.make import make_method
+from rlvr_cli.methods.reweight import Reweight
+
+KINDS = [
+    (choice, section)
+    for choice, union in (("advantage", AdvantageConfig), ("weight", WeightConfig), ("schedule", ScheduleConfig))
+    for section in get_args(get_args(union)[0])
+]
+
+
+def build(**sections: Any) -> Any:
+    return make_method(PolicyMethodConfig(**sections), max_length=64)
+
+
+@pytest.mark.parametrize(("choice", "section"), KINDS)
+def test_every_kind_is_made_with_all_its_parameters(choice: str, section: Any) -> None:
+    config = section()
+    made = getattr(build(**{choice: config}), choice)
+    assert dataclasses.asdict(made) == config.model_dump(exclude={"kind"})
+
+
+def test_shapings_come_in_gtpo_order_and_only_where_they_are_on() -> None:
+    assert build().rollout_shaping == () and build().token_shaping == ()
+    every = ShapingConfig(
+        reweight=0.3,
+        high_entropy=0.2,
+        conflict="prefix",
+        conflict_positive=3.0,
+        conflict_negative=0.5,
+        entropy_filter=1.05,
+        entropy_filter_rows="negative",
+        entropy_filter_when="always",
+        entropy_penalty=0.1,
+    )
+    made = build(shaping=every)
+    assert made.token_shaping == (Reweight(0.3),)
+    assert made.rollout_shaping == (
+        EntropyPenalty(0.1),
+        EntropyFilter(1.05, "negative", "always"),
+        ConflictMask("prefix", 3.0, 0.5),
+        HighEntropy(0.2),
+    )
+    assert made.needs_rollout_entropies and not made.needs_initial_entropy
+    assert build(shaping=ShapingConfig(entropy_filter=0.7)).needs_initial_entropy
+
+
+def test_aggregation_kl_and_reward_are_passed_on() -> None:
+    made = build(
+        aggregation=AggregationConfig(kind="constant_length", rows="all"),
+        kl=KLConfig(beta=0.04, log_ratio_clamp=5.0, value_clamp=10.0),
+        reward=RewardConfig(source="entropy_min"),
+    )
+    assert (made.aggregation.kind, made.aggregation.rows, made.aggregation.max_length) == ("constant_length", "all", 64)
+    assert made.kl == KLPenalty(0.04, 5.0, 10.0) and made.needs_reference
+    assert made.reward == "entropy_min"
+
+
+def test_a_fingerprint_tells_methods_apart_and_stays() -> None:
+    prints = [build(**{choice: section()}).fingerprint() for choice, section in KINDS]
+    hashes = [each["choices_sha256"] for each in prints]
+    # The defaults of three kinds are those of the method without any choice.
+    assert len(set(hashes)) == len(KINDS) - 2
+    assert build().fingerprint() == build().fingerprint()
+    assert build(kl=KLConfig(beta=0.1)).fingerprint()["choices_sha256"] != build().fingerprint()["choices_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("module", "part"),
+    [("acpo", True), ("clip", True), ("statistics", True), ("tokens", True), ("method", True), ("dgpo", False)],
+)
+def test_a_fingerprint_covers_the_code_that_a_choice_uses(
+    module: str, part: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = build(weight=ACPOWeightConfig()).fingerprint()["code_sha256"]
+    read = inspect.getsource
+    changed = f"rlvr_cli.methods.{module}"
+    monkeypatch.setattr(inspect, "getsource", lambda of: read(of) + ("# changed" if of.__name__ == changed else ""))
+    assert (build(weight=ACPOWeightConfig()).fingerprint()["code_sha256"] != before) == part

@@ -1,0 +1,204 @@
+"""Shapings and schedules: their limits, GTPO's masks against a brute-force oracle, and Lopti's passes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlvr_cli.methods.gtpo import ConflictMask, EntropyFilter, EntropyPenalty
+from rlvr_cli.methods.high_entropy import HighEntropy
+from rlvr_cli.methods.reweight import Reweight
+from rlvr_cli.methods.rollout import Rollout
+from rlvr_cli.methods.schedule import ByProbability
+from rlvr_cli.methods.shaping import RolloutShaping
+from rlvr_cli.methods.statistics import quantile
+from rlvr_cli.methods.tokens import Tokens
+from tests.methods.samples import KL, WEIGHTS, coefficients, method, random_rollout, random_tokens
+
+
+def shaped(rollout: Rollout, *shapings: RolloutShaping) -> Tensor:
+    """(N, T) advantages after ``shapings``."""
+    return method(rollout_shaping=shapings).rollout_advantages(rollout).expand_as(rollout.mask)
+
+
+# --- GTPO --------------------------------------------------------------------------------------------------------
+
+
+def conflict_by_brute_force(rows: list[list[int]], signs: list[float], *, from_end: bool) -> list[list[bool]]:
+    """The paper's definition, token by token, for the rows of one group."""
+    rows = [row[::-1] if from_end else row for row in rows]
+    result = []
+    for row, sign in zip(rows, signs, strict=True):
+        run, broken = [], sign == 0
+        for offset, token in enumerate(row):
+            sides = {
+                side > 0
+                for other, side in zip(rows, signs, strict=True)
+                if side != 0 and offset < len(other) and other[offset] == token
+            }
+            broken = broken or len(sides) < 2
+            run.append(not broken)
+        result.append(run[::-1] if from_end else run)
+    return result
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_conflict_masks_are_those_of_the_definition(seed: int) -> None:
+    rollout = random_rollout(groups=40, group_size=2 + seed % 6, length=9, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    token_ids = torch.randint(0, 2 + seed % 3, rollout.token_ids.shape, generator=generator) * 10**5
+    rollout = replace(rollout, token_ids=token_ids)
+    advantages = torch.randint(-1, 2, (len(token_ids), 1), generator=generator).double()
+    forward, backward = ConflictMask("both", 2.0, 0.0).masks(rollout, advantages)
+    lengths = rollout.mask.sum(1).long().tolist()
+    seen = 0
+    for start in range(0, len(lengths), rollout.group_size):
+        group = range(start, start + rollout.group_size)
+        rows = [token_ids[row, : lengths[row]].tolist() for row in group]
+        signs = advantages[group, 0].tolist()
+        for mask, from_end in ((forward, False), (backward, True)):
+            for row, expected in zip(group, conflict_by_brute_force(rows, signs, from_end=from_end), strict=True):
+                assert mask[row, : lengths[row]].tolist() == expected
+                assert not mask[row, lengths[row] :].any()
+                seen += sum(expected)
+    assert seen > 0
+
+
+def test_the_partner_may_change_along_a_run() -> None:
+    ids = torch.tensor([[1, 2, 3], [1, 9, 9], [8, 2, 9]])
+    rollout = Rollout(torch.tensor([1.0, 0.0, 0.0]), 3, ids, torch.ones(3, 3))
+    forward, backward = ConflictMask("both", 2.0, 0.0).masks(rollout, torch.tensor([[1.0], [-1.0], [-1.0]]))
+    assert forward.tolist() == [[True, True, False], [True, False, False], [False, False, False]]
+    assert not backward.any()
+
+
+def test_conflict_weights_by_sign_and_end() -> None:
+    rollout = random_rollout(group_size=8)
+    plain, both = shaped(rollout), shaped(rollout, ConflictMask("both", 2.0, 0.0))
+    ends = {end: shaped(rollout, ConflictMask(end, 2.0, 0.0)) for end in ("prefix", "suffix")}
+    factor = both / plain
+    for sign, value in ((plain > 0, 2.0), (plain < 0, 0.0)):
+        assert set(factor[sign & rollout.mask.bool()].tolist()) == {1.0, value}
+    either = (ends["prefix"] != plain) | (ends["suffix"] != plain)
+    assert torch.equal(either, both != plain)
+    assert (ends["prefix"] != both).any() and (ends["suffix"] != both).any()
+    torch.testing.assert_close(shaped(rollout, ConflictMask("both", 1.0, 1.0)), plain)
+
+
+@pytest.mark.parametrize("rows", ["all", "negative"])
+@pytest.mark.parametrize("when", ["initially_below", "always"])
+@pytest.mark.parametrize("initial", [0.1, 0.9])
+def test_entropy_filter_as_in_equation_10_and_its_ablations(rows: str, when: str, initial: float) -> None:
+    rollout = replace(random_rollout(), initial_entropy=initial)
+    assert rollout.entropies is not None
+    plain, ours = shaped(rollout), shaped(rollout, EntropyFilter(0.7, rows, when))
+    out = rollout.row_mean(rollout.entropies).unsqueeze(1) > 0.7
+    if rows == "negative":
+        out = out & (plain < 0)
+    if when == "initially_below" and initial >= 0.7:
+        out = torch.zeros_like(out)
+    torch.testing.assert_close(ours, torch.where(out, 0.0, plain))
+    assert EntropyFilter(0.7, rows, when).needs_initial_entropy == (when == "initially_below")
+
+
+def test_gtpo_is_lambda_d_a_minus_gamma_h_with_signs_of_the_untouched_advantage() -> None:
+    """A penalty that turns every advantage negative changes neither which tokens conflict nor their factor."""
+    rollout = random_rollout(group_size=8)
+    assert rollout.entropies is not None
+    penalty, kept, conflict = EntropyPenalty(50.0), EntropyFilter(0.7, "all", "always"), ConflictMask("both", 2.0, 0.0)
+    plain = shaped(rollout)
+    entropy = rollout.row_mean(rollout.entropies).unsqueeze(1)
+    expected = conflict.weights(rollout, plain) * (entropy <= 0.7) * (plain - 50 * entropy)
+    torch.testing.assert_close(shaped(rollout, penalty, kept, conflict), expected)
+    torch.testing.assert_close(shaped(rollout, conflict, kept, EntropyPenalty(0.0)), shaped(rollout, kept, conflict))
+
+
+def test_no_shaping_gives_a_row_without_a_reward_an_advantage() -> None:
+    rollout = random_rollout()
+    rollout = replace(rollout, rewards=rollout.rewards.index_fill(0, torch.tensor([0, 5]), math.nan))
+    every = (EntropyPenalty(0.1), EntropyFilter(0.7, "negative", "always"), ConflictMask("both", 2.0, 0.0))
+    ours = shaped(rollout, *every, HighEntropy(0.5))
+    assert ours.isfinite().all() and not ours[[0, 5]].any() and ours.any()
+
+
+# --- entropy, probability ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.01, 0.2, 0.5, 1.0])
+def test_high_entropy_keeps_its_share(share: float) -> None:
+    rollout = random_rollout(groups=16)
+    assert rollout.entropies is not None
+    kept, valid = HighEntropy(share).kept(rollout), rollout.mask.bool()
+    assert abs(int(kept.sum()) - share * int(valid.sum())) <= 1
+    assert rollout.entropies[kept].min() >= rollout.entropies[valid & ~kept].max() if share < 1 else kept.equal(valid)
+    equal = replace(rollout, entropies=torch.ones_like(rollout.mask))
+    assert HighEntropy(share).kept(equal).equal(valid)
+    assert not HighEntropy(share).kept(replace(rollout, mask=torch.zeros_like(rollout.mask))).any()
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 16, 36, 101])
+def test_quantile_is_that_of_torch(count: int) -> None:
+    values = torch.randn(count, generator=torch.Generator().manual_seed(count), dtype=torch.float64)
+    for share in (0.0, 0.2, 1 - 0.2, 0.35, 0.999, 1.0):
+        torch.testing.assert_close(quantile(values, share), torch.quantile(values, share))
+
+
+def test_reweighting_at_its_ends_and_between() -> None:
+    tokens = random_tokens()
+    plain = coefficients(method(), tokens)
+    torch.testing.assert_close(coefficients(method(token_shaping=(Reweight(0.0),)), tokens), plain)
+    probability = tokens.old_log_probs.exp()
+    torch.testing.assert_close(coefficients(method(token_shaping=(Reweight(1.0),)), tokens), plain * probability)
+    factor = Reweight(0.3).factor(tokens)
+    torch.testing.assert_close(factor, 0.3 * probability + 0.7)
+    assert not torch.allclose(coefficients(method(token_shaping=(Reweight(0.3),)), tokens), plain)
+
+
+@pytest.mark.parametrize("weight", WEIGHTS)
+@pytest.mark.parametrize("eta", [0.0, 0.3, 1.0])
+def test_lopti_passes_share_out_the_tokens_of_one_pass(weight: str, eta: float) -> None:
+    """At eta 0 the high pass is the whole method, at eta 1 the low pass, KL included; the divisor stays the same."""
+    tokens = random_tokens()
+    tokens = replace(tokens, old_log_probs=tokens.old_log_probs - 1e-9)
+    once = coefficients(method(WEIGHTS[weight], kl=KL), tokens)
+    of = method(WEIGHTS[weight], kl=KL, schedule=ByProbability("low_first", eta, "probability"))
+    passes = [coefficients(of, tokens, which) for which in of.schedule.passes]
+    torch.testing.assert_close(passes[0] + passes[1], once)
+    assert not (passes[0] * passes[1]).any()
+    low = (tokens.old_log_probs.exp() < eta) & tokens.mask.bool()
+    assert not passes[0][~low].any() and not passes[1][low].any()
+    if eta in (0.0, 1.0):
+        torch.testing.assert_close(passes[int(eta == 0.0)], once)
+
+
+def test_acpo_takes_its_spread_from_all_tokens_in_either_pass() -> None:
+    tokens, weight = random_tokens(), WEIGHTS["acpo"]
+    of = method(weight, schedule=ByProbability("low_first", 0.3, "probability"))
+    expected = weight.statistics(tokens)
+    for which in of.schedule.passes:
+        torch.testing.assert_close(weight.statistics(of.shaped(tokens, which)), expected)
+
+
+def test_lopti_orders_and_single_sides() -> None:
+    orders = {order: ByProbability(order, 0.5, "probability").passes for order in ("low_first", "high_first")}
+    assert orders == {"low_first": ("low", "high"), "high_first": ("high", "low")}
+    assert ByProbability("low_only", 0.5, "probability").passes == ("low",)
+    assert ByProbability("high_only", 0.5, "probability").passes == ("high",)
+
+
+def test_a_quantile_threshold_is_that_of_the_rollout() -> None:
+    rollout = random_rollout(groups=32)
+    schedule = ByProbability("low_first", 0.25, "quantile")
+    assert schedule.needs_old_log_probs_of_the_rollout and rollout.old_log_probs is not None
+    threshold = schedule.threshold(rollout)
+    assert threshold is not None
+    column = torch.full((len(rollout.mask), 1), threshold, dtype=torch.float64)
+    tokens = Tokens(rollout.old_log_probs, rollout.old_log_probs, column, rollout.mask, low_threshold=column)
+    low, high = schedule.selected(tokens, "low"), schedule.selected(tokens, "high")
+    assert (low ^ high).equal(rollout.mask.bool())
+    assert int(low.sum()) == pytest.approx(0.25 * int(rollout.mask.sum()), abs=1)
+    assert schedule.threshold(replace(rollout, mask=torch.zeros_like(rollout.mask))) == 0.25

@@ -1,0 +1,218 @@
+"""Token weights: the derivative of each objective, the limits that tie them together, and where they must differ."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlvr_cli.methods.acpo import ACPO
+from rlvr_cli.methods.aspo import ASPO
+from rlvr_cli.methods.cispo import CISPO
+from rlvr_cli.methods.clip import ClippedRatio
+from rlvr_cli.methods.dgpo import DGPO
+from rlvr_cli.methods.gppo import GPPO
+from rlvr_cli.methods.gspo import GSPO
+from rlvr_cli.methods.tokens import Tokens
+from rlvr_cli.methods.weight import TokenWeight
+from tests.methods.samples import WEIGHTS, coefficients, method, random_tokens
+
+# The papers' objectives as functions of log pi (x), written out once more; what they stop the gradient of is taken
+# at x0. The others have no stop-gradient: their own surrogate is the function.
+Objective = Callable[[Tensor, Tensor, Tokens], Tensor]
+
+
+def of_cispo(weight: CISPO) -> Objective:
+    low, high = 0.0 if weight.eps_low is None else 1 - weight.eps_low, 1 + weight.eps_high
+    return lambda x, x0, t: -torch.exp(x0 - t.old_log_probs).clamp(low, high) * t.advantages * x
+
+
+def of_gppo(weight: GPPO) -> Objective:
+    def objective(x: Tensor, x0: Tensor, t: Tokens) -> Tensor:
+        ratio, kept = torch.exp(x - t.old_log_probs), torch.exp(x - x0)
+        start = torch.exp(x0 - t.old_log_probs)
+        value = torch.where((start < 0.8) & (t.advantages < 0), weight.beta1 * 0.8 * kept, ratio)
+        value = torch.where((start > 1.2) & (t.advantages > 0), weight.beta2 * 1.2 * kept, value)
+        if weight.dual_clip is not None:
+            value = torch.where((t.advantages < 0) & (start > weight.dual_clip), weight.dual_clip, value)
+        return -t.advantages * value
+
+    return objective
+
+
+def of_dgpo(weight: DGPO) -> Objective:
+    def objective(x: Tensor, x0: Tensor, t: Tokens) -> Tensor:
+        old, n, m = t.old_log_probs, weight.n, weight.m
+        start = torch.exp(x0 - old)
+        left = torch.exp(x + n * x0 - (n + 1) * old) / 0.8**n
+        right = torch.exp(x - x0 / m - old * (1 - 1 / m)) * 1.2 ** (1 / m)
+        value = torch.where((start < 0.8) & (t.advantages < 0), left, torch.exp(x - old))
+        return -t.advantages * torch.where((start > 1.2) & (t.advantages > 0), right, value)
+
+    return objective
+
+
+def of_aspo(weight: ASPO) -> Objective:
+    def objective(x: Tensor, x0: Tensor, t: Tokens) -> Tensor:
+        start, ratio = torch.exp(x0 - t.old_log_probs), torch.exp(x - t.old_log_probs)
+        low, high = weight.bounds(t)
+        # The released code divides the ratio by its own stopped square, so that value and gradient are 1/r.
+        positive = torch.where(start > 1 + high, 1 / (1 + torch.as_tensor(high)), ratio / start**2)
+        negative = torch.maximum(ratio, 1 - torch.as_tensor(low))
+        value = -t.advantages * torch.where(t.advantages >= 0, positive, negative)
+        soft = torch.where(t.advantages >= 0, start < 1 / 3, start > 3)
+        return torch.where(soft, -t.advantages * 3 * x, value)
+
+    return objective
+
+
+def of_gspo(weight: GSPO) -> Objective:
+    def objective(x: Tensor, x0: Tensor, t: Tokens) -> Tensor:
+        lengths = t.mask.sum(1, keepdim=True).clamp(min=1)
+        sequence = torch.exp(((x0 - t.old_log_probs) * t.mask).sum(1, keepdim=True) / lengths) * torch.exp(x - x0)
+        clipped = sequence.clamp(1 - weight.eps_low, 1 + weight.eps_high)
+        return torch.maximum(-t.advantages * sequence, -t.advantages * clipped)
+
+    return objective
+
+
+def objective_of(weight: TokenWeight, tokens: Tokens) -> Objective:
+    written = {CISPO: of_cispo, GPPO: of_gppo, DGPO: of_dgpo, ASPO: of_aspo, GSPO: of_gspo}
+    if type(weight) in written:
+        return written[type(weight)](weight)  # type: ignore[operator, no-any-return]
+    statistics = weight.statistics(tokens)
+    return lambda x, x0, t: weight.surrogate(replace(t, log_probs=x), statistics)
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weight_is_the_derivative_of_the_objective(name: str) -> None:
+    weight, tokens, step = WEIGHTS[name], random_tokens(drift=0.8, seed=3), 1e-6
+    statistics, valid = weight.statistics(tokens), tokens.mask.bool()
+    expected = (-weight.weight(tokens, statistics) * tokens.advantages).expand_as(tokens.mask)
+    assert not expected.requires_grad
+
+    objective, start = objective_of(weight, tokens), tokens.log_probs
+    slope = (objective(start + step, start, tokens) - objective(start - step, start, tokens)) / (2 * step)
+    torch.testing.assert_close(slope[valid], expected[valid], rtol=1e-6, atol=1e-7)
+
+    log_probs = tokens.log_probs.clone().requires_grad_()
+    surrogate = weight.surrogate(replace(tokens, log_probs=log_probs), statistics)
+    torch.testing.assert_close(surrogate.detach()[valid], objective(start, start, tokens)[valid])
+    (gradient,) = torch.autograd.grad(surrogate[valid].sum(), log_probs)
+    torch.testing.assert_close(gradient[valid], expected[valid])
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_at_ratio_one_every_method_is_the_same_gradient(name: str) -> None:
+    tokens = random_tokens(drift=0.0)
+    ours = coefficients(method(WEIGHTS[name]), tokens)
+    assert torch.equal(ours, coefficients(method(WEIGHTS["one"]), tokens))
+    assert ours.any()
+
+
+@pytest.mark.parametrize(("one", "other"), list(itertools.combinations(WEIGHTS, 2)))
+def test_off_policy_no_two_methods_are_the_same_gradient(one: str, other: str) -> None:
+    tokens = random_tokens(drift=1.0, rows=256)
+    ours, theirs = (coefficients(method(WEIGHTS[name]), tokens) for name in (one, other))
+    assert not torch.allclose(ours, theirs, rtol=1e-3, atol=1e-6)
+
+
+def test_only_the_two_clip_regions_lose_their_gradient() -> None:
+    tokens, weight = random_tokens(drift=1.0), WEIGHTS["dapo"]
+    where, values = weight.regions(tokens), weight.weight(tokens)
+    cut = where.LN | where.HP
+    assert cut.any() and (values[cut] == 0).all()
+    assert (values[tokens.mask.bool() & ~cut] > 0).all()
+    everything = where.LN.int() + where.HP.int() + where.LP.int() + where.HN.int() + where.M.int()
+    assert torch.equal(everything, tokens.mask.int())
+
+
+def test_dgpo_between_its_neighbours() -> None:
+    tokens = random_tokens(drift=1.0)
+    where = WEIGHTS["gppo"].regions(tokens)
+    gppo, ratio = WEIGHTS["gppo"].weight(tokens), tokens.ratio
+    on_the_right = DGPO(0.2, 0.2, 3.0, 1.0).weight(tokens)
+    torch.testing.assert_close(on_the_right[~where.LN], gppo[~where.LN])
+    assert (on_the_right[where.LN] < gppo[where.LN]).all()
+    torch.testing.assert_close(DGPO(0.2, 0.2, 0.0, 2.0).weight(tokens)[where.LN], ratio[where.LN])
+    never = DGPO(0.2, 0.2, 0.0, 1e12).weight(tokens)
+    torch.testing.assert_close(never, ratio)
+
+
+@pytest.mark.parametrize("name", ["dgpo", "dgpo-2-3", "gppo", "cispo"])
+def test_soft_clips_are_continuous_at_their_bounds(name: str) -> None:
+    bounds = torch.tensor([[0.8, 1.2]], dtype=torch.float64).log()
+    for advantage in (-1.0, 1.0):
+        sides = [
+            WEIGHTS[name].weight(
+                Tokens(bounds + shift, torch.zeros_like(bounds), torch.tensor([[advantage]]), torch.ones(1, 2))
+            )
+            for shift in (-1e-9, 1e-9)
+        ]
+        torch.testing.assert_close(*sides, rtol=0, atol=1e-7)
+
+
+def test_ce_gppo_with_both_betas_one_is_gppo() -> None:
+    tokens = random_tokens(drift=1.0)
+    where, ratio = WEIGHTS["gppo"].regions(tokens), tokens.ratio
+    expected = torch.where(where.LN, 0.8, torch.where(where.HP, 1.2, ratio))
+    torch.testing.assert_close(replace(WEIGHTS["ce-gppo"], beta1=1.0).weight(tokens), expected)  # type: ignore[type-var]
+    torch.testing.assert_close(WEIGHTS["gppo"].weight(tokens), expected)
+
+
+def test_gspo_of_single_tokens_is_the_clipped_ratio() -> None:
+    tokens = random_tokens(rows=32, length=1)
+    tokens = replace(tokens, mask=torch.ones_like(tokens.mask))
+    expected = ClippedRatio(0.05, 0.1, None).weight(tokens)
+    torch.testing.assert_close(WEIGHTS["gspo"].weight(tokens), expected)
+
+
+def test_aspo_by_entropy_with_equal_widths_is_aspo() -> None:
+    tokens = random_tokens(drift=1.0)
+    same = replace(WEIGHTS["aspo"], eps_high_entropy=0.2)  # type: ignore[type-var]
+    torch.testing.assert_close(same.weight(tokens), WEIGHTS["aspo"].weight(tokens))
+    assert same.needs_entropies and not WEIGHTS["aspo"].needs_entropies
+
+
+def test_acpo_without_spread_is_a_fixed_clip() -> None:
+    tokens = random_tokens(drift=1.0)
+    for edges, bound in itertools.product(("equal_width", "quantile"), ("per_bin", "mean")):
+        weight = ACPO(0.0, 0.15, 5, edges, bound)
+        ours = weight.weight(tokens, weight.statistics(tokens))
+        torch.testing.assert_close(ours, ClippedRatio(0.15, 0.15, None).weight(tokens))
+
+
+def test_acpo_bounds_of_one_bin_and_of_its_ablations() -> None:
+    tokens = random_tokens(drift=0.3, rows=64)
+    log_ratio = (tokens.log_probs - tokens.old_log_probs)[tokens.mask.bool()]
+    sigma = log_ratio.exp().std(correction=0)
+    one_bin = ACPO(3.0, 0.1, 1, "equal_width", "per_bin")
+    _, eps = one_bin.bounds(tokens, one_bin.statistics(tokens))
+    torch.testing.assert_close(eps, (3 * sigma + 0.1).expand_as(tokens.mask))
+
+    per_bin = ACPO(3.0, 0.1, 5, "equal_width", "per_bin")
+    statistics = per_bin.statistics(tokens)
+    _, each = per_bin.bounds(tokens, statistics)
+    valid = each[tokens.mask.bool()]  # type: ignore[index]
+    assert len(valid.unique()) == 5
+    largest, mean = replace(per_bin, bound="max"), replace(per_bin, bound="mean")
+    assert largest.bounds(tokens, statistics) == (0.2, valid.max())
+    torch.testing.assert_close(mean.bounds(tokens, statistics), (valid.mean(), valid.mean()))
+
+
+def test_acpo_measures_a_spread_far_below_the_ratio() -> None:
+    """In float32 a ratio of 1 + 1e-9 is 1; from the log-probs of float64 the spread is exact."""
+    old = torch.full((1, 1000), -0.01, dtype=torch.float64)
+    shift = 1e-9 * torch.randn(1, 1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    tokens = Tokens(old + shift, old, torch.ones(1, 1), torch.ones(1, 1000))
+    _, _, sigma = ACPO(3.0, 0.1, 5, "equal_width", "per_bin").binned(tokens)
+    assert sigma[-1].item() == pytest.approx(shift.std(correction=0).item(), rel=1e-5)
+
+
+def test_acpo_refuses_to_run_without_the_statistics_of_the_step() -> None:
+    with pytest.raises(ValueError, match="statistics of the whole optimizer step"):
+        WEIGHTS["acpo"].weight(random_tokens())
