@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 Split = Literal["train", "dev", "test"]
 
@@ -74,6 +74,17 @@ class Task(Protocol):
 
         Pure: no state, no exception for any string, time linear in its length. ``truncated`` says that the token
         limit cut the response off.
+        """
+
+
+@runtime_checkable
+class WorkedSolutions(Protocol):
+    """A task that can solve its own problems; supervised fine-tuning imitates what it writes."""
+
+    def solutions(self, problem: Problem) -> Iterator[str]:
+        """Responses to the problem's prompt that ``judge`` finds correct: at least one, finitely many, always the same.
+
+        Raises UserError when the problem does not hold enough to work it out.
         """
 
 

@@ -146,7 +146,7 @@ def test_every_english_sentence_form_of_the_public_data_can_be_written():
             continue
         text = row["question"].split("inhabitants: ", 1)[1].split(". ", 1)[1]
         for name, statement in zip(row["names"], ast.literal_eval(row["statements"]), strict=True):
-            claim = puzzles._claim(statement, row["names"])
+            claim = puzzles.claim_text(statement, row["names"])
             forms = [template.format(name=name, claim=claim) for template in puzzles._TEMPLATES]
             assert any(text.startswith(form) for form in forms), (row["id"], text)
             text = text[max(len(form) for form in forms if text.startswith(form)) + 1 :]

@@ -119,13 +119,21 @@ def next_guess(guess: tuple[bool, ...], last: int) -> tuple[bool, ...]:
     return tuple(roles)
 
 
-def trace(puzzle: Puzzle, rng: random.Random, noise: Noise = CLEAN) -> str:
+def solutions(puzzle: Puzzle, rng: random.Random) -> Iterator[str]:
+    """Clean traces from every first guess, in random order."""
+    guesses = list(itertools.product((True, False), repeat=len(puzzle.statements)))
+    rng.shuffle(guesses)
+    for guess in guesses:
+        yield trace(puzzle, rng, first=guess)
+
+
+def trace(puzzle: Puzzle, rng: random.Random, noise: Noise = CLEAN, first: tuple[bool, ...] | None = None) -> str:
     """A worked response: guesses, checks, answer. Clean traces end in the right answer.
 
-    The first guess is random; after a contradiction comes the guess that `next_guess` gives.
+    The first guess is `first`, or random; after a contradiction comes the guess that `next_guess` gives.
     """
     people = range(len(puzzle.statements))
-    guess = tuple(rng.random() < 0.5 for _ in people)
+    guess = first or tuple(rng.random() < 0.5 for _ in people)
     words: list[str] = []
     while True:
         words.append(roles_text(guess))

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import ast
-import gzip
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.paths import local_path
+from rlvr_cli.tasks.jsonl import is_jsonl, lines, raise_if
 from rlvr_cli.tasks.kk.puzzles import MAX_PEOPLE, MIN_PEOPLE, Statement, solve, split_of, structure_key
 
 DataSplit = Literal["train", "dev", "test", "all"]
@@ -21,9 +21,7 @@ DataSplit = Literal["train", "dev", "test", "all"]
 _FOLDER_FILE = re.compile(r"(\d)ppl\.(train|dev|test)\.jsonl(\.gz)?")
 _SPLIT_MARK = re.compile(r"(?:^|[._-])(train|dev|test)(?:[._-]|$)")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-_SHOWN = 10
 _MAX_STATEMENTS_TEXT = 20_000
-_NOTHING_STARTED = "Nothing was started."
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ def _folder_rows(folder: Path, split: DataSplit, people: list[int]) -> list[Row]
 
 
 def _file_rows(path: Path, split: DataSplit) -> list[Row]:
-    if not path.name.endswith((".jsonl", ".jsonl.gz")):
+    if not is_jsonl(path):
         raise UserError(f"task.data={str(path)!r}: not a .jsonl or .jsonl.gz file. One JSON object a line is read.")
     rows = _read_files([path])
     mark = _SPLIT_MARK.search(path.name)
@@ -137,7 +135,7 @@ def _hub_rows(hub_id: str, split: DataSplit, people: list[int]) -> list[Row]:
             ) from error
         for index, record in enumerate(table):
             _parse_into(rows, problems, record, f"{source}:{index}", default_id=f"{number}ppl-{config}-{index}")
-    _raise_if(problems)
+    raise_if(problems)
     if config == "test":
         return rows
     return [row for row in rows if _in_dev_share(row) == (split == "dev")]
@@ -147,7 +145,7 @@ def _read_files(paths: list[Path]) -> list[Row]:
     rows: list[Row] = []
     problems: list[str] = []
     for path in paths:
-        for number, line in _lines(path):
+        for number, line in lines(path):
             where = f"{path}:{number}"
             try:
                 record = json.loads(line)
@@ -160,20 +158,8 @@ def _read_files(paths: list[Path]) -> list[Row]:
         if row.id in seen:
             problems.append(f"{row.source}: id {row.id!r} is also that of {seen[row.id]}; ids must be distinct")
         seen.setdefault(row.id, row.source)
-    _raise_if(problems)
+    raise_if(problems)
     return rows
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    try:
-        with (
-            gzip.open(path, "rt", encoding="utf-8") if path.name.endswith(".gz") else path.open(encoding="utf-8")
-        ) as stream:
-            for number, line in enumerate(stream, start=1):
-                if line.strip():
-                    yield number, line
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read ({error}). JSON lines in UTF-8 are read.") from error
 
 
 def _parse_into(rows: list[Row], problems: list[str], record: Any, where: str, *, default_id: str) -> None:
@@ -251,15 +237,6 @@ def _in_dev_share(row: Row) -> bool:
 
 def _structure_or_question(row: Row) -> str:
     return structure_key(row.statements) if row.statements is not None else row.question
-
-
-def _raise_if(problems: list[str]) -> None:
-    if not problems:
-        return
-    shown = problems[:_SHOWN]
-    if len(problems) > _SHOWN:
-        shown.append(f"... and {len(problems) - _SHOWN} more rows like these")
-    raise UserError(shown, note=_NOTHING_STARTED)
 
 
 def _listed(numbers: list[int]) -> str:

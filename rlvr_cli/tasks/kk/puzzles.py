@@ -277,7 +277,8 @@ _TEMPLATES = (
 )
 
 
-def _claim(statement: Statement, names: Sequence[str], nested: bool = False) -> str:
+def claim_text(statement: Statement, names: Sequence[str], nested: bool = False) -> str:
+    """A statement in the English of the public data set; ``nested`` puts a compound one into brackets."""
     kind = statement[0]
     if kind in LITERALS:
         return f"{names[statement[1]]} is a {'knight' if kind == 'telling-truth' else 'knave'}"
@@ -285,8 +286,8 @@ def _claim(statement: Statement, names: Sequence[str], nested: bool = False) -> 
         inner = statement[1]
         if inner[0] in LITERALS:
             return f"{names[inner[1]]} is not a {'knight' if inner[0] == 'telling-truth' else 'knave'}"
-        return f"it is not the case that {_claim(inner, names, nested=True)}"
-    left, right = (_claim(part, names, nested=True) for part in statement[1:])
+        return f"it is not the case that {claim_text(inner, names, nested=True)}"
+    left, right = (claim_text(part, names, nested=True) for part in statement[1:])
     text = {
         "and": f"{left} and {right}",
         "or": f"{left} or {right}",
@@ -300,7 +301,7 @@ def english(puzzle: Puzzle, rng: random.Random) -> str:
     """The puzzle as a question in the wording of the public data set; `rng` chooses how each statement is reported."""
     names = puzzle.names
     reports = " ".join(
-        rng.choice(_TEMPLATES).format(name=name, claim=_claim(statement, names))
+        rng.choice(_TEMPLATES).format(name=name, claim=claim_text(statement, names))
         for name, statement in zip(names, puzzle.statements, strict=True)
     )
     return (

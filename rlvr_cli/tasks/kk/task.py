@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.schema import KKTaskConfig
 from rlvr_cli.streams import stream_seed
 from rlvr_cli.tasks.base import Problem, Split, Verdict
-from rlvr_cli.tasks.kk import compact, strict
+from rlvr_cli.tasks.kk import compact, reasoning, strict
 from rlvr_cli.tasks.kk.load import Row, load_rows
 from rlvr_cli.tasks.kk.prompt import logic_rl_prompt
 from rlvr_cli.tasks.kk.puzzles import Puzzle, Statement, english, generate, structure_key
@@ -95,9 +96,21 @@ class KnightsAndKnaves:
         """The full prompt, ending in ``<think>``."""
         if self.style == "logic_rl":
             return logic_rl_prompt(problem.question, tokenizer)
-        data = problem.data
-        statements = tuple(_as_statement(statement) for statement in data["statements"])
-        return compact.prompt(Puzzle(tuple(data["names"]), statements, tuple(data["solution"])))
+        return compact.prompt(_puzzle(problem))
+
+    def solutions(self, problem: Problem) -> Iterator[str]:
+        """Worked responses in the style of the prompts, found from the puzzle's statements.
+
+        Raises UserError for a loaded puzzle without statements.
+        """
+        if problem.data["statements"] is None:
+            raise UserError(
+                f"task.data: problem {problem.id} has no `statements`, so it cannot be worked out. Add them to its row "
+                "(docs/tasks/kk.md), or give worked solutions of your own (method.data)."
+            )
+        rng = random.Random(stream_seed(0, "kk", "solutions", problem.id))
+        solutions = compact.solutions if self.style == "compact" else reasoning.solutions
+        return solutions(_puzzle(problem), rng)
 
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
         """Judge what follows the prompt's ``<think>``. Pure; never raises; time linear in the response."""
@@ -211,6 +224,12 @@ def _data(
         "solution": list(solution),
         "statements": None if statements is None else [_as_list(statement) for statement in statements],
     }
+
+
+def _puzzle(problem: Problem) -> Puzzle:
+    data = problem.data
+    statements = tuple(_as_statement(statement) for statement in data["statements"])
+    return Puzzle(tuple(data["names"]), statements, tuple(data["solution"]))
 
 
 def _as_list(statement: Statement) -> list[Any]:

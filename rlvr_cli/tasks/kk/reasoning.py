@@ -1,0 +1,134 @@
+"""A worked solution of Knights & Knaves in English: what follows from each statement, suppositions, contradictions."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterable, Iterator
+
+from rlvr_cli.tasks.kk.puzzles import Puzzle, claim_text, holds, people_in
+
+Roles = dict[int, bool]
+
+# Derivations that may suppose a wrong role, before the last one, which supposes right ones only.
+_ATTEMPTS = 4
+
+
+def solutions(puzzle: Puzzle, rng: random.Random) -> Iterator[str]:
+    """Right responses in the format of Logic-RL, to follow a prompt that ends in ``<think>``; the last is short.
+
+    Everything said in the reasoning is true, or true under what was supposed.
+    """
+    answer = "\n".join(
+        f"({number}) {_fact(puzzle, person, role)}"
+        for number, (person, role) in enumerate(enumerate(puzzle.solution), start=1)
+    )
+    for attempt in range(_ATTEMPTS + 1):
+        reasoning = _Derivation(puzzle, rng, may_err=attempt < _ATTEMPTS).text()
+        yield f" {reasoning} </think><answer> {answer} </answer>"
+
+
+def _role(knight: bool) -> str:
+    return "knight" if knight else "knave"
+
+
+def _fact(puzzle: Puzzle, person: int, knight: bool) -> str:
+    return f"{puzzle.names[person]} is a {_role(knight)}"
+
+
+def _listed(facts: Iterable[str]) -> str:
+    *most, last = facts
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+class _Derivation:
+    """A search for the roles: exhaust what single statements imply, then suppose a role and go on.
+
+    Args:
+        may_err: suppose roles at random; False = the true ones.
+    """
+
+    def __init__(self, puzzle: Puzzle, rng: random.Random, *, may_err: bool) -> None:
+        self.puzzle, self.rng, self.may_err = puzzle, rng, may_err
+        self.sentences: list[str] = []
+        self.involved = [
+            sorted({speaker, *people_in(statement)}) for speaker, statement in enumerate(puzzle.statements)
+        ]
+        self.claims = [claim_text(statement, puzzle.names).replace("If ", "if ") for statement in puzzle.statements]
+
+    def text(self) -> str:
+        roles = self._search({})
+        assert roles is not None
+        facts = _listed(_fact(self.puzzle, person, roles[person]) for person in sorted(roles))
+        return " ".join([*self.sentences, f"This agrees with every statement, so {facts}."])
+
+    def _search(self, known: Roles) -> Roles | None:
+        """All roles, where those known are right; None after a contradiction."""
+        while self._propagate(known):
+            unknown = [person for person in range(len(self.puzzle.names)) if person not in known]
+            if not unknown:
+                return known
+            person = unknown[0]
+            role = self.rng.random() < 0.5 if self.may_err else self.puzzle.solution[person]
+            self.sentences.append(f"Suppose {_fact(self.puzzle, person, role)}.")
+            found = self._search({**known, person: role})
+            if found is not None:
+                return found
+            known[person] = not role
+            self.sentences.append(f"So {_fact(self.puzzle, person, not role)}.")
+        return None
+
+    def _propagate(self, known: Roles) -> bool:
+        """Add to ``known`` all that single statements imply; False when one of them cannot be."""
+        waiting = list(range(len(self.puzzle.names)))
+        while waiting:
+            speaker = waiting.pop(0)
+            unknown = [person for person in self.involved[speaker] if person not in known]
+            possible = list(self._possible(speaker, known, unknown))
+            if not possible:
+                self._contradiction(speaker, known)
+                return False
+            implied = {
+                person: possible[0][person] for person in unknown if len({roles[person] for roles in possible}) == 1
+            }
+            if implied:
+                self._implication(speaker, known, implied)
+                known |= implied
+                waiting = [
+                    other
+                    for other in range(len(self.puzzle.names))
+                    if other in waiting or not implied.keys().isdisjoint(self.involved[other])
+                ]
+        return True
+
+    def _possible(self, speaker: int, known: Roles, unknown: list[int]) -> Iterator[Roles]:
+        """The roles of ``unknown`` with which a speaker's statement is true exactly if the speaker is a knight."""
+        for values in itertools.product((True, False), repeat=len(unknown)):
+            roles = dict(zip(unknown, values, strict=True))
+            everybody = [roles.get(person, known.get(person, True)) for person in range(len(self.puzzle.names))]
+            if holds(self.puzzle.statements[speaker], everybody) == everybody[speaker]:
+                yield roles
+
+    def _implication(self, speaker: int, known: Roles, implied: Roles) -> None:
+        name, claim = self.puzzle.names[speaker], self.claims[speaker]
+        facts = _listed(_fact(self.puzzle, person, role) for person, role in implied.items())
+        if known.get(speaker) and claim == facts:
+            self.sentences.append(f"As {name} is a knight, {facts}.")
+        elif speaker in known:
+            truth = "true" if known[speaker] else "false"
+            self.sentences.append(f"As {name} is a {_role(known[speaker])}, it is {truth} that {claim}, so {facts}.")
+        elif speaker in implied:
+            truth = "true" if implied[speaker] else "false"
+            self.sentences.append(f"{name} said that {claim}, which can only be {truth}, so {facts}.")
+        else:
+            self.sentences.append(f"{name} said that {claim}; be that true or false, {facts}.")
+
+    def _contradiction(self, speaker: int, known: Roles) -> None:
+        name, claim = self.puzzle.names[speaker], self.claims[speaker]
+        if speaker in known:
+            truth, role = ("false", "knight") if known[speaker] else ("true", "knave")
+            self.sentences.append(
+                f"But it would be {truth} that {claim}, and {name}, a {role}, said so: a contradiction."
+            )
+        else:
+            self.sentences.append(f"But {name}, who said that {claim}, could then be neither: a contradiction.")
