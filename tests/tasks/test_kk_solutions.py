@@ -58,7 +58,7 @@ def test_a_solution_reads_as_a_derivation() -> None:
     response = next(reasoning.solutions(ZOEY_OLIVER_MIA, random.Random(0)))
     assert response == (
         " Suppose Zoey is a knave. As Zoey is a knave, it is false that if Oliver is a knight then Mia is a knave, so "
-        "Oliver is a knight and Mia is a knight. But it would be false that Zoey is not a knave, and Oliver, a knight, "
+        "Oliver is a knight and Mia is a knight. But then it is false that Zoey is not a knave, and Oliver, a knight, "
         "said so: a contradiction. So Zoey is a knight. Oliver said that Zoey is not a knave, which can only be true, "
         "so Oliver is a knight. As Zoey is a knight, it is true that if Oliver is a knight then Mia is a knave, so Mia "
         "is a knave. This agrees with every statement, so Zoey is a knight, Oliver is a knight and Mia is a knave. "
@@ -105,9 +105,9 @@ def test_compact_solutions_begin_with_every_guess() -> None:
 
 
 def test_a_loaded_puzzle_without_statements_cannot_be_worked_out(tmp_path: Path) -> None:
-    path = tmp_path / "rows.train.jsonl"
-    path.write_text('{"id": "p7", "question": "Who?", "names": ["Zoey", "Mia"], "solution": [true, false]}\n')
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"id": "p7", "question": "Who is who?", "names": ["Zoey", "Mia"], "solution": [true, false]}\n')
     kk = task("logic_rl", data=str(path), people={2: 1.0})
-    (problem,) = kk.problems("train", 1, 0)
+    (problem,) = kk.problems("all", 1, 0)
     with pytest.raises(UserError, match=r"task\.data: problem p7 has no `statements`"):
         kk.solutions(problem)

@@ -128,7 +128,7 @@ class _Derivation:
         if speaker in known:
             truth, role = ("false", "knight") if known[speaker] else ("true", "knave")
             self.sentences.append(
-                f"But it would be {truth} that {claim}, and {name}, a {role}, said so: a contradiction."
+                f"But then it is {truth} that {claim}, and {name}, a {role}, said so: a contradiction."
             )
         else:
             self.sentences.append(f"But {name}, who said that {claim}, could then be neither: a contradiction.")
