@@ -65,7 +65,7 @@ def load(
         *_option_layers({"method": method, "task": task, "model": model}),
         *choices_first(list(_override_layers(overrides, problems))),
     ]
-    merged = _merge([*_preset_layers(user_layers), *user_layers])
+    merged = _merge(user_layers, presets=tuple(_preset_layers(user_layers)))
     config, invalid = validate(merged)
     problems += invalid
     if problems:
@@ -111,8 +111,8 @@ def preset_names(section: str) -> list[str]:
     return sorted(path.stem for path in (PRESETS / PRESET_FOLDERS[section]).glob("*.yaml"))
 
 
-def _merge(layers: Iterable[Layer]) -> Merged:
-    merged = Merged()
+def _merge(layers: Iterable[Layer], presets: tuple[Layer, ...] = ()) -> Merged:
+    merged = Merged(presets)
     for layer in layers:
         merged.add(layer)
     return merged

@@ -42,10 +42,19 @@ class Layer:
 
 @dataclass
 class Merged:
-    """The layers merged: nested data and the layer that set each section and key."""
+    """The layers merged: nested data and the layer that set each section and key.
 
+    Attributes:
+        presets: the lowest layers, which stay when a section is given another name: they are those of the last one.
+    """
+
+    presets: tuple[Layer, ...] = ()
     data: dict[Any, Any] = field(default_factory=dict)
     layers: dict[Path, Layer] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for layer in self.presets:
+            self.add(layer)
 
     def origin(self, path: Path) -> Origin | None:
         """The origin of `path` (a section, a key, or a place inside a key's value); None for a default."""
@@ -92,6 +101,9 @@ class Merged:
         if chooser and chooser in values and chooser in below and _tag(path, values[chooser]) != below[chooser]:
             self._forget(path)
             below.clear()
+            if len(path) == 1:
+                for preset in self.presets:
+                    self._lay(path, below, preset.data.get(path[0], {}), preset)
         for key, value in values.items():
             place = (*path, key)
             self.layers[place] = layer

@@ -1,0 +1,191 @@
+"""Layers at depth: choices, their parameters, and what a later choice drops."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rlvr_cli.config.load import dump_yaml, leaves, load, load_config
+from rlvr_cli.config.method import LoptiScheduleConfig, PolicyMethodConfig
+from rlvr_cli.config.weight_kinds import ClipWeightConfig, DGPOWeightConfig
+
+
+def policy(method: str | None = None, *overrides: str, files: tuple[Path, ...] = ()) -> PolicyMethodConfig:
+    config = load_config(files, method=method, overrides=overrides).method
+    assert isinstance(config, PolicyMethodConfig)
+    return config
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_later_layer_keeps_the_other_parameters(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.yaml", "method:\n  name: dgpo\n  weight:\n    m: 3\n")
+    loaded = load([file], overrides=["method.weight.n=2"])
+    assert isinstance(loaded.config.method, PolicyMethodConfig)
+    assert loaded.config.method.weight == DGPOWeightConfig(n=2.0, m=3.0)
+    assert loaded.origin("method", "weight", "n") == "override method.weight.n=2"
+    assert loaded.origin("method", "weight", "m") == f"{file}:4"
+    assert loaded.origin("method", "weight", "eps_low").startswith("preset methods/dgpo.yaml:")
+    assert loaded.origin("method", "shaping", "reweight") == "default"
+
+
+def test_another_kind_drops_the_parameters_of_the_kind_before(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.yaml", "method:\n  name: dgpo\n  weight:\n    eps_high: 0.5\n    n: 3\n")
+    loaded = load([file], overrides=["method.weight.kind=clip"])
+    assert isinstance(loaded.config.method, PolicyMethodConfig)
+    assert loaded.config.method.weight == ClipWeightConfig()
+    assert loaded.origin("method", "weight", "eps_high") == "default"
+    assert loaded.origin("method", "weight", "kind") == "override method.weight.kind=clip"
+
+
+def test_the_same_kind_again_drops_nothing(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.yaml", "method:\n  name: dgpo\n  weight:\n    n: 3\n")
+    assert policy(None, "method.weight=dgpo", files=(file,)).weight == DGPOWeightConfig(n=3.0)
+
+
+def test_another_aggregation_drops_its_rows() -> None:
+    """Dr. GRPO counts every row, which means nothing to a token mean."""
+    assert policy("dr-grpo").aggregation.rows == "all"
+    assert policy("dr-grpo", "method.aggregation=token_mean").aggregation.rows == "valid"
+    assert policy("dr-grpo", "method.aggregation=constant_length").aggregation.rows == "all"
+
+
+def test_another_name_drops_what_was_said_of_the_method_before(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.yaml", "method:\n  name: lopti\n  schedule:\n    eta: 0.3\n  kl:\n    beta: 0.5\n")
+    assert policy(files=(file,)).schedule == LoptiScheduleConfig(eta=0.3)
+    for name in ("dgpo+lopti", "grpo", "sft"):
+        loaded, plain = load([file], method=name), load(method=name)
+        assert loaded.config == plain.config
+        for path, _ in leaves(loaded.config):
+            assert loaded.origin(*path) == plain.origin(*path)
+    assert load_config([file], overrides=["method=gtpo"]) == load_config(method="gtpo")
+
+
+def test_another_spelling_of_the_name_drops_nothing(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.yaml", "method:\n  name: REINFORCE++\n  kl:\n    beta: 0.5\n")
+    assert policy("reinforce_pp", files=(file,)).kl.beta == 0.5
+    assert policy(files=(file,)).name == "reinforce-pp"
+
+
+def test_what_is_said_without_a_name_holds_for_any_method(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.yaml", "method:\n  kl:\n    beta: 0.5\n")
+    for name in ("grpo", "dgpo", "reinforce-pp+lopti"):
+        assert policy(name, files=(file,)).kl.beta == 0.5
+
+
+@pytest.mark.parametrize(
+    ("override", "path", "value"),
+    [
+        ("method.weight=dgpo", ("weight", "kind"), "dgpo"),
+        ("method.advantage=rloo", ("advantage", "kind"), "rloo"),
+        ("method.aggregation=sequence_mean", ("aggregation", "kind"), "sequence_mean"),
+        ("method.schedule=lopti", ("schedule", "kind"), "lopti"),
+        ("method.schedule={kind: lopti, order: high_first}", ("schedule", "order"), "high_first"),
+        ("method={weight: {kind: dgpo, n: 3}}", ("weight", "n"), 3.0),
+        ("method={weight: dgpo}", ("weight", "kind"), "dgpo"),
+        ("method=gtpo", ("shaping", "conflict"), "both"),
+    ],
+)
+def test_a_plain_value_chooses_a_kind(override: str, path: tuple[str, str], value: object) -> None:
+    section = getattr(policy(None, override), path[0])
+    assert getattr(section, path[1]) == value
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("method.weight.n=3", "method.weight=dgpo"),
+        ("method.weight=dgpo", "method.weight.n=3"),
+        ("method.weight.n=3", "method.weight.kind=dgpo", "method=dapo"),
+        ("method.weight.n=3", "method.name=gppo", "method.weight=dgpo"),
+    ],
+)
+def test_the_order_of_overrides_does_not_drop_one_of_them(overrides: tuple[str, ...]) -> None:
+    assert policy(None, *overrides).weight == DGPOWeightConfig(n=3.0)
+
+
+def test_of_two_overrides_of_one_key_the_last_wins() -> None:
+    assert policy("dgpo", "method.weight.n=3", "method.weight.n=4").weight == DGPOWeightConfig(n=4.0)
+    assert policy(None, "method=dgpo", "method=dapo").name == "dapo"
+    assert policy(None, "method.weight=dgpo", "method.weight=gspo").weight.kind == "gspo"
+
+
+def test_the_modifiers_stand_over_the_method_and_under_the_user(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.yaml", "method:\n  name: reinforce-pp+ar-lopti\n  schedule:\n    eta: 0.4\n")
+    loaded = load([file])
+    assert loaded.origin("method", "advantage", "gamma").startswith("preset methods/reinforce-pp.yaml:")
+    assert loaded.origin("method", "schedule", "order").startswith("preset modifiers/lopti.yaml:")
+    assert loaded.origin("method", "schedule", "eta") == f"{file}:4"
+
+
+def test_the_line_of_a_preset_is_the_line_of_the_value() -> None:
+    from rlvr_cli.config.methods import PRESETS
+
+    for name in ("dgpo", "gtpo+lopti", "reinforce-pp+reweight"):
+        loaded = load(method=name)
+        for path, value in leaves(loaded.config):
+            origin = loaded.origin(*path)
+            if origin.startswith("preset ") and path[0] == "method":
+                file, line = origin.removeprefix("preset ").split(":")
+                text = (PRESETS / file).read_text(encoding="utf-8").splitlines()[int(line) - 1]
+                key, _, written = text.strip().partition(": ")
+                assert key == path[-1]
+                assert written in (str(value), f"{value}", "null" if value is None else str(value).lower())
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("method=dgpo+lopti", "method.weight.n=2", "method.schedule.order=high_first"),
+        ("method=gtpo", "method.shaping.conflict=off", "method.shaping.entropy_filter=null"),
+        ("method=dr-grpo", "method.aggregation=token_mean"),
+        ("method=grpo", "method.weight=acpo", "method.weight.bins=1", "method.advantage=gae"),
+        ("method=sft", "method.lora_rank=8", "method.data=x.jsonl"),
+    ],
+)
+def test_a_resolved_method_reads_back_equal(overrides: tuple[str, ...], tmp_path: Path) -> None:
+    """What a preset left over without effect must not be refused when its own file is read."""
+    config = load_config(overrides=overrides)
+    assert load_config([write(tmp_path, "config.yaml", dump_yaml(config))]) == config
+
+
+def test_an_empty_choice_in_a_file_changes_nothing(tmp_path: Path) -> None:
+    assert policy(files=(write(tmp_path, "a.yaml", "method:\n  weight:\n  shaping:\n"),)) == policy()
+
+
+def test_every_problem_of_a_method_comes_at_once(tmp_path: Path) -> None:
+    from rlvr_cli.config.errors import UserError
+
+    file = write(
+        tmp_path,
+        "a.yaml",
+        "method:\n  name: dgop+lopti\n  weight:\n    n: 99\n  schedule:\n    etta: 0.3\n  advantage:\n    lam: 1\n"
+        "  kl: [1]\n  reward: {noise: 2}\n",
+    )
+    with pytest.raises(UserError) as error:
+        load([file])
+    found = [problem.removeprefix(f"{file}:").split(": ")[0].split() for problem in error.value.problems]
+    assert found == [
+        ["2", "method.name"],
+        ["8", "method.advantage.lam"],
+        ["4", "method.weight.n"],
+        ["6", "method.schedule.etta"],
+        ["9", "method.kl"],
+        ["10", "method.reward.noise"],
+    ]
+
+
+def test_with_a_wrong_kind_its_parameters_are_judged_by_the_kind_that_was_meant() -> None:
+    from rlvr_cli.config.errors import UserError
+
+    with pytest.raises(UserError) as error:
+        load(overrides=["method.weight.kind=dgop", "method.weight.n=2", "method.weight.eps_low=7"])
+    assert [problem.split(": ")[0].split()[-1] for problem in error.value.problems] == [
+        "method.weight.kind",
+        "method.weight.eps_low",
+    ]

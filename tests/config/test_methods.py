@@ -1,0 +1,157 @@
+"""The presets of methods and modifiers: complete, valid, and every value with its source."""
+
+from __future__ import annotations
+
+from math import log
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+import rlvr_cli
+from rlvr_cli.config.load import dump_yaml, load, load_config
+from rlvr_cli.config.method import MethodConfig, PolicyMethodConfig, SFTConfig
+from rlvr_cli.config.method_names import BASES, MODIFIERS
+from rlvr_cli.config.methods import PRESETS, Modifier, Preset, flat, method_preset, method_presets, modifiers
+
+ALL: tuple[Preset, ...] = (*method_presets(), *modifiers())
+METHOD: TypeAdapter[Any] = TypeAdapter(MethodConfig)
+
+
+def test_there_is_a_file_for_every_name_and_no_other() -> None:
+    assert {path.stem for path in (PRESETS / "methods").iterdir()} == set(BASES)
+    assert {path.stem for path in (PRESETS / "modifiers").iterdir()} == set(MODIFIERS)
+
+
+@pytest.mark.parametrize("preset", ALL, ids=lambda preset: f"{type(preset).__name__}-{preset.name}")
+def test_a_preset_is_complete(preset: Preset) -> None:
+    values = dict(flat(preset.values))
+    assert set(preset.sources) == {key for key in values if not key.endswith(".kind") or key in preset.sources}
+    for text in (preset.title, preset.summary, preset.extra_cost, preset.paper.title, preset.paper.authors):
+        assert text.strip() == text
+        assert text
+        assert "\n" not in text
+    assert preset.summary.endswith(".")
+    assert len(preset.summary) <= 120
+    if preset.paper.arxiv is not None:
+        year, number = preset.paper.arxiv.split(".")
+        assert len(year) == 4
+        assert len(number) == 5
+    if preset.name == "sft":
+        assert preset.code is None
+    else:
+        assert (Path(rlvr_cli.__file__).parent / "methods" / f"{preset.code}.py").is_file()
+
+
+def test_golden_files_are_there(golden_dir: Path) -> None:
+    for preset in ALL:
+        for name in preset.golden:
+            assert (golden_dir / f"{name}.json").is_file(), f"{preset.name}: {name}"
+
+
+@pytest.mark.parametrize("preset", ALL, ids=lambda preset: f"{type(preset).__name__}-{preset.name}")
+def test_every_value_is_valid_and_arrives(preset: Preset) -> None:
+    variants: list[tuple[str, Any]] = [(preset.name, preset.values)]
+    if isinstance(preset, Modifier):
+        variants = [(f"grpo+{preset.name}", preset.values)]
+        variants += [(f"{base}+{preset.name}", values) for base, values in preset.for_base.items()]
+    for name, values in variants:
+        config = load_config(method=name).method
+        assert config.name == name
+        resolved = dict(flat(config.model_dump()))
+        for key, value in flat(values):
+            assert resolved[key] == value, key
+            assert type(resolved[key]) is type(value), key
+
+
+@pytest.mark.parametrize("name", [name for name in BASES if name != "sft"])
+def test_a_method_states_every_choice(name: str) -> None:
+    """So that none of them moves with the defaults of the schema."""
+    values = method_preset(name).values
+    assert {"advantage", "weight", "aggregation", "schedule", "kl"} <= set(values)
+    config = load_config(method=name).method
+    assert isinstance(config, PolicyMethodConfig)
+    for choice in ("advantage", "weight", "schedule"):
+        assert set(values[choice]) == set(getattr(config, choice).model_dump())
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("grpo", {"advantage.scale": "std", "weight.eps_high": 0.2, "aggregation.kind": "token_mean", "kl.beta": 0}),
+        ("dapo", {"weight.eps_low": 0.2, "weight.eps_high": 0.28}),
+        ("dr-grpo", {"advantage.scale": "none", "aggregation.kind": "constant_length", "aggregation.rows": "all"}),
+        ("gspo", {"weight.eps_low": 3e-4, "weight.eps_high": 4e-4, "aggregation.kind": "sequence_mean"}),
+        ("ce-gppo", {"weight.kind": "gppo", "weight.beta1": 0.75, "weight.beta2": 1.0}),
+        ("aspo", {"weight.eps": 0.2, "weight.soft_clip_positive": 3.0, "kl.beta": 0.001}),
+        ("dgpo", {"weight.n": 1.0, "weight.m": 2.0, "weight.eps_low": 0.2, "weight.eps_high": 0.2}),
+        ("acpo", {"weight.alpha": 3.0, "weight.eps_b": 0.1, "weight.bins": 5, "aggregation.kind": "sequence_mean"}),
+        ("acpo-max", {"weight.bound": "max"}),
+        ("acpo-mean", {"weight.bound": "mean"}),
+        ("reweight", {"shaping.reweight": 0.3, "weight.eps_high": 0.24, "kl.beta": 0.001}),
+        ("lopti", {"schedule.order": "low_first", "schedule.eta": 0.5, "weight.eps_high": 0.24, "kl.beta": 0.001}),
+        ("reinforce-pp", {"advantage.kl_in_reward": 0.001, "kl.beta": 0, "weight.eps_high": 0.24}),
+        ("reinforce-pp+reweight", {"shaping.reweight": 0.1}),
+        ("reinforce-pp+reweight+lopti", {"shaping.reweight": 0.1, "schedule.kind": "lopti"}),
+        ("gtpo", {"weight.kind": "one", "shaping.conflict_positive": 2.0, "shaping.entropy_filter": log(2)}),
+        ("gtpo", {"shaping.entropy_penalty": 0.1, "aggregation.kind": "sequence_mean", "kl.beta": 0}),
+        ("pl", {"advantage.side": "positive", "weight.kind": "ratio", "aggregation.rows": "trained"}),
+        ("tnnl", {"advantage.side": "negative", "aggregation.kind": "constant_length"}),
+        ("raft-pp", {"advantage.side": "positive", "weight.kind": "clip"}),
+        ("ppo", {"advantage.kind": "gae", "advantage.lam": 1.0, "advantage.value_clip": 0.5}),
+        ("dgpo+lopti", {"weight.n": 1.0, "schedule.eta": 0.5, "kl.beta": 0}),
+        ("grpo+low-only", {"schedule.order": "low_only"}),
+        ("grpo+high-entropy", {"shaping.high_entropy": 0.2}),
+        ("dapo+entropy-min", {"reward.source": "entropy_min"}),
+        ("cl+noise", {"reward.noise": 0.25}),
+    ],
+)
+def test_the_papers_settings(name: str, expected: dict[str, Any]) -> None:
+    resolved = dict(flat(load_config(method=name).method.model_dump()))
+    assert {key: resolved[key] for key in expected} == expected
+
+
+def test_no_method_has_a_dual_clip() -> None:
+    """No paper's formula has it."""
+    for name in BASES:
+        assert dict(flat(load_config(method=name).method.model_dump())).get("weight.dual_clip") is None
+
+
+def test_lopti_with_reweighting_is_the_same_from_either_side() -> None:
+    first, second = (load_config(method=name).method for name in ("reweight+lopti", "lopti+reweight"))
+    assert first.model_dump(exclude={"name"}) == second.model_dump(exclude={"name"})
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_every_composition_is_a_configuration_or_refused_with_a_reason(base: str, tmp_path: Path) -> None:
+    """And what loads reads back equal from its own YAML."""
+    from rlvr_cli.config.errors import UserError
+
+    for modifier in ("", *MODIFIERS):
+        name = f"{base}+{modifier}" if modifier else base
+        try:
+            config = load_config(method=name)
+        except UserError as error:
+            assert modifier, f"{base}: {error}"
+            assert all(problem.startswith(f"--method {name}") for problem in error.problems), error
+            continue
+        assert config.method.name == name
+        file = tmp_path / "config.yaml"
+        file.write_text(dump_yaml(config), encoding="utf-8")
+        assert load_config([file]) == config
+        assert METHOD.validate_python(config.method.model_dump()) == config.method
+
+
+def test_sft_has_keys_of_its_own() -> None:
+    config = load(method="SFT", overrides=["method.lora_rank=8"]).config
+    assert config.method == SFTConfig(lora_rank=8)
+    assert config.method.passes == ("all",)
+
+
+def test_a_name_that_is_wrong_is_refused_without_a_file_too() -> None:
+    for values in ({"name": "dgop"}, {"name": "sft+lopti"}, {"name": "lopti+low-only"}):
+        with pytest.raises(ValueError, match=r"method|sft|lopti"):
+            METHOD.validate_python(values)
+    with pytest.raises(ValueError, match="no policy-gradient method"):
+        PolicyMethodConfig(name="sft")
