@@ -23,7 +23,8 @@ def k3(log_probs: Tensor, other_log_probs: Tensor) -> Tensor:
     Never negative, unbiased, of low variance.
     """
     difference = other_log_probs - log_probs
-    return torch.exp(difference) - difference - 1
+    # Not exp(d) - d - 1, which is rounding noise of either sign where the policies are close.
+    return torch.expm1(difference) - difference
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class KLPenalty:
         difference = ref_log_probs - log_probs
         if self.log_ratio_clamp is not None:
             difference = difference.clamp(-self.log_ratio_clamp, self.log_ratio_clamp)
-        value = torch.exp(difference) - difference - 1
+        value = torch.expm1(difference) - difference
         return value if self.value_clamp is None else value.clamp(max=self.value_clamp)
 
     def coefficient(self, log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:

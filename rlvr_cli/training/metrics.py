@@ -48,13 +48,14 @@ class StepMeter:
         mask = tokens.mask.bool()
         where = self.method.weight.regions(shaped, statistics)
         # Around 1 and in float64: neither do squares overflow, nor does the spread drown near ratio 1.
-        drift = torch.expm1((tokens.log_probs - tokens.old_log_probs).double())
+        current, old = tokens.log_probs.double(), tokens.old_log_probs.double()
+        drift = torch.expm1(current - old)
 
         def total(values: Tensor) -> Tensor:
             return torch.where(mask, values, 0).sum(dtype=torch.float64)
 
         reference = (
-            torch.zeros_like(drift) if tokens.ref_log_probs is None else k3(tokens.log_probs, tokens.ref_log_probs)
+            torch.zeros_like(drift) if tokens.ref_log_probs is None else k3(current, tokens.ref_log_probs.double())
         )
         sums = [
             mask.sum(dtype=torch.float64),
@@ -62,7 +63,7 @@ class StepMeter:
             torch.zeros_like(drift).sum() if tokens.entropies is None else total(tokens.entropies),
             total(drift),
             total(drift.square()),
-            total(k3(tokens.old_log_probs, tokens.log_probs)),
+            total(k3(old, current)),
             total(reference),
             total(self.method.weight.surrogate(shaped, statistics)),
             torch.zeros_like(drift).sum() if value_loss is None else value_loss.double(),

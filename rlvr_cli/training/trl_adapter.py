@@ -13,6 +13,7 @@ What is overridden, and what each override relies on:
   the normaliser inside the coefficient, so none of TRL's losses takes part.
 - ``_get_per_token_logps_and_entropies``: TRL's forward pass, used where ours (head.py) does not fit; ``ref_model``, or
   an adapter that is switched off, for the reference policy.
+- ``_clip_grad_norm``: clips all parameters by one norm.
 - ``_get_train_sampler``: which prompts make a rollout, each repeated by the size of its group.
 - ``_step`` and ``_buffered_inputs``: the micro-batch counter and the rollout buffer, which TRL does not save.
 - ``current_gradient_accumulation_steps``, ``args.steps_per_generation``, ``num_iterations``, ``beta``, ``_metrics``.
@@ -418,6 +419,13 @@ class MethodTrainer(GRPOTrainer):
             rate = self.args.learning_rate * self.method.advantage.value_lr_ratio
             self.value_head.move_to_own_group(optimizer, rate)
         return optimizer
+
+    def _clip_grad_norm(self, model: Any) -> Any:
+        if self.value_head is None:
+            return super()._clip_grad_norm(model)
+        # Each by itself: the value loss is of the size of squared rewards and would use up the policy's allowance.
+        with self.value_head.gradients_apart(self.args.max_grad_norm):
+            return super()._clip_grad_norm(model)
 
     # --- position ----------------------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
@@ -48,6 +50,19 @@ class ValueHead:
             hidden = hidden.detach()
         values: Tensor = self.layer(hidden.to(self.layer.weight.dtype)).squeeze(-1)
         return values
+
+    @contextmanager
+    def gradients_apart(self, max_norm: float) -> Iterator[None]:
+        """Clip the head's gradient to ``max_norm`` by itself, and keep it out of what is clipped inside the block."""
+        nn.utils.clip_grad_norm_(self.layer.parameters(), max_norm)
+        gradients = [parameter.grad for parameter in self.layer.parameters()]
+        for parameter in self.layer.parameters():
+            parameter.grad = None
+        try:
+            yield
+        finally:
+            for parameter, gradient in zip(self.layer.parameters(), gradients, strict=True):
+                parameter.grad = gradient
 
     def move_to_own_group(self, optimizer: Optimizer, learning_rate: float) -> None:
         """Give the head's parameters a group of their own with another learning rate, without weight decay."""

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 import torch
 from transformers import Trainer
-from trl import GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer
 
+from rlvr_cli.training.managed import ManagedTrainer
 from rlvr_cli.training.trl_adapter import MethodTrainer
-from tests.training.harness import grpo, tiny_model, train
+from tests.training.harness import load_base, method_of, train
 
 SOURCES = {
     "GRPOTrainer._prepare_inputs": "f824e7fb07147956",
@@ -25,13 +26,17 @@ SOURCES = {
     "GRPOTrainer._generate": "2a27fdf8f5e6f356",
     "GRPOTrainer._calculate_rewards": "736ae29b083840b5",
     "GRPOTrainer._get_per_token_logps_and_entropies": "ea73c3909275851d",
-    "GRPOTrainer._compute_loss": "80295546bbdbf6f7",
+    "GRPOTrainer._get_train_sampler": "36497afb4d311dc9",
+    "GRPOTrainer.compute_loss": "a2d6ef8bd29c3e26",
     "GRPOTrainer.training_step": "9e18632f7dd8e8d8",
     "Trainer._run_epoch": "31aff00f34c302a2",
     "Trainer._maybe_log_save_evaluate": "af101534f0f7b2d7",
     "Trainer._prepare_for_training": "f55950593d7e10c0",
     "Trainer._init_training_state": "8fbd17ebb7d3793d",
     "Trainer._load_from_checkpoint": "a2804e8d93a297e3",
+    "Trainer._clip_grad_norm": "ebfa9dc91d3088ab",
+    "Trainer.create_optimizer": "c798977d9dca3601",
+    "Trainer.training_step": "e9760c8ee10308d5",
     "Trainer._get_grad_norm": "913ba6f52f074d10",
     "Trainer.create_scheduler": "a9edec70a59bffa5",
 }
@@ -45,44 +50,74 @@ def test_the_source_we_were_written_against_is_unchanged(name: str) -> None:
     assert found == SOURCES[name], f"{name} changed: check rlvr_cli/training/trl_adapter.py against it"
 
 
+OWN = {
+    "_begin_step",
+    "_forward",
+    "_measured",
+    "_pass_of",
+    "_reference_log_probs",
+    "_rewards",
+    "_rollout",
+    "_sample",
+    "_step_part",
+    "_tokens",
+    "_value_loss",
+    "_window",
+    "_without_gradient",
+}
+
+
 def test_every_override_overrides_something() -> None:
     """A private method that TRL renames would silently never be called."""
-    ours = {name for name, value in vars(MethodTrainer).items() if inspect.isfunction(value)}
-    private = {name for name in ours if name.startswith("_") and not name.startswith("__")}
-    own = {"_sample", "_rewards", "_sorted_within_steps", "_trimmed_forward", "_apply_method", "_normalizer_tokens"}
-    assert {name for name in private - own if not hasattr(GRPOTrainer, name)} == set()
-    assert own <= private and not any(hasattr(GRPOTrainer, name) for name in own)
+    members = {**vars(MethodTrainer), **vars(ManagedTrainer)}
+    private = {name for name, value in members.items() if inspect.isfunction(value) and name.startswith("_")}
+    private -= {"__init__"}
+    assert {name for name in private - OWN if not hasattr(GRPOTrainer, name)} == set()
+    assert private >= OWN and not any(hasattr(GRPOTrainer, name) for name in OWN)
 
 
 def watch(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The micro-batch counter and the keys of every micro-batch that a loss is computed for."""
+    """The micro-batch counter, pass and keys of every micro-batch that a loss is computed for."""
     seen: list[dict[str, Any]] = []
-    compute = MethodTrainer._compute_loss
+    compute = MethodTrainer.compute_loss
 
-    def spy(self: MethodTrainer, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+    def spy(self: MethodTrainer, model: Any, inputs: dict[str, Any], **kwargs: Any) -> torch.Tensor:
         slot = self._step % self.args.steps_per_generation
         assert self._buffered_inputs is not None and inputs is self._buffered_inputs[slot]
-        seen.append({"step": self._step, "keys": set(inputs), "rollout": self.rollout_index})
-        return compute(self, model, inputs)
+        where = {"step": self._step, "rollout": self.rollout_index, "pass": self.current_pass}
+        seen.append({**where, "keys": set(inputs)})
+        return compute(self, model, inputs, **kwargs)
 
-    monkeypatch.setattr(MethodTrainer, "_compute_loss", spy)
+    monkeypatch.setattr(MethodTrainer, "compute_loss", spy)
     return seen
 
 
-def test_the_counter_counts_micro_batches_and_names_the_rollout(
+def test_the_counter_counts_micro_batches_and_names_rollout_and_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = watch(monkeypatch)
-    train(tmp_path, grpo(), tiny_model(), micro_batch=4, updates=2, epochs=2)
-    assert [call["step"] for call in seen] == list(range(16))
-    assert [call["rollout"] for call in seen] == [0] * 8 + [1] * 8
+    train(tmp_path, method_of("lopti"), load_base(tmp_path), micro_batch=4, updates=2, epochs=2)
+    assert [call["step"] for call in seen] == list(range(32))
+    assert [call["rollout"] for call in seen] == [0] * 16 + [1] * 16
+    assert [call["pass"] for call in seen] == (["low"] * 4 + ["high"] * 4) * 4
 
 
-@pytest.mark.parametrize(("updates", "epochs"), [(1, 1), (2, 1), (1, 2)])
-def test_old_log_probs_are_there_exactly_when_the_policy_moves(
+@pytest.mark.parametrize(("updates", "epochs"), [(1, 1), (2, 1), (1, 2), (2, 2)])
+def test_old_log_probs_are_there_exactly_when_the_policy_may_have_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, updates: int, epochs: int
 ) -> None:
-    """With a single update the ratio is 1 and TRL leaves the old log-probs out; else it must not."""
+    """In a rollout's first step the policy is the one that sampled: its log-probs are kept for later passes."""
     seen = watch(monkeypatch)
-    train(tmp_path, grpo(), tiny_model(), micro_batch=4, updates=updates, epochs=epochs)
-    assert {"old_per_token_logps" in call["keys"] for call in seen} == {updates * epochs > 1}
+    train(tmp_path, method_of("grpo"), load_base(tmp_path), micro_batch=4, updates=updates, epochs=epochs)
+    first = 4 // updates
+    for call in seen:
+        assert ("old_log_probs" in call["keys"]) == (call["step"] % (4 * epochs) >= first)
+
+
+def test_options_that_the_method_decides_are_refused(tmp_path: Path) -> None:
+    """TRL's own loss does not run, so what configures it would silently do nothing."""
+    method = method_of("grpo")
+    for option, value in {"loss_type": "cispo", "beta": 0.1, "epsilon_high": 0.4, "top_entropy_quantile": 0.2}.items():
+        settings = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False, option: value}
+        with pytest.raises(ValueError, match=f"GRPOConfig sets {option}, which method grpo decides"):
+            MethodTrainer(method=method, model=load_base(tmp_path), reward_funcs=[], args=GRPOConfig(**settings))

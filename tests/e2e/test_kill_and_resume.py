@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
@@ -104,6 +105,27 @@ def survive(folder: Path, kills: int, expected: tuple[str, bytes, list[tuple[str
 
 def test_three_kills(tmp_path: Path, unbroken: tuple[str, bytes, list[tuple[str, str]]]) -> None:
     survive(tmp_path, 3, unbroken)
+
+
+def test_a_kill_in_the_second_pass_of_lopti(tmp_path: Path) -> None:
+    """Low, low, high, high: killed once the first step of the high pass is recorded and saved, in the third rollout."""
+    settings = [*SETTINGS, "update.updates_per_rollout=2", "train.rollouts=4", "checkpoint.every=1"]
+    finish(start("--method", "lopti", f"run.dir={tmp_path}", "run.name=whole", *settings))
+    run = tmp_path / "broken"
+    process = start("--method", "lopti", f"run.dir={tmp_path}", "run.name=broken", *settings)
+    while not (run / "checkpoints" / "step-11").exists():
+        assert process.poll() is None
+        time.sleep(0.0005)
+    process.kill()
+    process.communicate(timeout=300)
+    saved = max(int(path.name.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*"))
+    output = finish(start("--resume", str(run)))
+    assert f"at step {saved} of 16" in output
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert rows[saved]["pass"] == "high", "the kill came too late to show anything"
+    assert (run / "metrics.jsonl").read_bytes() == (tmp_path / "whole" / "metrics.jsonl").read_bytes()
+    weights = [path / "checkpoints" / "step-16" / "model.safetensors" for path in (run, tmp_path / "whole")]
+    assert file_hash(weights[0]) == file_hash(weights[1])
 
 
 @pytest.mark.slow

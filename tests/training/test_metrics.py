@@ -7,22 +7,23 @@ import torch
 
 from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.training.metrics import StepMeter
-from tests.training.harness import grpo
+from tests.training.harness import method_of
 
 
 def summary(log_ratio: torch.Tensor) -> dict[str, float | None]:
     old = torch.full_like(log_ratio, -60.0)
     advantages = torch.ones(len(log_ratio), 1)
-    meter = StepMeter(grpo())
-    meter.add(Tokens(old + log_ratio, old, advantages, torch.ones_like(log_ratio)), torch.ones_like(log_ratio), None)
-    return StepMeter.summary(meter.take().tolist())
+    meter = StepMeter(method_of("grpo"))
+    ones = torch.ones_like(log_ratio)
+    meter.add(Tokens(old + log_ratio, old, advantages, ones, entropies=ones), "all", None)
+    return meter.summary(meter.take().tolist())
 
 
 def test_huge_ratios_do_not_overflow() -> None:
     """exp(50) squared is beyond float32; the token is clipped, so the step itself is healthy."""
     values = summary(torch.tensor([[0.0, 50.0]]))
     assert values["ratio_std"] == pytest.approx(torch.tensor(50.0).double().exp().item() / 2)
-    assert values["clip/HP"] == 0.5
+    assert values["region/HP"] == 0.5
 
 
 def test_what_is_not_finite_is_said_to_be_unknown() -> None:
@@ -38,9 +39,20 @@ def test_the_spread_does_not_drown_near_ratio_one() -> None:
 
 def test_micro_batches_add_up() -> None:
     log_ratio = torch.randn(8, 5, generator=torch.Generator().manual_seed(0))
-    whole, meter = summary(log_ratio), StepMeter(grpo())
+    whole, meter = summary(log_ratio), StepMeter(method_of("grpo"))
     for part in log_ratio.split(3):
-        old = torch.full_like(part, -60.0)
-        meter.add(Tokens(old + part, old, torch.ones(len(part), 1), torch.ones_like(part)), torch.ones_like(part), None)
-    assert StepMeter.summary(meter.take().tolist()) == pytest.approx(whole)
+        old, ones = torch.full_like(part, -60.0), torch.ones_like(part)
+        meter.add(Tokens(old + part, old, torch.ones(len(part), 1), ones, entropies=ones), "all", None)
+    assert meter.summary(meter.take().tolist()) == pytest.approx(whole)
     assert meter.take().sum() == 0
+
+
+def test_what_was_executed_is_counted_by_name() -> None:
+    """A run's manifest shows that the method's own terms ran, pass by pass."""
+    log_ratio = torch.zeros(2, 3)
+    meter = StepMeter(method_of("dgpo+reweight+lopti", "kl.beta=0.1"))
+    tokens = Tokens(log_ratio, log_ratio, torch.ones(2, 1), torch.ones(2, 3), ref_log_probs=log_ratio)
+    for which in ("low", "low", "high"):
+        meter.add(tokens, which, None)
+    assert {"DGPO": 3, "Reweight": 3, "KLPenalty": 3, "pass:low": 2, "pass:high": 1}.items() <= meter.executed.items()
+    assert "ClippedRatio" not in meter.executed

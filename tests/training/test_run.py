@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 import torch
 from rich.console import Console
-from rlvr_cli.methods.grpo import ClippedRatio
 from safetensors.torch import load_file
 
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import load_config
+from rlvr_cli.methods.clip import ClippedRatio
 from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
 from rlvr_cli.runs.directory import RunDir, open_run
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
@@ -108,7 +108,7 @@ def test_a_run_leaves_everything_that_the_readme_names(whole: RunDir) -> None:
     rows = metrics(whole)
     assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
     assert sum(value for key, value in rows[0].items() if key.startswith("reason/")) == pytest.approx(1)
-    assert any(row["clip/LN"] + row["clip/HP"] > 0 for row in rows), "no update was off-policy"
+    assert any(row["region/LN"] + row["region/HP"] > 0 for row in rows), "no update was off-policy"
     assert all(row["grad_norm"] > 0 for row in rows)
     assert len(list(whole.rollouts_dir.iterdir())) == 3
     first = json.loads((whole.rollouts_dir / "rollout-000000.jsonl").read_text().splitlines()[0])
@@ -210,7 +210,7 @@ def break_weights(monkeypatch: pytest.MonkeyPatch, *calls: int) -> None:
     """Make the token weight infinite at the given calls."""
     whole_weight, count = ClippedRatio.weight, iter(range(1, 10**6))
 
-    def weight(self: ClippedRatio, tokens: Any) -> torch.Tensor:
+    def weight(self: ClippedRatio, tokens: Any, statistics: Any = None) -> torch.Tensor:
         return whole_weight(self, tokens) * (math.inf if next(count) in calls else 1.0)
 
     monkeypatch.setattr(ClippedRatio, "weight", weight)
@@ -231,13 +231,15 @@ def test_a_gradient_that_is_not_finite_stops_before_the_weights(
 
 def test_log_probs_that_are_not_finite_can_be_skipped_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They reach the metrics before the gradient; JSON has no NaN, and neither may the run's records."""
-    forward, count = MethodTrainer._trimmed_forward, iter(range(10**6))
+    forward, count = MethodTrainer._forward, iter(range(10**6))
 
     def faulty(self: MethodTrainer, *arguments: Any) -> Any:
-        log_probs, entropies, aux = forward(self, *arguments)
-        return (log_probs * math.nan, entropies, aux) if next(count) == 13 else (log_probs, entropies, aux)
+        outputs = forward(self, *arguments)
+        if next(count) != 13:
+            return outputs
+        return dataclasses.replace(outputs, log_probs=outputs.log_probs * math.nan)
 
-    monkeypatch.setattr(MethodTrainer, "_trimmed_forward", faulty)
+    monkeypatch.setattr(MethodTrainer, "_forward", faulty)
     rows = metrics(start(tmp_path, "skips", train__on_nonfinite="skip").run)
     assert rows[-1]["skips"] == 1
     assert [row["step"] for row in rows if row["ratio_mean"] is None] == [
@@ -282,12 +284,42 @@ def test_a_reward_that_is_not_finite(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert metrics(run)[-1]["skips"] == 1
 
 
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        ("reweight+lopti", {}),
+        ("lopti", {"method__schedule__rule": "quantile"}),
+        ("ppo", {"method__advantage__value_lr_ratio": 100.0}),
+        ("gtpo", {}),
+        ("acpo", {}),
+        ("reinforce-pp+noise", {"rollout__dynamic_sampling": 2, "rollout__drop_truncated": True}),
+    ],
+)
+def test_every_kind_of_state_survives_a_resume(tmp_path: Path, method: str, changes: dict[str, Any]) -> None:
+    """Passes, thresholds, value heads, the initial entropy, statistics, noise: stopped in mid-rollout, same end."""
+    settings = {"update__updates_per_rollout": 2, "checkpoint__every": 1, "method__name": method, **changes}
+    run = start(tmp_path, "whole", **settings).run
+    passes = [row["pass"] for row in metrics(run)]
+    steps = len(passes) // 3
+    # In the second rollout, one step before its end: the last pass, off policy.
+    watcher = interrupt_after(tmp_path / "broken" / "metrics.jsonl", 2 * steps - 2)
+    broken = start(tmp_path, "broken", **settings).run
+    watcher.join()
+    stopped = valid_checkpoints(broken.checkpoints_dir)[0].step
+    if "lopti" in method:
+        assert passes[:steps] == ["low", "low", "high", "high"]
+        assert stopped % steps == 3, "the save should lie between the two steps of the second pass"
+    resume(broken)
+    assert broken.metrics_path.read_bytes() == run.metrics_path.read_bytes()
+    assert weights_hash(broken) == weights_hash(run)
+
+
 def test_kl_penalty_and_held_out_evaluation_survive_a_resume(tmp_path: Path) -> None:
     """The reference is the model that training began with, also after a resume from a later one."""
-    changes = {"update__kl_beta": 0.1, "eval__every": 1, "eval__problems": 8, "eval__samples": 2, "eval__pass_at": [2]}
+    changes = {"method__kl__beta": 0.1, "eval__every": 1, "eval__problems": 8, "eval__samples": 2, "eval__pass_at": [2]}
     run = start(tmp_path, "whole", **changes).run
     rows = metrics(run)
-    assert rows[0]["kl_reference"] == 0 < rows[-1]["kl_reference"]
+    assert abs(rows[0]["kl_reference"]) < 1e-9 < rows[-1]["kl_reference"]
     assert [row["rollout"] for row in rows if "eval" in row] == [0, 1, 2]
     assert set(rows[3]["eval"]) >= {"greedy", "pass@2"}
     watcher = interrupt_after(tmp_path / "broken" / "metrics.jsonl", 6)

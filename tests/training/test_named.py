@@ -1,0 +1,98 @@
+"""Trainer classes by name, used as TRL's own are: its generation, its reward functions, its checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset
+from trl import GRPOConfig
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.methods import method_presets
+from rlvr_cli.lab.tokenizer import make_tokenizer
+from rlvr_cli.training import named
+from tests.training.harness import load_base
+
+
+def small_ids_are_better(completions: list[str], completion_ids: list[list[int]], **columns: Any) -> list[float]:
+    return [-float(sum(ids)) for ids in completion_ids]
+
+
+def arguments(folder: Path, **changes: Any) -> GRPOConfig:
+    settings = {
+        "output_dir": str(folder / "out"),
+        "use_cpu": True,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 1,
+        "steps_per_generation": 2,
+        "num_generations": 4,
+        "max_completion_length": 6,
+        "max_steps": 8,
+        "learning_rate": 0.1,
+        "optim": "sgd",
+        "logging_steps": 1,
+        "report_to": "none",
+    }
+    return GRPOConfig(**{**settings, **changes})
+
+
+def trainer(folder: Path, method: str, *overrides: str, **changes: Any) -> named.NamedTrainer:
+    return named.trainer_class(method)(
+        model=load_base(folder),
+        reward_funcs=[small_ids_are_better],
+        args=arguments(folder, **changes),
+        overrides=overrides,
+        processing_class=make_tokenizer(),
+        train_dataset=Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8}),
+    )
+
+
+def test_every_method_has_a_class() -> None:
+    presets = {preset.name for preset in method_presets()} - {"sft"}
+    assert set(named.CLASSES.values()) == presets
+    assert named.LoptiTrainer.method_name == "lopti" and named.LoptiTrainer is named.LoptiTrainer
+    with pytest.raises(ImportError):
+        from rlvr_cli.training.named import NoSuchTrainer  # noqa: F401
+
+
+def test_lopti_trains_and_logs_like_trl(tmp_path: Path) -> None:
+    """Two mini-batches in two passes: four optimizer steps a rollout, and the metrics of ours beside TRL's."""
+    lopti = trainer(tmp_path, "lopti", "schedule.eta=0.05", "kl.beta=0.01")
+    before = torch.cat([parameter.detach().flatten().clone() for parameter in lopti.model.parameters()])
+    lopti.train()
+    after = torch.cat([parameter.detach().flatten() for parameter in lopti.model.parameters()])
+    assert not torch.equal(before, after)
+    rows = [row for row in lopti.state.log_history if "grad_norm" in row]
+    assert len(rows) == 8 and lopti.steps_per_rollout == 4
+    assert {"entropy", "region/LN", "kl_reference", "trained"} <= set(rows[0])
+    assert rows[0]["trained"] + rows[2]["trained"] == pytest.approx(1.0, abs=0.3)
+
+
+def test_a_composition_with_a_value_head(tmp_path: Path) -> None:
+    composed = trainer(tmp_path, "ppo+lopti", "schedule.eta=0.05")
+    composed.train()
+    assert composed.value_head is not None and composed.value_head.layer.weight.abs().sum() > 0
+
+
+def test_what_a_user_gets_wrong_is_said_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="lopty"):
+        trainer(tmp_path, "lopty")
+    with pytest.raises(UserError, match="etta"):
+        trainer(tmp_path, "lopti", "schedule.etta=0.4")
+    with pytest.raises(ValueError, match="must split into whole"):
+        trainer(tmp_path, "lopti", steps_per_generation=4, gradient_accumulation_steps=8)
+
+
+def test_trl_checkpoints_resume_between_rollouts_only(tmp_path: Path) -> None:
+    """TRL does not save the rollout; going on with another in the middle of a schedule would be silently wrong."""
+    trainer(tmp_path, "lopti", max_steps=4, save_steps=3).train()
+    with pytest.raises(ValueError, match="in the middle of a rollout"):
+        trainer(tmp_path, "lopti").train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-3"))
+    resumed = trainer(tmp_path, "lopti")
+    resumed.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-4"))
+    assert resumed.state.global_step == 8 and resumed.rollout_index == 2
