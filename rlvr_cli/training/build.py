@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
 import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
@@ -9,13 +12,18 @@ from transformers import PrinterCallback
 
 from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.schema import Config
+from rlvr_cli.methods.method import Method
 from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.training.demonstrations import SFTMethod
 from rlvr_cli.training.held_out import held_out_evaluation
+from rlvr_cli.training.lora import lora_config
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.prepare import Prepared
 from rlvr_cli.training.progress import Reporter
+from rlvr_cli.training.recorded import RecordedTrainer
 from rlvr_cli.training.rollouts import RolloutSource
 from rlvr_cli.training.schedule import problem_order
+from rlvr_cli.training.sft import SFTRunTrainer, sft_config, training_data, training_order
 from rlvr_cli.training.stopping import StopRequest
 from rlvr_cli.training.trainer import RunTrainer
 from rlvr_cli.training.trl_arguments import trl_config
@@ -26,20 +34,72 @@ def build_trainer(
     batch: BatchArithmetic,
     run: RunDir,
     prepared: Prepared,
-    meter: StepMeter,
+    executed: Counter[str],
     reporter: Reporter,
     stop: StopRequest,
-) -> RunTrainer:
-    """The trainer of ``run``, at its first step."""
+) -> RecordedTrainer:
+    """The trainer of ``run``, at its first step; it counts the terms of the method in ``executed``."""
     gpu = torch.cuda.is_available()
-    arguments = trl_config(
-        output_dir=str(run.path),
-        use_cpu=not gpu,
-        bf16=gpu and torch.cuda.is_bf16_supported(),
-        gradient_checkpointing=gpu,
-        seed=config.run.seed,
-        per_device_train_batch_size=batch.micro_batch,
-        gradient_accumulation_steps=batch.micro_batches,
+    arguments = {
+        "output_dir": str(run.path),
+        "use_cpu": not gpu,
+        "bf16": gpu and torch.cuda.is_bf16_supported(),
+        "gradient_checkpointing": gpu,
+        "seed": config.run.seed,
+        "per_device_train_batch_size": batch.micro_batch,
+        "gradient_accumulation_steps": batch.micro_batches,
+        "max_steps": batch.steps_total,
+        "save_steps": config.checkpoint.every,
+        "learning_rate": config.optimizer.lr,
+        "adam_beta1": config.optimizer.betas[0],
+        "adam_beta2": config.optimizer.betas[1],
+        "adam_epsilon": config.optimizer.eps,
+        "weight_decay": config.optimizer.weight_decay,
+        "max_grad_norm": config.update.max_grad_norm,
+    }
+    of_every_run = {
+        "config": config,
+        "batch": batch,
+        "run": run,
+        "reporter": reporter,
+        "stop": stop,
+        "evaluate": held_out_evaluation(config, run, prepared),
+        "executed": executed,
+        "model": prepared.model,
+        "processing_class": prepared.tokenizer,
+    }
+    trainer: RecordedTrainer
+    if isinstance(prepared.method, SFTMethod):
+        trainer = _sft_trainer(config, batch, prepared.method, arguments, of_every_run)
+    else:
+        trainer = _policy_trainer(config, batch, run, prepared, prepared.method, arguments, of_every_run)
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def _sft_trainer(
+    config: Config, batch: BatchArithmetic, method: SFTMethod, arguments: dict[str, Any], of_every_run: dict[str, Any]
+) -> SFTRunTrainer:
+    lengths = [len(row.prompt) + len(row.completion) for row in method.demonstrations]
+    return SFTRunTrainer(
+        args=sft_config(**arguments),
+        train_dataset=training_data(method.demonstrations, training_order(lengths, config, batch)),
+        peft_config=lora_config(method.config),
+        **of_every_run,
+    )
+
+
+def _policy_trainer(
+    config: Config,
+    batch: BatchArithmetic,
+    run: RunDir,
+    prepared: Prepared,
+    method: Method,
+    arguments: dict[str, Any],
+    of_every_run: dict[str, Any],
+) -> RunTrainer:
+    args = trl_config(
+        **arguments,
         steps_per_generation=batch.micro_batches * config.update.updates_per_rollout,
         num_iterations=config.update.epochs,
         # TRL wants at least two; the trainer is told the true size of a group.
@@ -47,14 +107,6 @@ def build_trainer(
         max_completion_length=config.rollout.max_new_tokens,
         temperature=config.rollout.temperature,
         top_p=config.rollout.top_p,
-        max_steps=batch.steps_total,
-        save_steps=config.checkpoint.every,
-        learning_rate=config.optimizer.lr,
-        adam_beta1=config.optimizer.betas[0],
-        adam_beta2=config.optimizer.betas[1],
-        adam_epsilon=config.optimizer.eps,
-        weight_decay=config.optimizer.weight_decay,
-        max_grad_norm=config.update.max_grad_norm,
         mask_truncated_completions=config.rollout.drop_truncated,
         # Only read for the reference model of the KL term, which TRL loads by the policy's name.
         model_init_kwargs={"revision": config.model.revision} if config.model.revision else None,
@@ -67,29 +119,20 @@ def build_trainer(
         prepared.engine,
         run.rollouts_dir,
         gather=gather_object,
-        main=arguments.process_index == 0,
-        on_tokens=reporter.sampled,
+        main=args.process_index == 0,
+        on_tokens=of_every_run["reporter"].sampled,
     )
+    meter = StepMeter(method)
+    meter.executed = of_every_run["executed"]
     rows = config.train.rollouts * config.rollout.prompts
     order = problem_order(len(prepared.problems), rows, config.run.seed)
-    # TRL wants a text beside the index; prompts are written when a rollout needs them.
-    dataset = Dataset.from_dict({"prompt": [""] * rows, "problem": order})
-    trainer = RunTrainer(
-        config=config,
-        batch=batch,
-        run=run,
-        reporter=reporter,
-        stop=stop,
-        evaluate=held_out_evaluation(config, run, prepared),
-        method=meter.method,
+    return RunTrainer(
+        args=args,
+        # TRL wants a text beside the index; prompts are written when a rollout needs them.
+        train_dataset=Dataset.from_dict({"prompt": [""] * rows, "problem": order}),
+        method=method,
         group_size=config.rollout.group_size,
         rollouts=rollouts,
         meter=meter,
-        executed=meter.executed,
-        model=prepared.model,
-        processing_class=prepared.tokenizer,
-        args=arguments,
-        train_dataset=dataset,
+        **of_every_run,
     )
-    trainer.remove_callback(PrinterCallback)
-    return trainer

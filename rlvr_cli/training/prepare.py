@@ -6,15 +6,17 @@ import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.models.load import load_model, quiet_hub
 from rlvr_cli.models.source import prompt_style, resolve_model
 from rlvr_cli.models.threads import set_threads
 from rlvr_cli.tasks import make_task
 from rlvr_cli.tasks.base import Problem, Task, prompt_ids
+from rlvr_cli.training.demonstrations import SFTMethod, load_demonstrations
 
 if TYPE_CHECKING:
     from rlvr_cli.methods.method import Method
@@ -24,9 +26,14 @@ PROMPTS_MEASURED = 256
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything loaded and checked; nothing on disk yet."""
+    """Everything loaded and checked; nothing on disk yet.
 
-    method: Method
+    Attributes:
+        problems: what completions are sampled for; none in supervised fine-tuning.
+        engine: samples them, for the reason ``engine_reason``; None in supervised fine-tuning.
+    """
+
+    method: Method | SFTMethod
     task: Task
     problems: list[Problem]
     model: Any
@@ -61,18 +68,26 @@ def prepare(config: Config) -> Prepared:
     model, tokenizer = load_model(config.model.name, revision=config.model.revision, dtype=dtype, device=device)
     style = config.task.style if config.task.style != "auto" else prompt_style(model.config)
     task = make_task(config.task, style)
+    if isinstance(config.method, SFTConfig):
+        supervised = load_demonstrations(config, config.method, task, model, tokenizer)
+        if config.eval.every:
+            choose_engine(config.rollout.engine, model)
+            split: Literal["dev", "test"] = "dev" if config.task.data is None else config.eval.split
+            held_out = task.problems(split, PROMPTS_MEASURED, config.run.seed)
+            _check_length(config.eval.max_new_tokens or config.rollout.max_new_tokens, model, task, held_out, tokenizer)
+        return Prepared(supervised, task, [], model, tokenizer, None, "none: training samples nothing", threads)
     problems = task.problems("train", config.task.problems, config.run.seed)
-    _check_length(config, model, task, problems, tokenizer)
+    _check_length(config.rollout.max_new_tokens, model, task, problems, tokenizer)
     engine, reason = choose_engine(config.rollout.engine, model)
     method = make_method(config.method, max_length=config.rollout.max_new_tokens)
     return Prepared(method, task, problems, model, tokenizer, engine, reason, threads)
 
 
-def _check_length(config: Config, model: Any, task: Task, problems: Sequence[Problem], tokenizer: Any) -> None:
+def _check_length(new_tokens: int, model: Any, task: Task, problems: Sequence[Problem], tokenizer: Any) -> None:
     limit = getattr(model.config, "max_position_embeddings", None)
     longest = max(len(prompt_ids(task, problem, tokenizer)) for problem in problems[:PROMPTS_MEASURED])
-    if limit is not None and longest + config.rollout.max_new_tokens > limit:
+    if limit is not None and longest + new_tokens > limit:
         raise UserError(
-            f"rollout.max_new_tokens={config.rollout.max_new_tokens}: with prompts of {longest} tokens this is more "
-            f"than the model's {limit} positions. Allowed: up to {max(0, limit - longest)}."
+            f"max_new_tokens={new_tokens} (of rollout, or eval): with prompts of {longest} tokens this is more than "
+            f"the model's {limit} positions. Allowed: up to {max(0, limit - longest)}."
         )

@@ -16,6 +16,8 @@ from rich.text import Text
 from rlvr_cli.runs.directory import now
 
 HEADLINES = (
+    ("loss", "loss", "{:.4f}"),
+    ("token_accuracy", "token accuracy", "{:.3f}"),
     ("reward", "reward", "{:.3f}"),
     ("accuracy", "accuracy", "{:.3f}"),
     ("entropy", "entropy", "{:.3f}"),
@@ -80,7 +82,9 @@ class Reporter:
 
     def step(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
         """An optimizer step's numbers."""
-        self._latest = {**row, **timing, "clipped": row["region/LN"] + row["region/HP"]}
+        self._latest = {**row, **timing}
+        if "region/LN" in row:
+            self._latest["clipped"] = row["region/LN"] + row["region/HP"]
         self._sampled = 0
         self._bar.update(self._task, completed=row["rollout"] + (1 if row["last_update"] else 0))
         line = f"step {row['step']}/{self.steps}  rollout {row['rollout'] + 1}/{self.rollouts}  " + "  ".join(

@@ -152,9 +152,22 @@ class RecordedTrainer(ManagedTrainer):
 
     # --- checkpoints -------------------------------------------------------------------------------------------
 
+    def saved_parts(self) -> tuple[Any, dict[str, torch.Tensor], dict[str, dict[str, torch.Tensor]]]:
+        """The model that a checkpoint shows to others, its weights, and what else is trained: tensors by file name.
+
+        Called in every process.
+        """
+        weights, value_head = split_off(self.accelerator.get_state_dict(self.model_wrapped))
+        return self.model, weights, {state.VALUE_HEAD: value_head} if value_head else {}
+
+    def load_parts(self, folder: Path) -> None:
+        """Load the files of :meth:`saved_parts` from ``folder``; the model's weights are loaded already."""
+        if (folder / state.VALUE_HEAD).exists():
+            self.model.get_submodule(VALUE_HEAD_NAME).load_state_dict(load_file(folder / state.VALUE_HEAD))
+
     def save_checkpoint(self, step: int) -> None:
         position, rows = self.position()
-        weights, value_head = split_off(self.accelerator.get_state_dict(self.model_wrapped))
+        model, weights, others = self.saved_parts()
         processes = gather_object([state.pack_process(rows)])
         if self.accelerator.is_main_process:
             counters = {
@@ -165,7 +178,7 @@ class RecordedTrainer(ManagedTrainer):
             }
 
             def write(folder: Path) -> None:
-                self.model.save_pretrained(folder, state_dict=weights)
+                model.save_pretrained(folder, state_dict=weights)
                 for path in folder.glob("*.safetensors"):
                     path.chmod(0o644)  # safetensors makes files that nobody else may read
                 self.processing_class.save_pretrained(folder)
@@ -173,8 +186,8 @@ class RecordedTrainer(ManagedTrainer):
                 inner = folder / TRAINER_FOLDER
                 inner.mkdir()
                 state.save_optimizer(inner, self.optimizer.state_dict())
-                if value_head:
-                    save_file(value_head, inner / state.VALUE_HEAD)
+                for name, tensors in others.items():
+                    save_file(tensors, inner / name)
                 (inner / state.SCHEDULER).write_text(json.dumps(self.lr_scheduler.state_dict()), encoding="utf-8")
                 (inner / state.COUNTERS).write_text(json.dumps(counters), encoding="utf-8")
                 for rank, packed in enumerate(processes):
@@ -203,8 +216,7 @@ class RecordedTrainer(ManagedTrainer):
                 f"{self.accelerator.num_processes}. Start as many processes as before."
             )
         self.optimizer.load_state_dict(state.load_optimizer(inner))
-        if (inner / state.VALUE_HEAD).exists():
-            self.model.get_submodule(VALUE_HEAD_NAME).load_state_dict(load_file(inner / state.VALUE_HEAD))
+        self.load_parts(inner)
         self.lr_scheduler.load_state_dict(json.loads((inner / state.SCHEDULER).read_text(encoding="utf-8")))
         self.skips = counters["skips"]
         self.executed.update(counters["executed"])

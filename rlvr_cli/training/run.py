@@ -8,9 +8,10 @@ import shlex
 import shutil
 import sys
 import traceback
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
@@ -23,14 +24,11 @@ from rlvr_cli.runs.checkpoints import Checkpoint, Damaged, survey
 from rlvr_cli.runs.directory import RunDir, check_free, create_run, now, unique_name
 from rlvr_cli.runs.environment import git_state, hardware, versions
 from rlvr_cli.runs.records import truncate_jsonl
+from rlvr_cli.training.demonstrations import SFTMethod
 from rlvr_cli.training.failures import explain
 from rlvr_cli.training.prepare import Prepared, prepare
 from rlvr_cli.training.progress import Reporter
 from rlvr_cli.training.stopping import StopRequest
-
-if TYPE_CHECKING:
-    from rlvr_cli.training.metrics import StepMeter
-
 
 ROLLOUT_FILE = re.compile(r"\.?rollout-(\d+)\.jsonl.*")
 
@@ -153,10 +151,9 @@ def _train(
     config: Config, run: RunDir, prepared: Prepared, resumption: _Resumption | None, console: Console
 ) -> Outcome:
     from rlvr_cli.training.build import build_trainer
-    from rlvr_cli.training.metrics import StepMeter
 
     batch = batch_arithmetic(config)
-    meter = StepMeter(prepared.method)
+    executed: Counter[str] = Counter()
     checkpoint = resumption.checkpoint if resumption else None
     with (
         Reporter(run.log_path, console=console, rollouts=config.train.rollouts, steps=batch.steps_total) as reporter,
@@ -168,37 +165,41 @@ def _train(
                 _rewind(run, resumption, batch, reporter)
             else:
                 reporter.message(_announcement(config, run, prepared, batch))
-            trainer = build_trainer(config, batch, run, prepared, meter, reporter, stop)
+            trainer = build_trainer(config, batch, run, prepared, executed, reporter, stop)
             trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
         except KeyboardInterrupt:
-            _close(run, meter, "interrupted")
+            _close(run, executed, "interrupted")
             reporter.message(f"stopped without saving; {again}")
             raise
         except Exception as error:
             reporter.log(traceback.format_exc())
             failure = explain(error, run, again)
             try:
-                _close(run, meter, "failed", error=str(failure))
+                _close(run, executed, "failed", error=str(failure))
             except OSError as second:
                 failure.add_note(f"the status could not be written either: {second}")
             if failure is error:
                 raise
             raise failure from error
         if trainer.state.global_step == batch.steps_total:
-            _close(run, meter, "finished")
+            _close(run, executed, "finished")
             reporter.message(f"finished: {run.path}")
             return Outcome(run, "finished", 0)
-        _close(run, meter, "interrupted")
+        _close(run, executed, "interrupted")
         reporter.message(f"saved at step {trainer.state.global_step}; {again}")
         return Outcome(run, "interrupted", stop.exit_code)
 
 
 def _announcement(config: Config, run: RunDir, prepared: Prepared, batch: BatchArithmetic) -> str:
+    steps = f"{batch.steps_per_rollout} optimizer step{'' if batch.steps_per_rollout == 1 else 's'} each"
+    if isinstance(prepared.method, SFTMethod):
+        number, source = len(prepared.method.demonstrations), prepared.method.source
+        work = f"batches of {batch.completions} demonstrations, {steps}; there are {number} ({source})"
+    else:
+        work = f"rollouts of {batch.completions} completions, {steps}; sampler: {prepared.engine_reason}"
     return (
         f"run {run.path}: {config.method.name} on {config.task.name} with {config.model.name}, seed "
-        f"{config.run.seed}, {config.train.rollouts} rollouts of {batch.completions} completions, "
-        f"{batch.steps_per_rollout} optimizer step{'' if batch.steps_per_rollout == 1 else 's'} each; "
-        f"sampler: {prepared.engine_reason}"
+        f"{config.run.seed}, {config.train.rollouts} {work}"
     )
 
 
@@ -226,5 +227,5 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _close(run: RunDir, meter: StepMeter, status: str, **fields: Any) -> None:
-    run.update_manifest(status=status, finished=now(), executed=meter.executed, **fields)
+def _close(run: RunDir, executed: Counter[str], status: str, **fields: Any) -> None:
+    run.update_manifest(status=status, finished=now(), executed=executed, **fields)

@@ -1,0 +1,212 @@
+"""What supervised fine-tuning imitates: the task's own worked solutions, or prompts and completions from a file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.method import SFTConfig
+from rlvr_cli.config.paths import local_path
+from rlvr_cli.config.schema import Config
+from rlvr_cli.tasks.base import Problem, Task, WorkedSolutions, prompt_ids, response_text
+from rlvr_cli.tasks.jsonl import is_jsonl, lines, raise_if
+
+# The files that decide what a run of supervised fine-tuning computes, TRL's own aside.
+CODE = ("demonstrations.py", "sft.py", "lora.py")
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """Token ids of a prompt and of the completion to imitate, which ends with the end-of-sequence token."""
+
+    prompt: tuple[int, ...]
+    completion: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SFTMethod:
+    """Supervised fine-tuning: the mean negative log-likelihood of the completions' tokens, prompts left out.
+
+    Attributes:
+        config: the ``method`` section.
+        demonstrations: what is imitated, checked and in the order of the data.
+    """
+
+    config: SFTConfig
+    demonstrations: tuple[Demonstration, ...]
+
+    @property
+    def name(self) -> str:
+        """As on the command line."""
+        return self.config.name
+
+    @property
+    def source(self) -> str:
+        """Where the demonstrations come from, in words."""
+        return "the task's worked solutions" if self.config.data is None else self.config.data
+
+    def fingerprint(self) -> dict[str, Any]:
+        """As that of a policy-gradient method; the demonstrations themselves are part of the choices."""
+        listed = json.dumps([[row.prompt, row.completion] for row in self.demonstrations])
+        lora = {"rank": self.config.lora_rank, "alpha": self.config.lora_alpha} if self.config.lora_rank else None
+        choices = {
+            "name": self.name,
+            "demonstrations": {
+                "source": self.source,
+                "count": len(self.demonstrations),
+                "sha256": _sha256(listed),
+            },
+            "lora": lora,
+        }
+        code = "".join(Path(__file__).with_name(name).read_text(encoding="utf-8") for name in CODE)
+        return {
+            "choices": choices,
+            "choices_sha256": _sha256(json.dumps(choices, sort_keys=True)),
+            "code_sha256": _sha256(code),
+        }
+
+
+def load_demonstrations(config: Config, method: SFTConfig, task: Task, model: Any, tokenizer: Any) -> SFTMethod:
+    """The demonstrations that ``method`` names, as tokens of the model.
+
+    Raises UserError for a task that cannot solve its problems, a file that cannot be read, and every row of it that
+    cannot be trained on.
+    """
+    encode = _Encoder(tokenizer, config.rollout.max_new_tokens, getattr(model.config, "max_position_embeddings", None))
+    if method.data is not None:
+        return SFTMethod(method, tuple(_from_file(local_path(method.data), encode)))
+    problems = task.problems("train", method.demonstrations, config.run.seed)
+    return SFTMethod(method, tuple(_worked(config, task, problems, tokenizer, encode)))
+
+
+class _Encoder:
+    """Turns prompts and completions into demonstrations; calling it gives one, or says what is wrong.
+
+    Args:
+        longest: the most tokens of a completion, its end included. positions: the model's limit on prompt and
+            completion together, None where it has none.
+    """
+
+    def __init__(self, tokenizer: Any, longest: int, positions: int | None) -> None:
+        self.tokenizer, self.longest, self.positions = tokenizer, longest, positions
+
+    def ids(self, text: str) -> list[int]:
+        """Token ids of a text, to which no special tokens are added."""
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def __call__(self, prompt: Sequence[int], completion: str) -> Demonstration | str:
+        ids = self.ids(completion)
+        end = self.tokenizer.eos_token_id
+        ids = ids if ids[-1:] == [end] else [*ids, end]
+        if len(ids) > self.longest:
+            return (
+                f"the completion has {len(ids)} tokens, more than rollout.max_new_tokens={self.longest}; make that "
+                "larger, or the completion shorter"
+            )
+        if self.positions is not None and len(prompt) + len(ids) > self.positions:
+            return f"prompt and completion have {len(prompt) + len(ids)} tokens, the model {self.positions} positions"
+        return Demonstration(tuple(prompt), tuple(ids))
+
+
+def _worked(
+    config: Config, task: Task, problems: Sequence[Problem], tokenizer: Any, encode: _Encoder
+) -> Iterator[Demonstration]:
+    """Each problem with the first of its solutions that is short enough."""
+    if not isinstance(task, WorkedSolutions):
+        raise UserError(
+            f"task {task.name} has no worked solutions to imitate. Give some as method.data, a JSONL file of prompt "
+            "and completion."
+        )
+    for problem in problems:
+        prompt, found = prompt_ids(task, problem, tokenizer), ""
+        for solution in task.solutions(problem):
+            verdict = task.judge(problem, solution)
+            if not verdict.correct and config.task.data is not None:
+                raise UserError(
+                    f"task.data: the worked solution of problem {problem.id} is judged {verdict.reason}, so its names "
+                    "or its solution cannot be written as the judge wants them. Remove it, or give method.data."
+                )
+            assert verdict.correct, f"{task.name}: the solution of {problem.id} is judged {verdict.reason}"
+            outcome = encode(prompt, solution)
+            if isinstance(outcome, Demonstration):
+                _check_tokens(task, problem, outcome, tokenizer)
+                yield outcome
+                break
+            found = outcome
+        else:
+            raise UserError(f"task: the worked solutions of problem {problem.id}: {found}.")
+
+
+def _check_tokens(task: Task, problem: Problem, demonstration: Demonstration, tokenizer: Any) -> None:
+    """What the model would learn to write must be right too, not only the text that it was made from."""
+    verdict = task.judge(problem, response_text(tokenizer, demonstration.completion))
+    if not verdict.correct:
+        raise UserError(
+            f"the tokenizer of the model cannot write the worked solution of problem {problem.id} (what is left of it "
+            f"is judged {verdict.reason}). Is task.style the one that the model was made for?"
+        )
+
+
+def _from_file(path: Path, encode: _Encoder) -> list[Demonstration]:
+    if not path.exists():
+        raise UserError(f"method.data={str(path)!r}: no such file. Give a .jsonl file of prompt and completion.")
+    if path.is_dir() or not is_jsonl(path):
+        raise UserError(f"method.data={str(path)!r}: not a .jsonl or .jsonl.gz file of prompt and completion.")
+    found: list[Demonstration] = []
+    problems: list[str] = []
+    for number, line in lines(path):
+        outcome = _row(line, encode)
+        if isinstance(outcome, Demonstration):
+            found.append(outcome)
+        else:
+            problems.append(f"{path}:{number}: {outcome}")
+    raise_if(problems)
+    if not found:
+        raise UserError(f"method.data={str(path)!r}: it has no rows.")
+    return found
+
+
+def _row(line: str, encode: _Encoder) -> Demonstration | str:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return f"not a JSON object ({type(error).__name__}: {str(error)[:80]})"
+    if not isinstance(record, dict):
+        return "not a JSON object; a row is {prompt, completion}"
+    missing = [key for key in ("prompt", "completion") if key not in record]
+    if missing:
+        return f"no field {', '.join(missing)}; a row needs prompt and completion"
+    for key in ("prompt", "completion"):
+        if problem := _text_problem(key, record[key], encode):
+            return problem
+    return encode(encode.ids(record["prompt"]), record["completion"])
+
+
+def _text_problem(key: str, value: Any, encode: _Encoder) -> str | None:
+    """Why a field cannot be trained on, None when it can."""
+    if not isinstance(value, str) or not value.strip():
+        return f"{key} must be text"
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return f"{key} holds half of a surrogate pair, which is no character"
+    unknown = encode.tokenizer.unk_token_id
+    if not (ids := encode.ids(value)):
+        return f"{key} has no tokens"
+    if unknown is not None and unknown in ids:
+        return f"{key} holds what the model's tokenizer has no token for{_first_unknown(value, encode.ids, unknown)}"
+    return None
+
+
+def _first_unknown(text: str, ids: Callable[[str], list[int]], unknown: int) -> str:
+    word = next((word for word in text.split() if unknown in ids(word)), None)
+    return "" if word is None else f": {word[:40]!r}"
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

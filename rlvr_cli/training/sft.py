@@ -1,0 +1,177 @@
+"""Supervised fine-tuning with TRL's SFTTrainer, in the directory of a run like any other.
+
+What is relied on beyond TRL's documented surface: ``compute_loss`` divides by ``num_items_in_batch``, which
+transformers counts over the whole optimizer step and all processes where ``model_accepts_loss_kwargs`` says so; the
+forward pass with labels returns ``log_probs``, ``entropy``, ``is_top1`` and ``label_mask``; ``_metrics`` grows until it
+is cleared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from safetensors.torch import load_file
+from torch import Tensor
+from trl import SFTConfig, SFTTrainer
+
+from rlvr_cli.config.batch import BatchArithmetic
+from rlvr_cli.config.schema import Config
+from rlvr_cli.training.buffer import Rows
+from rlvr_cli.training.demonstrations import Demonstration
+from rlvr_cli.training.lora import ADAPTER, adapter_tensors, load_adapter, merged
+from rlvr_cli.training.recorded import RecordedTrainer
+from rlvr_cli.training.schedule import problem_order
+
+IGNORED = -100
+SUMS = ("tokens", "loss", "entropy", "correct")
+
+
+def sft_config(**settings: Any) -> SFTConfig:
+    """TRL's arguments with every default that surprises set to what this project means.
+
+    The data come tokenized, in the order we give, and are never cut; TRL saves, logs and reports nothing by itself.
+    """
+    return SFTConfig(
+        shuffle_dataset=False,
+        train_sampling_strategy="sequential",
+        max_length=None,
+        dataset_kwargs={"skip_prepare_dataset": True},
+        average_tokens_across_devices=True,
+        remove_unused_columns=False,
+        logging_strategy="steps",
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        report_to="none",
+        disable_tqdm=True,
+        save_strategy="steps",
+        restore_callback_states_from_checkpoint=False,
+        num_train_epochs=1,
+        **settings,
+    )
+
+
+def training_order(lengths: Sequence[int], config: Config, batch: BatchArithmetic) -> list[int]:
+    """Indices of the demonstrations in the order of training, an optimizer step after the other.
+
+    ``train.rollouts`` batches of prompts x group_size, each split into ``update.updates_per_rollout`` steps and gone
+    through ``update.epochs`` times. Every demonstration is used before any is used again. Within a step the shortest
+    come first, so that rows of like length share a micro-batch; the rows of a step are the same for any micro-batch.
+    """
+    updates = config.update.updates_per_rollout
+    drawn = problem_order(len(lengths), config.train.rollouts * batch.completions, config.run.seed)
+    order: list[int] = []
+    for first in range(0, len(drawn), batch.completions):
+        one_pass: list[int] = []
+        for step in range(updates):
+            start = first + step * batch.step_batch
+            one_pass += sorted(drawn[start : start + batch.step_batch], key=lambda index: lengths[index])
+        order += one_pass * config.update.epochs
+    return order
+
+
+def training_data(demonstrations: Sequence[Demonstration], order: Sequence[int]) -> Dataset:
+    """Rows for TRL's collator: only completions have labels."""
+    rows = {
+        "input_ids": [[*row.prompt, *row.completion] for row in demonstrations],
+        "labels": [[IGNORED] * len(row.prompt) + list(row.completion) for row in demonstrations],
+    }
+    return Dataset.from_dict(rows).select(order)
+
+
+class StepTokenTrainer(SFTTrainer):
+    """TRL's SFTTrainer whose loss is the mean over the tokens of the whole optimizer step, and which adds up its sums.
+
+    Attributes:
+        sums: over the tokens trained on since they were last taken: their number, negative log-likelihood in nats,
+            entropy of the prediction, and how many were the likeliest token; of this process.
+    """
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        # The loss is TRL's and never the model's own, so it is divided by the step's tokens whatever the model takes.
+        self.model_accepts_loss_kwargs = True
+        self.sums = torch.zeros(len(SUMS), dtype=torch.float64, device=self.args.device)
+        self.model.register_forward_hook(self._add)
+
+    def _add(self, model: Any, inputs: Any, outputs: Any) -> None:
+        mask = getattr(outputs, "label_mask", None)
+        if mask is None:
+            return  # sampling
+        parts = (mask, -outputs.log_probs, outputs.entropy, outputs.is_top1)
+        self.sums += torch.stack([part.detach().sum(dtype=torch.float64) for part in parts])
+
+    def take_sums(self) -> Tensor:
+        """``sums``, which begin again at 0; TRL's own figures are thrown away."""
+        taken, self.sums = self.sums, torch.zeros_like(self.sums)
+        self._metrics["train"].clear()
+        return taken
+
+
+class SFTRunTrainer(RecordedTrainer, StepTokenTrainer):
+    """Trains one run by supervised fine-tuning and keeps its directory.
+
+    With ``peft_config`` only adapters are trained. A checkpoint then holds the plain model that they amount to, which
+    anything that reads Hugging Face models can use, and beside it the adapters, from which training goes on.
+    """
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.lora = arguments.get("peft_config") is not None
+        evaluate, every = self.evaluate_held_out, self.config.eval.every
+
+        def evaluate_merged(rollouts: int) -> dict[str, Any] | None:
+            if every == 0 or rollouts % every:
+                return None
+            with merged(self.model):
+                return evaluate(rollouts)
+
+        if self.lora:
+            self.evaluate_held_out = evaluate_merged
+
+    def compute_loss(self, *arguments: Any, **named: Any) -> Tensor:
+        self.executed.update(["nll", "lora"] if self.lora else ["nll"])
+        loss: Tensor = super().compute_loss(*arguments, **named)
+        return loss
+
+    def step_numbers(self) -> dict[str, Any]:
+        sums = dict(zip(SUMS, self.accelerator.reduce(self.take_sums(), reduction="sum").tolist(), strict=True))
+        count = max(sums["tokens"], 1.0)
+        values = {
+            "loss": sums["loss"] / count,
+            "token_accuracy": sums["correct"] / count,
+            "entropy": sums["entropy"] / count,
+            "update_tokens": sums["tokens"],
+        }
+        return {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+    def spent(self) -> dict[str, float]:
+        return {}
+
+    def position(self) -> tuple[dict[str, Any], list[Rows]]:
+        # The data lie in the order of training: the step that transformers counts is the whole position.
+        return {}, []
+
+    def restore_position(self, counters: dict[str, Any], rows: list[Rows]) -> None:
+        pass
+
+    def saved_parts(self) -> tuple[Any, dict[str, Tensor], dict[str, dict[str, Tensor]]]:
+        if not self.lora:
+            return super().saved_parts()
+        adapter = adapter_tensors(self.model)
+        with merged(self.model) as plain:
+            return plain, dict(plain.state_dict()), {ADAPTER: adapter}
+
+    def load_parts(self, folder: Path) -> None:
+        super().load_parts(folder)
+        if self.lora:
+            load_adapter(self.model, load_file(folder / ADAPTER))
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        # The weights there are merged; the base model was loaded already, and the adapters come with the optimizer.
+        if not self.lora:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
