@@ -65,17 +65,20 @@ def _arms(names: Sequence[str], load: Callable[[str], Config]) -> list[Config]:
         UserError: every problem of every arm, once; one that some arms do not have says whose it is.
     """
     from rlvr_cli.config.errors import UserError
+    from rlvr_cli.config.problems import ConfigError
 
+    if not all(names):
+        raise UserError(f"--method {','.join(names)}  has an empty name between its commas")
     arms: list[Config] = []
-    found: dict[str, list[str]] = {}
+    found: dict[tuple[str, str], list[str]] = {}
     for name in names:
         try:
             arms.append(load(name))
-        except UserError as error:
-            for problem in error.problems:
+        except ConfigError as error:
+            for problem in error.found:
                 found.setdefault(problem, []).append(name)
     if found:
-        raise UserError([_of_arms(problem, its_arms, names) for problem, its_arms in found.items()])
+        raise ConfigError([_of_arms(problem, its_arms, names) for problem, its_arms in found.items()])
     resolved = [arm.method.name for arm in arms]
     for name in resolved:
         if resolved.count(name) > 1:
@@ -83,10 +86,11 @@ def _arms(names: Sequence[str], load: Callable[[str], Config]) -> list[Config]:
     return arms
 
 
-def _of_arms(problem: str, its_arms: Sequence[str], arms: Sequence[str]) -> str:
+def _of_arms(problem: tuple[str, str], its_arms: Sequence[str], arms: Sequence[str]) -> tuple[str, str]:
     """A problem that not every arm has, with the names of those that have it, where it does not say so itself."""
-    named = len(its_arms) == len(arms) or problem.startswith("--method")
-    return problem if named else f"{problem} (with --method {', '.join(its_arms)})"
+    places, message = problem
+    named = len(its_arms) == len(arms) or places.startswith("--method")
+    return places, message if named else f"{message} (with --method {', '.join(its_arms)})"
 
 
 def _compare(arms: list[Config], as_json: bool) -> None:

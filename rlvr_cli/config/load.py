@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.method_names import BASES, MethodName, nearest_method, parse_method_name
 from rlvr_cli.config.methods import METHODS, MODIFIER_FOLDER, PRESETS, modifier, preset_document
 from rlvr_cli.config.origins import PRESET, Layer, Merged
 from rlvr_cli.config.overrides import choices_first, label, parse_override
-from rlvr_cli.config.problems import layout, shown, validate
+from rlvr_cli.config.problems import ConfigError, shown, validate
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.tree import variants
 from rlvr_cli.config.yaml_reader import YamlProblem, dump, parse, read_text
@@ -46,7 +45,8 @@ def load_config(
     """The configuration of a run.
 
     Raises:
-        UserError: every problem found, each with the file and line, option or override that set the value.
+        ConfigError: a UserError with every problem found, each with the file and line, option or override that set
+            the value.
     """
     return load(config_files, method, task, model, overrides).config
 
@@ -69,7 +69,7 @@ def load(
     config, invalid = validate(merged)
     problems += invalid
     if problems:
-        raise UserError(layout(problems))
+        raise ConfigError(problems)
     return Loaded(config, merged)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from rlvr_cli.config.checks import cross_field_problems
+from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.keys import describe_field, sections, suggest_key
 from rlvr_cli.config.nearest import did_you_mean, nearest
 from rlvr_cli.config.origins import Merged
@@ -21,6 +22,14 @@ from rlvr_cli.config.yaml_reader import dump
 
 GAP = "  "
 PLAIN = re.compile(r"[^\s\"'`]+")
+
+
+class ConfigError(UserError):
+    """Every problem of a configuration; `found` holds them as (places that set the values, message)."""
+
+    def __init__(self, found: Sequence[tuple[str, str]]) -> None:
+        super().__init__(layout(found))
+        self.found = tuple(found)
 
 
 def validate(merged: Merged) -> tuple[Config, list[tuple[str, str]]]:
@@ -54,7 +63,7 @@ def validate(merged: Merged) -> tuple[Config, list[tuple[str, str]]]:
     return config, problems
 
 
-def layout(problems: list[tuple[str, str]]) -> list[str]:
+def layout(problems: Sequence[tuple[str, str]]) -> list[str]:
     """One line a problem, the messages aligned behind the places where those are of like length."""
     widths = [len(place) for place, _ in problems if len(place) <= 40]
     width = max(widths, default=0)

@@ -31,6 +31,74 @@ def test_how_far_off_policy(
     assert numbers["policy_age"]["largest"] == largest_age
 
 
+@pytest.mark.parametrize(
+    # method, updates per rollout, epochs -> passes, steps from one rollout
+    ("method", "updates", "epochs", "passes", "steps"),
+    [("lopti", 1, 1, 2, 2), ("dgpo+lopti", 4, 2, 2, 16), ("grpo+low-only", 4, 1, 1, 4), ("sft", 1, 1, 1, 1)],
+)
+def test_every_pass_of_the_method_counts(
+    method: str, updates: int, epochs: int, passes: int, steps: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = [f"update.updates_per_rollout={updates}", f"update.epochs={epochs}", "train.rollouts=7"]
+    numbers = plan(capsys, "--method", method, *sizes)
+    assert (numbers["passes"], numbers["steps_per_rollout"], numbers["steps_total"]) == (passes, steps, 7 * steps)
+    assert numbers["policy_age"]["largest"] == steps - 1
+
+
+def test_the_passes_are_in_the_human_view(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "--method", "lopti"]) == 0
+    assert "1 updates x 1 epochs x 2 passes of the method" in capsys.readouterr().out
+    assert run(["plan"]) == 0
+    assert "passes of the method" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--method", "grpo,DAPO,dgpo"], ["--method", "grpo", "--method", "dapo", "--method", "dgpo"]]
+)
+def test_methods_with_one_gradient_are_named(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    sentence = "With one update per rollout the ratio is 1: grpo, dapo and dgpo are the same gradient."
+    assert run(["plan", *arguments]) == 0
+    shown = capsys.readouterr().out
+    assert shown.endswith(f"\n{sentence}\n")
+    numbers = plan(capsys, *arguments)
+    assert [arm["method"] for arm in numbers["arms"]] == ["grpo", "dapo", "dgpo"]
+    assert numbers["same_gradient"] == [{"methods": ["grpo", "dapo", "dgpo"], "when": "one_step", "note": sentence}]
+
+
+def test_with_several_updates_only_the_first_step_is_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = plan(capsys, "--method", "grpo,dapo,lopti", "update.updates_per_rollout=4")
+    assert [group["when"] for group in numbers["same_gradient"]] == ["first_step"]
+    assert numbers["same_gradient"][0]["methods"] == ["grpo", "dapo"]
+    assert run(["plan", "--method", "grpo,dapo,lopti", "update.updates_per_rollout=4"]) == 0
+    shown = capsys.readouterr().out
+    assert "On the first step of each rollout the ratio is 1" in shown
+    assert "different numbers of optimizer steps" in shown
+
+
+def test_methods_that_differ_are_not_said_to_be_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert plan(capsys, "--method", "grpo,gtpo")["same_gradient"] == []
+    assert run(["plan", "--method", "grpo,gtpo"]) == 0
+    assert "gradient" not in capsys.readouterr().out
+
+
+def test_the_problems_of_all_methods_come_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "--method", "grpo,dgpo,dgop", "method.weight.n=2", "optimizer.lrr=1"]) == 2
+    *problems, summary = capsys.readouterr().err.splitlines()
+    assert summary == "3 problems. Nothing was started."
+    assert [problem.split("  ")[0] for problem in problems] == [
+        "override method.weight.n=2",
+        "override optimizer.lrr=1",
+        "--method dgop",
+    ]
+    assert problems[0].endswith("(with --method grpo)")
+
+
+@pytest.mark.parametrize(("names", "reason"), [("grpo,GRPO", "grpo twice"), ("grpo,", "empty name")])
+def test_a_list_of_methods_that_is_none(names: str, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "--method", names]) == 2
+    assert reason in capsys.readouterr().err
+
+
 def test_counts(capsys: pytest.CaptureFixture[str]) -> None:
     numbers = plan(
         capsys,

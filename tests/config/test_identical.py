@@ -1,0 +1,200 @@
+"""The rule that says which methods have one gradient, against the gradients themselves."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlvr_cli.config.identical import SameGradient, same_gradients
+from rlvr_cli.config.load import load_config
+from rlvr_cli.config.method import MethodConfig, PolicyMethodConfig
+from rlvr_cli.config.method_names import BASES
+from rlvr_cli.methods.make import make_method
+from rlvr_cli.methods.rollout import Rollout
+from rlvr_cli.methods.tokens import Tokens
+
+POLICIES = [name for name in BASES if name != "sft"]
+COMPOSITIONS = [
+    "grpo+lopti",
+    "dgpo+lopti",
+    "cispo+low-only",
+    "gppo+low-only",
+    "grpo+high-only",
+    "acpo+reweight",
+    "grpo+reweight",
+    "dapo+high-entropy",
+    "aspo+high-entropy",
+    "grpo+conflict",
+    "dgpo+entropy-filter",
+    "grpo+entropy-penalty",
+    "dapo+entropy-min",
+    "cl+low-only",
+    "tncl+lopti",
+]
+ROWS, LENGTH = 40, 12
+
+
+def configs(*names: str, overrides: tuple[str, ...] = ()) -> dict[str, MethodConfig]:
+    return {name: load_config(method=name, overrides=overrides).method for name in names}
+
+
+def rollout() -> tuple[Rollout, Tensor]:
+    """Groups of four rows, some of them right, and log ratios around the bounds of the trust regions."""
+    draw = torch.Generator().manual_seed(5)
+    lengths = 4 + torch.arange(ROWS) * 7 % (LENGTH - 3)
+    mask = (torch.arange(LENGTH) < lengths.unsqueeze(1)).double()
+    old = torch.log(torch.rand(ROWS, LENGTH, generator=draw, dtype=torch.float64))
+    ids = torch.randint(0, 3, (ROWS, LENGTH), generator=draw)
+    scored = Rollout(
+        rewards=torch.tensor([1.0, -1.0, -0.5, 1.0, -1.0, 1.0, -1.0, -1.0] * 5, dtype=torch.float64),
+        group_size=4,
+        token_ids=ids,
+        mask=mask,
+        old_log_probs=old * mask,
+        entropies=torch.rand(ROWS, LENGTH, generator=draw, dtype=torch.float64) * 1.4,
+        ref_log_probs=(old - 0.1) * mask,
+        values=torch.rand(ROWS, LENGTH, generator=draw, dtype=torch.float64),
+        initial_entropy=0.3,
+    )
+    # Heavy tails, wider where the probability is low: some tokens lie beyond three standard deviations of their bin.
+    noise = torch.randn(ROWS, LENGTH, generator=draw, dtype=torch.float64) ** 3
+    return scored, 0.3 * noise * (1.2 - old.exp())
+
+
+def gradients(config: MethodConfig, *, off_policy: bool) -> list[Tensor]:
+    """d J / d log pi of every token, for each pass."""
+    assert isinstance(config, PolicyMethodConfig)
+    method = make_method(config, max_length=LENGTH)
+    scored, shift = rollout()
+    assert scored.old_log_probs is not None
+    scored = Rollout(**{**vars(scored), "rewards": method.rewards(scored)})
+    threshold = method.schedule.threshold(scored)
+    tokens = Tokens(
+        log_probs=(scored.old_log_probs + (shift if off_policy else 0)) * scored.mask,
+        old_log_probs=scored.old_log_probs,
+        advantages=method.rollout_advantages(scored),
+        mask=scored.mask,
+        entropies=scored.entropies,
+        ref_log_probs=scored.ref_log_probs,
+        low_threshold=None if threshold is None else torch.full((ROWS, 1), threshold, dtype=torch.float64),
+    )
+    count = method.aggregation.count(tokens.mask, tokens.advantages)
+    return [
+        method.coefficients(tokens, count, which, method.weight.statistics(method.shaped(tokens, which)))
+        for which in method.schedule.passes
+    ]
+
+
+def alike(first: list[Tensor], second: list[Tensor]) -> bool:
+    return len(first) == len(second) and all(torch.allclose(*pair, atol=1e-12) for pair in zip(first, second))  # noqa: B905
+
+
+def in_one_group(groups: list[SameGradient], *names: str) -> bool:
+    return any(set(names) <= set(group.names) for group in groups)
+
+
+def test_one_step_on_the_policy_that_sampled() -> None:
+    """Of methods with one pass: said to be the same exactly where they are."""
+    names = [name for name in POLICIES + COMPOSITIONS if len(load_config(method=name).method.passes) == 1]
+    groups = same_gradients(configs(*names), updates=1)
+    assert {group.when for group in groups} <= {"always", "one_step"}
+    found = {name: gradients(config, off_policy=False) for name, config in configs(*names).items()}
+    for first, second in itertools.combinations(names, 2):
+        assert in_one_group(groups, first, second) == alike(found[first], found[second]), (first, second)
+
+
+def test_the_first_step_of_several() -> None:
+    names = POLICIES + COMPOSITIONS
+    groups = same_gradients(configs(*names), updates=4)
+    assert {group.when for group in groups} == {"first_step"}
+    found = {name: gradients(config, off_policy=False)[:1] for name, config in configs(*names).items()}
+    for first, second in itertools.combinations(names, 2):
+        assert in_one_group(groups, first, second) == alike(found[first], found[second]), (first, second)
+
+
+def test_off_policy_every_named_method_is_one_of_its_own() -> None:
+    names = POLICIES + COMPOSITIONS
+    groups = same_gradients(configs(*names), updates=4)
+    assert not [group for group in groups if group.when == "always"]
+    found = {name: gradients(config, off_policy=True) for name, config in configs(*names).items()}
+    for first, second in itertools.combinations(names, 2):
+        assert not alike(found[first], found[second]), (first, second)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        # name and overrides of each; whether the choices come to the same thing
+        (("gppo",), ("ce-gppo", "method.weight.beta1=1"), True),
+        (("grpo",), ("gppo", "method.weight={beta1: 0, beta2: 0}"), True),
+        (("grpo",), ("gppo", "method.weight={beta1: 0, beta2: 1}"), False),
+        (("grpo",), ("acpo", "method.weight={alpha: 0, eps_b: 0.2}", "method.aggregation=token_mean"), True),
+        (("acpo", "method.weight.bins=1"), ("acpo-mean", "method.weight.bins=1"), True),
+        (("acpo",), ("acpo-mean",), False),
+        (("grpo",), ("reweight", "method.shaping.reweight=0", "method.kl.beta=0", "method.weight.eps_high=0.2"), True),
+        (("grpo",), ("grpo+lopti", "method.schedule.eta=0"), True),
+        (("grpo",), ("grpo+lopti", "method.schedule.eta=1"), True),
+        (("grpo",), ("grpo+lopti", "method.schedule={eta: 1, rule: quantile}"), False),
+        (("grpo",), ("grpo+lopti", "method.schedule={eta: 0, rule: quantile}"), True),
+        (("grpo",), ("grpo+low-only", "method.schedule.eta=1"), True),
+        (("grpo",), ("grpo+high-only", "method.schedule.eta=0"), True),
+        (("grpo",), ("grpo+high-only",), False),
+        (("cispo", "method.weight.eps_low=1"), ("cispo", "method.weight.eps_low=null"), True),
+        (("aspo",), ("aspo", "method.weight.eps_high_entropy=0.2"), True),
+        (("aspo",), ("aspo", "method.weight.eps_high_entropy=0.4"), False),
+        (("grpo",), ("grpo+high-entropy", "method.shaping.high_entropy=1"), True),
+        (("grpo",), ("grpo+conflict", "method.shaping={conflict_positive: 1, conflict_negative: 1}"), True),
+        (("raft-pp",), ("pl", "method.weight=clip"), True),
+        (("reweight+lopti",), ("lopti+reweight",), True),
+        (("grpo",), ("dapo",), False),
+    ],
+)
+def test_choices_that_come_to_the_same_thing(first: tuple[str, ...], second: tuple[str, ...], same: bool) -> None:
+    methods = {
+        label: load_config(method=name, overrides=overrides).method
+        for label, (name, *overrides) in (("first", first), ("second", second))
+    }
+    groups = same_gradients(methods, updates=4)
+    assert [group.names for group in groups if group.when == "always"] == ([("first", "second")] if same else [])
+    found = [gradients(method, off_policy=True) for method in methods.values()]
+    if same:
+        # An empty pass beside a full one adds nothing.
+        assert torch.allclose(torch.stack(found[0]).sum(0), torch.stack(found[1]).sum(0), atol=1e-12)
+    else:
+        assert not alike(*found)
+
+
+def test_the_first_step_of_an_empty_pass_is_the_step_of_no_other_method() -> None:
+    methods = configs("grpo", "dapo") | {
+        "empty first": load_config(method="grpo+lopti", overrides=["method.schedule.eta=0"]).method
+    }
+    groups = same_gradients(methods, updates=1)
+    assert [(group.names, group.when) for group in groups] == [
+        (("grpo", "empty first"), "always"),
+        (("grpo", "dapo"), "one_step"),
+    ]
+    assert "pass without tokens" in groups[0].sentence()
+
+
+def test_a_step_of_one_pass_beside_a_step_of_two() -> None:
+    groups = same_gradients(configs("dapo+low-only", "dgpo+low-only", "dgpo+lopti"), updates=1)
+    assert [(group.names, group.when) for group in groups] == [
+        (("dapo+low-only", "dgpo+low-only"), "one_step"),
+        (("dapo+low-only", "dgpo+low-only", "dgpo+lopti"), "first_step"),
+    ]
+
+
+def test_the_sentence() -> None:
+    (group,) = same_gradients(configs("grpo", "dapo", "dgpo"), updates=1)
+    assert group.sentence() == (
+        "With one update per rollout the ratio is 1: grpo, dapo and dgpo are the same gradient."
+    )
+    (group,) = same_gradients(configs("grpo", "dgpo"), updates=2)
+    assert group.sentence().startswith("On the first step of each rollout")
+
+
+def test_sft_is_like_no_other() -> None:
+    assert same_gradients(configs("grpo", "sft"), updates=1) == []
