@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Told apart by shape too, where they lie on one another.
-_LOOKS = dict(zip(REGIONS, zip(COLOURS, "v^<>.", strict=False), strict=True))
+_LOOKS = {
+    "LN": (COLOURS[0], "v", 22),
+    "HP": (COLOURS[1], "^", 22),
+    "LP": (COLOURS[2], "<", 22),
+    "HN": (COLOURS[3], ">", 22),
+    "M": ("#8C8C8C", "o", 6),
+}
 
 
 def difference_figure(first: Method, second: Method, scored: Scored) -> Figure:
@@ -30,8 +36,10 @@ def difference_figure(first: Method, second: Method, scored: Scored) -> Figure:
         chosen = getattr(a.regions, region)
         if not bool(chosen.any()):
             continue
-        colour, marker = _LOOKS[region]
-        look = {"color": colour, "marker": marker, "s": 14, "alpha": 0.7, "linewidths": 0, "rasterized": True}
+        colour, marker, size = _LOOKS[region]
+        look: dict[str, Any] = {"color": colour, "marker": marker, "s": size, "alpha": 0.7, "linewidths": 0}
+        # An SVG with an element for every token would be larger than the rollout.
+        look["rasterized"] = True
         left.scatter(b.coefficients[chosen], a.coefficients[chosen], label=region, **look)
         right.scatter(ratios[chosen], (a.coefficients - b.coefficients)[chosen], label=region, **look)
     ends = torch.stack([a.coefficients, b.coefficients])

@@ -50,7 +50,7 @@ def headline(outcome: Outcome) -> str:
     where = [
         f"{group.sum_difference / total.sum_difference:.0%} in {group.name}"
         for group in sorted(found.by_region, key=lambda group: -group.sum_difference)
-        if group.sum_difference
+        if group.sum_difference >= 0.005 * total.sum_difference
     ]
     angle = "" if total.cosine is None else f"; cosine {total.cosine:.6f}"
     size = "" if total.norm_ratio is None else f", norm of a / b {total.norm_ratio:.4f}"
@@ -85,7 +85,7 @@ def notes(outcome: Outcome) -> list[str]:
         )
     kinds = {(method.aggregation.kind, method.aggregation.rows) for method in (first, second)}
     if len(kinds) > 1:
-        lines.append("The methods divide by different normalisers, so that every token differs; see the cosine.")
+        lines.append("The methods divide by different normalisers, which alone makes tokens differ; see the cosine.")
     return lines
 
 
@@ -129,7 +129,7 @@ def _group_row(group: Group) -> tuple[str, ...]:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+    return "-" if value is None else f"{value:.3f}".replace("-0.000", "0.000")
 
 
 def _context(token: TokenDifference, outcome: Outcome) -> dict[str, str]:

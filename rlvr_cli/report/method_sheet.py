@@ -8,6 +8,7 @@ from typing import Any
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
+from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.config.method_names import parse_method_name
 from rlvr_cli.config.methods import Preset, flat, presets_of
 from rlvr_cli.config.section import Section
@@ -101,7 +102,7 @@ class MethodSheet:
         name: canonical.
         parts: the base method, then the modifiers.
         texts: (file, its docstring) of each module that is particular to a part.
-        choices: empty for a method without the choices (sft).
+        choices: the five and KL and reward; for sft, which has none of them, its own keys as one.
     """
 
     name: str
@@ -137,13 +138,15 @@ def method_sheet(text: str) -> MethodSheet:
     parts = presets_of(parse_method_name(name))
     modules = dict.fromkeys(part.code for part in parts if part.code is not None)
     texts = tuple((module_path(module), method_text(module)) for module in modules)
-    if not parts[0].values:
-        return MethodSheet(name, parts, texts, (), ())
     return MethodSheet(name, parts, texts, tuple(_choices(name, parts)), tuple(_changes(parts)))
 
 
 def _choices(name: str, parts: tuple[Preset, ...]) -> Iterator[Choice]:
     config = load_config(method=name).method
+    if not isinstance(config, PolicyMethodConfig):
+        keys = [key for key in type(config).model_fields if key != "name"]
+        yield Choice("method", "no rollouts: its own keys", name, None, tuple(_own_key(config, key) for key in keys))
+        return
     for choice, decides in CHOICES.items():
         section: Section = getattr(config, choice)
         kind = getattr(section, "kind", None)
@@ -155,6 +158,12 @@ def _choices(name: str, parts: tuple[Preset, ...]) -> Iterator[Choice]:
             if not (kind and key == "kind")
         )
         yield Choice(choice, decides, kind, module_path(module) if module else None, parameters)
+
+
+def _own_key(config: Section, key: str) -> Parameter:
+    field = type(config).model_fields[key]
+    default = field.get_default(call_default_factory=True)
+    return Parameter(f"method.{key}", getattr(config, key), default, field.description or "", DEFAULT, "")
 
 
 def _parameter(parts: tuple[Preset, ...], section: Section, choice: str, key: str) -> Parameter:

@@ -70,6 +70,8 @@ def table_rows(sheet: MethodSheet) -> Iterator[tuple[str, str, str, str]]:
     """
     for choice in sheet.choices:
         parameters = [item for item in choice.parameters if choice.kind is not None or item.set_by != DEFAULT]
+        if choice.kind == "token_mean":
+            parameters = []  # it divides by tokens, and its key is about rows
         kind = f" = {choice.kind}" if choice.kind else "" if parameters else ": none"
         yield f"{choice.name}{kind}", "", "", choice.decides
         for parameter in parameters:
