@@ -11,8 +11,8 @@ How we differ from the paper: nowhere, but it leaves open what follows, and ther
 (0.1 here: section 4.3 finds the average e_k tighter than 0.2, and the first update, where every ratio is 1 and every
 sigma 0, needs room). Bins are of equal width on [0, 1] in the old probability, so that they stay fixed over the updates
 of a rollout; the lower edge belongs to a bin, and 1 to the last. sigma has ddof 0 and is taken over all valid tokens of
-the whole optimizer step, of both signs, under stop-gradient; a bin of fewer than two tokens has sigma 0. No dual clip,
-and a lower bound below 0 never acts. One exploding ratio inflates its bin's sigma: log the bounds.
+the whole optimizer step, of both signs, under stop-gradient, so that a bin of one token has sigma 0. No dual clip, and
+a lower bound below 0 never acts. One exploding ratio inflates its bin's sigma: log the bounds.
 
 Ablations (section 4.3): ``bound: mean`` clips every token at the tokens' average of e_k, on both sides (GRPO,
 Clip=Avg); ``bound: max`` at the largest e_k above and at 0.2 below (DAPO, Clip-High=Max). The paper took both numbers
@@ -33,7 +33,6 @@ from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.methods.weight import TokenWeight
 
 EPS_LOW_AT_MAX = 0.2
-SMALLEST_BIN = 2
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ class ACPO(TokenWeight):
 
 
 def spread(values: Tensor, bins: Tensor, number: int) -> tuple[Tensor, Tensor]:
-    """(K,) count and standard deviation (ddof 0; 0 for a bin of fewer than two) of the (n,) ``values`` of each bin.
+    """(K,) count and standard deviation (ddof 0; 0 for an empty bin) of the (n,) ``values`` of each bin.
 
     The mean is subtracted before squaring, and :class:`ACPO` gives r - 1 for r: a small spread around 1 does not drown.
     """
@@ -116,5 +115,4 @@ def spread(values: Tensor, bins: Tensor, number: int) -> tuple[Tensor, Tensor]:
     count = empty.scatter_add(0, bins, torch.ones_like(values))
     mean = empty.scatter_add(0, bins, values) / count.clamp(min=1)
     squares = empty.scatter_add(0, bins, (values - mean[bins]).square())
-    sigma = (squares / count.clamp(min=1)).sqrt()
-    return count, torch.where(count < SMALLEST_BIN, 0.0, sigma)
+    return count, (squares / count.clamp(min=1)).sqrt()

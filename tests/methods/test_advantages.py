@@ -76,13 +76,15 @@ def test_hostile_rollouts_stay_finite(name: str, dtype: torch.dtype) -> None:
         assert ours.isfinite().all() and ours.dtype == dtype
 
 
-def test_equal_rewards_teach_nothing_at_all() -> None:
+@pytest.mark.parametrize("reward", [0.1, 0.3, -0.7])
+@pytest.mark.parametrize("size", [1, 2, 3, 6, 7, 11])
+def test_equal_rewards_teach_nothing_at_all(reward: float, size: int) -> None:
     """0.1 three times has a mean that is not 0.1 in binary; divided by 1e-6 the remainder would move the policy."""
-    for size in (2, 3, 6, 7):
-        assert group_advantage(torch.full((size,), 0.1), size, divide_by_std=True).tolist() == [0.0] * size
-    rollout = replace(random_rollout(groups=3, group_size=3), rewards=torch.full((9,), 0.1))
-    for name in ("group", "rloo"):
-        assert not advantages(name, rollout).any()
+    rewards = torch.full((3 * size,), reward, dtype=torch.float64)
+    rollout = replace(random_rollout(groups=3, group_size=size), rewards=rewards)
+    if size > 1:
+        for name in ("group", "group-unscaled", "rloo"):
+            assert not advantages(name, rollout).any()
     assert not ReinforcePPAdvantage(0.0, 1.0, "none").advantages(rollout).any()
 
 
@@ -134,17 +136,21 @@ def test_reinforce_pp_returns_by_hand() -> None:
     assert (whitened.mean().item(), whitened.std().item()) == pytest.approx((0.0, 1.0), abs=1e-6)
 
 
-def test_gae_at_its_ends_is_reward_minus_value_and_the_td_error() -> None:
+@pytest.mark.parametrize(("gamma", "lam"), [(1.0, 1.0), (0.9, 0.0), (0.9, 0.8)])
+def test_gae_is_the_discounted_sum_of_td_errors(gamma: float, lam: float) -> None:
     rollout = random_rollout()
-    rewards, values, mask = rollout.rewards.unsqueeze(1), rollout.values, rollout.mask
-    assert values is not None
-    monte_carlo = GAEAdvantage(1.0, 1.0, False, None, 1.0, 10.0, False)
-    torch.testing.assert_close(monte_carlo.advantages(rollout) * mask, (rewards - values) * mask)
-    torch.testing.assert_close(monte_carlo.returns(rollout), rewards * mask)
-    following = torch.nn.functional.pad(values * mask, (0, 1))[:, 1:]
-    last = (mask - torch.nn.functional.pad(mask, (0, 1))[:, 1:]) * mask
-    td_error = (rewards * last + 0.9 * following - values) * mask
-    torch.testing.assert_close(replace(monte_carlo, gamma=0.9, lam=0.0).advantages(rollout), td_error)
+    assert rollout.values is not None
+    estimator = GAEAdvantage(gamma, lam, False, None, 1.0, 10.0, False)
+    ours, returns = estimator.advantages(rollout), replace(estimator, whiten=True).returns(rollout)
+    for row, length in enumerate(rollout.mask.sum(1).long().tolist()):
+        values = [*rollout.values[row, :length].tolist(), 0.0]
+        rewards = [0.0] * (length - 1) + [rollout.rewards[row].item()]
+        errors = [rewards[t] + gamma * values[t + 1] - values[t] for t in range(length)]
+        sums = [sum((gamma * lam) ** (k - t) * errors[k] for k in range(t, length)) for t in range(length)]
+        assert ours[row, :length].tolist() == pytest.approx(sums)
+        assert returns[row, :length].tolist() == pytest.approx([a + v for a, v in zip(sums, values, strict=False)])
+        if gamma == lam == 1.0:
+            assert returns[row, :length].tolist() == pytest.approx([rollout.rewards[row].item()] * length)
 
 
 def test_value_loss_adds_up_over_parts_and_stops_where_it_is_clipped() -> None:

@@ -183,6 +183,12 @@ def test_acpo_takes_its_spread_from_all_tokens_in_either_pass() -> None:
         torch.testing.assert_close(weight.statistics(of.shaped(tokens, which)), expected)
 
 
+def test_a_token_at_the_threshold_is_high() -> None:
+    old = torch.tensor([[0.0, -1e-3, -9.0]])
+    tokens = Tokens(old, old, torch.ones(1, 1), torch.ones(1, 3))
+    assert ByProbability("low_first", 1.0, "probability").selected(tokens, "low").tolist() == [[False, True, True]]
+
+
 def test_lopti_orders_and_single_sides() -> None:
     orders = {order: ByProbability(order, 0.5, "probability").passes for order in ("low_first", "high_first")}
     assert orders == {"low_first": ("low", "high"), "high_first": ("high", "low")}

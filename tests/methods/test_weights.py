@@ -35,8 +35,9 @@ def of_gppo(weight: GPPO) -> Objective:
     def objective(x: Tensor, x0: Tensor, t: Tokens) -> Tensor:
         ratio, kept = torch.exp(x - t.old_log_probs), torch.exp(x - x0)
         start = torch.exp(x0 - t.old_log_probs)
-        value = torch.where((start < 0.8) & (t.advantages < 0), weight.beta1 * 0.8 * kept, ratio)
-        value = torch.where((start > 1.2) & (t.advantages > 0), weight.beta2 * 1.2 * kept, value)
+        low, high = 1 - weight.eps_low, 1 + weight.eps_high
+        value = torch.where((start < low) & (t.advantages < 0), weight.beta1 * low * kept, ratio)
+        value = torch.where((start > high) & (t.advantages > 0), weight.beta2 * high * kept, value)
         if weight.dual_clip is not None:
             value = torch.where((t.advantages < 0) & (start > weight.dual_clip), weight.dual_clip, value)
         return -t.advantages * value
@@ -47,11 +48,11 @@ def of_gppo(weight: GPPO) -> Objective:
 def of_dgpo(weight: DGPO) -> Objective:
     def objective(x: Tensor, x0: Tensor, t: Tokens) -> Tensor:
         old, n, m = t.old_log_probs, weight.n, weight.m
-        start = torch.exp(x0 - old)
-        left = torch.exp(x + n * x0 - (n + 1) * old) / 0.8**n
-        right = torch.exp(x - x0 / m - old * (1 - 1 / m)) * 1.2 ** (1 / m)
-        value = torch.where((start < 0.8) & (t.advantages < 0), left, torch.exp(x - old))
-        return -t.advantages * torch.where((start > 1.2) & (t.advantages > 0), right, value)
+        start, low, high = torch.exp(x0 - old), 1 - weight.eps_low, 1 + weight.eps_high
+        left = torch.exp(x + n * x0 - (n + 1) * old) / low**n
+        right = torch.exp(x - x0 / m - old * (1 - 1 / m)) * high ** (1 / m)
+        value = torch.where((start < low) & (t.advantages < 0), left, torch.exp(x - old))
+        return -t.advantages * torch.where((start > high) & (t.advantages > 0), right, value)
 
     return objective
 
@@ -135,17 +136,17 @@ def test_dgpo_between_its_neighbours() -> None:
     tokens = random_tokens(drift=1.0)
     where = WEIGHTS["gppo"].regions(tokens)
     gppo, ratio = WEIGHTS["gppo"].weight(tokens), tokens.ratio
-    on_the_right = DGPO(0.2, 0.2, 3.0, 1.0).weight(tokens)
+    on_the_right = DGPO(0.2, 0.3, 3.0, 1.0).weight(tokens)
     torch.testing.assert_close(on_the_right[~where.LN], gppo[~where.LN])
     assert (on_the_right[where.LN] < gppo[where.LN]).all()
-    torch.testing.assert_close(DGPO(0.2, 0.2, 0.0, 2.0).weight(tokens)[where.LN], ratio[where.LN])
-    never = DGPO(0.2, 0.2, 0.0, 1e12).weight(tokens)
+    torch.testing.assert_close(DGPO(0.2, 0.3, 0.0, 2.0).weight(tokens)[where.LN], ratio[where.LN])
+    never = DGPO(0.2, 0.3, 0.0, 1e12).weight(tokens)
     torch.testing.assert_close(never, ratio)
 
 
 @pytest.mark.parametrize("name", ["dgpo", "dgpo-2-3", "gppo", "cispo"])
 def test_soft_clips_are_continuous_at_their_bounds(name: str) -> None:
-    bounds = torch.tensor([[0.8, 1.2]], dtype=torch.float64).log()
+    bounds = torch.tensor([[0.8, 1.3]], dtype=torch.float64).log()
     for advantage in (-1.0, 1.0):
         sides = [
             WEIGHTS[name].weight(
@@ -159,7 +160,7 @@ def test_soft_clips_are_continuous_at_their_bounds(name: str) -> None:
 def test_ce_gppo_with_both_betas_one_is_gppo() -> None:
     tokens = random_tokens(drift=1.0)
     where, ratio = WEIGHTS["gppo"].regions(tokens), tokens.ratio
-    expected = torch.where(where.LN, 0.8, torch.where(where.HP, 1.2, ratio))
+    expected = torch.where(where.LN, 0.8, torch.where(where.HP, 1.3, ratio))
     torch.testing.assert_close(replace(WEIGHTS["ce-gppo"], beta1=1.0).weight(tokens), expected)  # type: ignore[type-var]
     torch.testing.assert_close(WEIGHTS["gppo"].weight(tokens), expected)
 
@@ -169,6 +170,15 @@ def test_gspo_of_single_tokens_is_the_clipped_ratio() -> None:
     tokens = replace(tokens, mask=torch.ones_like(tokens.mask))
     expected = ClippedRatio(0.05, 0.1, None).weight(tokens)
     torch.testing.assert_close(WEIGHTS["gspo"].weight(tokens), expected)
+
+
+def test_gspo_stops_where_the_sequence_ratio_is_cut_off() -> None:
+    old = torch.full((2, 3), -30.0)
+    tokens = Tokens(old + torch.tensor([[9.9], [10.1]]), old, -torch.ones(2, 1), torch.ones(2, 3))
+    ours = WEIGHTS["gspo"].weight(tokens)
+    torch.testing.assert_close(ours[0], torch.full((3,), 9.9).exp())
+    assert not ours[1].any()
+    assert WEIGHTS["gspo"].regions(tokens).HN.all()
 
 
 def test_aspo_by_entropy_with_equal_widths_is_aspo() -> None:
@@ -205,12 +215,20 @@ def test_acpo_bounds_of_one_bin_and_of_its_ablations() -> None:
 
 
 def test_acpo_measures_a_spread_far_below_the_ratio() -> None:
-    """In float32 a ratio of 1 + 1e-9 is 1; from the log-probs of float64 the spread is exact."""
-    old = torch.full((1, 1000), -0.01, dtype=torch.float64)
-    shift = 1e-9 * torch.randn(1, 1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    """Of the ratio itself, 1 + 1e-13 in float64, hardly three digits would be left."""
+    old = torch.full((1, 1000), -1e-3, dtype=torch.float64)
+    shift = 1e-13 * torch.randn(1, 1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     tokens = Tokens(old + shift, old, torch.ones(1, 1), torch.ones(1, 1000))
     _, _, sigma = ACPO(3.0, 0.1, 5, "equal_width", "per_bin").binned(tokens)
-    assert sigma[-1].item() == pytest.approx(shift.std(correction=0).item(), rel=1e-5)
+    assert sigma[-1].item() == pytest.approx(shift.std(correction=0).item(), rel=1e-5, abs=0)
+
+
+def test_acpo_bins_include_their_lower_edge() -> None:
+    old = torch.tensor([[0.1, 0.2, 0.3, 0.5, 0.8, 1.0]], dtype=torch.float64).log()
+    tokens = Tokens(old + 0.1, old, torch.ones(1, 1), torch.ones(1, 6))
+    edges, count, sigma = ACPO(3.0, 0.1, 5, "quantile", "per_bin").binned(tokens)
+    torch.testing.assert_close(edges, old.exp().squeeze(0))
+    assert count.tolist() == [1, 1, 1, 1, 2] and sigma[:4].tolist() == [0.0] * 4
 
 
 def test_acpo_refuses_to_run_without_the_statistics_of_the_step() -> None:
