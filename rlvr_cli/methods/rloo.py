@@ -2,7 +2,7 @@
 
     A_i = R_i - mean of R_j over j != i of the group
 
-Ahmadian et al., "Back to Basics", arXiv:2402.14740, equation 8. No division by a standard deviation.
+Ahmadian et al., "Back to Basics", arXiv:2402.14740, the leave-one-out estimator. No division by a standard deviation.
 
 How we differ from the released code (verl): equal rewards give exactly 0; a group of one keeps its reward there and
 here, but such a configuration is refused, since it has no baseline.
