@@ -1,0 +1,118 @@
+"""What `rlvr methods show` says is what the presets, the schema and the code say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import rlvr_cli
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.load import load_config
+from rlvr_cli.config.method_names import BASES, MODIFIERS
+from rlvr_cli.config.methods import flat, method_preset
+from rlvr_cli.methods.make import ADVANTAGES, SCHEDULES, WEIGHTS
+from rlvr_cli.report.docstrings import METHODS, method_text
+from rlvr_cli.report.method_sheet import MODULES, MethodSheet, Parameter, method_sheet
+from rlvr_cli.report.sheet_views import as_dict, short_cost, table_rows
+
+POLICY_METHODS = [name for name in BASES if name != "sft"]
+COMPOSED = [*BASES, *(f"grpo+{name}" for name in MODIFIERS), "reinforce-pp+reweight+lopti"]
+
+
+def parameters(sheet: MethodSheet) -> dict[str, Parameter]:
+    return {parameter.key: parameter for choice in sheet.choices for parameter in choice.parameters}
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+def test_every_method_has_a_sheet(name: str) -> None:
+    sheet = method_sheet(name)
+    assert sheet.name == name
+    assert json.loads(json.dumps(as_dict(sheet)))["name"] == name
+    for file, text in sheet.texts:
+        assert (Path(rlvr_cli.__file__).parents[1] / file).is_file()
+        assert text.headline and text.definition and text.differences
+
+
+@pytest.mark.parametrize("name", POLICY_METHODS)
+def test_every_value_of_a_preset_is_shown_with_its_source(name: str) -> None:
+    shown = parameters(method_sheet(name))
+    preset = method_preset(name)
+    for key, value in flat(preset.values):
+        if not key.endswith("kind"):
+            assert shown[f"method.{key}"].value == value
+            assert shown[f"method.{key}"].set_by == name
+    for key, source in preset.sources.items():
+        if f"method.{key}" in shown:
+            assert shown[f"method.{key}"].source == source
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+def test_the_values_are_those_that_training_would_use(name: str) -> None:
+    resolved = load_config(method=name).method.model_dump()
+    resolved.pop("name")
+    values = {key.removeprefix("method."): item.value for key, item in parameters(method_sheet(name)).items()}
+    kinds = {key: value for key, value in flat(resolved) if key.endswith("kind")}
+    assert {**values, **kinds} == dict(flat(resolved))
+
+
+def test_what_modifiers_changed() -> None:
+    changes = {
+        (change.key, change.before, change.after, change.modifier) for change in method_sheet("dgpo+lopti").changes
+    }
+    assert ("method.schedule.kind", "one_pass", "lopti", "lopti") in changes
+    assert ("method.schedule.eta", None, 0.5, "lopti") in changes
+    assert all(modifier == "lopti" for *_, modifier in changes)
+    assert method_sheet("dgpo").changes == ()
+
+
+def test_a_modifier_may_set_another_value_for_one_base() -> None:
+    assert parameters(method_sheet("grpo+reweight"))["method.shaping.reweight"].value == 0.3
+    special = parameters(method_sheet("reinforce-pp+reweight"))["method.shaping.reweight"]
+    assert (special.value, special.set_by) == (0.1, "reweight")
+
+
+def test_the_defaults_are_those_of_the_kind() -> None:
+    assert parameters(method_sheet("gspo"))["method.weight.eps_low"].default == 3e-4
+    assert parameters(method_sheet("dapo"))["method.weight.eps_high"].default == 0.2
+
+
+@pytest.mark.parametrize("text", ["REINFORCE++", "reinforce_pp", "Reinforce-PP"])
+def test_any_spelling(text: str) -> None:
+    assert method_sheet(text).name == "reinforce-pp"
+
+
+def test_an_unknown_name_offers_the_nearest() -> None:
+    with pytest.raises(UserError, match="Did you mean `dgpo`"):
+        method_sheet("dgop")
+
+
+def test_the_files_of_the_choices_are_those_of_the_classes() -> None:
+    for choice, classes in (("advantage", ADVANTAGES), ("weight", WEIGHTS)):
+        modules = MODULES[choice]
+        assert isinstance(modules, dict)
+        assert modules == {kind: made.__module__.rpartition(".")[2] for kind, made in classes.items()}
+    assert {made.__module__.rpartition(".")[2] for made in SCHEDULES.values()} == {MODULES["schedule"]}
+    for module in ("aggregation", "kl", "reward"):
+        assert (METHODS / f"{MODULES[module]}.py").is_file()
+
+
+def test_a_choice_of_which_nothing_is_used_is_one_row() -> None:
+    rows = [row[0] for row in table_rows(method_sheet("grpo"))]
+    assert "shaping: none" in rows
+    assert not any("method.shaping" in row for row in rows)
+
+
+def test_a_short_cost_is_the_first_clause() -> None:
+    assert short_cost("a second pass over the rollout: twice the steps, more") == "a second pass over the rollout"
+    assert short_cost("none") == "none"
+
+
+def test_a_docstring_is_taken_apart() -> None:
+    text = method_text("dgpo")
+    assert text.headline.startswith("DGPO:")
+    assert text.equation.splitlines()[0].startswith("l = -A sg(F)")
+    assert "equations 9 and 10" in text.definition
+    assert len(text.differences) == 1 and text.differences[0].startswith("How we differ from the released code")
+    assert "\n" not in text.differences[0]
