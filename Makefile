@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all check format bench lab clean
+.PHONY: help install demo test test-all check format bench methods-smoke lab clean
 
 help:
 	@echo "make demo      train the lab model on Knights & Knaves and show accuracy before and after"
@@ -17,6 +17,7 @@ help:
 	@echo "make test-all  every test"
 	@echo "make check     ruff and mypy"
 	@echo "make bench     start-up time and sampler speed"
+	@echo "make methods-smoke  every method and a dozen compositions on the lab: does each run, and as itself"
 	@echo "make lab       rebuild the lab's base model from its seed, into build/lab"
 
 install: $(INSTALLED)
@@ -51,6 +52,10 @@ format: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.startup
 	$(BIN)/python -m benchmarks.sampler
+	$(BIN)/python -m benchmarks.methods_cost
+
+methods-smoke: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.methods_smoke
 
 lab: $(INSTALLED)
 	$(RLVR) lab build --out build/lab

@@ -32,7 +32,15 @@ from rlvr_cli.training.trl_adapter import MethodTrainer
 from rlvr_cli.training.trl_arguments import trl_config
 
 PROMPTS, GROUP, LENGTH = 8, 4, 144
-COMPOSITIONS = ["reweight+lopti", "dgpo+lopti", "acpo+lopti", "reinforce-pp+reweight+lopti"]
+# The first two without the KL term, which the papers' own settings of reweight and lopti have.
+COMPOSITIONS = [
+    "grpo+reweight",
+    "grpo+lopti",
+    "reweight+lopti",
+    "dgpo+lopti",
+    "acpo+lopti",
+    "reinforce-pp+reweight+lopti",
+]
 
 
 @dataclass(frozen=True)

@@ -329,8 +329,7 @@ class MethodTrainer(GRPOTrainer):
         if self.method.weight.needs_statistics:
             processes = self.accelerator.num_processes
             parts = [self._step_part(rows) for rows in window]
-            widest = max(part["mask"].shape[1] for part in parts)
-            joined = {key: torch.cat([_padded(part[key], widest) for part in parts]) for key in parts[0]}
+            joined = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
             whole = Tokens(**gather_rows(joined, self.accelerator.gather, processes, 0))
             self._statistics = self.method.weight.statistics(self.method.shaped(whole, self.current_pass))
 
@@ -462,6 +461,5 @@ def _loss_mask(rows: Rows) -> Tensor:
 
 
 def _padded(values: Tensor, width: int) -> Tensor:
-    """(n, T) values with zeros to the right up to ``width``; (n, 1) ones stay as they are."""
-    missing = width - values.shape[1]
-    return values if values.shape[1] == 1 or missing <= 0 else torch.nn.functional.pad(values, (0, missing))
+    """(n, T) values with zeros to the right up to ``width``."""
+    return torch.nn.functional.pad(values, (0, width - values.shape[1]))

@@ -1,0 +1,127 @@
+"""Rollouts: noisy and entropy rewards, dynamic sampling, truncated completions; alike for any number of processes."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from rlvr_cli.config.load import load_config
+from rlvr_cli.models.engines import choose_engine
+from rlvr_cli.models.load import load_model
+from rlvr_cli.tasks import make_task
+from rlvr_cli.training import run as running
+from rlvr_cli.training.rollouts import RolloutSource
+
+SETTINGS = ("train.rollouts=2", "rollout.prompts=8", "rollout.max_new_tokens=60", "task.problems=64", "run.threads=1")
+
+
+def trained(folder: Path, name: str, method: str = "grpo", *overrides: str) -> tuple[list[Any], list[Any]]:
+    """Metrics and the first rollout's rows of a short run on the lab."""
+    config = load_config(method=method, overrides=[*SETTINGS, f"run.dir={folder}", f"run.name={name}", *overrides])
+    run = running.start(config, overwrite=False, console=Console(quiet=True)).run
+    rows = (run.rollouts_dir / "rollout-000000.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in run.metrics_path.read_text().splitlines()], [json.loads(row) for row in rows]
+
+
+def test_noise_mirrors_the_reward_and_leaves_the_accuracy_clean(tmp_path: Path) -> None:
+    clean_metrics, clean = trained(tmp_path, "clean")
+    all_metrics, flipped = trained(tmp_path, "all", "grpo", "method.reward.noise=1.0")
+    some_metrics, some = trained(tmp_path, "some", "grpo+noise")
+    assert [row["completion"] for row in flipped] == [row["completion"] for row in clean]
+    assert [row["reward"] for row in flipped] == [-row["reward"] for row in clean]  # Logic-RL's range is -3 to 3
+    assert [row["clean_reward"] for row in flipped] == [row["reward"] for row in clean]
+    assert all_metrics[0]["accuracy"] == some_metrics[0]["accuracy"] == clean_metrics[0]["accuracy"]
+    assert some_metrics[0]["clean_reward"] == clean_metrics[0]["reward"] and "clean_reward" not in clean_metrics[0]
+    share = statistics.fmean(row["reward"] != row["clean_reward"] for row in some)
+    assert 0.1 < share < 0.4, "a quarter of 64 rows, give or take"
+
+
+def test_entropy_takes_the_place_of_the_verifier(tmp_path: Path) -> None:
+    metrics, rows = trained(tmp_path, "entropy", "grpo+entropy-min")
+    assert all(row["reward"] < 0 for row in rows)
+    tokens = sum(row["tokens"] for row in rows)
+    mean = -sum(row["reward"] * row["tokens"] for row in rows) / tokens
+    assert mean == pytest.approx(metrics[0]["entropy"], rel=1e-5)
+    assert metrics[0]["clean_reward"] == pytest.approx(statistics.fmean(row["clean_reward"] for row in rows))
+
+
+def test_dynamic_sampling_leaves_no_group_of_equal_rewards(tmp_path: Path) -> None:
+    _, plain = trained(tmp_path, "plain", "dapo", "rollout.group_size=4")
+    _, sampled = trained(tmp_path, "dynamic", "dapo", "rollout.group_size=4", "rollout.dynamic_sampling=20")
+    groups = [(plain[i : i + 4], sampled[i : i + 4]) for i in range(0, 32, 4)]
+    equal = [len({row["reward"] for row in before}) == 1 for before, _ in groups]
+    assert 0 < sum(equal) < len(groups), "otherwise this shows nothing"
+    for (before, after), replaced in zip(groups, equal, strict=True):
+        assert len({row["reward"] for row in after}) > 1
+        assert len({row["problem"] for row in after}) == 1
+        assert (before != after) == replaced
+
+
+def test_truncated_completions_are_not_learned_from_when_dropped(tmp_path: Path) -> None:
+    short = "rollout.max_new_tokens=24"
+    kept, rows = trained(tmp_path, "kept", "dapo", short)
+    dropped, same = trained(tmp_path, "dropped", "dapo", short, "rollout.drop_truncated=true")
+    assert [row["completion"] for row in rows] == [row["completion"] for row in same]
+    whole = sum(row["tokens"] for row in rows if not row["truncated"])
+    assert 0 < whole < kept[0]["update_tokens"] == sum(row["tokens"] for row in rows)
+    assert dropped[0]["update_tokens"] == whole
+    # They still count in their groups: what is best of a group is not learned as if it were average.
+    assert [row["advantage"] for row in rows if not row["truncated"]] == [
+        row["advantage"] for row in same if not row["truncated"]
+    ]
+
+
+@pytest.mark.parametrize("overrides", [("method.reward.noise=0.25",), ("rollout.dynamic_sampling=3",)])
+def test_two_processes_sample_what_one_samples(tmp_path: Path, overrides: tuple[str, ...]) -> None:
+    """Two threads in place of processes, each with half of the rows; groups of 4 are cut in two by 6 rows each."""
+    config = load_config(overrides=[*SETTINGS, "rollout.group_size=4", "rollout.prompts=3", *overrides])
+    model, tokenizer = load_model("lab", dtype="float32", device="cpu")
+    task = make_task(config.task, "compact")
+    problems = task.problems("train", 64, 0)
+    engine, _ = choose_engine("auto", model)
+    rows = [index for index in range(3) for _ in range(4)]
+
+    def source(folder: Path, gather: Callable[[list[Any]], list[Any]], main: bool) -> RolloutSource:
+        folder.mkdir(exist_ok=True)
+        made = RolloutSource(
+            config, task, problems, tokenizer, engine, folder, gather=gather, main=main, on_tokens=lambda count: None
+        )
+        made.model = model
+        return made
+
+    def roll(source: RolloutSource, first: int, count: int) -> None:
+        source.sample(0, rows[first : first + count], first)
+        source.finish(source.judge(), [0.0] * count, None)
+
+    roll(source(tmp_path / "one", list, True), 0, 12)
+
+    barrier, parts = threading.Barrier(2), {}
+
+    def gather_as(rank: int) -> Callable[[list[Any]], list[Any]]:
+        def gather(part: list[Any]) -> list[Any]:
+            parts[rank] = part
+            barrier.wait(60)
+            joined = [*parts[0], *parts[1]]
+            barrier.wait(60)
+            return joined
+
+        return gather
+
+    both = [source(tmp_path / "two", gather_as(rank), rank == 0) for rank in range(2)]
+    second = threading.Thread(target=roll, args=(both[1], 6, 6))
+    second.start()
+    roll(both[0], 0, 6)
+    second.join()
+    alone, together = (tmp_path / name / "rollout-000000.jsonl" for name in ("one", "two"))
+    one, two = ([json.loads(line) for line in path.read_text().splitlines()] for path in (alone, together))
+    for row, other in zip(one, two, strict=True):
+        # Sums in another order in another batch.
+        assert row.pop("log_prob") == pytest.approx(other.pop("log_prob"), abs=1e-4)
+        assert row == other
