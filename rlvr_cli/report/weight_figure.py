@@ -38,7 +38,7 @@ def weight_figure(drawn: Curves) -> Figure:
     alone = len(old_probs) == 1
     # One probability: kinds below one another. Several: a row each, all four panels beside one another.
     rows, columns = (2, 2) if alone else (len(old_probs), 4)
-    notes = _wrapped(drawn.notes, 120 if alone else 185)
+    notes = _wrapped(drawn.notes, 120 if alone else 200)
     width, height = (8.6, 6.8) if alone else (13.0, 2.4 * rows + 1.3)
     figure = Figure(figsize=(width, height + 0.16 * len(notes)), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True)
