@@ -1,0 +1,127 @@
+"""Supervised fine-tuning of a tiny model on scripted demonstrations; keeps the gradient of every optimizer step.
+
+As a script it is one of several processes: ``sft_harness.py FOLDER`` keeps the gradients of rank 0.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig
+from torch import Tensor
+
+from rlvr_cli.config.batch import batch_arithmetic
+from rlvr_cli.config.load import load_config
+from rlvr_cli.config.method import SFTConfig
+from rlvr_cli.lab.tokenizer import make_tokenizer
+from rlvr_cli.training.demonstrations import Demonstration
+from rlvr_cli.training.lora import lora_config
+from rlvr_cli.training.managed import ManagedTrainer
+from rlvr_cli.training.sft import StepTokenTrainer, sft_config, training_data, training_order
+from tests.training.harness import load_base
+
+UPDATES, EPOCHS, ROLLOUTS = 2, 2, 2
+# Small: TRL computes the head in float32, and from step to step the runs to be compared drift apart by its rounding.
+LEARNING_RATE = 0.01
+
+
+class GradientTrainer(ManagedTrainer, StepTokenTrainer):
+    """Keeps the trained weights' gradient of every optimizer step, and the sums over its tokens."""
+
+    def __init__(self, **arguments: Any) -> None:
+        self.gradients: list[Tensor] = []
+        self.steps: list[list[float]] = []
+        self.losses: list[float] = []
+        super().__init__(**arguments)
+
+    def accept_gradient(self, loss: float, grad_norm: float) -> bool:
+        trained = [weight for weight in self.model.parameters() if weight.requires_grad]
+        self.gradients.append(torch.cat([weight.grad.flatten().clone() for weight in trained]))
+        self.steps.append(self.accelerator.reduce(self.take_sums(), reduction="sum").tolist())
+        self.losses.append(loss)
+        return True
+
+    def record_step(self, step: int, grad_norm: float, learning_rate: float) -> None:
+        pass
+
+    def learning_rate_factor(self, step: int) -> float:
+        return 1.0
+
+    def save_checkpoint(self, step: int) -> None:
+        pass
+
+    def load_checkpoint(self, path: Path) -> None:
+        raise AssertionError
+
+    def load_random_states(self, path: Path) -> None:
+        raise AssertionError
+
+
+def demonstrations(count: int = 40) -> list[Demonstration]:
+    """Random tokens with prompts and completions of many lengths; completions end with the end token."""
+    generator = torch.Generator().manual_seed(0)
+
+    def ids(longest: int) -> tuple[int, ...]:
+        length = int(torch.randint(1, longest + 1, (), generator=generator))
+        return tuple(torch.randint(3, 20, (length,), generator=generator).tolist())
+
+    return [Demonstration(ids(6), (*ids(11), 1)) for _ in range(count)]
+
+
+def config_of(micro_batch: int | None = None, *overrides: str) -> Any:
+    return load_config(
+        method="sft",
+        overrides=[
+            f"train.rollouts={ROLLOUTS}",
+            "rollout.prompts=4",
+            "rollout.group_size=4",
+            f"update.updates_per_rollout={UPDATES}",
+            f"update.epochs={EPOCHS}",
+            *([f"update.micro_batch={micro_batch}"] if micro_batch else []),
+            *overrides,
+        ],
+    )
+
+
+def lora(rank: int | None) -> LoraConfig | None:
+    return lora_config(SFTConfig(lora_rank=rank))
+
+
+def train(folder: Path, *, micro_batch: int, processes: int = 1, rank: int | None = None) -> GradientTrainer:
+    """Train to the end on steps of 8 rows with plain SGD."""
+    config = config_of(micro_batch)
+    batch, rows = batch_arithmetic(config), demonstrations()
+    order = training_order([len(row.prompt) + len(row.completion) for row in rows], config, batch)
+    trainer = GradientTrainer(
+        model=load_base(folder),
+        processing_class=make_tokenizer(),
+        train_dataset=training_data(rows, order),
+        peft_config=lora(rank),
+        args=sft_config(
+            output_dir=str(folder),
+            use_cpu=True,
+            bf16=False,
+            gradient_checkpointing=False,
+            seed=0,
+            optim="sgd",
+            learning_rate=LEARNING_RATE,
+            lr_scheduler_type="constant",
+            max_grad_norm=1e9,
+            per_device_train_batch_size=micro_batch,
+            gradient_accumulation_steps=batch.micro_batches // processes,
+            max_steps=batch.steps_total,
+            save_steps=10**6,
+        ),
+    )
+    trainer.train()
+    return trainer
+
+
+if __name__ == "__main__":
+    together = train(Path(sys.argv[1]), micro_batch=2, processes=2)
+    assert together.accelerator.num_processes == 2
+    if together.accelerator.is_main_process:
+        torch.save([together.gradients, together.steps, together.losses], Path(sys.argv[1]) / "sft.pt")

@@ -1,0 +1,81 @@
+"""Small runs of supervised fine-tuning on the lab, and what tests look at in them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from rlvr_cli.config.load import load_config
+from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
+from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.training import run as running
+
+STEPS = 12
+SETTINGS = {
+    "train.rollouts": 3,
+    "rollout.prompts": 2,
+    "rollout.group_size": 4,
+    "update.updates_per_rollout": 2,
+    "update.epochs": 2,
+    "update.micro_batch": 2,
+    "checkpoint.every": 5,
+    "method.demonstrations": 20,
+    "run.threads": 1,
+    "eval.every": 1,
+    "eval.problems": 6,
+    "eval.samples": 2,
+    "eval.pass_at": [1, 2],
+}
+LORA = {"method__lora_rank": 4, "optimizer__lr": 5e-3}
+KINDS = {"full": {}, "lora": LORA}
+
+
+def configure(folder: Path, name: str, method: str = "sft", **changes: Any) -> Any:
+    settings = {**SETTINGS, **{key.replace("__", "."): value for key, value in changes.items()}}
+    if method != "sft" or "method.data" in settings:
+        del settings["method.demonstrations"]
+    overrides = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()]
+    return load_config(method=method, overrides=[f"run.dir={folder}", f"run.name={name}", *overrides])
+
+
+def start(folder: Path, name: str, method: str = "sft", *, overwrite: bool = False, **changes: Any) -> running.Outcome:
+    config = configure(folder, name, method, **changes)
+    return running.start(config, overwrite=overwrite, console=Console(quiet=True))
+
+
+def resume(run: RunDir) -> running.Outcome:
+    return running.resume(run, console=Console(quiet=True))
+
+
+def interrupt_after(path: Path, steps: int) -> threading.Thread:
+    """Send this process SIGTERM once ``steps`` steps are recorded."""
+
+    def watch() -> None:
+        while not path.exists() or path.read_bytes().count(b"\n") < steps:
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    return thread
+
+
+def rows(run: RunDir) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
+
+
+def newest(run: RunDir) -> Path:
+    return valid_checkpoints(run.checkpoints_dir)[0].path
+
+
+def contents(run: RunDir) -> tuple[bytes, dict[str, str]]:
+    """Metrics, and the hashes of everything that training changed in the last checkpoint."""
+    tensors = sorted(newest(run).rglob("*.safetensors"))
+    return run.metrics_path.read_bytes(), {path.name: file_hash(path) for path in tensors}

@@ -1,0 +1,105 @@
+"""What supervised fine-tuning imitates: files of prompts and completions, and the task's own solutions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.models.load import load_model
+from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.training.demonstrations import load_demonstrations
+from rlvr_cli.training.prepare import prepare
+from tests.training.sft_runs import configure, resume, rows, start
+
+
+def write(path: Path, *records: Any) -> Path:
+    path.write_text("".join((record if isinstance(record, str) else json.dumps(record)) + "\n" for record in records))
+    return path
+
+
+GOOD = {"prompt": "A: BN B: AK ? <think>", "completion": "KN </think> <answer> KN </answer>", "source": "a book"}
+
+
+def test_completions_of_a_file_are_imitated_word_for_word(tmp_path: Path) -> None:
+    ended = {**GOOD, "completion": GOOD["completion"] + " </s>"}
+    data = write(tmp_path / "solved.jsonl", GOOD, "", ended)
+    prepared = prepare(configure(tmp_path, "run", method__data=str(data), eval__every=0))
+    tokenizer = prepared.tokenizer
+    first, second = prepared.method.demonstrations
+    assert tokenizer.decode(first.prompt) == GOOD["prompt"]
+    assert tokenizer.decode(first.completion) == ended["completion"]
+    assert first == second, "the end is added once"
+    run = start(tmp_path, "run", method__data=str(data), eval__every=0).run
+    assert rows(run)[-1]["loss"] < rows(run)[0]["loss"]
+    assert rows(run)[0]["update_tokens"] == 4 * len(first.completion)
+    write(data, ended, {**GOOD, "completion": "KK </think> <answer> KK </answer>"})
+    run.update_manifest(status="interrupted")
+    with pytest.raises(UserError, match="A run keeps its method"):
+        resume(run)
+
+
+def test_every_bad_row_is_named(tmp_path: Path) -> None:
+    data = write(
+        tmp_path / "bad.jsonl",
+        GOOD,
+        "{not json",
+        [1],
+        {"prompt": "A: BN"},
+        {**GOOD, "completion": 3},
+        {**GOOD, "prompt": "  "},
+        {**GOOD, "completion": "KN is the answer"},
+        {**GOOD, "completion": "KN " * 150},
+        '{"prompt": "A: BN", "completion": "\\ud800"}',
+    )
+    with pytest.raises(UserError) as caught:
+        prepare(configure(tmp_path, "run", method__data=str(data)))
+    expected = [
+        "2: not a JSON object (JSONDecodeError",
+        "3: not a JSON object; a row is {prompt, completion}",
+        "4: no field completion; a row needs prompt and completion",
+        "5: completion must be text",
+        "6: prompt must be text",
+        "7: completion holds what the model's tokenizer has no token for: 'is'",
+        "8: the completion has 151 tokens, more than rollout.max_new_tokens=144",
+        "9: completion holds half of a surrogate pair",
+    ]
+    assert len(caught.value.problems) == len(expected)
+    for problem, words in zip(caught.value.problems, expected, strict=True):
+        assert problem.startswith(f"{data}:{words}")
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    empty = write(tmp_path / "empty.jsonl")
+    text = write(tmp_path / "solved.txt", GOOD)
+    for path, message in (
+        (tmp_path / "none.jsonl", "no such file"),
+        (tmp_path, "not a .jsonl"),
+        (text, "not a .jsonl"),
+    ):
+        with pytest.raises(UserError, match=rf"method\.data=.*{message}"):
+            prepare(configure(tmp_path, "run", method__data=str(path)))
+    with pytest.raises(UserError, match="it has no rows"):
+        prepare(configure(tmp_path, "run", method__data=str(empty)))
+
+
+def test_a_model_that_cannot_write_the_solutions_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"cannot write the worked solution of problem kk-.*task\.style"):
+        prepare(configure(tmp_path, "run", task__style="logic_rl", rollout__max_new_tokens=1000))
+
+
+def test_solutions_that_do_not_fit_are_passed_over_for_shorter_ones(tmp_path: Path) -> None:
+    config = configure(tmp_path, "run", method__demonstrations=200, task__people="{4: 1.0}")
+    model, tokenizer = load_model("lab", dtype="float32")
+    task = KnightsAndKnaves(config.task, "compact")
+    for limit in (144, 40):
+        shorter = config.model_copy(update={"rollout": config.rollout.model_copy(update={"max_new_tokens": limit})})
+        made = load_demonstrations(shorter, config.method, task, model, tokenizer)
+        assert len(made.demonstrations) == 200
+        assert max(len(row.completion) for row in made.demonstrations) <= limit
+    tiny = config.model_copy(update={"rollout": config.rollout.model_copy(update={"max_new_tokens": 9})})
+    with pytest.raises(UserError, match=r"worked solutions of problem kk-4ppl.*rollout\.max_new_tokens=9"):
+        load_demonstrations(tiny, config.method, task, model, tokenizer)

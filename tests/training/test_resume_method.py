@@ -1,0 +1,57 @@
+"""A run goes on with the method that it was begun with, or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.load import load_config
+from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.training.prepare import prepare
+from tests.training.sft_runs import configure, interrupt_after, resume, start
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> RunDir:
+    """A run that was interrupted after its first step."""
+    watcher = interrupt_after(tmp_path / "begun" / "metrics.jsonl", 1)
+    run = start(tmp_path, "begun", eval__every=0).run
+    watcher.join()
+    return run
+
+
+def test_a_run_does_not_go_on_with_other_demonstrations(begun: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The configuration is as it was, but the task writes other solutions now."""
+    solutions = KnightsAndKnaves.solutions
+
+    def others(self: KnightsAndKnaves, problem: Any) -> Any:
+        return reversed(list(solutions(self, problem)))
+
+    monkeypatch.setattr(KnightsAndKnaves, "solutions", others)
+    before = begun.read_manifest()["method_fingerprint"]["choices_sha256"][:8]
+    now = prepare(load_config([begun.config_path])).method.fingerprint()["choices_sha256"][:8]
+    assert before != now
+    with pytest.raises(UserError, match=rf"begun with method sft \({before}\).* sft \({now}\)"):
+        resume(begun)
+
+
+def test_a_run_does_not_go_on_with_another_method(tmp_path: Path) -> None:
+    watcher = interrupt_after(tmp_path / "grpo" / "metrics.jsonl", 1)
+    run = start(tmp_path, "grpo", "grpo", eval__every=0, rollout__max_new_tokens=24).run
+    watcher.join()
+    fingerprint = run.read_manifest()["method_fingerprint"]
+    other = prepare(configure(tmp_path, "other", "dgpo")).method.fingerprint()
+    ours, theirs = fingerprint["choices_sha256"][:8], other["choices_sha256"][:8]
+    run.update_manifest(method_fingerprint=other)
+    with pytest.raises(UserError, match=rf"begun with method dgpo \({theirs}\).* grpo \({ours}\)"):
+        resume(run)
+    run.update_manifest(method_fingerprint=None)
+    with pytest.raises(UserError, match=r"begun with method an unknown one"):
+        resume(run)
+    run.update_manifest(method_fingerprint={**fingerprint, "code_sha256": "0"})
+    assert resume(run).status == "finished"
+    assert "the code of the method was changed after the run began" in run.log_path.read_text()

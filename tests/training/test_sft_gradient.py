@@ -1,0 +1,133 @@
+"""The gradient of supervised fine-tuning: that of plain PyTorch, however a step is split."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from rlvr_cli.config.batch import batch_arithmetic
+from rlvr_cli.training.sft import training_order
+from tests.training.harness import flat_gradient, load_base
+from tests.training.sft_harness import (
+    EPOCHS,
+    LEARNING_RATE,
+    ROLLOUTS,
+    UPDATES,
+    config_of,
+    demonstrations,
+    train,
+)
+
+TOLERANCE = 1e-6
+STEP_ROWS = 8
+
+
+def relative_error(ours: torch.Tensor, other: torch.Tensor) -> float:
+    return float((ours - other).norm() / other.norm())
+
+
+def test_equals_the_formula_in_plain_pytorch(tmp_path: Path) -> None:
+    """The mean over a step's completion tokens, the end of the sequence among them, the prompt not; row by row."""
+    model, rows, config = load_base(tmp_path), demonstrations(), config_of()
+    trainer = train(tmp_path, micro_batch=4)
+    order = training_order([len(row.prompt) + len(row.completion) for row in rows], config, batch_arithmetic(config))
+    assert len(trainer.gradients) == ROLLOUTS * UPDATES * EPOCHS
+    for step, gradient in enumerate(trainer.gradients):
+        total, right, count = torch.zeros((), dtype=torch.float64), 0, 0
+        for index in order[step * STEP_ROWS : (step + 1) * STEP_ROWS]:
+            row = rows[index]
+            ids = torch.tensor([[*row.prompt, *row.completion]])
+            logits = model(ids).logits[0, len(row.prompt) - 1 : -1]
+            targets = torch.tensor(row.completion)
+            total = total - logits.log_softmax(-1).gather(1, targets.unsqueeze(1)).sum()
+            right += int((logits.argmax(-1) == targets).sum())
+            count += len(targets)
+        model.zero_grad()
+        (total / count).backward()
+        expected = float(total.detach()) / count
+        assert relative_error(gradient, flat_gradient(model)) < TOLERANCE
+        tokens, loss, entropy, correct = trainer.steps[step]
+        assert (tokens, correct) == (count, right)
+        assert loss / tokens == pytest.approx(expected, rel=1e-6)
+        assert trainer.losses[step] == pytest.approx(expected, rel=1e-6)
+        assert entropy > 0
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= LEARNING_RATE * parameter.grad
+
+
+@pytest.mark.parametrize("rank", [None, 4], ids=["full", "lora"])
+def test_does_not_depend_on_micro_batches(tmp_path: Path, rank: int | None) -> None:
+    runs = {size: train(tmp_path, micro_batch=size, rank=rank) for size in (1, 2, 4, 8)}
+    for size in (1, 2, 4):
+        for ours, other in zip(runs[size].gradients, runs[8].gradients, strict=True):
+            assert relative_error(ours, other) < TOLERANCE, size
+        for mine, whole in zip(runs[size].steps, runs[8].steps, strict=True):
+            assert mine == pytest.approx(whole, rel=1e-6)
+
+
+def test_two_processes_make_the_gradient_of_one(tmp_path: Path) -> None:
+    """Real gloo processes, started as torchrun starts them."""
+    load_base(tmp_path)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    script = Path(__file__).with_name("sft_harness.py")
+    world = {
+        "WORLD_SIZE": "2",
+        "ACCELERATE_USE_CPU": "true",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": ".",
+    }
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(script), str(tmp_path)],
+            cwd=script.parents[2],
+            env={**os.environ, **world, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for rank in range(2)
+    ]
+    for process in processes:
+        output, _ = process.communicate(timeout=280)
+        assert process.returncode == 0, output.decode()
+    gradients, steps, losses = torch.load(tmp_path / "sft.pt", weights_only=True)
+    alone = train(tmp_path, micro_batch=4)
+    assert len(gradients) == len(alone.gradients)
+    for ours, single in zip(gradients, alone.gradients, strict=True):
+        assert relative_error(ours, single) < TOLERANCE
+    assert steps == [pytest.approx(step, rel=1e-6) for step in alone.steps]
+    assert losses == pytest.approx(alone.losses, rel=1e-6)
+
+
+def test_the_order_uses_every_demonstration_before_any_again() -> None:
+    lengths = [len(row.prompt) + len(row.completion) for row in demonstrations(40)]
+    config = config_of(None, "train.rollouts=5")
+    order = training_order(lengths, config, batch_arithmetic(config))
+    assert len(order) == 5 * 16 * EPOCHS
+    passes = [order[start : start + 16] for start in range(0, len(order), 16)]
+    assert all(first == again for first, again in zip(passes[::2], passes[1::2], strict=True))
+    seen = [index for one_pass in passes[::2] for index in one_pass]
+    assert len(set(seen[:40])) == 40
+    assert sorted(seen) == sorted([*range(40), *range(40)])
+    for start in range(0, len(order), STEP_ROWS):
+        of_step = [lengths[index] for index in order[start : start + STEP_ROWS]]
+        assert of_step == sorted(of_step)
+
+
+def test_a_longer_run_starts_with_the_order_of_a_shorter_one() -> None:
+    lengths = [len(row.prompt) + len(row.completion) for row in demonstrations(40)]
+    orders = []
+    for rollouts in (2, 4):
+        config = config_of(None, f"train.rollouts={rollouts}")
+        orders.append(training_order(lengths, config, batch_arithmetic(config)))
+    assert orders[1][: len(orders[0])] == orders[0]
