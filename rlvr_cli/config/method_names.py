@@ -87,7 +87,7 @@ def parse_method_name(text: str) -> MethodName:
     if not all(parts):
         raise ValueError(f"{shown} has an empty part; names are joined with one +, as in dgpo+lopti{_pp_hint(plain)}")
     if base not in BASES:
-        _refuse_base(base, shown)
+        _refuse_base(base, text)
     for modifier in modifiers:
         if modifier not in MODIFIERS:
             _refuse_modifier(base, modifier, shown)
@@ -125,19 +125,17 @@ def nearest_method(text: str) -> str | None:
         return ALIASES.get(guess, guess)
 
 
-def _allowed() -> str:
-    return f"Allowed: {', '.join(BASES)}"
-
-
 def _pp_hint(plain: str) -> str:
     missing = re.search(r"\b(reinforce|raft)\+\+(?=[^+])", plain)
     return f". With {missing[1]}++ that makes three: {missing[1]}+++..., or {missing[1]}-pp+..." if missing else ""
 
 
-def _refuse_base(base: str, shown: str) -> None:
+def _refuse_base(base: str, text: str) -> None:
     if base in MODIFIERS:
-        raise ValueError(f"{shown}: {base} modifies a method and is none itself; write `grpo+{base}`")
-    raise ValueError(f"unknown method {shown}.{did_you_mean(base, (*BASES, *ALIASES))} {_allowed()}")
+        raise ValueError(f'"{text}": {base} modifies a method and is none itself; write `grpo+{base}`')
+    guess = nearest_method(text)
+    hint = f" Did you mean `{guess}`?" if guess else ""
+    raise ValueError(f'unknown method "{text}".{hint} Allowed: {", ".join(BASES)}')
 
 
 def _refuse_modifier(base: str, modifier: str, shown: str) -> None:

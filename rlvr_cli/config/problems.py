@@ -220,7 +220,7 @@ def _at(data: Any, path: Path) -> Any:
 def _drop(data: Any, path: Path) -> None:
     """Takes the value at `path` out; with a choice, what was set of it, except where the choice meant is plain."""
     section = path[:-1]
-    if path[-1] == "kind" and discriminator(section) == "kind":
+    if path[-1] == discriminator(section) == "kind" and len(variants(section)) > 1:
         values = _at(data, section)
         guess = nearest(values["kind"], choices(section)) if isinstance(values.get("kind"), str) else None
         if guess and guess != values["kind"]:

@@ -79,6 +79,10 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
         "rollout:\n  prompts: 15\n  group_size: 7\nupdate:\n  updates_per_rollout: 4\n",
         (":2,3,5", "rollout.prompts=15", "105 completions", "prompts 12 or 16", "updates_per_rollout 3 or 5"),
     ),
+    "passes that do not split": (
+        "method: lopti\nrollout: {prompts: 15}\nupdate: {updates_per_rollout: 16}\n",
+        (":2,3", "120 completions do not split", "prompts 14 or 16"),
+    ),
     "more updates than completions": (
         "update:\n  updates_per_rollout: 1000\n",
         (":2", "update.updates_per_rollout=1000", "updates_per_rollout 128"),
@@ -146,6 +150,7 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
         "method:\n  name: dgpo\n  weight:\n    m: 0.5\n",
         (":4", "method.weight.m", "at least 1", "got 0.5"),
     ),
+    "kind of a method": ("method:\n  kind: dgpo\n", (":2", "method.kind: unknown key", "method.weight.kind")),
     "key moved": ("update:\n  kl_beta: 0.1\n", (":2", "update.kl_beta", "`method.kl.beta`")),
     "key moved deeper": ("method:\n  eps_low: 0.1\n", (":2", "method.eps_low", "`method.weight.eps_low`")),
     "key in the wrong choice": (
