@@ -196,5 +196,12 @@ def test_the_sentence() -> None:
     assert group.sentence().startswith("On the first step of each rollout")
 
 
+@pytest.mark.parametrize("name", [*POLICIES, *COMPOSITIONS, "grpo+high-only"])
+def test_the_passes_that_are_counted_are_those_that_are_made(name: str) -> None:
+    config = load_config(method=name).method
+    assert isinstance(config, PolicyMethodConfig)
+    assert config.passes == make_method(config, max_length=LENGTH).schedule.passes
+
+
 def test_sft_is_like_no_other() -> None:
     assert same_gradients(configs("grpo", "sft"), updates=1) == []
