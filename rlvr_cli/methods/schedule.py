@@ -22,16 +22,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from rlvr_cli.config.method import PASSES
 from rlvr_cli.methods.rollout import Rollout
 from rlvr_cli.methods.statistics import quantile
 from rlvr_cli.methods.tokens import Tokens
-
-PASSES = {
-    "low_first": ("low", "high"),
-    "high_first": ("high", "low"),
-    "low_only": ("low",),
-    "high_only": ("high",),
-}
 
 
 @dataclass(frozen=True)
