@@ -74,20 +74,24 @@ def prepare(config: Config) -> Prepared:
             choose_engine(config.rollout.engine, model)
             split: Literal["dev", "test"] = "dev" if config.task.data is None else config.eval.split
             held_out = task.problems(split, PROMPTS_MEASURED, config.run.seed)
-            _check_length(config.eval.max_new_tokens or config.rollout.max_new_tokens, model, task, held_out, tokenizer)
+            key = "rollout" if config.eval.max_new_tokens is None else "eval"
+            longest = config.eval.max_new_tokens or config.rollout.max_new_tokens
+            _check_length(f"{key}.max_new_tokens", longest, model, task, held_out, tokenizer)
         return Prepared(supervised, task, [], model, tokenizer, None, "none: training samples nothing", threads)
     problems = task.problems("train", config.task.problems, config.run.seed)
-    _check_length(config.rollout.max_new_tokens, model, task, problems, tokenizer)
+    _check_length("rollout.max_new_tokens", config.rollout.max_new_tokens, model, task, problems, tokenizer)
     engine, reason = choose_engine(config.rollout.engine, model)
     method = make_method(config.method, max_length=config.rollout.max_new_tokens)
     return Prepared(method, task, problems, model, tokenizer, engine, reason, threads)
 
 
-def _check_length(new_tokens: int, model: Any, task: Task, problems: Sequence[Problem], tokenizer: Any) -> None:
+def _check_length(
+    key: str, new_tokens: int, model: Any, task: Task, problems: Sequence[Problem], tokenizer: Any
+) -> None:
     limit = getattr(model.config, "max_position_embeddings", None)
     longest = max(len(prompt_ids(task, problem, tokenizer)) for problem in problems[:PROMPTS_MEASURED])
     if limit is not None and longest + new_tokens > limit:
         raise UserError(
-            f"max_new_tokens={new_tokens} (of rollout, or eval): with prompts of {longest} tokens this is more than "
-            f"the model's {limit} positions. Allowed: up to {max(0, limit - longest)}."
+            f"{key}={new_tokens}: with prompts of {longest} tokens this is more than the model's {limit} positions. "
+            f"Allowed: up to {max(0, limit - longest)}."
         )

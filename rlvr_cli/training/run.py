@@ -114,8 +114,8 @@ def _same_method(run: RunDir, manifest: dict[str, Any], prepared: Prepared, resu
     before, now_ = manifest.get("method_fingerprint") or {}, prepared.method.fingerprint()
     if before.get("choices") != now_["choices"]:
         raise UserError(
-            f"{run.path}: was begun with method {_described(before)}, and its configuration now means "
-            f"{_described(now_)}. A run keeps its method; start a new one."
+            f"{run.path}: was begun with method {_described(before)}; with the code and data of today, its "
+            f"configuration means {_described(now_)}. A run keeps its method; start a new one."
         )
     if before.get("code_sha256") == now_["code_sha256"]:
         return resumption
@@ -125,7 +125,7 @@ def _same_method(run: RunDir, manifest: dict[str, Any], prepared: Prepared, resu
 
 def _described(fingerprint: dict[str, Any]) -> str:
     choices = fingerprint.get("choices")
-    return f"{choices['name']} ({fingerprint.get('choices_sha256', '')[:8]})" if choices else "an unknown one"
+    return f"{choices['name']} ({fingerprint.get('choices_sha256', '')[:8]})" if choices else "(not recorded)"
 
 
 def default_name(config: Config) -> str:

@@ -50,7 +50,7 @@ def test_a_run_does_not_go_on_with_another_method(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=rf"begun with method dgpo \({theirs}\).* grpo \({ours}\)"):
         resume(run)
     run.update_manifest(method_fingerprint=None)
-    with pytest.raises(UserError, match=r"begun with method an unknown one"):
+    with pytest.raises(UserError, match=r"begun with method \(not recorded\)"):
         resume(run)
     run.update_manifest(method_fingerprint={**fingerprint, "code_sha256": "0"})
     assert resume(run).status == "finished"

@@ -165,4 +165,4 @@ def test_imitation_helps(tmp_path: Path) -> None:
     }
     recorded = rows(start(tmp_path, "sft", **settings).run)
     assert recorded[-1]["loss"] < 0.5 * recorded[0]["loss"]
-    assert recorded[-1]["eval"]["avg@4"] > 0.5  # the base: 0.4 by the same settings
+    assert recorded[-1]["eval"]["avg@4"] > 0.5  # the base has 0.28 on the whole split
