@@ -64,6 +64,7 @@ class RecordedTrainer(ManagedTrainer):
         self.skips = 0
         self._last_row: dict[str, Any] = {}
         self._step_started = time.perf_counter()
+        self._use_cache = getattr(arguments["model"].config, "use_cache", True)
         super().__init__(**arguments)
         self.add_callback(_StopAtStepEnd(stop))
 
@@ -178,9 +179,12 @@ class RecordedTrainer(ManagedTrainer):
             }
 
             def write(folder: Path) -> None:
-                model.save_pretrained(folder, state_dict=weights)
-                for path in folder.glob("*.safetensors"):
-                    path.chmod(0o644)  # safetensors makes files that nobody else may read
+                # Trainer switches the cache off in the configuration; whoever loads the checkpoint wants it.
+                model.config.use_cache, trained_with = self._use_cache, model.config.use_cache
+                try:
+                    model.save_pretrained(folder, state_dict=weights)
+                finally:
+                    model.config.use_cache = trained_with
                 self.processing_class.save_pretrained(folder)
                 self.state.save_to_json(str(folder / "trainer_state.json"))
                 inner = folder / TRAINER_FOLDER
@@ -192,6 +196,8 @@ class RecordedTrainer(ManagedTrainer):
                 (inner / state.COUNTERS).write_text(json.dumps(counters), encoding="utf-8")
                 for rank, packed in enumerate(processes):
                     (inner / state.PROCESS.format(rank=rank)).write_bytes(packed)
+                for path in folder.rglob("*.safetensors"):
+                    path.chmod(0o644)  # safetensors makes files that nobody else may read
 
             # A checkpoint must never be ahead of what was recorded before it, a power cut included.
             for path in (self.run.metrics_path, self.run.timings_path, self.run.rollouts_dir):

@@ -115,6 +115,9 @@ def test_a_run_leaves_everything_that_the_readme_names(whole: RunDir) -> None:
     assert {"prompt", "completion", "reward", "parts", "reason", "advantage"} <= first.keys()
     assert len(whole.timings_path.read_text().splitlines()) == STEPS
     assert load_config([whole.config_path]).optimizer.lr == 1e-3
+    newest = valid_checkpoints(whole.checkpoints_dir)[0].path
+    assert json.loads((newest / "config.json").read_text())["use_cache"] is True, "who samples from it wants its cache"
+    assert all(path.stat().st_mode & 0o044 == 0o044 for path in newest.rglob("*") if path.is_file())
     assert not [path for path in whole.path.rglob("*") if path.suffix in (".pt", ".bin", ".pkl", ".pth")]
 
 
