@@ -134,7 +134,7 @@ def apply_method(method: Method, scored: Scored) -> Applied:
     rollout = dataclasses.replace(scored.rollout, old_log_probs=scored.old_log_probs)
     rollout = dataclasses.replace(rollout, rewards=method.rewards(rollout))
     mask = rollout.mask
-    advantages = method.rollout_advantages(rollout).double().expand_as(mask)
+    estimated, advantages = (of.double().expand_as(mask) for of in method.rollout_advantages(rollout))
     threshold = method.schedule.threshold(rollout)
     tokens = Tokens(
         log_probs=scored.log_probs,
@@ -145,7 +145,7 @@ def apply_method(method: Method, scored: Scored) -> Applied:
         ref_log_probs=rollout.ref_log_probs,
         low_threshold=None if threshold is None else torch.full((len(mask), 1), threshold, dtype=torch.float64),
     )
-    count = method.aggregation.count(mask, advantages)
+    count = method.aggregation.count(mask, estimated)
     coefficients, shaped_weights = torch.zeros_like(tokens.log_probs), torch.zeros_like(tokens.log_probs)
     where: Regions | None = None
     for which in method.schedule.passes:

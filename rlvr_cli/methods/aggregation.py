@@ -49,7 +49,8 @@ class Aggregation:
         """() what must be counted over a step: tokens, or rows. Adds up over micro-batches and processes.
 
         Args:
-            mask: (B, T). advantages: (B, T) or (B, 1).
+            mask: (B, T). advantages: (B, T) or (B, 1), as estimated: a shaping that drops tokens does not make the
+                others weigh more.
         """
         valid = mask.bool()
         if self.kind == "token_mean":

@@ -84,13 +84,15 @@ class Method:
             names + (["KLPenalty"] if self.kl.beta > 0 else []) + ([self.reward] if self.reward != "verifier" else [])
         )
 
-    def rollout_advantages(self, rollout: Rollout) -> Tensor:
-        """(N, 1) or (N, T) advantages of a rollout, shaped by what looks at whole rows and groups."""
-        advantages = self.advantage.advantages(rollout)
-        shaped = advantages
+    def rollout_advantages(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        """Advantages of a rollout, each (N, 1) or (N, T): as estimated, and shaped by what looks at rows and groups.
+
+        The aggregation counts by the first, the tokens are trained with the second.
+        """
+        estimated = shaped = self.advantage.advantages(rollout)
         for shaping in self.rollout_shaping:
-            shaped = shaping.shape(rollout, advantages, shaped)
-        return shaped
+            shaped = shaping.shape(rollout, estimated, shaped)
+        return estimated, shaped
 
     def shaped(self, tokens: Tokens, which: str = "all") -> Tokens:
         """``tokens`` with the advantages that pass ``which`` of the schedule trains on."""
@@ -106,7 +108,7 @@ class Method:
         """(B, T) what multiplies grad log pi of each token in grad J: (F A + KL) / Z; without gradient.
 
         Args:
-            tokens: any part of a step's tokens, with the advantages of :meth:`rollout_advantages`.
+            tokens: any part of a step's tokens, with the shaped advantages of :meth:`rollout_advantages`.
             count: ``aggregation.count`` of the whole step.
             which: the pass of the schedule.
             statistics: ``weight.statistics`` of the whole step's :meth:`shaped` tokens.

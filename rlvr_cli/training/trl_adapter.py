@@ -196,7 +196,7 @@ class MethodTrainer(GRPOTrainer):
             own, self.accelerator.gather, self.accelerator.num_processes, int(self._tokenizer.pad_token_id)
         )
         rollout = self._rollout(rows)
-        advantages = self.method.rollout_advantages(rollout)
+        estimated, advantages = self.method.rollout_advantages(rollout)
         threshold = self.method.schedule.threshold(rollout)
         if threshold is not None:
             rows["low_threshold"] = torch.full((len(advantages), 1), threshold, device=advantages.device)
@@ -209,7 +209,7 @@ class MethodTrainer(GRPOTrainer):
         if isinstance(self.method.advantage, GAEAdvantage):
             rows["returns"] = self.method.advantage.returns(rollout)
         rows.pop("entropies", None)
-        return {**rows, "advantages": advantages}
+        return {**rows, "advantages": advantages, "estimated": estimated}
 
     def _measured(self, own: Rows) -> Rows:
         """What the method must know before the first update, from a forward pass of the policy or its reference."""
@@ -321,7 +321,7 @@ class MethodTrainer(GRPOTrainer):
         window = self._window()
         counted = self.method.aggregation.count
         counts = [
-            torch.stack([counted(_loss_mask(rows), rows["advantages"]), _loss_mask(rows).sum(dtype=torch.float64)])
+            torch.stack([counted(_loss_mask(rows), rows["estimated"]), _loss_mask(rows).sum(dtype=torch.float64)])
             for rows in window
         ]
         self._step_count, self._step_tokens = self.accelerator.reduce(torch.stack(counts).sum(dim=0), reduction="sum")

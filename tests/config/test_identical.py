@@ -72,16 +72,17 @@ def gradients(config: MethodConfig, *, off_policy: bool) -> list[Tensor]:
     assert scored.old_log_probs is not None
     scored = Rollout(**{**vars(scored), "rewards": method.rewards(scored)})
     threshold = method.schedule.threshold(scored)
+    estimated, advantages = method.rollout_advantages(scored)
     tokens = Tokens(
         log_probs=(scored.old_log_probs + (shift if off_policy else 0)) * scored.mask,
         old_log_probs=scored.old_log_probs,
-        advantages=method.rollout_advantages(scored),
+        advantages=advantages,
         mask=scored.mask,
         entropies=scored.entropies,
         ref_log_probs=scored.ref_log_probs,
         low_threshold=None if threshold is None else torch.full((ROWS, 1), threshold, dtype=torch.float64),
     )
-    count = method.aggregation.count(tokens.mask, tokens.advantages)
+    count = method.aggregation.count(tokens.mask, estimated)
     return [
         method.coefficients(tokens, count, which, method.weight.statistics(method.shaped(tokens, which)))
         for which in method.schedule.passes

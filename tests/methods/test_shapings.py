@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.gtpo import ConflictMask, EntropyFilter, EntropyPenalty
 from rlvr_cli.methods.high_entropy import HighEntropy
+from rlvr_cli.methods.likelihood import LikelihoodAdvantage
 from rlvr_cli.methods.reweight import Reweight
 from rlvr_cli.methods.rollout import Rollout
 from rlvr_cli.methods.schedule import ByProbability
@@ -22,7 +24,7 @@ from tests.methods.samples import KL, WEIGHTS, coefficients, method, random_roll
 
 def shaped(rollout: Rollout, *shapings: RolloutShaping) -> Tensor:
     """(N, T) advantages after ``shapings``."""
-    return method(rollout_shaping=shapings).rollout_advantages(rollout).expand_as(rollout.mask)
+    return method(rollout_shaping=shapings).rollout_advantages(rollout)[1].expand_as(rollout.mask)
 
 
 # --- GTPO --------------------------------------------------------------------------------------------------------
@@ -208,3 +210,18 @@ def test_a_quantile_threshold_is_that_of_the_rollout() -> None:
     assert (low ^ high).equal(rollout.mask.bool())
     assert int(low.sum()) == pytest.approx(0.25 * int(rollout.mask.sum()), abs=1)
     assert schedule.threshold(replace(rollout, mask=torch.zeros_like(rollout.mask))) == 0.25
+
+
+def test_leaving_rows_out_does_not_make_the_others_weigh_more() -> None:
+    """The landscape paper divides by the rows of a side, GTPO's filter by the whole group: both before shaping."""
+    likelihood = LikelihoodAdvantage(side="positive", threshold=0.0)
+    aggregation = Aggregation("sequence_mean", "trained")
+    rollout = replace(random_rollout(), initial_entropy=0.0)
+    assert rollout.entropies is not None
+    median = float(rollout.row_mean(rollout.entropies).median())
+    plain = method(advantage=likelihood, aggregation=aggregation)
+    filtered = replace(plain, rollout_shaping=(EntropyFilter(threshold=median, rows="all", when="always"),))
+    estimated, trained = plain.rollout_advantages(rollout)
+    same, fewer = filtered.rollout_advantages(rollout)
+    assert int((fewer != 0).sum()) < int((trained != 0).sum())
+    assert aggregation.count(rollout.mask, same) == aggregation.count(rollout.mask, estimated) > 0
