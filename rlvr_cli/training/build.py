@@ -122,8 +122,6 @@ def _policy_trainer(
         main=args.process_index == 0,
         on_tokens=of_every_run["reporter"].sampled,
     )
-    meter = StepMeter(method)
-    meter.executed = of_every_run["executed"]
     rows = config.train.rollouts * config.rollout.prompts
     order = problem_order(len(prepared.problems), rows, config.run.seed)
     return RunTrainer(
@@ -133,6 +131,6 @@ def _policy_trainer(
         method=method,
         group_size=config.rollout.group_size,
         rollouts=rollouts,
-        meter=meter,
+        meter=StepMeter(method, of_every_run["executed"]),
         **of_every_run,
     )

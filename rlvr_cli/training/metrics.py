@@ -18,7 +18,11 @@ REGIONS = ("LN", "HP", "LP", "HN")
 
 
 class StepMeter:
-    """Token statistics of one optimizer step, over all its micro-batches; sums only, so that processes add up."""
+    """Token statistics of one optimizer step, over all its micro-batches; sums only, so that processes add up.
+
+    Args:
+        executed: counts how often each term of the method was executed; None = a counter of its own.
+    """
 
     SUMS = (
         "tokens",
@@ -33,10 +37,11 @@ class StepMeter:
         *REGIONS,
     )
 
-    def __init__(self, method: Method) -> None:
+    def __init__(self, method: Method, executed: Counter[str] | None = None) -> None:
         self.method = method
+        # An empty counter is false, and is meant all the same.
+        self.executed: Counter[str] = Counter() if executed is None else executed
         self._sums = torch.zeros(len(self.SUMS), dtype=torch.float64)
-        self.executed: Counter[str] = Counter()
 
     def add(self, tokens: Tokens, which: str, statistics: Tensor | None, value_loss: Tensor | None = None) -> None:
         """Take in one micro-batch (detached) of pass ``which``, and count the terms of the method it went through.

@@ -26,6 +26,7 @@ from rlvr_cli.training.demonstrations import Demonstration
 from rlvr_cli.training.lora import ADAPTER, adapter_tensors, load_adapter, merged
 from rlvr_cli.training.recorded import RecordedTrainer
 from rlvr_cli.training.schedule import problem_order
+from rlvr_cli.training.trl_arguments import OF_EVERY_TRAINING
 
 IGNORED = -100
 SUMS = ("tokens", "loss", "entropy", "correct")
@@ -34,23 +35,14 @@ SUMS = ("tokens", "loss", "entropy", "correct")
 def sft_config(**settings: Any) -> SFTConfig:
     """TRL's arguments with every default that surprises set to what this project means.
 
-    The data come tokenized, in the order we give, and are never cut; TRL saves, logs and reports nothing by itself.
+    The data come tokenized and are never cut.
     """
     return SFTConfig(
-        shuffle_dataset=False,
+        **OF_EVERY_TRAINING,
         train_sampling_strategy="sequential",
         max_length=None,
         dataset_kwargs={"skip_prepare_dataset": True},
         average_tokens_across_devices=True,
-        remove_unused_columns=False,
-        logging_strategy="steps",
-        logging_steps=1,
-        logging_nan_inf_filter=False,
-        report_to="none",
-        disable_tqdm=True,
-        save_strategy="steps",
-        restore_callback_states_from_checkpoint=False,
-        num_train_epochs=1,
         **settings,
     )
 

@@ -26,26 +26,24 @@ DECIDED_BY_THE_METHOD = (
     "use_adaptive_entropy",
 )
 
+# Of every kind of training: the data come in the order we give; TRL saves, logs and reports nothing by itself.
+OF_EVERY_TRAINING: dict[str, Any] = {
+    "shuffle_dataset": False,
+    "remove_unused_columns": False,
+    "logging_strategy": "steps",
+    "logging_steps": 1,
+    "logging_nan_inf_filter": False,
+    "report_to": "none",
+    "disable_tqdm": True,
+    "save_strategy": "steps",
+    "restore_callback_states_from_checkpoint": False,
+    "num_train_epochs": 1,
+}
+
 
 def trl_config(**settings: Any) -> GRPOConfig:
-    """TRL's arguments with every default that surprises set to what this project means.
-
-    The data come in the order we give; TRL saves, logs and reports nothing by itself.
-    """
-    return GRPOConfig(
-        shuffle_dataset=False,
-        remove_unused_columns=False,
-        logging_strategy="steps",
-        logging_steps=1,
-        logging_nan_inf_filter=False,
-        report_to="none",
-        disable_tqdm=True,
-        log_completions=False,
-        save_strategy="steps",
-        restore_callback_states_from_checkpoint=False,
-        num_train_epochs=1,
-        **settings,
-    )
+    """TRL's arguments with every default that surprises set to what this project means."""
+    return GRPOConfig(**OF_EVERY_TRAINING, log_completions=False, **settings)
 
 
 def with_method(arguments: GRPOConfig, method: Method) -> GRPOConfig:

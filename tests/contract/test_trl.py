@@ -17,7 +17,9 @@ from transformers import Trainer
 from trl import GRPOConfig, GRPOTrainer
 
 from rlvr_cli.training.managed import ManagedTrainer
+from rlvr_cli.training.sft import sft_config
 from rlvr_cli.training.trl_adapter import MethodTrainer
+from rlvr_cli.training.trl_arguments import OF_EVERY_TRAINING, trl_config
 from tests.training.harness import load_base, method_of, train
 
 SOURCES = {
@@ -48,6 +50,14 @@ def test_the_source_we_were_written_against_is_unchanged(name: str) -> None:
     source = inspect.getsource(getattr({"GRPOTrainer": GRPOTrainer, "Trainer": Trainer}[owner], method))
     found = hashlib.sha256(source.encode()).hexdigest()[:16]
     assert found == SOURCES[name], f"{name} changed: check rlvr_cli/training/trl_adapter.py against it"
+
+
+def test_every_kind_of_training_has_the_same_settings(tmp_path: Path) -> None:
+    on_cpu = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False}
+    # transformers reads "none" as an empty list.
+    expected = {**OF_EVERY_TRAINING, "report_to": []}
+    for config in (trl_config(**on_cpu), sft_config(**on_cpu)):
+        assert {name: getattr(config, name) for name in expected} == expected
 
 
 OWN = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 import torch
 
@@ -56,3 +58,12 @@ def test_what_was_executed_is_counted_by_name() -> None:
         meter.add(tokens, which, None)
     assert {"DGPO": 3, "Reweight": 3, "KLPenalty": 3, "pass:low": 2, "pass:high": 1}.items() <= meter.executed.items()
     assert "ClippedRatio" not in meter.executed
+
+
+def test_the_terms_of_several_meters_may_be_counted_together() -> None:
+    """An empty counter that is handed in is the one that counts."""
+    executed: Counter[str] = Counter()
+    ones = torch.ones(2, 1)
+    for name in ("grpo", "dgpo"):
+        StepMeter(method_of(name), executed).add(Tokens(ones, ones, ones, ones), "all", None)
+    assert {"ClippedRatio": 1, "DGPO": 1}.items() <= executed.items()
