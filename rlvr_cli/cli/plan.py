@@ -55,7 +55,7 @@ def command(
         print_json(plan)
         return
     _print_plan(plan)
-    print(f"\n{_policy_sentence(plan)}")
+    print(f"\n{_data_sentence(plan)}")
 
 
 def _arms(names: Sequence[str], load: Callable[[str], Config]) -> list[Config]:
@@ -104,7 +104,8 @@ def _compare(arms: list[Config], as_json: bool) -> None:
         groups = [{"methods": list(group.names), "when": group.when, "note": group.sentence()} for group in same]
         print_json({"arms": plans, "same_gradient": groups})
         return
-    _print_plan(plans[0], per_method=False)
+    # Two names are two methods, so that one of them samples.
+    _print_plan(next(plan for plan in plans if plan["policy_age"]), per_method=False)
     print()
     table = plain_table("method", "passes", "steps per rollout", "optimizer steps", "updates old, mean", "largest")
     for plan in plans:
@@ -114,10 +115,17 @@ def _compare(arms: list[Config], as_json: bool) -> None:
             str(plan["passes"]),
             f"{plan['steps_per_rollout']:,}",
             f"{plan['steps_total']:,}",
-            f"{ages['mean']:g}",
-            f"{ages['largest']:,}",
+            f"{ages['mean']:g}" if ages else "-",
+            f"{ages['largest']:,}" if ages else "-",
         )
     print_table(table)
+    for plan in plans:
+        if not plan["policy_age"]:
+            source = " ".join(part for part in _demonstrations(plan) if part)
+            print(
+                f"\n{plan['method']} samples nothing: for each rollout it takes {plan['completions_per_rollout']:,} "
+                f"demonstrations ({source})."
+            )
     if len({plan["steps_per_rollout"] for plan in plans}) > 1:
         print("\nAt equal rollouts these methods make different numbers of optimizer steps.")
     if same:
@@ -139,12 +147,19 @@ def make_plan(config: Config) -> dict[str, Any]:
     """The numbers of a training with `config`; `--json` prints them.
 
     `policy_age` has one entry for each optimizer step made from a rollout batch: the number of updates between the
-    policy that sampled the data and the policy that the step updates (0 = on-policy).
+    policy that sampled the data and the policy that the step updates (0 = on-policy). Supervised fine-tuning samples
+    nothing: its rollout batches are demonstrations, and `policy_age` and the numbers of problems are None; the numbers
+    of demonstrations are None for other methods, and where `data` names a file of them, which is not read.
     """
     from rlvr_cli.config.batch import batch_arithmetic
+    from rlvr_cli.config.method import SFTConfig
 
     batch = batch_arithmetic(config)
     ages = list(range(batch.steps_per_rollout))
+    sft = config.method if isinstance(config.method, SFTConfig) else None
+    problems = None if sft else config.task.problems
+    demonstrations = sft.demonstrations if sft and sft.data is None else None
+    completions_total = batch.completions * config.train.rollouts
     return {
         "method": config.method.name,
         "task": config.task.name,
@@ -161,11 +176,14 @@ def make_plan(config: Config) -> dict[str, Any]:
         "micro_batches_per_step": batch.micro_batches,
         "rollouts": config.train.rollouts,
         "steps_total": batch.steps_total,
-        "policy_age": {"mean": sum(ages) / len(ages), "largest": ages[-1], "of_each_step": ages},
-        "completions_total": batch.completions * config.train.rollouts,
-        "completion_tokens_at_most": batch.completions * config.train.rollouts * config.rollout.max_new_tokens,
-        "problems": config.task.problems,
-        "visits_per_problem": config.rollout.prompts * config.train.rollouts / config.task.problems,
+        "policy_age": None if sft else {"mean": sum(ages) / len(ages), "largest": ages[-1], "of_each_step": ages},
+        "completions_total": completions_total,
+        "completion_tokens_at_most": completions_total * config.rollout.max_new_tokens,
+        "problems": problems,
+        "visits_per_problem": config.rollout.prompts * config.train.rollouts / problems if problems else None,
+        "demonstrations": demonstrations,
+        "data": sft.data if sft else None,
+        "visits_per_demonstration": completions_total / demonstrations if demonstrations else None,
         "checkpoints_written": _checkpoints(batch.steps_total, config.checkpoint.every),
         "checkpoints_kept": config.checkpoint.keep,
         "evaluations": config.train.rollouts // config.eval.every if config.eval.every else 0,
@@ -186,38 +204,40 @@ def _rows(plan: dict[str, Any]) -> list[tuple[str, str, str]]:
     def number(name: str) -> str:
         return f"{plan[name]:,}"
 
+    sampled = plan["policy_age"] is not None
+    rows, batch = ("completions", "rollout") if sampled else ("demonstrations", "batch")
     return [
         ("method", plan["method"], ""),
         ("task, model", f"{plan['task']}, {plan['model']}", ""),
         (
-            "completions per rollout",
+            f"{rows} per {batch}",
             number("completions_per_rollout"),
-            f"{plan['prompts']} prompts x {plan['group_size']} completions",
+            f"{plan['prompts']} prompts x {plan['group_size']} completions"
+            if sampled
+            else f"rollout.prompts x rollout.group_size, {plan['prompts']} x {plan['group_size']}",
         ),
         (
-            "optimizer steps per rollout",
+            f"optimizer steps per {batch}",
             number("steps_per_rollout"),
             f"{plan['updates_per_rollout']} updates x {plan['epochs']} epochs"
             + (f" x {plan['passes']} passes of the method" if plan["passes"] > 1 else ""),
         ),
-        ("completions per step", number("completions_per_step"), ""),
+        (f"{rows} per step", number("completions_per_step"), ""),
         (
             "forward passes per step",
             number("micro_batches_per_step"),
-            f"of {plan['micro_batch']} completions (update.micro_batch)",
+            f"of {plan['micro_batch']} {rows} (update.micro_batch)",
         ),
-        ("rollouts", number("rollouts"), "the budget (train.rollouts)"),
-        ("optimizer steps", number("steps_total"), "rollouts x steps per rollout"),
+        ("rollouts" if sampled else "batches", number("rollouts"), "the budget (train.rollouts)"),
+        ("optimizer steps", number("steps_total"), f"{'rollouts' if sampled else 'batches'} x steps per {batch}"),
         (
-            "completions",
+            "completions" if sampled else "demonstrations drawn",
             number("completions_total"),
-            f"at most {plan['completion_tokens_at_most']:,} tokens",
+            f"at most {plan['completion_tokens_at_most']:,} tokens{'' if sampled else ' of completions'}",
         ),
-        (
-            "training problems",
-            number("problems"),
-            f"each seen {plan['visits_per_problem']:.2f} times on average",
-        ),
+        ("training problems", number("problems"), f"each seen {plan['visits_per_problem']:.2f} times on average")
+        if sampled
+        else ("demonstrations", *_demonstrations(plan)),
         (
             "checkpoints",
             number("checkpoints_written"),
@@ -231,8 +251,18 @@ def _rows(plan: dict[str, Any]) -> list[tuple[str, str, str]]:
     ]
 
 
-def _policy_sentence(plan: dict[str, Any]) -> str:
+def _demonstrations(plan: dict[str, Any]) -> tuple[str, str]:
+    """How many demonstrations there are, where that is known, and where they come from."""
+    if plan["data"] is not None:
+        return "", f"the rows of {plan['data']} (method.data)"
+    visits = plan["visits_per_demonstration"]
+    return f"{plan['demonstrations']:,}", f"worked solutions of the task, each drawn {visits:.2f} times on average"
+
+
+def _data_sentence(plan: dict[str, Any]) -> str:
     ages = plan["policy_age"]
+    if ages is None:
+        return "Imitation: training samples nothing, so there is no ratio, and no data grow old."
     if ages["largest"] == 0:
         return "On-policy: each rollout batch makes one optimizer step, so every ratio is 1 and no clip acts."
     return (

@@ -35,8 +35,8 @@ def list_command(root: Root = Path("runs"), as_json: Json = False) -> None:
             run["status"],
             _progress(run["rollout"], run["rollouts_total"]),
             _progress(run["step"], run["steps_total"]),
-            _figure(last.get("reward")),
-            _figure(last.get("accuracy")),
+            _reward(last),
+            _accuracy(last),
             str(run["model"]),
             str(run["created"]),
         )
@@ -129,8 +129,19 @@ def _progress(done: Any, total: Any) -> str:
     return f"{_text(done)}/{_text(total)}"
 
 
-def _figure(value: Any) -> str:
-    return f"{value:.3f}" if isinstance(value, (int, float)) else "-"
+def _reward(last: dict[str, Any]) -> str:
+    """The mean reward; of a run that imitates, which has none, the loss that takes its place."""
+    return _figure(last, "reward", "{:.3f}") or _figure(last, "loss", "loss {:.3f}") or "-"
+
+
+def _accuracy(last: dict[str, Any]) -> str:
+    """The share of completions that are right; of a run that imitates, the share of tokens predicted."""
+    return _figure(last, "accuracy", "{:.3f}") or _figure(last, "token_accuracy", "{:.3f} of tokens") or "-"
+
+
+def _figure(last: dict[str, Any], name: str, form: str) -> str | None:
+    value = last.get(name)
+    return form.format(value) if isinstance(value, (int, float)) else None
 
 
 def _text(value: Any) -> str:

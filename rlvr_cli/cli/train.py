@@ -26,7 +26,9 @@ def train(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete a run of the same name first.")] = False,
     json: Json = False,
 ) -> None:
-    """Train a model by reinforcement learning; with no argument, GRPO teaches the lab model Knights & Knaves.
+    """Train a model; with no argument, GRPO teaches the lab model Knights & Knaves.
+
+    By reinforcement learning, or with `--method sft` by imitation of worked solutions.
 
     Ends with 0 when finished, 130 after Ctrl-C and 143 after SIGTERM (both save first and can be resumed), 1 when
     training failed, 2 on bad input.

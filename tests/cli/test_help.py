@@ -60,3 +60,9 @@ def test_python_m_is_the_command() -> None:
         [sys.executable, "-m", "rlvr_cli", "--version"], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == f"rlvr {__version__}\n"
+
+
+def test_train_says_that_it_imitates_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "By reinforcement learning, or with `--method sft` by imitation of worked solutions." in shown

@@ -42,7 +42,7 @@ def test_every_pass_of_the_method_counts(
     sizes = [f"update.updates_per_rollout={updates}", f"update.epochs={epochs}", "train.rollouts=7"]
     numbers = plan(capsys, "--method", method, *sizes)
     assert (numbers["passes"], numbers["steps_per_rollout"], numbers["steps_total"]) == (passes, steps, 7 * steps)
-    assert numbers["policy_age"]["largest"] == steps - 1
+    assert method == "sft" or numbers["policy_age"]["largest"] == steps - 1
 
 
 def test_the_passes_are_in_the_human_view(capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,6 +119,46 @@ def test_counts(capsys: pytest.CaptureFixture[str]) -> None:
     assert numbers["checkpoints_written"] == 4  # steps 4, 8, 12 and the last, 15
     assert numbers["evaluations"] == 2
     assert numbers["eval_completions"] == 330
+
+
+def test_sft_draws_demonstrations_and_samples_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = plan(capsys, "--method", "sft", "method.demonstrations=512", "update.epochs=2")
+    assert (numbers["demonstrations"], numbers["data"], numbers["visits_per_demonstration"]) == (512, None, 15.0)
+    assert (numbers["completions_total"], numbers["steps_total"]) == (7680, 120)
+    assert numbers["policy_age"] is numbers["problems"] is numbers["visits_per_problem"] is None
+    assert run(["plan", "--method", "sft", "method.demonstrations=512"]) == 0
+    shown = capsys.readouterr().out
+    assert "512" in shown and "worked solutions of the task, each drawn 15.00 times on average" in shown
+    assert "samples nothing" in shown and "-policy" not in shown and "problems" not in shown
+    # Only of an evaluation, and of the parts of demonstrations.
+    assert shown.count("completions") == 2
+
+
+def test_sft_on_a_file_names_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its rows are not counted: a plan reads no data."""
+    numbers = plan(capsys, "--method", "sft", "method.data=solved.jsonl")
+    assert (numbers["data"], numbers["demonstrations"], numbers["visits_per_demonstration"]) == (
+        "solved.jsonl",
+        None,
+        None,
+    )
+    assert run(["plan", "--method", "sft", "method.data=solved.jsonl"]) == 0
+    shown = capsys.readouterr().out
+    assert "the rows of solved.jsonl (method.data)" in shown and "1,024" not in shown
+
+
+@pytest.mark.parametrize("names", ["sft,grpo,lopti", "grpo,lopti,sft"])
+def test_sft_beside_methods_that_sample(names: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The shared rows are of those that sample; sft says in a sentence what stands in the place of a rollout."""
+    arms = {arm["method"]: arm for arm in plan(capsys, "--method", names)["arms"]}
+    assert (arms["sft"]["policy_age"], arms["grpo"]["policy_age"]["largest"]) == (None, 0)
+    assert (arms["sft"]["problems"], arms["grpo"]["problems"], arms["grpo"]["demonstrations"]) == (None, 4096, None)
+    assert run(["plan", "--method", names]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines if line.startswith("sft  ")] == [["sft", "1", "1", "60", "-", "-"]]
+    assert any(line.startswith("training problems") for line in lines)
+    sentence = "sft samples nothing: for each rollout it takes 128 demonstrations (1,024 worked solutions of the task, "
+    assert sum(line.startswith(sentence) for line in lines) == 1
 
 
 def test_the_human_view_says_whether_it_is_on_policy(capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,6 +45,15 @@ def test_runs_are_listed_by_age_with_their_last_numbers(tmp_path: Path, capsys: 
     assert "finished" in new and "2.500" in new and "0.750" in new
 
 
+def test_a_run_that_imitates_shows_loss_and_token_accuracy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(tmp_path, "sft", method="sft", last_metrics={"loss": 0.0417, "token_accuracy": 0.9851, "entropy": 0.04})
+    make_run(tmp_path, "new", method="sft", status="running", step=0)
+    assert run(["runs", "list", "--dir", str(tmp_path)]) == 0
+    shown = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert "  loss 0.042  " in shown["sft"] and "  0.985 of tokens  " in shown["sft"]
+    assert shown["new"].split()[4:6] == ["-", "-"]
+
+
 def test_a_damaged_run_is_named_and_hides_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_run(tmp_path, "good")
     make_run(tmp_path, "torn").manifest_path.write_text('{"name": "to')
