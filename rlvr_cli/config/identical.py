@@ -16,6 +16,8 @@ from typing import Any, Literal
 from rlvr_cli.config.method import PASSES, LoptiScheduleConfig, MethodConfig, PolicyMethodConfig, ScheduleConfig
 
 When = Literal["always", "one_step", "first_step"]
+# The lower bound of ACPO with bound `max` (rlvr_cli/methods/acpo.py, which this module cannot load: it imports torch).
+ACPO_MAX_EPS_LOW = 0.2
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,8 @@ class SameGradient:
         names: at least two, in the order given.
         when: `always`: the choices come to the same thing. `one_step`: the only step of each rollout is on-policy.
             `first_step`: each rollout makes several steps, and the first alone is the same.
-        empty_pass: whether some of them spend a pass on no token; its optimizer steps move by momentum alone.
+        empty_pass: whether some of them spend a pass on no token where others do not; its optimizer steps move by
+            momentum alone.
     """
 
     names: tuple[str, ...]
@@ -61,8 +64,8 @@ def same_gradients(methods: Mapping[str, MethodConfig], updates: int) -> list[Sa
     one_step = {name: method for name, method in policies.items() if updates * len(method.passes) == 1}
     found: list[SameGradient] = []
     for names in _groups(policies, lambda method: _normal_form(method, on_policy=False)):
-        passes = {len(policies[name].passes) for name in names}
-        found.append(SameGradient(names, "always", empty_pass=len(passes) > 1))
+        empty = {_empty_passes(policies[name]) for name in names}
+        found.append(SameGradient(names, "always", empty_pass=len(empty) > 1))
     stages: tuple[tuple[When, Mapping[str, PolicyMethodConfig]], ...] = (
         ("one_step", one_step),
         ("first_step", policies),
@@ -116,8 +119,9 @@ def _weight(method: PolicyMethodConfig) -> dict[str, Any]:
         values["edges"] = "equal_width"
         # One bin has one bound; `max` keeps a lower bound of its own.
         values["bound"] = "max" if values["bound"] == "max" else "per_bin"
-    if values["kind"] == "acpo" and values["alpha"] == 0 and values["bound"] != "max":
-        return {"kind": "clip", "eps_low": values["eps_b"], "eps_high": values["eps_b"], "dual_clip": None}
+    if values["kind"] == "acpo" and values["alpha"] == 0:
+        eps_low = ACPO_MAX_EPS_LOW if values["bound"] == "max" else values["eps_b"]
+        return {"kind": "clip", "eps_low": eps_low, "eps_high": values["eps_b"], "dual_clip": None}
     if values["kind"] == "cispo" and values["eps_low"] == 1:
         values["eps_low"] = None
     if values["kind"] == "aspo" and values["eps_high_entropy"] in (None, values["eps"]):
@@ -144,10 +148,13 @@ def _aggregation(method: PolicyMethodConfig) -> dict[str, Any]:
 
 
 def _schedule(schedule: ScheduleConfig, *, first_pass: bool) -> dict[str, Any]:
-    """A pass that holds every token is one pass; an empty one beside it changes nothing."""
+    """A pass that holds every token is one pass; an empty one beside it changes nothing.
+
+    No token has a probability below 0. With eta 1 the tokens whose probability rounds to 1 are left for the high pass:
+    they have no gradient on the first step, but one as soon as the policy has moved.
+    """
     if not isinstance(schedule, LoptiScheduleConfig):
         return schedule.model_dump()
-    # No token has a probability below 0, and those of probability 1 have no gradient.
     all_low, all_high = schedule.eta == 1 and schedule.rule == "probability", schedule.eta == 0
     values = schedule.model_dump()
     if first_pass:
@@ -155,6 +162,13 @@ def _schedule(schedule: ScheduleConfig, *, first_pass: bool) -> dict[str, Any]:
         values["order"] = first
         if all_low or all_high:
             return {"kind": "one_pass"} if (first == "low") == all_low else {"kind": "empty"}
-    elif (all_low and schedule.order != "high_only") or (all_high and schedule.order != "low_only"):
+    elif all_high and schedule.order != "low_only":
         return {"kind": "one_pass"}
     return values
+
+
+def _empty_passes(method: PolicyMethodConfig) -> tuple[bool, ...]:
+    """Of each pass over a rollout, whether no token can be in it, whatever the data."""
+    schedule = method.schedule
+    nothing_low = isinstance(schedule, LoptiScheduleConfig) and schedule.eta == 0
+    return tuple(which == "low" and nothing_low for which in method.passes)

@@ -75,23 +75,23 @@ def _groups_of_one(config: Config, method: PolicyMethodConfig) -> Iterable[Cross
 
 
 def _rows_with_one_advantage(config: Config, method: PolicyMethodConfig) -> Iterable[CrossProblem]:
+    """What asks for the sign of a row; an entropy filter on all rows and the penalty look at no advantage."""
     advantage, shaping = method.advantage, method.shaping
     if not isinstance(advantage, (ReinforcePPAdvantageConfig, GAEAdvantageConfig)):
         return
-    asked = (
-        ("conflict", shaping.conflict, shaping.conflict != "off", "sorts rows into right and wrong ones by the sign"),
-        ("entropy_filter", shaping.entropy_filter, shaping.entropy_filter is not None, "takes or leaves rows"),
-        ("entropy_penalty", shaping.entropy_penalty, shaping.entropy_penalty > 0, "lowers the advantage of a row"),
-    )
-    for name, value, is_on, why in asked:
-        if is_on:
-            key = f"method.shaping.{name}"
-            yield CrossProblem(
-                (key, "method.advantage.kind"),
-                f"{key}={_plain(value)} {why}, and method.advantage.kind={advantage.kind} gives each token of a row "
-                "an advantage of its own. Take an advantage that a row's tokens share (method.advantage=group, rloo "
-                "or likelihood), or leave the shaping out",
-            )
+    asked: list[tuple[str, str, str]] = []
+    if shaping.conflict != "off":
+        asked.append(("conflict", shaping.conflict, "leave the shaping out"))
+    if shaping.entropy_filter is not None and shaping.entropy_filter_rows == "negative":
+        asked.append(("entropy_filter_rows", "negative", "set method.shaping.entropy_filter_rows=all"))
+    for name, value, instead in asked:
+        key = f"method.shaping.{name}"
+        yield CrossProblem(
+            (key, "method.advantage.kind"),
+            f"{key}={value} tells rows by the sign of their advantage, and method.advantage.kind={advantage.kind} "
+            "gives each token of a row an advantage of its own. Take an advantage that a row's tokens share "
+            f"(method.advantage=group, rloo or likelihood), or {instead}",
+        )
 
 
 def _two_sides(config: Config, method: PolicyMethodConfig) -> Iterable[CrossProblem]:
@@ -105,6 +105,13 @@ def _two_sides(config: Config, method: PolicyMethodConfig) -> Iterable[CrossProb
             ("method.shaping.conflict", *keys),
             f"method.shaping.conflict={shaping.conflict} looks for tokens that rows of both signs share, and "
             f"method.advantage.side={advantage.side} trains on one sign. Set method.advantage.side=both",
+        )
+    if advantage.side != "both" and shaping.entropy_penalty > 0:
+        yield CrossProblem(
+            ("method.shaping.entropy_penalty", *keys),
+            f"method.shaping.entropy_penalty={_plain(shaping.entropy_penalty)} lowers the advantage of every row, and "
+            f"so would train on those that method.advantage.side={advantage.side} leaves out, pushing them down by "
+            "their entropy. Set method.advantage.side=both, or leave the penalty out",
         )
     if advantage.side == "positive" and shaping.entropy_filter is not None and shaping.entropy_filter_rows != "all":
         yield CrossProblem(
@@ -121,12 +128,12 @@ def _two_sides(config: Config, method: PolicyMethodConfig) -> Iterable[CrossProb
         )
 
 
-def _noise_needs_a_verdict(config: Config, method: PolicyMethodConfig) -> Iterable[CrossProblem]:
+def _noise_needs_a_verifier(config: Config, method: PolicyMethodConfig) -> Iterable[CrossProblem]:
     if method.reward.noise > 0 and method.reward.source == "entropy_min":
         yield CrossProblem(
             ("method.reward.noise", "method.reward.source"),
-            f"method.reward.noise={_plain(method.reward.noise)} turns verdicts into their opposite, and "
-            "method.reward.source=entropy_min asks for no verdict. Keep one of the two",
+            f"method.reward.noise={_plain(method.reward.noise)} mirrors the verifier's rewards, and "
+            "method.reward.source=entropy_min asks no verifier. Keep one of the two",
         )
 
 
@@ -135,11 +142,11 @@ def _something_to_train_on(config: Config, method: PolicyMethodConfig) -> Iterab
     if not isinstance(schedule, LoptiScheduleConfig):
         return
     if (schedule.order, schedule.eta) in (("low_only", 0.0), ("high_only", 1.0)):
-        side = "below 0" if schedule.order == "low_only" else "above 1"
+        side = "below 0: none" if schedule.order == "low_only" else "of 1 alone: next to none"
         yield CrossProblem(
             ("method.schedule.eta", "method.schedule.order"),
             f"method.schedule.eta={_plain(schedule.eta)} with method.schedule.order={schedule.order} trains on tokens "
-            f"of a {schedule.rule} {side}: none. Take an eta between 0 and 1",
+            f"of a {schedule.rule} {side}. Take an eta between 0 and 1",
         )
 
 
@@ -147,7 +154,7 @@ _CHECKS: tuple[Callable[[Config, PolicyMethodConfig], Iterable[CrossProblem]], .
     _groups_of_one,
     _rows_with_one_advantage,
     _two_sides,
-    _noise_needs_a_verdict,
+    _noise_needs_a_verifier,
     _something_to_train_on,
 )
 
@@ -183,7 +190,8 @@ def _idle_keys(config: Config) -> Iterable[tuple[str, str, str]]:
         reason = "every token has the same bound. Set method.weight.eps_high_entropy"
         yield "method.weight.entropy_quantile", "method.weight.eps_high_entropy", reason
     if weight.kind == "acpo" and weight.bins == 1:
-        for name in ("edges", "bound"):
+        # One bin has one bound; `max` keeps a lower bound of its own.
+        for name in ("edges",) if weight.bound == "max" else ("edges", "bound"):
             yield f"method.weight.{name}", "method.weight.bins", "there is one bin. Set method.weight.bins above 1"
 
 

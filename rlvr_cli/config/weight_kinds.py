@@ -82,7 +82,9 @@ class ACPOWeightConfig(Section):
         "equal_width", description="Bins of equal width on [0, 1], or of equal share of the step's tokens."
     )
     bound: Literal["per_bin", "max", "mean"] = Field(
-        "per_bin", description="Each bin its own bound, or one for all: the largest, or the tokens' average."
+        "per_bin",
+        description="Each bin its own bound; or for all tokens one: max = the largest bound above, 0.2 below; "
+        "mean = the tokens' average on both sides.",
     )
 
 

@@ -182,10 +182,17 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
         "method: reinforce-pp+conflict\n",
         (":1", "conflict=both", "an advantage of its own"),
     ),
-    "entropy filter of single tokens": ("method: ppo+entropy-filter\n", (":1", "entropy_filter=0.693147", "kind=gae")),
-    "entropy penalty of single tokens": (
-        "method:\n  name: ppo\n  shaping:\n    entropy_penalty: 0.1\n",
-        (":2,4", "method.shaping.entropy_penalty=0.1"),
+    "negative rows of single tokens": (
+        "method:\n  name: ppo+entropy-filter\n  shaping:\n    entropy_filter_rows: negative\n",
+        (":2,4", "entropy_filter_rows=negative", "kind=gae", "entropy_filter_rows=all"),
+    ),
+    "entropy penalty on the side left out": (
+        "method: pl+entropy-penalty\n",
+        (":1", "entropy_penalty=0.1", "side=positive leaves out", "side=both"),
+    ),
+    "entropy penalty on the side left out, by a key": (
+        "method:\n  name: raft-pp\n  advantage: {side: negative}\n  shaping: {entropy_penalty: 0.2}\n",
+        (":2,3,4", "entropy_penalty=0.2", "side=negative leaves out"),
     ),
     "conflicts with one side": ("method: pl+conflict\n", (":1", "method.advantage.side=positive", "side=both")),
     "filter of a side that is not there": (
@@ -200,7 +207,7 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "no high token": (
         "method:\n  name: grpo+high-only\n  schedule: {eta: 1, rule: quantile}\n",
-        (":2,3", "method.schedule.eta=1", "quantile above 1"),
+        (":2,3", "method.schedule.eta=1", "quantile of 1 alone: next to none"),
     ),
     # Methods: keys that change nothing.
     "clamp of no penalty": (
@@ -226,6 +233,10 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "edges of one bin": (
         "method:\n  name: acpo\n  weight:\n    bins: 1\n    edges: quantile\n",
         (":4,5", "edges=quantile has no effect", "bins"),
+    ),
+    "bound of one bin": (
+        "method:\n  name: acpo\n  weight:\n    bins: 1\n    bound: mean\n",
+        (":4,5", "bound=mean has no effect", "bins"),
     ),
     "adapters of no rank": (
         "method:\n  name: sft\n  lora_alpha: 8\n",

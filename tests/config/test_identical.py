@@ -47,6 +47,7 @@ def rollout() -> tuple[Rollout, Tensor]:
     lengths = 4 + torch.arange(ROWS) * 7 % (LENGTH - 3)
     mask = (torch.arange(LENGTH) < lengths.unsqueeze(1)).double()
     old = torch.log(torch.rand(ROWS, LENGTH, generator=draw, dtype=torch.float64))
+    old[::3, 2] = 0.0  # as a sure token's probability in float32: exactly 1
     ids = torch.randint(0, 3, (ROWS, LENGTH), generator=draw)
     scored = Rollout(
         rewards=torch.tensor([1.0, -1.0, -0.5, 1.0, -1.0, 1.0, -1.0, -1.0] * 5, dtype=torch.float64),
@@ -133,14 +134,24 @@ def test_off_policy_every_named_method_is_one_of_its_own() -> None:
         (("grpo",), ("gppo", "method.weight={beta1: 0, beta2: 0}"), True),
         (("grpo",), ("gppo", "method.weight={beta1: 0, beta2: 1}"), False),
         (("grpo",), ("acpo", "method.weight={alpha: 0, eps_b: 0.2}", "method.aggregation=token_mean"), True),
+        (
+            ("grpo", "method.weight.eps_high=0.1"),
+            ("acpo-max", "method.weight.alpha=0", "method.aggregation=token_mean"),
+            True,
+        ),
+        (
+            ("grpo", "method.weight={eps_low: 0.1, eps_high: 0.1}"),
+            ("acpo-max", "method.weight.alpha=0", "method.aggregation=token_mean"),
+            False,
+        ),
         (("acpo", "method.weight.bins=1"), ("acpo-mean", "method.weight.bins=1"), True),
         (("acpo",), ("acpo-mean",), False),
         (("grpo",), ("reweight", "method.shaping.reweight=0", "method.kl.beta=0", "method.weight.eps_high=0.2"), True),
         (("grpo",), ("grpo+lopti", "method.schedule.eta=0"), True),
-        (("grpo",), ("grpo+lopti", "method.schedule.eta=1"), True),
+        (("grpo",), ("grpo+lopti", "method.schedule.eta=1"), False),
         (("grpo",), ("grpo+lopti", "method.schedule={eta: 1, rule: quantile}"), False),
         (("grpo",), ("grpo+lopti", "method.schedule={eta: 0, rule: quantile}"), True),
-        (("grpo",), ("grpo+low-only", "method.schedule.eta=1"), True),
+        (("grpo",), ("grpo+low-only", "method.schedule.eta=1"), False),
         (("grpo",), ("grpo+high-only", "method.schedule.eta=0"), True),
         (("grpo",), ("grpo+high-only",), False),
         (("cispo", "method.weight.eps_low=1"), ("cispo", "method.weight.eps_low=null"), True),
@@ -178,6 +189,37 @@ def test_the_first_step_of_an_empty_pass_is_the_step_of_no_other_method() -> Non
         (("grpo", "dapo"), "one_step"),
     ]
     assert "pass without tokens" in groups[0].sentence()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "differ"),
+    [("low_first", "high_first", True), ("low_first", "low_first", False), ("high_only", "low_first", True)],
+)
+def test_empty_passes_in_another_place_are_told(first: str, second: str, differ: bool) -> None:
+    """The empty pass moves the policy by momentum, before the full one or after it."""
+    methods = {
+        f"{number} {order}": load_config(
+            method="grpo+lopti", overrides=[f"method.schedule={{order: {order}, eta: 0}}"]
+        ).method
+        for number, order in enumerate((first, second))
+    }
+    (group,) = same_gradients(methods, updates=4)
+    assert (group.when, group.empty_pass) == ("always", differ)
+    assert ("pass without tokens" in group.sentence()) == differ
+
+
+@pytest.mark.parametrize(("name", "when"), [("grpo+low-only", "one_step"), ("grpo+lopti", "first_step")])
+def test_with_eta_1_a_sure_token_is_left_out_which_matters_once_the_policy_moved(name: str, when: str) -> None:
+    methods = configs("grpo") | {"eta 1": load_config(method=name, overrides=["method.schedule.eta=1"]).method}
+    (group,) = same_gradients(methods, updates=1)
+    assert group.when == when
+    scored, _ = rollout()
+    assert scored.old_log_probs is not None
+    slope = 1 - scored.old_log_probs.exp()  # of log pi by the token's own logit, while the policy has not moved
+    plain, ours = (gradients(method, off_policy=False)[0] for method in methods.values())
+    torch.testing.assert_close(plain * slope, ours * slope)
+    plain, ours = (gradients(method, off_policy=True)[0] for method in methods.values())
+    assert set((plain != ours).nonzero()[:, 1].tolist()) == {2}
 
 
 def test_a_step_of_one_pass_beside_a_step_of_two() -> None:

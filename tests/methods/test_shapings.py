@@ -13,6 +13,7 @@ from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.gtpo import ConflictMask, EntropyFilter, EntropyPenalty
 from rlvr_cli.methods.high_entropy import HighEntropy
 from rlvr_cli.methods.likelihood import LikelihoodAdvantage
+from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
 from rlvr_cli.methods.reweight import Reweight
 from rlvr_cli.methods.rollout import Rollout
 from rlvr_cli.methods.schedule import ByProbability
@@ -117,6 +118,18 @@ def test_gtpo_is_lambda_d_a_minus_gamma_h_with_signs_of_the_untouched_advantage(
     expected = conflict.weights(rollout, plain) * (entropy <= 0.7) * (plain - 50 * entropy)
     torch.testing.assert_close(shaped(rollout, penalty, kept, conflict), expected)
     torch.testing.assert_close(shaped(rollout, conflict, kept, EntropyPenalty(0.0)), shaped(rollout, kept, conflict))
+
+
+def test_entropy_filter_and_penalty_on_advantages_of_single_tokens() -> None:
+    """d_i (A_t - gamma H_i): neither asks for the sign of a row."""
+    rollout = random_rollout(group_size=8)
+    assert rollout.entropies is not None and rollout.ref_log_probs is not None
+    estimate = ReinforcePPAdvantage(kl_in_reward=0.1, gamma=1.0, baseline="none")
+    shapings = (EntropyPenalty(0.1), EntropyFilter(0.7, "all", "always"))
+    plain, ours = method(advantage=estimate, rollout_shaping=shapings).rollout_advantages(rollout)
+    assert plain.shape == rollout.mask.shape
+    entropy = rollout.row_mean(rollout.entropies).unsqueeze(1)
+    torch.testing.assert_close(ours, (entropy <= 0.7) * (plain - 0.1 * entropy))
 
 
 def test_no_shaping_gives_a_row_without_a_reward_an_advantage() -> None:
