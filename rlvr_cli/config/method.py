@@ -124,7 +124,9 @@ class RewardConfig(Section):
         description="verifier = the task's reward; entropy_min = minus the row's mean token entropy, no verifier.",
     )
     noise: Probability = Field(
-        0.0, description="Share of completions that are given the reward of the opposite verdict; accuracy stays clean."
+        0.0,
+        description="Share of completions whose reward is mirrored in the task's range, lowest + highest - reward "
+        "(0 and 1 change places); accuracy stays clean.",
     )
 
 

@@ -50,6 +50,8 @@ MODIFIERS = (
     "noise",
 )
 ALIASES = {
+    "acpo-avg": "acpo-mean",
+    "advantage-reweighting": "reweight",
     "ar": "reweight",
     "ar-lopti": "reweight+lopti",
     "nsr": "nl",
@@ -144,5 +146,6 @@ def _refuse_modifier(base: str, modifier: str, shown: str) -> None:
             f"{shown} joins two base methods, {base} and {modifier}; a method has one. "
             f"After a + come modifiers: {', '.join(MODIFIERS)}"
         )
-    hint = did_you_mean(modifier, (*MODIFIERS, *(name for name in ALIASES if name.startswith("ar"))))
+    aliases = [alias for alias, name in ALIASES.items() if set(name.split("+")) <= set(MODIFIERS)]
+    hint = did_you_mean(modifier, (*MODIFIERS, *aliases))
     raise ValueError(f'{shown}: unknown modifier "{modifier}".{hint} Modifiers: {", ".join(MODIFIERS)}')

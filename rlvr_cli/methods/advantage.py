@@ -16,13 +16,9 @@ class Advantage(ABC):
     """A from the rewards of a rollout; frozen parameters.
 
     Attributes:
-        smallest_group: completions of one prompt that the estimate needs at least.
-        per_row: whether all tokens of a row share one advantage.
         needs_values: whether it reads ``rollout.values``, so that the policy gets a value head.
     """
 
-    smallest_group: ClassVar[int] = 1
-    per_row: ClassVar[bool] = True
     needs_values: ClassVar[bool] = False
 
     @property

@@ -6,9 +6,9 @@
     value loss = 1/2 mean of max((v - returns)^2, (clip(v, V_t - c, V_t + c) - returns)^2)
 
 Schulman et al., arXiv:1506.02438, equation 16 (GAE), and arXiv:1707.06347 (PPO); in "Towards Understanding the
-Optimization Landscape of GRPO and its Variants", equation 22 and appendix B (gamma = lambda = 1, reward 0 or 1, no KL).
-c = 0.5 and ten times the policy's learning rate (verl: 1e-5 and 1e-6). Values are not bounded: that paper studies
-negative ones.
+Optimization Landscape of GRPO and its Variants", equation 22 and appendix B (lambda = 1, reward 0 or 1, no KL; gamma
+stays open). gamma = 1, c = 0.5 and ten times the policy's learning rate (1e-5 and 1e-6) are verl's. Values are not
+bounded: that paper studies negative ones.
 
 How we differ from the released code (verl): one mean over all valid tokens of the optimizer step instead of the mean of
 micro-batch means; if all advantages are equal, whitening gives exactly 0. A row without a reward gets advantage 0,
@@ -91,7 +91,6 @@ class GAEAdvantage(Advantage):
     value_lr_ratio: float
     value_backbone: bool
 
-    per_row: ClassVar[bool] = False
     needs_values: ClassVar[bool] = True
 
     def unwhitened(self, rollout: Rollout) -> Tensor:

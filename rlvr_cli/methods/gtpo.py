@@ -12,6 +12,11 @@ be left out or put on another method, as in the paper's ablations: ``conflict`` 
 ``entropy_penalty`` on GRPO (figure 4d), thresholds 0.7, 1.05 and 2.0 (4b), and ``entropy_filter_rows: negative`` with
 ``entropy_filter_when: always`` (4c, OnlyNeg). Signs are always those of the advantage before any shaping.
 
+How we differ from the paper: its r is pi / pi_old (section 3), which is 1 at the one update per rollout that it makes
+(section 6); the preset takes 1 at any number of updates, and with several the literal equation 11 is
+``method.weight=ratio``. It measures the untrained model's entropy on the first 100 training samples (section 6), we as
+the token mean over the first rollout; it is compared with ``method.shaping.entropy_filter``, ln 2 in equation 10.
+
 How we differ from the released code, which is not the paper: its advantages are not divided by the standard deviation;
 it adds rows up instead of averaging them; it divides each row by the length of its longer conflict run; a token in both
 runs weighs 4 (2 here and in the paper); its threshold is 0.7 for every model. As there, filtered rows still make
@@ -72,12 +77,6 @@ class ConflictMask(RolloutShaping):
     positive: float
     negative: float
 
-    smallest_group: ClassVar[int] = 2
-
-    @property
-    def needs_row_advantages(self) -> bool:
-        return True
-
     def masks(self, rollout: Rollout, advantages: Tensor) -> tuple[Tensor, Tensor]:
         """(N, T) the runs from the start and from the end of each row; of the ends that count, else empty."""
         signs = advantages[:, 0].sign()
@@ -114,10 +113,6 @@ class EntropyFilter(RolloutShaping):
     when: str
 
     needs_entropies: ClassVar[bool] = True
-
-    @property
-    def needs_row_advantages(self) -> bool:
-        return self.rows == "negative"
 
     @property
     def needs_initial_entropy(self) -> bool:

@@ -4,12 +4,12 @@
     one:    l = -A log pi     F = 1
 
 The likelihood losses of "Towards Understanding the Optimization Landscape of GRPO and its Variants" (equations 8, 9 and
-12) use the ratio; GTPO's r = pi / sg(pi), arXiv:2508.03772, equation 11, is ``one`` in its gradient and equals
-``ratio`` at one update per rollout. ``one`` off policy takes stale samples as if they were fresh, the landscape paper's
-setting without importance sampling.
+12) use the ratio. ``one`` off policy takes stale samples as if they were fresh, the landscape paper's setting without
+importance sampling; at one update per rollout the two are the same gradient, and the GTPO preset has ``one``.
 
-How we differ from the papers: nowhere. Nothing is cut here, so :meth:`bounds` is only the band (0.2 on both sides)
-against which shares of tokens are reported.
+How we differ from the papers: GTPO's r in equation 11 of arXiv:2508.03772 is pi / pi_old (section 3), 1 only because
+section 6 makes one update per rollout. With several the literal equation 11 is ``ratio`` and not the preset's ``one``.
+Nothing is cut here, so :meth:`bounds` is only the band (0.2 on both sides) against which shares of tokens are reported.
 """
 
 from __future__ import annotations

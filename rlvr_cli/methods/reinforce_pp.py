@@ -19,7 +19,6 @@ spreads the row's summed reward, KL included, over its tokens; we keep the retur
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -61,8 +60,6 @@ class ReinforcePPAdvantage(Advantage):
     kl_in_reward: float
     gamma: float
     baseline: str
-
-    per_row: ClassVar[bool] = False
 
     @property
     def needs_reference(self) -> bool:

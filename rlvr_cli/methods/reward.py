@@ -1,4 +1,4 @@
-"""What may take the place of the verifier's reward: its opposite on a share of the rows, and minus the entropy.
+"""What may take the place of the verifier's reward: its mirror image on a share of the rows, and minus the entropy.
 
     noise:        R' = lowest + highest - R on flipped rows        (1 - R for rewards 0 and 1)
     entropy_min:  R' = -(mean token entropy of the row, nats)
@@ -8,8 +8,10 @@ Prabhudesai et al., "Maximizing Confidence Alone Improves Reasoning", arXiv:2505
 advantage, so that group normalisation sees them.
 
 How we differ from the papers: whether exactly a quarter is flipped or each row with probability 1/4 is not said; the
-caller draws each row independently. Rewards of more than two values are mirrored in their range. The entropy is that of
-the sampling policy over the whole vocabulary, without gradient; a row without any valid token gets reward 0.
+caller draws each row independently. Graded rewards, of which the paper says nothing, are mirrored in the task's range,
+which is not the reward of the opposite verdict: with Knights & Knaves' 3, -0.5, -1 and -3 a flipped malformed answer
+gets 3, a readable wrong one 0.5. The entropy is that of the sampling policy over the whole vocabulary, without
+gradient; a row without any valid token gets reward 0.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ here, but such a configuration is refused, since it has no baseline.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -23,8 +22,6 @@ from rlvr_cli.methods.rollout import Rollout
 @dataclass(frozen=True)
 class RLOOAdvantage(Advantage):
     """The reward against the mean of the group's others; rows without a reward get 0 and are no one's baseline."""
-
-    smallest_group: ClassVar[int] = 2
 
     def advantages(self, rollout: Rollout) -> Tensor:
         centred = group_advantage(rollout.rewards, rollout.group_size, divide_by_std=False)

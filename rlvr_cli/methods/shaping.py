@@ -18,16 +18,9 @@ class RolloutShaping(ABC):
 
     Attributes:
         needs_entropies: whether it reads ``rollout.entropies``.
-        smallest_group: completions of one prompt that it needs at least.
     """
 
     needs_entropies: ClassVar[bool] = False
-    smallest_group: ClassVar[int] = 1
-
-    @property
-    def needs_row_advantages(self) -> bool:
-        """Whether it only has a meaning where all tokens of a row share one advantage."""
-        return False
 
     @property
     def needs_initial_entropy(self) -> bool:

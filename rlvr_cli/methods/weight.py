@@ -20,7 +20,7 @@ class TokenWeight(ABC):
 
     Attributes:
         needs_statistics: whether it reads statistics of the whole optimizer step, which :meth:`statistics` computes.
-        per_sequence: whether a row's tokens share one ratio, so that only whole rows have a meaning.
+        per_sequence: whether a row's tokens share one ratio, that of the whole row.
     """
 
     needs_statistics: ClassVar[bool] = False

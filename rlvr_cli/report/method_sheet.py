@@ -75,11 +75,21 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of the choices: what it decides, the kind that was chosen (None where there is one only), its keys."""
+    """One of the choices.
+
+    Attributes:
+        name: `weight`.
+        decides: what is chosen, in words.
+        kind: the kind that was chosen; None where there is one only.
+        source: where the kind comes from; empty where nothing but the schema sets it.
+        file: the module that computes it, or None.
+        parameters: its keys, but for the kind.
+    """
 
     name: str
     decides: str
     kind: str | None
+    source: str
     file: str | None
     parameters: tuple[Parameter, ...]
 
@@ -145,7 +155,8 @@ def _choices(name: str, parts: tuple[Preset, ...]) -> Iterator[Choice]:
     config = load_config(method=name).method
     if not isinstance(config, PolicyMethodConfig):
         keys = [key for key in type(config).model_fields if key != "name"]
-        yield Choice("method", "no rollouts: its own keys", name, None, tuple(_own_key(config, key) for key in keys))
+        parameters = tuple(_own_key(config, key) for key in keys)
+        yield Choice("method", "no rollouts: its own keys", name, "", None, parameters)
         return
     for choice, decides in CHOICES.items():
         section: Section = getattr(config, choice)
@@ -157,7 +168,8 @@ def _choices(name: str, parts: tuple[Preset, ...]) -> Iterator[Choice]:
             for key in type(section).model_fields
             if not (kind and key == "kind")
         )
-        yield Choice(choice, decides, kind, module_path(module) if module else None, parameters)
+        source = _setter(parts, f"{choice}.kind")[1] if kind else ""
+        yield Choice(choice, decides, kind, source, module_path(module) if module else None, parameters)
 
 
 def _own_key(config: Section, key: str) -> Parameter:
@@ -169,16 +181,21 @@ def _own_key(config: Section, key: str) -> Parameter:
 def _parameter(parts: tuple[Preset, ...], section: Section, choice: str, key: str) -> Parameter:
     field = type(section).model_fields[key]
     dotted = f"{choice}.{key}"
-    setters = [part for part in parts if dotted in dict(flat(_values(part, parts[0])))]
-    sources = [part.sources[dotted] for part in setters if dotted in part.sources]
+    set_by, source = _setter(parts, dotted)
     return Parameter(
         key=f"method.{dotted}",
         value=getattr(section, key),
         default=field.get_default(call_default_factory=True),
         meaning=field.description or "",
-        set_by=setters[-1].name if setters else DEFAULT,
-        source=sources[-1] if sources else "",
+        set_by=set_by,
+        source=source,
     )
+
+
+def _setter(parts: tuple[Preset, ...], dotted: str) -> tuple[str, str]:
+    """The last part that sets a key, and where that value comes from; `default` and nothing where none does."""
+    setters = [part for part in parts if dotted in dict(flat(_values(part, parts[0])))]
+    return (setters[-1].name, setters[-1].sources[dotted]) if setters else (DEFAULT, "")
 
 
 def _changes(parts: tuple[Preset, ...]) -> Iterator[Change]:

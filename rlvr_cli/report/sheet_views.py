@@ -64,7 +64,7 @@ def lines(sheet: MethodSheet) -> Iterator[str]:
 
 
 def table_rows(sheet: MethodSheet) -> Iterator[tuple[str, str, str, str]]:
-    """Rows of the table of choices: key, value, default, source.
+    """Rows of the table of choices: key, value, default, source (of a kind: what it decides, then its source).
 
     A choice without kinds is a set of switches: of these, only what a part of the method sets is shown.
     """
@@ -73,7 +73,7 @@ def table_rows(sheet: MethodSheet) -> Iterator[tuple[str, str, str, str]]:
         if choice.kind == "token_mean":
             parameters = []  # it divides by tokens, and its key is about rows
         kind = f" = {choice.kind}" if choice.kind else "" if parameters else ": none"
-        yield f"{choice.name}{kind}", "", "", choice.decides
+        yield f"{choice.name}{kind}", "", "", "; ".join(filter(None, (choice.decides, choice.source)))
         for parameter in parameters:
             value, default = shown(parameter.value), shown(parameter.default)
             differs = default if value != default else "="

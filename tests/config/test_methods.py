@@ -27,7 +27,7 @@ def test_there_is_a_file_for_every_name_and_no_other() -> None:
 @pytest.mark.parametrize("preset", ALL, ids=lambda preset: f"{type(preset).__name__}-{preset.name}")
 def test_a_preset_is_complete(preset: Preset) -> None:
     values = dict(flat(preset.values))
-    assert set(preset.sources) == {key for key in values if not key.endswith(".kind") or key in preset.sources}
+    assert set(preset.sources) == set(values)
     for text in (preset.title, preset.summary, preset.extra_cost, preset.paper.title, preset.paper.authors):
         assert text.strip() == text
         assert text
@@ -141,6 +141,22 @@ def test_every_composition_is_a_configuration_or_refused_with_a_reason(base: str
         file.write_text(dump_yaml(config), encoding="utf-8")
         assert load_config([file]) == config
         assert METHOD.validate_python(config.method.model_dump()) == config.method
+
+
+@pytest.mark.parametrize("base", ["reinforce-pp", "ppo"])
+@pytest.mark.parametrize("modifier", ["entropy-filter", "entropy-penalty", "entropy-filter+entropy-penalty"])
+def test_a_shaping_that_looks_at_no_advantage_goes_onto_those_of_single_tokens(base: str, modifier: str) -> None:
+    assert load_config(method=f"{base}+{modifier}").method.name == f"{base}+{modifier}"
+
+
+@pytest.mark.parametrize("name", ["cl+entropy-penalty", "pl+entropy-filter", "nl+entropy-filter"])
+def test_an_entropy_shaping_that_spares_the_side_left_out(name: str) -> None:
+    assert load_config(method=name).method.name == name
+
+
+def test_the_largest_bound_alone_keeps_a_lower_one_of_its_own_with_one_bin() -> None:
+    weight = load_config(overrides=["method.weight={kind: acpo, bins: 1, bound: max}"]).method.model_dump()["weight"]
+    assert (weight["bins"], weight["bound"]) == (1, "max")
 
 
 def test_sft_has_keys_of_its_own() -> None:

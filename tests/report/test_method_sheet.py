@@ -43,9 +43,17 @@ def test_every_value_of_a_preset_is_shown_with_its_source(name: str) -> None:
         if not key.endswith("kind"):
             assert shown[f"method.{key}"].value == value
             assert shown[f"method.{key}"].set_by == name
-    for key, source in preset.sources.items():
-        if f"method.{key}" in shown:
-            assert shown[f"method.{key}"].source == source
+    sheet = method_sheet(name)
+    of_kinds = {f"{choice.name}.kind": choice.source for choice in sheet.choices if choice.kind is not None}
+    sources = {key.removeprefix("method."): item.source for key, item in shown.items()} | of_kinds
+    assert {key: sources[key] for key in preset.sources} == preset.sources
+
+
+def test_the_row_of_a_kind_has_what_it_decides_and_its_source() -> None:
+    rows = {row[0]: row[-1] for row in table_rows(method_sheet("gtpo+lopti"))}
+    assert rows["weight = one"].startswith("the weight F of a token from its ratio; GTPO paper, section 6")
+    assert rows["schedule = lopti"].endswith("AR-Lopti paper, algorithm 1, lines 12 to 20")
+    assert rows["kl"] == "the penalty against the starting model"
 
 
 @pytest.mark.parametrize("name", COMPOSED)
