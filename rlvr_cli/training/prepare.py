@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.config.schema import Config
+from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.models.load import load_model, quiet_hub
 from rlvr_cli.models.source import prompt_style, resolve_model
 from rlvr_cli.models.threads import set_threads
@@ -72,17 +73,24 @@ def prepare(config: Config) -> Prepared:
         supervised = load_demonstrations(config, config.method, task, model, tokenizer)
         if config.eval.every:
             choose_engine(config.rollout.engine, model)
-            split: Literal["dev", "test"] = "dev" if config.task.data is None else config.eval.split
-            held_out = task.problems(split, PROMPTS_MEASURED, config.run.seed)
-            key = "rollout" if config.eval.max_new_tokens is None else "eval"
-            longest = config.eval.max_new_tokens or config.rollout.max_new_tokens
-            _check_length(f"{key}.max_new_tokens", longest, model, task, held_out, tokenizer)
+            _check_held_out(config, model, task, tokenizer)
         return Prepared(supervised, task, [], model, tokenizer, None, "none: training samples nothing", threads)
     problems = task.problems("train", config.task.problems, config.run.seed)
     _check_length("rollout.max_new_tokens", config.rollout.max_new_tokens, model, task, problems, tokenizer)
+    if config.eval.every:
+        _check_held_out(config, model, task, tokenizer)
     engine, reason = choose_engine(config.rollout.engine, model)
     method = make_method(config.method, max_length=config.rollout.max_new_tokens)
     return Prepared(method, task, problems, model, tokenizer, engine, reason, threads)
+
+
+def _check_held_out(config: Config, model: Any, task: Task, tokenizer: Any) -> None:
+    """Refuse an evaluation on the way that would run out of positions rollouts later."""
+    split: Literal["dev", "test"] = "dev" if config.task.data is None else config.eval.split
+    held_out = task.problems(split, config.eval.problems, EvalSettings.problems_seed)
+    key = "rollout" if config.eval.max_new_tokens is None else "eval"
+    longest = config.eval.max_new_tokens or config.rollout.max_new_tokens
+    _check_length(f"{key}.max_new_tokens", longest, model, task, held_out, tokenizer)
 
 
 def _check_length(

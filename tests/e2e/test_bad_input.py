@@ -121,6 +121,17 @@ def test_a_prompt_and_completion_beyond_the_models_positions(runs: Path, capsys:
     assert "512 positions" in message and "Allowed: up to" in message and not runs.exists()
 
 
+@pytest.mark.parametrize("method", ["grpo", "sft"])
+def test_an_evaluation_on_the_way_beyond_the_models_positions(
+    method: str, runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not after the rollouts that come before it."""
+    length = ["rollout.max_new_tokens=60", "eval.max_new_tokens=5000"]
+    assert run(["train", "--method", method, *TINY, *length, f"run.dir={runs}", "eval.every=1"]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("eval.max_new_tokens=5000") and "Allowed: up to" in message and not runs.exists()
+
+
 def test_several_processes_are_refused(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
