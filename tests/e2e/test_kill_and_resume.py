@@ -26,6 +26,10 @@ SETTINGS = [
     "run.threads=1",
 ]
 STEPS = 24
+# As many steps from demonstrations; adapters, so that a checkpoint holds what is trained twice: merged, and as it is.
+SFT = [*SETTINGS, "--method", "sft", "method.lora_rank=4", "method.demonstrations=64"]
+
+Ending = tuple[str, bytes, list[tuple[str, str]]]
 
 
 def start(*arguments: str) -> subprocess.Popen[bytes]:
@@ -67,28 +71,31 @@ def kill_inside_a_save(process: subprocess.Popen[bytes], run: Path, rng: random.
     return False
 
 
-def outcome(run: Path) -> tuple[str, bytes, list[tuple[str, str]]]:
+def outcome(run: Path) -> Ending:
     rollouts = sorted((path.name, file_hash(path)) for path in (run / "rollouts").iterdir())
     weights = file_hash(run / "checkpoints" / f"step-{STEPS}" / "model.safetensors")
     return weights, (run / "metrics.jsonl").read_bytes(), rollouts
 
 
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, bytes, list[tuple[str, str]]]:
-    folder = tmp_path_factory.mktemp("unbroken")
-    finish(start(f"run.dir={folder}", "run.name=whole", *SETTINGS))
+def unbroken_run(folder: Path, settings: list[str]) -> Ending:
+    finish(start(f"run.dir={folder}", "run.name=whole", *settings))
     assert lines(folder / "whole" / "metrics.jsonl") == STEPS
     return outcome(folder / "whole")
 
 
-def survive(folder: Path, kills: int, expected: tuple[str, bytes, list[tuple[str, str]]]) -> None:
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Ending:
+    return unbroken_run(tmp_path_factory.mktemp("unbroken"), SETTINGS)
+
+
+def survive(folder: Path, kills: int, expected: Ending, settings: list[str] = SETTINGS) -> None:
     """Break runs until ``kills`` kills were made, each resumed; every finished run must equal the unbroken one."""
     rng = random.Random(kills)
     made = number = 0
     while made < kills:
         number += 1
         run = folder / f"broken-{number}"
-        process = start(f"run.dir={folder}", f"run.name={run.name}", *SETTINGS)
+        process = start(f"run.dir={folder}", f"run.name={run.name}", *settings)
         while made < kills:
             # Every third kill is aimed at a save.
             killed = (kill_inside_a_save if made % 3 == 2 else kill_after_a_step)(process, run, rng)
@@ -103,7 +110,7 @@ def survive(folder: Path, kills: int, expected: tuple[str, bytes, list[tuple[str
         assert outcome(run) == expected, f"{run.name}, after {made} kills"
 
 
-def test_three_kills(tmp_path: Path, unbroken: tuple[str, bytes, list[tuple[str, str]]]) -> None:
+def test_three_kills(tmp_path: Path, unbroken: Ending) -> None:
     survive(tmp_path, 3, unbroken)
 
 
@@ -129,5 +136,10 @@ def test_a_kill_in_the_second_pass_of_lopti(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_twelve_kills(tmp_path: Path, unbroken: tuple[str, bytes, list[tuple[str, str]]]) -> None:
+def test_twelve_kills(tmp_path: Path, unbroken: Ending) -> None:
     survive(tmp_path, 12, unbroken)
+
+
+@pytest.mark.slow
+def test_three_kills_of_supervised_fine_tuning(tmp_path: Path) -> None:
+    survive(tmp_path, 3, unbroken_run(tmp_path, SFT), SFT)
