@@ -9,6 +9,7 @@ of a forward pass with gradient include its backward pass.
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 from datasets import Dataset
 from torch.utils.flop_counter import FlopCounterMode
+from transformers import PrinterCallback
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import PolicyMethodConfig
@@ -41,6 +43,17 @@ COMPOSITIONS = [
     "acpo+lopti",
     "reinforce-pp+reweight+lopti",
 ]
+PAGE = f"""\
+# What the methods cost
+
+Counted and not timed: the lab's model samples one rollout, {PROMPTS} prompts x {GROUP} completions of at most {LENGTH}
+tokens, and every method is trained on it with its preset. How often does each row of the rollout go through a forward
+pass (1.00 = every row once)? *With gradient*, the backward pass belongs to it; *without*, as for old log-probs,
+entropies and values; *reference*, through the untrained model of a KL term. *FLOPs* are those of the matrix products in
+all these passes, over `grpo`'s with as many updates; padding is among them, and a pass over the whole rollout (`ppo`,
+`gtpo`) needs less of it than one over each step. Sampling and verification are not counted, nor is what is no matrix
+product; `sft` has no rollout and is left out. `reweight` and `lopti` have the KL term of their paper; `grpo+reweight`
+and `grpo+lopti` are the same without it. Made by `make docs`."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +143,7 @@ def cost(name: str, updates: int, rollouts: Recorded, *overrides: str) -> Cost:
             args=arguments,
             train_dataset=Dataset.from_dict({"prompt": [""] * PROMPTS, "problem": list(range(PROMPTS))}),
         )
+        trainer.remove_callback(PrinterCallback)
         with FlopCounterMode(display=False) as counter:
             trainer.train()
     return Cost(flops=counter.get_total_flops(), **trainer.rows)
@@ -141,13 +155,15 @@ def main() -> None:
     parser.add_argument("--updates", type=int, nargs="+", default=[1, 4])
     options = parser.parse_args()
     torch.set_num_threads(1)
+    # Else DeepSpeed, which TRL imports, says into the page that it found no accelerator.
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
     known = [preset.name for preset in method_presets() if preset.name != "sft"]
     rollouts = Recorded()
+    print(PAGE)
     for updates in options.updates:
         base = cost("grpo", updates, rollouts)
         rows = PROMPTS * GROUP
         print(f"\n## {updates} update{'' if updates == 1 else 's'} a rollout\n")
-        print("Forward passes of the rollout's rows (1.00 = every row once), and FLOPs over GRPO's.\n")
         print("| method | with gradient | without | reference | FLOPs |\n|---|---|---|---|---|", flush=True)
         for name in options.methods or ["grpo", *[name for name in known if name != "grpo"], *COMPOSITIONS]:
             found = cost(name, updates, rollouts)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.methods_cost import COMPOSITIONS, PAGE
 from rlvr_cli.config.keys import all_keys
 from rlvr_cli.config.method_names import BASES, MODIFIERS
 from rlvr_cli.report.method_pages import (
@@ -22,6 +23,7 @@ from rlvr_cli.report.method_pages import (
 )
 
 ROOT = Path(__file__).parents[2]
+COST_PAGE = "cost.md"
 PAGES = ROOT / "docs" / "methods"
 SECTIONS = (
     "What it is for",
@@ -43,7 +45,18 @@ def test_no_generated_part_is_stale() -> None:
 
 
 def test_a_page_for_every_method_and_no_other() -> None:
-    assert {path.name for path in PAGES.glob("*.md")} == {INDEX, MODIFIER_PAGE, *(f"{name}.md" for name in BASES)}
+    pages = {path.name for path in PAGES.glob("*.md")}
+    assert pages == {INDEX, MODIFIER_PAGE, COST_PAGE, *(f"{name}.md" for name in BASES)}
+
+
+def test_the_costs_are_those_of_every_method_that_samples() -> None:
+    """As benchmarks/methods_cost.py prints them; tests/training/test_cost.py says what they must be."""
+    page = text(COST_PAGE)
+    assert page.startswith(f"{PAGE}\n\n## 1 update a rollout\n")
+    for part in page.split("\n## ")[1:]:
+        assert all(line.startswith("|") for line in part.splitlines()[1:] if line), "only the table"
+        rows = re.findall(r"^\| ([^ ]+) \| \d", part, flags=re.MULTILINE)
+        assert sorted(rows) == sorted([*(name for name in BASES if name != "sft"), *COMPOSITIONS])
 
 
 @pytest.mark.parametrize("name", BASES)
