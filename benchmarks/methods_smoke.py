@@ -1,4 +1,4 @@
-"""Every named method and ten compositions, trained on the lab for a few rollouts: does each run, and as itself?
+"""Every named method and a dozen compositions, trained on the lab for a few rollouts: does each run, and as itself?
 
     python -m benchmarks.methods_smoke [--rollouts 3] [--updates 1 4] [METHOD ...]
 
@@ -104,6 +104,8 @@ def main() -> None:
     parser.add_argument("--rollouts", type=int, default=3)
     parser.add_argument("--updates", type=int, nargs="+", default=[1, 4])
     options = parser.parse_args()
+    if options.rollouts < 2:
+        parser.error("--rollouts must be 2 or more: the first warms up")
     named = [preset.name for preset in method_presets() if preset.name not in ("grpo", "sft")]
     wrong = []
     with tempfile.TemporaryDirectory() as folder:

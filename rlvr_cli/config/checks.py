@@ -43,6 +43,14 @@ def _updates_split_the_rollout(config: Config) -> Iterable[CrossProblem]:
         )
 
 
+def _a_rollout_has_something_to_compare(config: Config) -> Iterable[CrossProblem]:
+    if config.rollout.prompts * config.rollout.group_size < 2:
+        yield CrossProblem(
+            ("rollout.prompts", "rollout.group_size"),
+            "rollout.prompts=1 x group_size=1: a rollout needs at least two completions",
+        )
+
+
 def _micro_batches_split_the_step(config: Config) -> Iterable[CrossProblem]:
     completions = config.rollout.prompts * config.rollout.group_size
     updates, micro_batch = config.update.updates_per_rollout, config.update.micro_batch
@@ -94,6 +102,7 @@ def _warmup_within_training(config: Config) -> Iterable[CrossProblem]:
 
 _CHECKS: tuple[Callable[[Config], Iterable[CrossProblem]], ...] = (
     _updates_split_the_rollout,
+    _a_rollout_has_something_to_compare,
     _micro_batches_split_the_step,
     _pass_at_within_samples,
     _shares_sum_to_one,

@@ -137,6 +137,15 @@ def _noise_needs_a_verifier(config: Config, method: PolicyMethodConfig) -> Itera
         )
 
 
+def _dynamic_sampling_needs_a_verifier(config: Config, method: PolicyMethodConfig) -> Iterable[CrossProblem]:
+    if config.rollout.dynamic_sampling and method.reward.source == "entropy_min":
+        yield CrossProblem(
+            ("rollout.dynamic_sampling", "method.reward.source"),
+            f"rollout.dynamic_sampling={config.rollout.dynamic_sampling} judges groups by the verifier's rewards, "
+            "and method.reward.source=entropy_min trains on others. Keep one of the two",
+        )
+
+
 def _something_to_train_on(config: Config, method: PolicyMethodConfig) -> Iterable[CrossProblem]:
     schedule = method.schedule
     if not isinstance(schedule, LoptiScheduleConfig):
@@ -155,6 +164,7 @@ _CHECKS: tuple[Callable[[Config, PolicyMethodConfig], Iterable[CrossProblem]], .
     _rows_with_one_advantage,
     _two_sides,
     _noise_needs_a_verifier,
+    _dynamic_sampling_needs_a_verifier,
     _something_to_train_on,
 )
 

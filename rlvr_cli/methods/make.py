@@ -70,6 +70,7 @@ def make_method(config: PolicyMethodConfig, *, max_length: int) -> Method:
         schedule=SCHEDULES[config.schedule.kind](**_parameters(config.schedule)),
         kl=KLPenalty(**_parameters(config.kl)),
         reward=config.reward.source,
+        noise=config.reward.noise,
     )
 
 

@@ -37,6 +37,7 @@ class Method:
         aggregation: the normaliser Z.
         schedule: the passes over a rollout.
         kl: the penalty against the reference policy.
+        noise: share of completions whose reward is flipped, by whoever verifies them.
         reward: ``verifier``, or ``entropy_min``: minus the row's mean token entropy in place of any verifier.
     """
 
@@ -49,6 +50,7 @@ class Method:
     schedule: Schedule
     kl: KLPenalty
     reward: str = "verifier"
+    noise: float = 0.0
 
     @property
     def needs_reference(self) -> bool:
@@ -71,18 +73,22 @@ class Method:
         return self.advantage.needs_reference or self.schedule.needs_old_log_probs_of_the_rollout
 
     def rewards(self, rollout: Rollout) -> Tensor:
-        """(N,) the rewards that are trained on; a row that must not be learned from stays NaN."""
+        """(N,) the rewards that are trained on; NaN for a row that must not be learned from, or has no tokens to."""
         if self.reward == "verifier":
             return rollout.rewards
-        return torch.where(rollout.rewards.isnan(), rollout.rewards, entropy_min_reward(rollout).to(rollout.rewards))
+        known = rollout.mask.any(dim=1) & ~rollout.rewards.isnan()
+        return torch.where(known, entropy_min_reward(rollout).to(rollout.rewards), torch.nan)
 
-    def terms(self, which: str = "all") -> list[str]:
-        """Names of the terms that a token of pass ``which`` goes through; a run counts what was executed."""
-        parts = [self.advantage, self.weight, *self.rollout_shaping, *self.token_shaping]
-        names = [type(part).__name__ for part in parts] + [self.aggregation.kind, f"pass:{which}"]
-        return (
-            names + (["KLPenalty"] if self.kl.beta > 0 else []) + ([self.reward] if self.reward != "verifier" else [])
-        )
+    def rollout_terms(self) -> list[str]:
+        """Names of the terms that every rollout goes through once; a run counts what was executed."""
+        parts = [self.advantage, *self.rollout_shaping]
+        rewards = ([self.reward] if self.reward != "verifier" else []) + (["noise"] if self.noise > 0 else [])
+        return [type(part).__name__ for part in parts] + rewards
+
+    def token_terms(self, which: str = "all") -> list[str]:
+        """Names of the terms that the tokens of pass ``which`` go through at every update."""
+        names = [type(part).__name__ for part in (self.weight, *self.token_shaping)]
+        return [*names, self.aggregation.kind, f"pass:{which}", *(["KLPenalty"] if self.kl.beta > 0 else [])]
 
     def rollout_advantages(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
         """Advantages of a rollout, each (N, 1) or (N, T): as estimated, and shaped by what looks at rows and groups.
@@ -103,7 +109,13 @@ class Method:
         return dataclasses.replace(tokens, advantages=torch.where(selected, advantages, 0.0))
 
     def coefficients(
-        self, tokens: Tokens, count: Tensor, which: str = "all", statistics: Tensor | None = None
+        self,
+        tokens: Tokens,
+        count: Tensor,
+        which: str = "all",
+        statistics: Tensor | None = None,
+        *,
+        sampler_correction: Tensor | None = None,
     ) -> Tensor:
         """(B, T) what multiplies grad log pi of each token in grad J: (F A + KL) / Z; without gradient.
 
@@ -112,10 +124,14 @@ class Method:
             count: ``aggregation.count`` of the whole step.
             which: the pass of the schedule.
             statistics: ``weight.statistics`` of the whole step's :meth:`shaped` tokens.
+            sampler_correction: (B, T) or (B, 1) ratio of the training engine's old probability to the sampler's,
+                where they differ; multiplies F A alone.
         """
         shaped = self.shaped(tokens, which)
         # A token without advantage has no part, however far its ratio overflowed.
         values = torch.where(shaped.advantages == 0, 0.0, self.weight.weight(shaped, statistics) * shaped.advantages)
+        if sampler_correction is not None:
+            values = values * sampler_correction
         if self.kl.beta > 0:
             assert tokens.ref_log_probs is not None
             penalty = self.kl.coefficient(tokens.log_probs.detach(), tokens.ref_log_probs)
@@ -127,14 +143,7 @@ class Method:
         """Name, choices with their parameters, and hashes over the choices and over the code that computes them."""
         parts = (self.advantage, self.weight, self.aggregation, self.schedule, self.kl)
         objects = [*parts, *self.rollout_shaping, *self.token_shaping]
-        choices = {
-            "name": self.name,
-            **{
-                field.name: _described(getattr(self, field.name))
-                for field in dataclasses.fields(self)
-                if field.name != "name"
-            },
-        }
+        choices = {field.name: _described(getattr(self, field.name)) for field in dataclasses.fields(self)}
         modules = sorted(_modules(type(part).__module__ for part in [self, *objects]))
         sources = "".join(inspect.getsource(sys.modules[module]) for module in modules)
         return {
@@ -158,7 +167,7 @@ def _modules(names: Iterable[str]) -> set[str]:
 
 
 def _described(choice: Any) -> Any:
-    if isinstance(choice, str):
+    if isinstance(choice, str | float):
         return choice
     if isinstance(choice, tuple):
         return [_described(part) for part in choice]

@@ -35,7 +35,9 @@ def log_probs_and_entropies(
         position_ids=(attention_mask.cumsum(dim=1) - 1).clamp(min=0),
         logits_to_keep=completion_length + 1,
     )
-    logits = outputs.logits[:, -completion_length - 1 : -1] / temperature
+    logits = outputs.logits[:, -completion_length - 1 : -1]
+    # As TRL's head has it: which of the two is used must not decide the precision.
+    logits = (logits if logits.dtype == torch.float64 else logits.float()) / temperature
     log_softmax = logits.log_softmax(dim=-1)
     log_probs = log_softmax.gather(-1, input_ids[:, -completion_length:].unsqueeze(-1)).squeeze(-1)
     with torch.no_grad():

@@ -43,12 +43,16 @@ class StepMeter:
         self.executed: Counter[str] = Counter() if executed is None else executed
         self._sums = torch.zeros(len(self.SUMS), dtype=torch.float64)
 
-    def add(self, tokens: Tokens, which: str, statistics: Tensor | None, value_loss: Tensor | None = None) -> None:
-        """Take in one micro-batch (detached) of pass ``which``, and count the terms of the method it went through.
+    def add_rollout(self) -> None:
+        """Count the terms that the rollout just scored went through."""
+        self.executed.update(self.method.rollout_terms())
 
-        ``value_loss`` is the micro-batch's share of the step's value loss.
+    def add(self, tokens: Tokens, which: str, statistics: Tensor | None, value_loss: Tensor | None = None) -> None:
+        """Take in one micro-batch (detached) of pass ``which``, and count the terms that it went through.
+
+        ``value_loss`` is summed over the micro-batch's tokens.
         """
-        self.executed.update(self.method.terms(which))
+        self.executed.update(self.method.token_terms(which))
         shaped = self.method.shaped(tokens, which)
         mask = tokens.mask.bool()
         where = self.method.weight.regions(shaped, statistics)
@@ -70,7 +74,8 @@ class StepMeter:
             total(drift.square()),
             total(k3(old, current)),
             total(reference),
-            total(self.method.weight.surrogate(shaped, statistics)),
+            # A token without advantage has no part, however far its ratio overflowed.
+            total(torch.where(shaped.advantages == 0, 0, self.method.weight.surrogate(shaped, statistics))),
             torch.zeros_like(drift).sum() if value_loss is None else value_loss.double(),
             *(getattr(where, name).sum(dtype=torch.float64) for name in REGIONS),
         ]
@@ -103,7 +108,7 @@ class StepMeter:
             "surrogate": mean["surrogate"],
             **{f"region/{name}": mean[name] for name in REGIONS},
             "trained": mean["trained"],
-            **({"value_loss": named["value_loss"]} if self.method.advantage.needs_values else {}),
+            **({"value_loss": mean["value_loss"]} if self.method.advantage.needs_values else {}),
             "update_tokens": named["tokens"],
         }
         return {name: value if math.isfinite(value) else None for name, value in values.items()}

@@ -8,11 +8,13 @@ They take what ``trl.GRPOTrainer`` takes; options of ``GRPOConfig`` that a metho
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from trl import GRPOConfig
 
+from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.methods.make import make_method
@@ -29,8 +31,9 @@ class NamedTrainer(MethodTrainer):
         trl_arguments: the others that ``trl.GRPOTrainer`` takes.
 
     Raises:
-        UserError: no such method, or an override that it does not have.
-        ValueError: ``args`` sets an option that the method decides.
+        UserError: no such policy-gradient method, or an override that it does not have.
+        ValueError: as :class:`MethodTrainer`; or evaluation is asked for, which TRL would make with the training
+            buffer.
     """
 
     method_name: ClassVar[str]
@@ -38,9 +41,18 @@ class NamedTrainer(MethodTrainer):
 
     def __init__(self, *, args: GRPOConfig, overrides: Sequence[str] = (), **trl_arguments: Any) -> None:
         config = load_config(method=self.method_name, overrides=[f"method.{override}" for override in overrides])
-        assert isinstance(config.method, PolicyMethodConfig)
+        if not isinstance(config.method, PolicyMethodConfig):
+            raise UserError(f"{self.method_name} is no policy-gradient method: use trl.SFTTrainer.")
+        if args.eval_strategy != "no" or trl_arguments.get("eval_dataset") is not None:
+            raise ValueError("evaluation during training is not supported: evaluate the checkpoints (`rlvr eval`).")
         method = make_method(config.method, max_length=args.max_completion_length)
         super().__init__(method=method, meter=StepMeter(method), args=args, **trl_arguments)
+        if args.save_strategy == "steps" and args.save_steps % self.steps_per_rollout:
+            warnings.warn(
+                f"save_steps={args.save_steps:g} is not a multiple of the {self.steps_per_rollout} optimizer steps "
+                "of a rollout: checkpoints in the middle of one cannot be resumed from.",
+                stacklevel=2,
+            )
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         sums = self.accelerator.reduce(self.meter.take().to(self.args.device), reduction="sum").tolist()

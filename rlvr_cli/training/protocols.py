@@ -24,15 +24,19 @@ class Rollouts(Protocol):
         """Take what the rows just judged are trained with, and store everything.
 
         Args:
-            advantages, values: for each row the mean over its tokens; no ``values`` without a value head.
+            advantages, values: for each row the mean over its tokens; no ``values`` without a value head, NaN for a
+                row without tokens.
         """
 
 
 class Meter(Protocol):
     """What watches the update, micro-batch by micro-batch."""
 
+    def add_rollout(self) -> None:
+        """A rollout was scored."""
+
     def add(self, tokens: Tokens, which: str, statistics: Tensor | None, value_loss: Tensor | None) -> None:
-        """The detached tokens of one micro-batch in pass ``which`` of the schedule, and its share of the value loss."""
+        """The detached tokens of one micro-batch in pass ``which`` of the schedule, and their summed value loss."""
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ from rlvr_cli.training.managed import ManagedTrainer
 from rlvr_cli.training.progress import Reporter
 from rlvr_cli.training.schedule import learning_rate_factor
 from rlvr_cli.training.stopping import StopRequest
+from rlvr_cli.training.value_head import HEAD_FILE, split_off
 from rlvr_cli.training.value_head import NAME as VALUE_HEAD_NAME
-from rlvr_cli.training.value_head import split_off
 
 TRAINER_FOLDER = "trainer"
 
@@ -159,12 +159,12 @@ class RecordedTrainer(ManagedTrainer):
         Called in every process.
         """
         weights, value_head = split_off(self.accelerator.get_state_dict(self.model_wrapped))
-        return self.model, weights, {state.VALUE_HEAD: value_head} if value_head else {}
+        return self.model, weights, {HEAD_FILE: value_head} if value_head else {}
 
     def load_parts(self, folder: Path) -> None:
         """Load the files of :meth:`saved_parts` from ``folder``; the model's weights are loaded already."""
-        if (folder / state.VALUE_HEAD).exists():
-            self.model.get_submodule(VALUE_HEAD_NAME).load_state_dict(load_file(folder / state.VALUE_HEAD))
+        if (folder / HEAD_FILE).exists():
+            self.model.get_submodule(VALUE_HEAD_NAME).load_state_dict(load_file(folder / HEAD_FILE))
 
     def save_checkpoint(self, step: int) -> None:
         position, rows = self.position()
@@ -212,6 +212,7 @@ class RecordedTrainer(ManagedTrainer):
             rollout = step // self.batch.steps_per_rollout
             self.run.update_manifest(step=step, rollout=rollout, last_metrics=self._last_row)
         self.accelerator.wait_for_everyone()
+        self._step_started = time.perf_counter()  # the save is not the next update's
 
     def load_checkpoint(self, path: Path) -> None:
         inner = path / TRAINER_FOLDER

@@ -144,7 +144,7 @@ class RolloutSource:
     def judge(self) -> list[float]:
         """The reward of every completion just sampled, NaN where it is not a finite number.
 
-        ``method.reward.noise`` gives that share of completions the reward of the opposite verdict.
+        ``method.reward.noise`` mirrors the reward of that share of completions in the task's range.
 
         Raises RunError for a reward that is not finite unless ``train.on_nonfinite`` is ``skip``; then the completion
         has no part in the update.
@@ -174,7 +174,7 @@ class RolloutSource:
             ]
         )
         self.summary = rollout_summary(rows, self.task.reasons)
-        self.unscored = sum(row["reward"] is None for row in rows)
+        self.unscored = sum(row["clean_reward"] is None for row in rows)
         if self.main:
             lines = (json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in rows)
             write_text(self.folder / f"rollout-{self.rollout:06d}.jsonl", "".join(lines))
@@ -198,7 +198,7 @@ class RolloutSource:
             "reason": verdict.reason,
             "answer": verdict.answer,
             "advantage": advantage,
-            **({} if value is None else {"value": value}),
+            **({} if value is None else {"value": value if math.isfinite(value) else None}),
         }
 
 

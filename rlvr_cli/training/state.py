@@ -18,7 +18,6 @@ OPTIMIZER_GROUPS = "optimizer.json"
 SCHEDULER = "scheduler.json"
 PROCESS = "process-{rank}.safetensors"
 COUNTERS = "counters.json"
-VALUE_HEAD = "value_head.safetensors"
 
 
 def save_optimizer(folder: Path, state_dict: dict[str, Any]) -> None:

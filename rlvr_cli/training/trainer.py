@@ -25,6 +25,7 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
         self.rollouts.model = self.model
 
     def begin_updates(self, rollout: int) -> None:
+        self._metrics["train"].clear()  # TRL's own, which nobody reads here
         self.skips += self.rollouts.unscored > 0
         self.check_skips()
         torch.manual_seed(stream_seed(self.config.run.seed, "update", rollout, self.accelerator.process_index))

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 from transformers import TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
@@ -43,10 +44,10 @@ from rlvr_cli.training.buffer import Rows, gather_rows, split_into_steps
 from rlvr_cli.training.head import log_probs_and_entropies, plain_head_fits
 from rlvr_cli.training.protocols import Meter, Outputs, Rollouts
 from rlvr_cli.training.trl_arguments import with_method
-from rlvr_cli.training.value_head import ValueHead
+from rlvr_cli.training.value_head import HEAD_FILE, ValueHead, split_off
 
 READ = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
-KEPT = (*READ, "tool_mask", "importance_sampling_ratio")
+KEPT = (*READ, "importance_sampling_ratio")
 UNUSED = ("advantages", "num_items_in_batch", "old_per_token_logps", "sampling_per_token_logps")
 
 
@@ -62,7 +63,8 @@ class MethodTrainer(GRPOTrainer):
             passes makes twice as many optimizer steps. ``args.max_steps`` counts optimizer steps.
 
     Raises:
-        ValueError: ``args`` sets an option that the method decides.
+        ValueError: ``args`` sets an option that the method decides, groups do not fill a rollout, or the method needs
+            something that this trainer cannot give it.
     """
 
     _buffered_inputs: list[Rows] | None
@@ -87,11 +89,17 @@ class MethodTrainer(GRPOTrainer):
             trl_arguments |= {"reward_funcs": [self._rewards], "rollout_func": self._sample}
         arguments = with_method(trl_arguments.pop("args", None) or GRPOConfig(), method)
         self.group_size = group_size or arguments.num_generations
-        self.value_head: ValueHead | None = None
-        if isinstance(method.advantage, GAEAdvantage):
-            self.value_head = ValueHead.attached_to(
-                trl_arguments["model"], train_backbone=method.advantage.value_backbone
+        if arguments.generation_batch_size % self.group_size:
+            raise ValueError(
+                f"a rollout of {arguments.generation_batch_size} completions does not split into groups of "
+                f"{self.group_size}"
             )
+        if method.noise > 0 and rollouts is None:
+            raise ValueError(
+                f"method {method.name} flips the verdicts of a task's verifier (reward.noise={method.noise:g}); with "
+                "reward functions of your own, flip rewards there."
+            )
+        self.value_head = _value_head(method, arguments, trl_arguments)
         super().__init__(args=arguments, **trl_arguments)
         self.beta = 0.0
         reads = inspect.signature(type(self.model).forward).parameters
@@ -196,7 +204,10 @@ class MethodTrainer(GRPOTrainer):
             own, self.accelerator.gather, self.accelerator.num_processes, int(self._tokenizer.pad_token_id)
         )
         rollout = self._rollout(rows)
+        rows["completion_mask"] = rollout.mask
         estimated, advantages = self.method.rollout_advantages(rollout)
+        if self.meter is not None:
+            self.meter.add_rollout()
         threshold = self.method.schedule.threshold(rollout)
         if threshold is not None:
             rows["low_threshold"] = torch.full((len(advantages), 1), threshold, device=advantages.device)
@@ -204,7 +215,11 @@ class MethodTrainer(GRPOTrainer):
             first = self.accelerator.process_index * len(inputs)
             part = slice(first, first + len(inputs))
             means = rollout.row_mean(advantages.expand_as(rollout.mask))[part].tolist()
-            values = None if rollout.values is None else rollout.row_mean(rollout.values)[part].tolist()
+            values = None
+            if rollout.values is not None:
+                # A row without tokens has no prediction.
+                seen = rollout.mask.any(dim=1)
+                values = torch.where(seen, rollout.row_mean(rollout.values), torch.nan)[part].tolist()
             self.rollouts.finish(rollout.rewards[part].tolist(), means, values)
         if isinstance(self.method.advantage, GAEAdvantage):
             rows["returns"] = self.method.advantage.returns(rollout)
@@ -227,10 +242,12 @@ class MethodTrainer(GRPOTrainer):
         return measured
 
     def _rollout(self, rows: Rows) -> Rollout:
-        mask = _loss_mask(rows)
-        assert self._gathered_rewards is not None
+        rewards = self._gathered_rewards
+        assert rewards is not None
+        # A row that must not be learned from has no tokens: no KL, no share in any statistic or divisor.
+        mask = rows["completion_mask"] * ~rewards.isnan().unsqueeze(1)
         rollout = Rollout(
-            rewards=self._gathered_rewards,
+            rewards=rewards,
             group_size=self.group_size,
             token_ids=rows["completion_ids"],
             mask=mask,
@@ -239,17 +256,18 @@ class MethodTrainer(GRPOTrainer):
             ref_log_probs=rows.get("ref_log_probs"),
             values=rows.get("values"),
         )
-        if self.method.needs_initial_entropy and self._initial_entropy is None:
+        if self.method.needs_initial_entropy and self._initial_entropy is None and mask.any():
             assert rollout.entropies is not None
             self._initial_entropy = float(rollout.entropies[mask.bool()].double().mean())
-        rollout = dataclasses.replace(rollout, initial_entropy=self._initial_entropy)
+        # Still unknown only where there is no token that it could decide about.
+        initial = 0.0 if self._initial_entropy is None else self._initial_entropy
+        rollout = dataclasses.replace(rollout, initial_entropy=initial)
         return dataclasses.replace(rollout, rewards=self.method.rewards(rollout))
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         if self._step % self.micro_batches_per_rollout == 0 or self._buffered_inputs is None:
             rollout = self.rollout_index
             rows = self._generate_and_score_completions(generation_batch)
-            self._metrics["train"].clear()
             updates = self.args.steps_per_generation // self.args.gradient_accumulation_steps
             self._buffered_inputs = split_into_steps(
                 rows,
@@ -280,15 +298,20 @@ class MethodTrainer(GRPOTrainer):
             inputs["old_log_probs"] = current
         tokens = self._tokens(inputs, current, outputs.entropies.detach())
         assert self._step_count is not None
-        coefficients = self.method.coefficients(tokens, self._step_count, self.current_pass, self._statistics)
-        if "importance_sampling_ratio" in inputs:
-            coefficients = coefficients * inputs["importance_sampling_ratio"]
+        coefficients = self.method.coefficients(
+            tokens,
+            self._step_count,
+            self.current_pass,
+            self._statistics,
+            sampler_correction=inputs.get("importance_sampling_ratio"),
+        )
         loss: Tensor = -(coefficients * outputs.log_probs).sum()
         value_part = None
         if outputs.values is not None and isinstance(self.method.advantage, GAEAdvantage):
             value_part = self._value_loss(self.method.advantage, inputs, tokens, outputs.values)
             loss = loss + self.method.advantage.value_coef * value_part
-            value_part = value_part.detach()
+            assert self._step_tokens is not None
+            value_part = value_part.detach() * self._step_tokens
         if self.meter is not None:
             self.meter.add(tokens, self.current_pass, self._statistics, value_part)
         # Gradients are averaged over the processes, and every part is a share of the step of all of them.
@@ -310,7 +333,7 @@ class MethodTrainer(GRPOTrainer):
             log_probs=log_probs,
             old_log_probs=rows.get("old_log_probs", log_probs),
             advantages=rows["advantages"].to(log_probs.dtype),
-            mask=_loss_mask(rows),
+            mask=rows["completion_mask"],
             entropies=entropies,
             ref_log_probs=rows.get("ref_log_probs"),
             low_threshold=rows.get("low_threshold"),
@@ -319,11 +342,11 @@ class MethodTrainer(GRPOTrainer):
     def _begin_step(self) -> None:
         """Count and measure the optimizer step that begins, over all its micro-batches and processes."""
         window = self._window()
-        counted = self.method.aggregation.count
-        counts = [
-            torch.stack([counted(_loss_mask(rows), rows["estimated"]), _loss_mask(rows).sum(dtype=torch.float64)])
-            for rows in window
-        ]
+        counts = []
+        for rows in window:
+            mask = rows["completion_mask"]
+            rows_or_tokens = self.method.aggregation.count(mask, rows["estimated"])
+            counts.append(torch.stack([rows_or_tokens, mask.sum(dtype=torch.float64)]))
         self._step_count, self._step_tokens = self.accelerator.reduce(torch.stack(counts).sum(dim=0), reduction="sum")
         self._statistics = None
         if self.method.weight.needs_statistics:
@@ -426,11 +449,26 @@ class MethodTrainer(GRPOTrainer):
         with self.value_head.gradients_apart(self.args.max_grad_norm):
             return super()._clip_grad_norm(model)
 
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
+        if self.value_head is None:
+            super()._save(output_dir, state_dict)
+            return
+        own, head = split_off(self.model.state_dict() if state_dict is None else state_dict)
+        super()._save(output_dir, own)
+        save_file(head, Path(output_dir or self.args.output_dir) / HEAD_FILE)
+
     # --- position ----------------------------------------------------------------------------------------------
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
+            if self.method.needs_initial_entropy:
+                raise ValueError(
+                    f"method {self.method.name} compares with the entropy of the untrained model, which TRL's "
+                    "checkpoints do not hold: it cannot be resumed from one."
+                )
+            if self.value_head is not None:
+                self.value_head.load(Path(checkpoint))
             step = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME)).global_step
             if step % self.steps_per_rollout:
                 raise ValueError(
@@ -454,10 +492,18 @@ class MethodTrainer(GRPOTrainer):
         self._buffered_inputs = [{key: value.to(device) for key, value in rows.items()} for rows in buffer] or None
 
 
-def _loss_mask(rows: Rows) -> Tensor:
-    """(n, T) 1 on tokens that the policy sampled, 0 on padding and on what tools wrote."""
-    mask = rows["completion_mask"]
-    return mask * rows["tool_mask"] if "tool_mask" in rows else mask
+def _value_head(method: Method, arguments: GRPOConfig, trl_arguments: dict[str, Any]) -> ValueHead | None:
+    """The value head that ``method`` asks for, on the model; raises ValueError where it cannot be put there."""
+    if not isinstance(method.advantage, GAEAdvantage):
+        return None
+    model = trl_arguments["model"]
+    if isinstance(model, str):
+        raise ValueError(f"method {method.name} puts a value head on the model: pass the model itself, not {model!r}.")
+    if trl_arguments.get("peft_config") is not None or hasattr(model, "peft_config"):
+        raise ValueError(f"method {method.name} trains a value head, which adapters (PEFT) would freeze.")
+    if arguments.use_vllm:
+        raise ValueError(f"method {method.name} trains a value head, which vLLM cannot load with the weights.")
+    return ValueHead.attached_to(model, train_backbone=method.advantage.value_backbone)
 
 
 def _padded(values: Tensor, width: int) -> Tensor:

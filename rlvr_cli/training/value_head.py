@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 NAME = "value_head"
+HEAD_FILE = f"{NAME}.safetensors"
 
 
 class ValueHead:
@@ -31,7 +35,9 @@ class ValueHead:
             train_backbone: whether the value loss also moves the policy's own layers.
         """
         parameter = next(model.parameters())
-        layer = nn.Linear(model.config.hidden_size, 1, device=parameter.device, dtype=parameter.dtype)
+        # Regression in bfloat16 would stop at its rounding.
+        dtype = parameter.dtype if parameter.dtype == torch.float64 else torch.float32
+        layer = nn.Linear(model.config.hidden_size, 1, device=parameter.device, dtype=dtype)
         nn.init.zeros_(layer.weight)
         nn.init.zeros_(layer.bias)
         setattr(model, NAME, layer)
@@ -51,6 +57,10 @@ class ValueHead:
         values: Tensor = self.layer(hidden.to(self.layer.weight.dtype)).squeeze(-1)
         return values
 
+    def load(self, folder: Path) -> None:
+        """Take the weights that a checkpoint keeps beside the model."""
+        self.layer.load_state_dict(load_file(folder / HEAD_FILE))
+
     @contextmanager
     def gradients_apart(self, max_norm: float) -> Iterator[None]:
         """Clip the head's gradient to ``max_norm`` by itself, and keep it out of what is clipped inside the block."""
@@ -67,6 +77,8 @@ class ValueHead:
     def move_to_own_group(self, optimizer: Optimizer, learning_rate: float) -> None:
         """Give the head's parameters a group of their own with another learning rate, without weight decay."""
         own = {id(parameter) for parameter in self.layer.parameters()}
+        if any({id(parameter) for parameter in group["params"]} == own for group in optimizer.param_groups):
+            return
         for group in optimizer.param_groups:
             group["params"] = [parameter for parameter in group["params"] if id(parameter) not in own]
         optimizer.add_param_group({"params": list(self.layer.parameters()), "lr": learning_rate, "weight_decay": 0.0})

@@ -200,6 +200,14 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
         (":2,4", "entropy_filter_rows=negative", "entropy_filter_rows=all"),
     ),
     "noise without verdicts": ("method: grpo+entropy-min+noise\n", (":1", "method.reward.noise=0.25", "entropy_min")),
+    "replaced by other rewards": (
+        "method: grpo+entropy-min\nrollout:\n  dynamic_sampling: 3\n",
+        (":1,3", "rollout.dynamic_sampling=3", "entropy_min"),
+    ),
+    "a rollout of one": (
+        "method: reinforce-pp\nrollout:\n  prompts: 1\n  group_size: 1\n",
+        (":3,4", "at least two completions"),
+    ),
     "correct by an entropy": ("method: cl+entropy-min\n", (":1", "every completion counts as wrong")),
     "no low token": (
         "method:\n  name: grpo+low-only\n  schedule: {eta: 0}\n",

@@ -119,6 +119,9 @@ class ScriptedRollouts:
 
 
 class NoMeter:
+    def add_rollout(self) -> None:
+        pass
+
     def add(self, tokens: Tokens, which: str, statistics: Tensor | None, value_loss: Tensor | None) -> None:
         assert tokens.entropies is not None
         assert tokens.log_probs.shape == tokens.mask.shape == tokens.entropies.shape
@@ -184,6 +187,9 @@ def arguments(
     updates: int = 1,
     epochs: int = 1,
     rollouts: int = 2,
+    temperature: float = 1.0,
+    learning_rate: float = LEARNING_RATE,
+    max_grad_norm: float = 1e9,
 ) -> Any:
     """TRL's arguments for ``rollouts`` rollouts of ``rows`` completions; plain SGD, no gradient clipping."""
     accumulation = rows // updates // micro_batch // processes
@@ -194,9 +200,10 @@ def arguments(
         gradient_checkpointing=False,
         seed=0,
         optim="sgd",
-        learning_rate=LEARNING_RATE,
+        learning_rate=learning_rate,
         lr_scheduler_type="constant",
-        max_grad_norm=1e9,
+        max_grad_norm=max_grad_norm,
+        temperature=temperature,
         per_device_train_batch_size=micro_batch,
         gradient_accumulation_steps=accumulation,
         steps_per_generation=accumulation * updates,
@@ -231,26 +238,36 @@ def train(
     return trainer
 
 
-def completion_log_probs(model: Any, prompts: list[list[int]], completions: list[list[int]]) -> Tensor:
+def completion_log_probs(
+    model: Any, prompts: list[list[int]], completions: list[list[int]], temperature: float = 1.0
+) -> Tensor:
     """(B, T) log-probs of the completions, row by row and without any padding inside the model."""
     width = max(map(len, completions))
     rows = []
     for prompt, completion in zip(prompts, completions, strict=True):
         logits = model(torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1]
-        chosen = logits.log_softmax(-1).gather(1, torch.tensor(completion).unsqueeze(1)).squeeze(1)
+        chosen = (logits / temperature).log_softmax(-1).gather(1, torch.tensor(completion).unsqueeze(1)).squeeze(1)
         rows.append(torch.nn.functional.pad(chosen, (0, width - len(completion))))
     return torch.stack(rows)
 
 
 def plain_gradient(
-    model: Any, reference: Any, old: Tensor, rollout: int, method: Method, *, rows: int, group: int
+    model: Any,
+    reference: Any,
+    old: Tensor,
+    rollout: int,
+    method: Method,
+    *,
+    rows: int,
+    group: int,
+    temperature: float,
 ) -> tuple[Tensor, int]:
     """The gradient of one update on a whole rollout, by autograd through the loss's value, and how many were clipped.
 
     For methods with group advantages whose loss has a value, in one pass without shaping.
     """
     prompts, completions, rewards = ScriptedRollouts(rows).script(rollout)
-    log_probs = completion_log_probs(model, prompts, completions)
+    log_probs = completion_log_probs(model, prompts, completions, temperature)
     lengths = torch.tensor([len(completion) for completion in completions]).unsqueeze(1)
     advantages = group_advantage(
         torch.tensor(rewards, dtype=torch.float32), group, divide_by_std=method.advantage.scale == "std"
@@ -259,7 +276,7 @@ def plain_gradient(
     loss = method.weight.surrogate(tokens)
     if method.kl.beta:
         with torch.no_grad():
-            other = completion_log_probs(reference, prompts, completions)
+            other = completion_log_probs(reference, prompts, completions, temperature)
         loss = loss + method.kl.beta * k3(log_probs, other)
     clipped = int((method.weight.weight(tokens) == 0).sum())
     model.zero_grad()

@@ -45,22 +45,24 @@ def relative_error(ours: torch.Tensor, other: torch.Tensor) -> float:
     return float((ours - other).norm() / (other.norm() or 1.0))
 
 
-@pytest.mark.parametrize("beta", [0.0, 0.1])
+@pytest.mark.parametrize(("beta", "temperature"), [(0.0, 1.0), (0.1, 1.0), (0.0, 0.7)])
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_equals_the_formula_in_plain_pytorch(tmp_path: Path, aggregation: str, beta: float) -> None:
+def test_equals_the_formula_in_plain_pytorch(tmp_path: Path, aggregation: str, beta: float, temperature: float) -> None:
     """Two rollouts, two updates on each: the second of each is off-policy, so clipping acts."""
     method = method_of("grpo", f"aggregation={aggregation}", f"kl.beta={beta}", "weight.eps_high=0.28")
     model = load_base(tmp_path)
     trained, reference = load_base(tmp_path), copy.deepcopy(model)
-    trainer = train(tmp_path, method, trained, micro_batch=4, epochs=2)
+    trainer = train(tmp_path, method, trained, micro_batch=4, epochs=2, temperature=temperature)
     assert len(trainer.gradients) == 4
     for step, gradient in enumerate(trainer.gradients):
         rollout, epoch = divmod(step, 2)
         if epoch == 0:
             prompts, completions, _ = ScriptedRollouts(ROWS).script(rollout)
             with torch.no_grad():
-                old = completion_log_probs(model, prompts, completions)
-        expected, clipped = plain_gradient(model, reference, old, rollout, method, rows=ROWS, group=GROUP)
+                old = completion_log_probs(model, prompts, completions, temperature)
+        expected, clipped = plain_gradient(
+            model, reference, old, rollout, method, rows=ROWS, group=GROUP, temperature=temperature
+        )
         assert relative_error(gradient, expected) < TOLERANCE
         assert (clipped > 0) == (epoch > 0)
         with torch.no_grad():

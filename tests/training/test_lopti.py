@@ -24,7 +24,7 @@ ROWS, GROUP, UPDATES, ROLLOUTS = 16, 4, 2, 2
 EPS_LOW, EPS_HIGH = 0.2, 0.24
 
 
-def algorithm_1(model: Any, orders: list[Tensor], passes: tuple[str, ...], optimizer: Any) -> None:
+def algorithm_1(model: Any, orders: list[Tensor], passes: tuple[str, ...], optimizer: Any, share: float | None) -> None:
     """Two passes over all mini-batches of each rollout; old log-probs stay, every divisor counts all valid tokens."""
     for rollout, order in enumerate(orders):
         prompts, completions, rewards = ScriptedRollouts(ROWS).script(rollout)
@@ -33,7 +33,7 @@ def algorithm_1(model: Any, orders: list[Tensor], passes: tuple[str, ...], optim
         lengths = torch.tensor([len(completion) for completion in completions]).unsqueeze(1)
         mask = torch.arange(old.shape[1]) < lengths
         advantages = group_advantage(torch.tensor(rewards, dtype=torch.float32), GROUP, divide_by_std=True).unsqueeze(1)
-        low = old.exp() < MEDIAN_PROBABILITY
+        low = old.exp() < (MEDIAN_PROBABILITY if share is None else torch.quantile(old[mask].exp(), share))
         for which in passes:
             for rows in order.chunk(UPDATES):
                 chosen = rows.tolist()
@@ -48,11 +48,14 @@ def algorithm_1(model: Any, orders: list[Tensor], passes: tuple[str, ...], optim
                 optimizer.step()
 
 
+@pytest.mark.parametrize("share", [None, 0.3], ids=["probability", "quantile"])
 @pytest.mark.parametrize(
     ("order", "passes"), [("low_first", ("low", "high")), ("high_first", ("high", "low")), ("low_only", ("low",))]
 )
-def test_equals_algorithm_1(tmp_path: Path, order: str, passes: tuple[str, ...]) -> None:
-    method = method_of("lopti", f"schedule.eta={MEDIAN_PROBABILITY}", f"schedule.order={order}", "kl.beta=0")
+def test_equals_algorithm_1(tmp_path: Path, order: str, passes: tuple[str, ...], share: float | None) -> None:
+    """``share``: the tokens that are low are that share of the rollout's, in place of those below a probability."""
+    rule = f"schedule={{kind: lopti, order: {order}, eta: {share or MEDIAN_PROBABILITY}, rule: "
+    method = method_of("lopti", rule + ("probability}" if share is None else "quantile}"), "kl.beta=0")
     trained = load_base(tmp_path)
     trainer = train(tmp_path, method, trained, micro_batch=4, updates=UPDATES)
     assert trainer.passes == [which for which in passes for _ in range(UPDATES)] * ROLLOUTS
@@ -60,7 +63,7 @@ def test_equals_algorithm_1(tmp_path: Path, order: str, passes: tuple[str, ...])
     model = load_base(tmp_path)
     start = torch.cat([parameter.detach().flatten().clone() for parameter in model.parameters()])
     orders = [trainer.row_order(rollout, ROWS) for rollout in range(ROLLOUTS)]
-    algorithm_1(model, orders, passes, torch.optim.SGD(model.parameters(), lr=LEARNING_RATE))
+    algorithm_1(model, orders, passes, torch.optim.SGD(model.parameters(), lr=LEARNING_RATE), share)
 
     ours = torch.cat([parameter.detach().flatten() for parameter in trained.parameters()])
     theirs = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
+from peft import LoraConfig
+from safetensors.torch import load_file
 from trl import GRPOConfig
 
 from rlvr_cli.config.errors import UserError
@@ -70,6 +72,7 @@ def test_lopti_trains_and_logs_like_trl(tmp_path: Path) -> None:
     rows = [row for row in lopti.state.log_history if "grad_norm" in row]
     assert len(rows) == 8 and lopti.steps_per_rollout == 4
     assert {"entropy", "region/LN", "kl_reference", "trained"} <= set(rows[0])
+    assert {"reward", "completions/mean_length"} <= set(rows[0]), "what TRL logs of a rollout"
     assert rows[0]["trained"] + rows[2]["trained"] == pytest.approx(1.0, abs=0.3)
 
 
@@ -86,6 +89,50 @@ def test_what_a_user_gets_wrong_is_said_before_anything_starts(tmp_path: Path) -
         trainer(tmp_path, "lopti", "schedule.etta=0.4")
     with pytest.raises(ValueError, match="must split into whole"):
         trainer(tmp_path, "lopti", steps_per_generation=4, gradient_accumulation_steps=8)
+
+
+def test_what_this_trainer_cannot_do_is_refused(tmp_path: Path) -> None:
+    """Each of these would run, and silently as something else."""
+    with pytest.raises(ValueError, match=r"reward\.noise"):
+        trainer(tmp_path, "grpo+noise")
+    with pytest.raises(ValueError, match="evaluation during training"):
+        trainer(tmp_path, "grpo", eval_strategy="steps", eval_steps=2)
+    with pytest.raises(UserError, match=r"use trl\.SFTTrainer"):
+        trainer(tmp_path, "sft")
+    ppo = {"reward_funcs": [small_ids_are_better], "args": arguments(tmp_path), "processing_class": make_tokenizer()}
+    with pytest.raises(ValueError, match="pass the model itself"):
+        named.trainer_class("ppo")(model=str(tmp_path / "base"), **ppo)
+    with pytest.raises(ValueError, match="adapters"):
+        named.trainer_class("ppo")(model=load_base(tmp_path), peft_config=LoraConfig(), **ppo)
+    with pytest.raises(ValueError, match="groups of 3"):
+        named.trainer_class("lopti")(model=load_base(tmp_path), group_size=3, **ppo)
+    with pytest.warns(UserWarning, match="cannot be resumed"):
+        trainer(tmp_path, "lopti", save_steps=3)
+
+
+def test_a_value_head_survives_a_checkpoint_of_trl(tmp_path: Path) -> None:
+    trained = trainer(tmp_path, "ppo", max_steps=4, save_steps=4)
+    trained.train()
+    folder = tmp_path / "out" / "checkpoint-4"
+    assert not any("value_head" in key for key in load_file(folder / "model.safetensors"))
+    resumed = trainer(tmp_path, "ppo")
+    resumed.train(resume_from_checkpoint=str(folder))
+    assert resumed.state.global_step == 8
+    assert trained.value_head is not None and resumed.value_head is not None
+    saved = load_file(folder / "value_head.safetensors")["weight"]
+    assert torch.equal(saved, trained.value_head.layer.weight) and saved.abs().sum() > 0
+    assert not torch.equal(saved, resumed.value_head.layer.weight)
+
+
+def test_the_initial_entropy_is_measured_once_and_not_from_a_checkpoint(tmp_path: Path) -> None:
+    gtpo = trainer(tmp_path, "gtpo", max_steps=2, save_steps=2)
+    gtpo.train()
+    first = gtpo.export_position()[2]
+    longer = trainer(tmp_path, "gtpo", max_steps=6)
+    longer.train()
+    assert first is not None and longer.export_position()[2] == first
+    with pytest.raises(ValueError, match="untrained model"):
+        trainer(tmp_path, "gtpo").train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
 
 
 def test_trl_checkpoints_resume_between_rollouts_only(tmp_path: Path) -> None:

@@ -78,6 +78,16 @@ def test_truncated_completions_are_not_learned_from_when_dropped(tmp_path: Path)
     ]
 
 
+def test_a_rollout_of_truncated_rows_alone_teaches_nothing_and_breaks_nothing(tmp_path: Path) -> None:
+    """Every kind of statistic over no token: means, spreads, quantiles, the initial entropy, values."""
+    cut = ("rollout.max_new_tokens=3", "rollout.drop_truncated=true")
+    for name in ("gtpo", "acpo", "ppo", "reinforce-pp", "cl", "dapo+high-entropy", "grpo+entropy-min"):
+        metrics, rows = trained(tmp_path, name, name, *cut)
+        assert all(row["truncated"] for row in rows)
+        assert [row["grad_norm"] for row in metrics] == [0.0, 0.0] and metrics[0]["update_tokens"] == 0
+        assert not any("value/correct" in row or "value/incorrect" in row for row in metrics)
+
+
 @pytest.mark.parametrize("overrides", [("method.reward.noise=0.25",), ("rollout.dynamic_sampling=3",)])
 def test_two_processes_sample_what_one_samples(tmp_path: Path, overrides: tuple[str, ...]) -> None:
     """Two threads in place of processes, each with half of the rows; groups of 4 are cut in two by 6 rows each."""
