@@ -44,7 +44,7 @@ from rlvr_cli.training.buffer import Rows, gather_rows, split_into_steps
 from rlvr_cli.training.head import log_probs_and_entropies, plain_head_fits
 from rlvr_cli.training.protocols import Meter, Outputs, Rollouts
 from rlvr_cli.training.trl_arguments import with_method
-from rlvr_cli.training.value_head import HEAD_FILE, ValueHead, split_off
+from rlvr_cli.training.value_head import HEAD_FILE, split_off, value_head_for
 
 READ = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 KEPT = (*READ, "importance_sampling_ratio")
@@ -99,7 +99,7 @@ class MethodTrainer(GRPOTrainer):
                 f"method {method.name} flips the verdicts of a task's verifier (reward.noise={method.noise:g}); with "
                 "reward functions of your own, flip rewards there."
             )
-        self.value_head = _value_head(method, arguments, trl_arguments)
+        self.value_head = value_head_for(method, arguments, trl_arguments)
         super().__init__(args=arguments, **trl_arguments)
         self.beta = 0.0
         reads = inspect.signature(type(self.model).forward).parameters
@@ -197,7 +197,7 @@ class MethodTrainer(GRPOTrainer):
             self._generating = False
         unknown = set(output) - {*KEPT, *UNUSED}
         if unknown:
-            raise NotImplementedError(f"rollouts with {', '.join(sorted(unknown))} are not supported")
+            raise ValueError(f"rollouts with {', '.join(sorted(unknown))} are not supported")
         own: Rows = {key: output[key] for key in KEPT if key in output}
         own |= self._measured(own)
         rows = gather_rows(
@@ -490,20 +490,6 @@ class MethodTrainer(GRPOTrainer):
         self._step, self._initial_entropy = micro_batches, initial_entropy
         device = self.args.device
         self._buffered_inputs = [{key: value.to(device) for key, value in rows.items()} for rows in buffer] or None
-
-
-def _value_head(method: Method, arguments: GRPOConfig, trl_arguments: dict[str, Any]) -> ValueHead | None:
-    """The value head that ``method`` asks for, on the model; raises ValueError where it cannot be put there."""
-    if not isinstance(method.advantage, GAEAdvantage):
-        return None
-    model = trl_arguments["model"]
-    if isinstance(model, str):
-        raise ValueError(f"method {method.name} puts a value head on the model: pass the model itself, not {model!r}.")
-    if trl_arguments.get("peft_config") is not None or hasattr(model, "peft_config"):
-        raise ValueError(f"method {method.name} trains a value head, which adapters (PEFT) would freeze.")
-    if arguments.use_vllm:
-        raise ValueError(f"method {method.name} trains a value head, which vLLM cannot load with the weights.")
-    return ValueHead.attached_to(model, train_backbone=method.advantage.value_backbone)
 
 
 def _padded(values: Tensor, width: int) -> Tensor:

@@ -11,6 +11,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from trl import GRPOConfig
+
+from rlvr_cli.methods.gae import GAEAdvantage
+from rlvr_cli.methods.method import Method
 
 NAME = "value_head"
 HEAD_FILE = f"{NAME}.safetensors"
@@ -90,3 +94,17 @@ def split_off(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, 
     own = {key: value for key, value in weights.items() if not key.startswith(prefix)}
     head = {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
     return own, head
+
+
+def value_head_for(method: Method, arguments: GRPOConfig, trl_arguments: dict[str, Any]) -> ValueHead | None:
+    """The value head that ``method`` asks for, on the model; raises ValueError where it cannot be put there."""
+    if not isinstance(method.advantage, GAEAdvantage):
+        return None
+    model = trl_arguments["model"]
+    if isinstance(model, str):
+        raise ValueError(f"method {method.name} puts a value head on the model: pass the model itself, not {model!r}.")
+    if trl_arguments.get("peft_config") is not None or hasattr(model, "peft_config"):
+        raise ValueError(f"method {method.name} trains a value head, which adapters (PEFT) would freeze.")
+    if arguments.use_vllm:
+        raise ValueError(f"method {method.name} trains a value head, which vLLM cannot load with the weights.")
+    return ValueHead.attached_to(model, train_backbone=method.advantage.value_backbone)

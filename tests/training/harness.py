@@ -127,21 +127,8 @@ class NoMeter:
         assert tokens.log_probs.shape == tokens.mask.shape == tokens.entropies.shape
 
 
-class GradientTrainer(ManagedTrainer, MethodTrainer):
-    """Keeps the gradient of every optimizer step in ``gradients``, and its pass in ``passes``."""
-
-    def __init__(self, **arguments: Any) -> None:
-        self.gradients: list[Tensor] = []
-        self.passes: list[str] = []
-        super().__init__(**arguments)
-
-    def begin_updates(self, rollout: int) -> None:
-        torch.manual_seed(rollout)
-
-    def accept_gradient(self, loss: float, grad_norm: float) -> bool:
-        self.gradients.append(flat_gradient(self.model))
-        self.passes.append(self.finished_pass)
-        return True
+class Unmanaged(ManagedTrainer):
+    """Keeps no run."""
 
     def record_step(self, step: int, grad_norm: float, learning_rate: float) -> None:
         self.last_step = step
@@ -157,6 +144,23 @@ class GradientTrainer(ManagedTrainer, MethodTrainer):
 
     def load_random_states(self, path: Path) -> None:
         raise AssertionError
+
+
+class GradientTrainer(Unmanaged, MethodTrainer):
+    """Keeps the gradient of every optimizer step in ``gradients``, and its pass in ``passes``."""
+
+    def __init__(self, **arguments: Any) -> None:
+        self.gradients: list[Tensor] = []
+        self.passes: list[str] = []
+        super().__init__(**arguments)
+
+    def begin_updates(self, rollout: int) -> None:
+        torch.manual_seed(rollout)
+
+    def accept_gradient(self, loss: float, grad_norm: float) -> bool:
+        self.gradients.append(flat_gradient(self.model))
+        self.passes.append(self.finished_pass)
+        return True
 
 
 def flat_gradient(model: Any) -> Tensor:

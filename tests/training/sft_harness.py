@@ -19,16 +19,15 @@ from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.lab.tokenizer import make_tokenizer
 from rlvr_cli.training.demonstrations import Demonstration
 from rlvr_cli.training.lora import lora_config
-from rlvr_cli.training.managed import ManagedTrainer
 from rlvr_cli.training.sft import StepTokenTrainer, sft_config, training_data, training_order
-from tests.training.harness import load_base
+from tests.training.harness import Unmanaged, load_base
 
 UPDATES, EPOCHS, ROLLOUTS = 2, 2, 2
 # Small: TRL computes the head in float32, and from step to step the runs to be compared drift apart by its rounding.
 LEARNING_RATE = 0.01
 
 
-class GradientTrainer(ManagedTrainer, StepTokenTrainer):
+class GradientTrainer(Unmanaged, StepTokenTrainer):
     """Keeps the trained weights' gradient of every optimizer step, and the sums over its tokens."""
 
     def __init__(self, **arguments: Any) -> None:
@@ -43,21 +42,6 @@ class GradientTrainer(ManagedTrainer, StepTokenTrainer):
         self.steps.append(self.accelerator.reduce(self.take_sums(), reduction="sum").tolist())
         self.losses.append(loss)
         return True
-
-    def record_step(self, step: int, grad_norm: float, learning_rate: float) -> None:
-        pass
-
-    def learning_rate_factor(self, step: int) -> float:
-        return 1.0
-
-    def save_checkpoint(self, step: int) -> None:
-        pass
-
-    def load_checkpoint(self, path: Path) -> None:
-        raise AssertionError
-
-    def load_random_states(self, path: Path) -> None:
-        raise AssertionError
 
 
 def demonstrations(count: int = 40) -> list[Demonstration]:

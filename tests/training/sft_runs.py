@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -52,19 +48,6 @@ def start(folder: Path, name: str, method: str = "sft", *, overwrite: bool = Fal
 
 def resume(run: RunDir) -> running.Outcome:
     return running.resume(run, console=Console(quiet=True))
-
-
-def interrupt_after(path: Path, steps: int) -> threading.Thread:
-    """Send this process SIGTERM once ``steps`` steps are recorded."""
-
-    def watch() -> None:
-        while not path.exists() or path.read_bytes().count(b"\n") < steps:
-            time.sleep(0.001)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    return thread
 
 
 def rows(run: RunDir) -> list[dict[str, Any]]:

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +28,7 @@ from tests.training.harness import (
     plain_gradient,
     train,
 )
+from tests.training.processes import run_as_two
 
 AGGREGATIONS = ["token_mean", "sequence_mean", "constant_length"]
 GRPO = ("weight.eps_high=0.28", "advantage.scale=none")
@@ -138,33 +135,7 @@ EVERYTHING = [*METHODS, *COMPOSITIONS]
 def test_two_processes_make_the_gradient_of_one(tmp_path: Path, names: list[str]) -> None:
     """Real gloo processes, started as torchrun starts them."""
     load_base(tmp_path)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    script = Path(__file__).with_name("gradient_of_processes.py")
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(tmp_path), *names],
-            cwd=script.parents[2],
-            env={
-                **os.environ,
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": "2",
-                "ACCELERATE_USE_CPU": "true",
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
-                "OMP_NUM_THREADS": "1",
-                "PYTHONPATH": ".",
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        for rank in range(2)
-    ]
-    for process in processes:
-        output, _ = process.communicate(timeout=280)
-        assert process.returncode == 0, output.decode()
+    run_as_two(Path(__file__).with_name("gradient_of_processes.py"), str(tmp_path), *names)
     for name in names:
         together = torch.load(tmp_path / f"{name}.pt", weights_only=True)
         alone = train(tmp_path, divided(method_of(name)), load_base(tmp_path), micro_batch=4, updates=UPDATES)

@@ -12,7 +12,8 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.training.prepare import prepare
-from tests.training.sft_runs import configure, interrupt_after, resume, start
+from tests.training.processes import interrupt_after
+from tests.training.sft_runs import configure, resume, start
 
 
 @pytest.fixture

@@ -5,11 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import shutil
 import signal
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +23,7 @@ from rlvr_cli.runs.directory import RunDir, open_run
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.training import run as running
 from rlvr_cli.training.trl_adapter import MethodTrainer
+from tests.training.processes import interrupt_after
 
 STEPS = 12
 SETTINGS = {
@@ -57,19 +55,6 @@ def metrics(run: RunDir) -> list[dict[str, Any]]:
 
 def weights_hash(run: RunDir) -> str:
     return file_hash(valid_checkpoints(run.checkpoints_dir)[0].path / "model.safetensors")
-
-
-def interrupt_after(path: Path, steps: int) -> threading.Thread:
-    """Send this process SIGTERM once ``steps`` steps are recorded."""
-
-    def watch() -> None:
-        while not path.exists() or path.read_bytes().count(b"\n") < steps:
-            time.sleep(0.001)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    return thread
 
 
 @pytest.fixture(scope="module")

@@ -19,13 +19,13 @@ from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.training.lora import adapter_tensors, load_adapter, lora_config, merged
+from tests.training.processes import interrupt_after
 from tests.training.sft_runs import (
     KINDS,
     LORA,
     STEPS,
     configure,
     contents,
-    interrupt_after,
     newest,
     resume,
     rows,

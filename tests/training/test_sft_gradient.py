@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +10,7 @@ import torch
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.training.sft import training_order
 from tests.training.harness import flat_gradient, load_base
+from tests.training.processes import run_as_two
 from tests.training.sft_harness import (
     EPOCHS,
     LEARNING_RATE,
@@ -75,31 +72,7 @@ def test_does_not_depend_on_micro_batches(tmp_path: Path, rank: int | None) -> N
 def test_two_processes_make_the_gradient_of_one(tmp_path: Path) -> None:
     """Real gloo processes, started as torchrun starts them."""
     load_base(tmp_path)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    script = Path(__file__).with_name("sft_harness.py")
-    world = {
-        "WORLD_SIZE": "2",
-        "ACCELERATE_USE_CPU": "true",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": ".",
-    }
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(tmp_path)],
-            cwd=script.parents[2],
-            env={**os.environ, **world, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        for rank in range(2)
-    ]
-    for process in processes:
-        output, _ = process.communicate(timeout=280)
-        assert process.returncode == 0, output.decode()
+    run_as_two(Path(__file__).with_name("sft_harness.py"), str(tmp_path))
     gradients, steps, losses = torch.load(tmp_path / "sft.pt", weights_only=True)
     alone = train(tmp_path, micro_batch=4)
     assert len(gradients) == len(alone.gradients)

@@ -17,7 +17,8 @@ from rlvr_cli.training.lora import lora_config, merged
 from rlvr_cli.training.prepare import prepare
 from tests.e2e.test_other_models import CHAT_TEMPLATE, byte_tokenizer, gpt2, qwen2
 from tests.models.tiny import MODELS, VOCABULARY, make
-from tests.training.sft_runs import configure, contents, interrupt_after, newest, resume, rows, start
+from tests.training.processes import interrupt_after
+from tests.training.sft_runs import configure, contents, newest, resume, rows, start
 
 ENGLISH: dict[str, Any] = {
     "rollout__max_new_tokens": 2000,
