@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from rlvr_cli.config.method import MethodConfig, PolicyMethodConfig
 from rlvr_cli.config.section import Count, Probability, Section, Text
+from rlvr_cli.config.task_kinds import KKTaskConfig
 
 
 def _as_tuple(value: Any) -> Any:
@@ -39,37 +40,6 @@ class ModelConfig(Section):
         "auto",
         description="Number format of the weights; auto = float32 to train, and to evaluate bfloat16 on a GPU "
         "that has it.",
-    )
-
-
-class KKTaskConfig(Section):
-    """Knights & Knaves puzzles."""
-
-    name: Literal["kk"] = Field("kk", description="The task: kk = Knights & Knaves puzzles.")
-    people: dict[Annotated[int, Field(ge=2, le=8)], Annotated[float, Field(gt=0.0, le=1.0)]] = Field(
-        {2: 0.3, 3: 0.4, 4: 0.3},
-        min_length=1,
-        description="Number of people (2 to 8) -> share of the problems; the shares sum to 1.",
-    )
-    compound: Probability = Field(
-        0.6, description="Share of statements that join two claims (and, or, if-then, if and only if)."
-    )
-    depth: Annotated[int, Field(ge=1, le=4)] = Field(
-        1, description="How deep claims nest inside a compound statement; 1 = plain claims."
-    )
-    problems: Count = Field(4096, description="Size of the generated training set.")
-    style: Literal["auto", "logic_rl", "compact"] = Field(
-        "auto",
-        description="How prompts are written: logic_rl (the paper's English), compact (the lab's words), "
-        "auto = what the model was made for.",
-    )
-    data: Text | None = Field(
-        None, description="Problems to use in place of generated ones: a hub id, a file or a folder of JSONL."
-    )
-    reward: Literal["logic_rl", "strict", "random"] = Field(
-        "logic_rl",
-        description="logic_rl = the Logic-RL paper's score; strict = judges meaning, not surface; random = a coin that "
-        "knows nothing of the answer, a control from which nothing should be learned.",
     )
 
 

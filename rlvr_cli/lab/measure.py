@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.schema import KKTaskConfig
+from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.evaluation.evaluate import evaluate
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.tasks import make_task

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rlvr_cli.config.errors import RunError, UserError
-from rlvr_cli.config.schema import KKTaskConfig
+from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.tasks import Problem, Task, make_task
@@ -109,7 +109,7 @@ def test_another_seed_gives_other_samples_but_the_same_greedy_completions(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from rlvr_cli.config.schema import KKTaskConfig
+from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.evaluation.evaluate import evaluate
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.models.load import load_model

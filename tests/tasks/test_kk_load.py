@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.config.schema import KKTaskConfig
+from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.tasks import make_task
 from rlvr_cli.tasks.kk.load import has_split_mark, load_rows
 

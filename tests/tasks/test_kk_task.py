@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.config.schema import KKTaskConfig
+from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.tasks import Task, make_task, prompt_ids
 from rlvr_cli.tasks.kk.puzzles import solve, split_of
 

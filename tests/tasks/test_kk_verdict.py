@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.schema import KKTaskConfig
+from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.tasks import Problem, Task, make_task
 from rlvr_cli.tasks.kk.verdict import RESPONSE_HEADER, score_logic_rl, solution_roles
 

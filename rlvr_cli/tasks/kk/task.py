@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.config.schema import KKTaskConfig
+from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.streams import stream_seed
 from rlvr_cli.tasks.base import Problem, Split, Verdict
 from rlvr_cli.tasks.kk import compact, reasoning, strict

@@ -1,0 +1,125 @@
+"""The keys of each task: which problems there are, how prompts are written and how responses are judged."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rlvr_cli.config.section import Count, Probability, Section, Text
+
+Share = Annotated[float, Field(gt=0.0, le=1.0)]
+Rule = Literal["paper", "strict"]
+
+
+class KKTaskConfig(Section):
+    """Knights & Knaves puzzles."""
+
+    name: Literal["kk"] = Field("kk", description="kk = Knights & Knaves puzzles.")
+    people: dict[Annotated[int, Field(ge=2, le=8)], Share] = Field(
+        {2: 0.3, 3: 0.4, 4: 0.3},
+        min_length=1,
+        description="Number of people (2 to 8) -> share of the problems; the shares sum to 1.",
+    )
+    compound: Probability = Field(
+        0.6, description="Share of statements that join two claims (and, or, if-then, if and only if)."
+    )
+    depth: Annotated[int, Field(ge=1, le=4)] = Field(
+        1, description="How deep claims nest inside a compound statement; 1 = plain claims."
+    )
+    problems: Count = Field(4096, description="Size of the training set.")
+    style: Literal["auto", "logic_rl", "compact"] = Field(
+        "auto",
+        description="How prompts are written: logic_rl (the paper's English), compact (the lab's words), "
+        "auto = what the model was made for.",
+    )
+    data: Text | None = Field(
+        None, description="Problems to use in place of generated ones: a hub id, a file or a folder of JSONL."
+    )
+    reward: Literal["logic_rl", "strict", "random"] = Field(
+        "logic_rl",
+        description="logic_rl = the Logic-RL paper's score; strict = judges meaning, not surface; random = a coin that "
+        "knows nothing of the answer, a control from which nothing should be learned.",
+    )
+
+
+class CountdownTaskConfig(Section):
+    """Countdown: reach a target with given numbers."""
+
+    name: Literal["countdown"] = Field("countdown", description="countdown = reach a target with given numbers.")
+    numbers: dict[Annotated[int, Field(ge=3, le=4)], Share] = Field(
+        {3: 0.5, 4: 0.5},
+        min_length=1,
+        description="How many numbers are given (3 or 4) -> share of the problems; the shares sum to 1.",
+    )
+    problems: Count = Field(4096, description="Size of the training set.")
+    style: Literal["tiny_zero"] = Field(
+        "tiny_zero", description="How prompts are written: tiny_zero (TinyZero's chat prompt, ending in `<think>`)."
+    )
+    data: Text | None = Field(
+        None, description="Problems to use in place of generated ones: a hub id, a file or a folder of JSONL."
+    )
+    rule: Rule = Field(
+        "paper", description="paper = the reward of the papers' code; strict = judges meaning, not surface."
+    )
+
+
+class MathTaskConfig(Section):
+    """Mathematics with a boxed answer."""
+
+    name: Literal["math"] = Field("math", description="math = mathematics with a boxed answer.")
+    problems: Count = Field(4096, description="Size of the training set.")
+    style: Literal["boxed"] = Field("boxed", description="How prompts are written: boxed (the answer in \\boxed{}).")
+    data: Text | None = Field(
+        None, description="Problems to use in place of generated ones: a hub id, a file or a folder of JSONL."
+    )
+    reward: Literal["zero_one", "plus_minus", "gtpo"] = Field(
+        "zero_one",
+        description="zero_one = 0 or 1 (AR-Lopti); plus_minus = -1 or +1 with a check of the format (DGPO); gtpo = "
+        "10, 1 or 0 for the format and 10 for the answer (GTPO).",
+    )
+    rule: Rule = Field(
+        "paper", description="paper = the reward of the papers' code; strict = judges meaning, not surface."
+    )
+
+
+class GSM8KTaskConfig(Section):
+    """Grade-school word problems."""
+
+    name: Literal["gsm8k"] = Field("gsm8k", description="gsm8k = grade-school word problems.")
+    problems: Count = Field(4096, description="Size of the training set.")
+    style: Literal["boxed", "reasoning_answer"] = Field(
+        "boxed",
+        description="How prompts are written: boxed (the answer in \\boxed{}), reasoning_answer (GTPO's <reasoning> "
+        "and <answer>).",
+    )
+    data: Text | None = Field(None, description="Where the problems are: a hub id, a file or a folder of JSONL.")
+    reward: Literal["zero_one", "plus_minus", "gtpo"] = Field(
+        "zero_one",
+        description="zero_one = 0 or 1 (AR-Lopti); plus_minus = -1 or +1 with a check of the format (DGPO); gtpo = "
+        "10, 1 or 0 for the format and 10 for the answer (GTPO).",
+    )
+    rule: Rule = Field(
+        "paper", description="paper = the reward of the papers' code; strict = judges meaning, not surface."
+    )
+
+
+class HiTabTaskConfig(Section):
+    """Questions on hierarchical tables."""
+
+    name: Literal["hitab"] = Field("hitab", description="hitab = questions on hierarchical tables.")
+    problems: Count = Field(4096, description="Size of the training set.")
+    style: Literal["boxed"] = Field("boxed", description="How prompts are written: boxed (the answer in \\boxed{}).")
+    data: Text | None = Field(
+        None, description="Problems to use in place of generated ones: a file or a folder of JSONL."
+    )
+    tolerance: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
+        1e-4, description="Numbers are equal when they differ by at most this share of the true one."
+    )
+    percent: Literal["exact", "either"] = Field(
+        "exact", description="exact = 69.1% is 0.691 and 69.1 is not; either = both are."
+    )
+    sign: Literal["exact", "either"] = Field("exact", description="exact = the sign counts; either = it does not.")
+    rule: Rule = Field(
+        "paper", description="paper = the reward of the papers' code; strict = judges meaning, not surface."
+    )
