@@ -13,7 +13,7 @@ What is overridden, and what each override relies on:
   the normaliser inside the coefficient, so none of TRL's losses takes part.
 - ``_get_per_token_logps_and_entropies``: TRL's forward pass, used where ours (head.py) does not fit; ``ref_model``, or
   an adapter that is switched off, for the reference policy.
-- ``_clip_grad_norm``: clips all parameters by one norm.
+- ``_clip_grad_norm`` clips all parameters by one norm; ``_save`` writes all of the model's weights.
 - ``_get_train_sampler``: which prompts make a rollout, each repeated by the size of its group.
 - ``_step`` and ``_buffered_inputs``: the micro-batch counter and the rollout buffer, which TRL does not save.
 - ``current_gradient_accumulation_steps``, ``args.steps_per_generation``, ``num_iterations``, ``beta``, ``_metrics``.
