@@ -1,0 +1,126 @@
+"""Unicode as people and models write mathematics, put into ASCII on purpose, and numbers read exactly.
+
+Compatibility normalisation (NFKC) is not used: it makes ``x²`` into ``x2``. What is replaced is the table below, the
+decimal digits of every script, and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from fractions import Fraction
+
+# Longer literals are no answers, and reading them costs quadratic time.
+MAX_DIGITS = 400
+
+_SIGNS = {
+    "\u2212": "-",  # minus
+    "\u2010": "-",
+    "\u2011": "-",
+    "\u2012": "-",
+    "\u2013": "-",
+    "\u2014": "-",
+    "\u207b": "-",
+    "\ufe63": "-",
+    "\u2215": "/",
+    "\u2044": "/",
+    "\u00d7": r"\times ",
+    "\u00f7": r"\div ",
+    "\u00b7": r"\cdot ",
+    "\u22c5": r"\cdot ",
+    "\u2219": r"\cdot ",
+    "\u2217": "*",
+    "\u03c0": r"\pi ",
+    "\u221e": r"\infty ",
+    "\u2264": r"\le ",
+    "\u2265": r"\ge ",
+    "\u2260": r"\ne ",
+    "\u222a": r"\cup ",
+    "\u2229": r"\cap ",
+    "\u00b1": r"\pm ",
+    "\u00b0": r"^\circ ",
+    "\u2032": "'",
+    "\u2019": "'",
+    "\u00bc": r"\frac{1}{4}",
+    "\u00bd": r"\frac{1}{2}",
+    "\u00be": r"\frac{3}{4}",
+    "\u2153": r"\frac{1}{3}",
+    "\u2154": r"\frac{2}{3}",
+}
+_SUPERSCRIPTS = dict(zip("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079", "0123456789", strict=True))
+_SUPERSCRIPT_RUN = re.compile(f"\u207b?[{''.join(_SUPERSCRIPTS)}]+")
+_ROOT = re.compile(r"\u221a\s*(\d+(?:\.\d+)?|[A-Za-z](?![A-Za-z]))")
+_NOT_ASCII = re.compile(r"[^\x20-\x7e]")
+
+_SPACES = r"(?:\\[,;: ]|\\thinspace|~| )"
+_INTEGER = r"(?:\d{1,3}(?:(?:,|\{,\})" + _SPACES + r"?\d{3})+|\d{1,3}(?:\\,\d{3})+|\d+)"
+_NUMBER = re.compile(rf"(?P<sign>[+-]?)\s*(?P<whole>{_INTEGER})?(?:\.(?P<decimals>\d*))?\Z")
+_FRACTION = re.compile(
+    r"(?P<sign>[+-]?)\s*(?:\\[dt]?frac\s*\{\s*(?P<top>[+-]?\s*\d+)\s*\}\s*\{\s*(?P<bottom>[+-]?\s*\d+)\s*\}"
+    r"|\\[dt]?frac\s*(?P<one>\d)\s*(?P<other>\d)|(?P<left>\d+)\s*/\s*(?P<right>\d+))\Z"
+)
+
+
+def normalise(text: str) -> str:
+    """``text`` with Unicode digits, signs, spaces and superscripts as the ASCII or LaTeX that means the same.
+
+    Full-width characters become plain ones, control and invisible formatting characters go, every kind of space
+    becomes a space. Linear in the length; text that is ASCII already comes back as it is.
+    """
+    if not _NOT_ASCII.search(text):
+        return text
+    text = _SUPERSCRIPT_RUN.sub(_power, text)
+    text = _NOT_ASCII.sub(_plain, text)
+    return _ROOT.sub(r"\\sqrt{\1}", text)
+
+
+def exact_number(text: str) -> Fraction | None:
+    """The number that ``text`` spells, exactly; None when it is no plain number.
+
+    Read are whole numbers, decimals, thousands separators in groups of three (``1,234``, ``1{,}234``, ``1\\,234``),
+    and fractions of whole numbers (``3/4``, ``\\frac{3}{4}``, ``\\dfrac34``), each with a sign. Not read: percent and
+    currency (what they mean is the task's to say), exponents, mixed numbers, decimal commas.
+    """
+    text = text.strip()
+    if not text or len(text) > MAX_DIGITS:
+        return None
+    if (match := _NUMBER.match(text)) is not None:
+        whole, decimals = match["whole"] or "", match["decimals"] or ""
+        if not whole and not decimals:
+            return None
+        digits = re.sub(r"\D", "", whole)
+        value = Fraction(int(digits + decimals), 10 ** len(decimals))
+    elif (match := _FRACTION.match(text)) is not None:
+        top = match["top"] or match["one"] or match["left"]
+        bottom = match["bottom"] or match["other"] or match["right"]
+        divisor = _whole(bottom)
+        if divisor == 0:
+            return None
+        value = Fraction(_whole(top), divisor)
+    else:
+        return None
+    return -value if match["sign"] == "-" else value
+
+
+def _whole(text: str) -> int:
+    return int("".join(text.split()))
+
+
+def _power(match: re.Match[str]) -> str:
+    digits = "".join(_SUPERSCRIPTS.get(character, "-") for character in match[0])
+    return f"^{{{digits}}}"
+
+
+def _plain(match: re.Match[str]) -> str:
+    character = match[0]
+    if character in _SIGNS:
+        return _SIGNS[character]
+    code = ord(character)
+    if 0xFF01 <= code <= 0xFF5E:
+        return chr(code - 0xFEE0)
+    category = unicodedata.category(character)
+    if category == "Nd":
+        return str(unicodedata.decimal(character))
+    if category in ("Zs", "Zl", "Zp") or character in "\t\n\r\v\f":
+        return " "
+    return "" if category in ("Cc", "Cf") else character
