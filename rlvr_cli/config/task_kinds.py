@@ -69,7 +69,14 @@ class MathTaskConfig(Section):
 
     name: Literal["math"] = Field("math", description="math = mathematics with a boxed answer.")
     problems: Count = Field(4096, description="Size of the training set.")
-    style: Literal["boxed"] = Field("boxed", description="How prompts are written: boxed (the answer in \\boxed{}).")
+    style: Literal["auto", "boxed", "reasoning_answer"] = Field(
+        "auto",
+        description="How prompts are written: boxed (the answer in \\boxed{}), reasoning_answer (GTPO's <reasoning> "
+        "and <answer>), auto = what the reward asks for.",
+    )
+    template: Literal["auto", "none"] = Field(
+        "auto", description="auto = prompts go through the model's chat template where it has one; none = plain text."
+    )
     data: Text | None = Field(
         None, description="Problems to use in place of generated ones: a hub id, a file or a folder of JSONL."
     )
@@ -88,12 +95,17 @@ class GSM8KTaskConfig(Section):
 
     name: Literal["gsm8k"] = Field("gsm8k", description="gsm8k = grade-school word problems.")
     problems: Count = Field(4096, description="Size of the training set.")
-    style: Literal["boxed", "reasoning_answer"] = Field(
-        "boxed",
+    style: Literal["auto", "boxed", "reasoning_answer"] = Field(
+        "auto",
         description="How prompts are written: boxed (the answer in \\boxed{}), reasoning_answer (GTPO's <reasoning> "
-        "and <answer>).",
+        "and <answer>), auto = what the reward asks for.",
     )
-    data: Text | None = Field(None, description="Where the problems are: a hub id, a file or a folder of JSONL.")
+    template: Literal["auto", "none"] = Field(
+        "auto", description="auto = prompts go through the model's chat template where it has one; none = plain text."
+    )
+    data: Text | None = Field(
+        None, description="Problems to use in place of generated ones: a hub id, a file or a folder of JSONL."
+    )
     reward: Literal["zero_one", "plus_minus", "gtpo"] = Field(
         "zero_one",
         description="zero_one = 0 or 1 (AR-Lopti); plus_minus = -1 or +1 with a check of the format (DGPO); gtpo = "
@@ -109,17 +121,24 @@ class HiTabTaskConfig(Section):
 
     name: Literal["hitab"] = Field("hitab", description="hitab = questions on hierarchical tables.")
     problems: Count = Field(4096, description="Size of the training set.")
-    style: Literal["boxed"] = Field("boxed", description="How prompts are written: boxed (the answer in \\boxed{}).")
+    style: Literal["answer_tag", "boxed"] = Field(
+        "answer_tag",
+        description="How prompts are written: answer_tag (the answer in <answer> after <think>), boxed (in \\boxed{}).",
+    )
     data: Text | None = Field(
-        None, description="Problems to use in place of generated ones: a file or a folder of JSONL."
+        None, description="Problems to use in place of generated ones: a hub id, a file or a folder of JSONL."
     )
     tolerance: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
-        1e-4, description="Numbers are equal when they differ by at most this share of the true one."
+        1e-5, description="Numbers are equal when they differ by at most this (not a share: the difference itself)."
     )
-    percent: Literal["exact", "either"] = Field(
-        "exact", description="exact = 69.1% is 0.691 and 69.1 is not; either = both are."
+    percent: Literal["as_written", "ratio", "either"] = Field(
+        "as_written",
+        description="What 69.1% is: as_written = 69.1, ratio = 0.691, either = whichever of the two is right.",
     )
     sign: Literal["exact", "either"] = Field("exact", description="exact = the sign counts; either = it does not.")
+    corrected: bool = Field(
+        False, description="Use the HiTab maintainers' corrected questions and answers where a row has them."
+    )
     rule: Rule = Field(
         "paper", description="paper = the reward of the papers' code; strict = judges meaning, not surface."
     )
