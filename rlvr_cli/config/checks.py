@@ -8,6 +8,7 @@ from math import fsum, gcd
 from rlvr_cli.config.batch import nearest_divisors, nearest_multiples
 from rlvr_cli.config.method_checks import CrossProblem, SetByUser, contradictions, without_effect
 from rlvr_cli.config.schema import Config
+from rlvr_cli.config.task_kinds import KKTaskConfig
 
 SHARE_TOLERANCE = 1e-6
 
@@ -80,6 +81,8 @@ def _pass_at_within_samples(config: Config) -> Iterable[CrossProblem]:
 
 
 def _shares_sum_to_one(config: Config) -> Iterable[CrossProblem]:
+    if not isinstance(config.task, KKTaskConfig):
+        return
     shares = config.task.people
     total = fsum(shares.values())
     if abs(total - 1.0) > SHARE_TOLERANCE:

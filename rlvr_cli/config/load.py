@@ -151,11 +151,12 @@ def _override_layers(overrides: Sequence[str], problems: list[tuple[str, str]]) 
 
 def _preset_layers(user_layers: Iterable[Layer]) -> Iterable[Layer]:
     chosen = _merge(user_layers).data
+    task = _chosen_name(chosen, "task")
     for section, folder in PRESET_FOLDERS.items():
         name = _chosen_name(chosen, section)
         if name in preset_names(section):
             document = preset_document(folder, name)
-            yield Layer(f"{PRESET}{folder}/{name}.yaml", document.data, document.lines)
+            yield Layer(f"{PRESET}{folder}/{name}.yaml", _for_task(document.data, task), document.lines)
     name = _chosen_name(chosen, "method")
     try:
         method = parse_method_name(name)
@@ -163,6 +164,14 @@ def _preset_layers(user_layers: Iterable[Layer]) -> Iterable[Layer]:
         # The name is reported; what was set beside it is judged as part of the method that was most likely meant.
         method = parse_method_name(nearest_method(name) or _default_name("method"))
     yield from _method_layers(method)
+
+
+def _for_task(values: dict[str, Any], name: str) -> dict[str, Any]:
+    """The values of a preset without those for another task; the task that they are for is not chosen by it."""
+    own = values.get("task", {})
+    if own.get("name", name) != name:
+        return {section: inner for section, inner in values.items() if section != "task"}
+    return {**values, "task": {key: value for key, value in own.items() if key != "name"}} if own else values
 
 
 def _method_layers(method: MethodName) -> Iterable[Layer]:

@@ -17,7 +17,7 @@ from rlvr_cli.config.keys import describe_field, sections, suggest_key
 from rlvr_cli.config.nearest import did_you_mean, nearest
 from rlvr_cli.config.origins import Merged
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.tree import Path, Variant, choices, chosen, default, discriminator, variants
+from rlvr_cli.config.tree import Path, Variant, choices, chosen, default, discriminator, is_choice, variants
 from rlvr_cli.config.yaml_reader import dump
 
 GAP = "  "
@@ -83,8 +83,9 @@ def _state_kinds(data: dict[Any, Any]) -> None:
     """Writes the default kind into sections that are silent about theirs: pydantic wants to be told."""
     for path in list(_paths(data)):
         values = _at(data, path)
-        if len(variants(path)) > 1 and isinstance(values, dict) and discriminator(path) == "kind":
-            values.setdefault("kind", default(path).kind)
+        if is_choice(path) and isinstance(values, dict):
+            chooser = str(discriminator(path))
+            values.setdefault(chooser, getattr(default(path), chooser))
 
 
 def _judged_wrong(path: Path, bad: set[Path]) -> bool:
@@ -220,11 +221,12 @@ def _at(data: Any, path: Path) -> Any:
 def _drop(data: Any, path: Path) -> None:
     """Takes the value at `path` out; with a choice, what was set of it, except where the choice meant is plain."""
     section = path[:-1]
-    if path[-1] == discriminator(section) == "kind" and len(variants(section)) > 1:
+    if path[-1] == discriminator(section) and is_choice(section):
         values = _at(data, section)
-        guess = nearest(values["kind"], choices(section)) if isinstance(values.get("kind"), str) else None
-        if guess and guess != values["kind"]:
-            values["kind"] = guess
+        chooser = path[-1]
+        guess = nearest(values[chooser], choices(section)) if isinstance(values.get(chooser), str) else None
+        if guess and guess != values[chooser]:
+            values[chooser] = guess
         else:
             values.clear()
         return

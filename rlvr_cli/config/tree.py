@@ -53,6 +53,11 @@ def choices(path: Path) -> dict[str, Variant]:
     return listed
 
 
+def is_choice(path: Path) -> bool:
+    """Whether a section has several variants that the schema lists by name: task, weight; not method."""
+    return 1 < len(variants(path)) == len(choices(path))
+
+
 def chosen(path: Path, values: Any) -> Variant | None:
     """The variant that the `values` of a section choose; the default where they are silent."""
     found = variants(path)

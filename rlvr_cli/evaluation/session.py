@@ -19,7 +19,7 @@ from rlvr_cli.models.load import load_model, quiet_hub
 from rlvr_cli.models.source import prompt_style
 from rlvr_cli.models.threads import set_threads
 from rlvr_cli.runs.atomic import write_json
-from rlvr_cli.tasks import Problem, Task, make_task
+from rlvr_cli.tasks import Problem, Task, make_task, task_style
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,7 @@ class Session:
         return Outcome(folder, result)
 
     def _task(self, style: str) -> tuple[Task, list[Problem]]:
-        wanted = style if self.config.task.style == "auto" else self.config.task.style
-        task = make_task(self.config.task, "compact" if wanted == "compact" else "logic_rl")
+        task = make_task(self.config.task, task_style(self.config.task, style))
         if self._problems is None:
             settings = self.settings
             self._problems = task.problems(settings.split, settings.problems, settings.problems_seed)  # type: ignore[arg-type]

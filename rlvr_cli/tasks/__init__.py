@@ -2,15 +2,70 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, Protocol, cast
 
 from rlvr_cli.config.schema import TaskConfig
-from rlvr_cli.tasks.base import Problem, Split, Task, Verdict, WorkedSolutions, prompt_ids, response_text
-from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks.base import (
+    JudgesMany,
+    Problem,
+    Split,
+    Task,
+    Verdict,
+    WorkedSolutions,
+    judge_all,
+    prompt_ids,
+    response_text,
+)
 
-__all__ = ["Problem", "Split", "Task", "Verdict", "WorkedSolutions", "make_task", "prompt_ids", "response_text"]
+__all__ = [
+    "JudgesMany",
+    "Problem",
+    "Split",
+    "Task",
+    "Verdict",
+    "WorkedSolutions",
+    "judge_all",
+    "make_task",
+    "problem_reader",
+    "prompt_ids",
+    "response_text",
+    "task_style",
+]
+
+# Where each task's class is; only the module of the task that is asked for is imported.
+_CLASSES = {
+    "kk": ("rlvr_cli.tasks.kk.task", "KnightsAndKnaves"),
+}
 
 
-def make_task(config: TaskConfig, style: Literal["logic_rl", "compact"]) -> Task:
-    """The task of ``config``; ``style`` is how prompts are written once `task.style: auto` has been decided."""
-    return KnightsAndKnaves(config, style)
+class _ProblemReader(Protocol):
+    def __call__(self, fields: Mapping[str, Any], where: str) -> Problem: ...
+
+
+def make_task(config: TaskConfig, style: str) -> Task:
+    """The task of ``config``.
+
+    Args:
+        style: how prompts are written, once `task.style: auto` has been decided (:func:`task_style`).
+    Raises:
+        UserError: what the task says of a configuration that it cannot serve.
+    """
+    module, name = _CLASSES[config.name]
+    make = cast(Callable[[TaskConfig, str], Task], getattr(import_module(module), name))
+    return make(config, style)
+
+
+def task_style(config: TaskConfig, model_style: str) -> str:
+    """How prompts are written: the style that is configured, or for `auto` the one that the model was made for."""
+    return model_style if config.style == "auto" else config.style
+
+
+def problem_reader(name: str) -> _ProblemReader:
+    """The function that builds a problem of the task ``name`` from the task's own fields.
+
+    It raises UserError, naming ``where``, for fields that are missing or no problem of the task.
+    """
+    module, _ = _CLASSES[name]
+    return cast(_ProblemReader, import_module(module).problem_from)

@@ -30,7 +30,8 @@ class Verdict:
 
     ``reward`` is the sum of ``parts``, whose keys are the same for every verdict of a task. ``answer`` is the extracted
     answer in a canonical spelling, the thing that majority votes count; None when there is none. ``reason`` is one of
-    the task's ``reasons``.
+    the task's ``reasons``. ``scorable`` is False where the judge cannot tell right from wrong, as when it ran out of
+    time: such a response has no part in training, whatever ``reward`` says, and ``correct`` is False.
     """
 
     reward: float
@@ -38,6 +39,7 @@ class Verdict:
     correct: bool
     answer: str | None
     reason: str
+    scorable: bool = True
 
 
 class Task(Protocol):
@@ -78,6 +80,16 @@ class Task(Protocol):
 
 
 @runtime_checkable
+class JudgesMany(Protocol):
+    """A task that judges many responses in less time together than one by one."""
+
+    def judge_many(
+        self, problems: Sequence[Problem], responses: Sequence[str], truncated: Sequence[bool]
+    ) -> list[Verdict]:
+        """The verdict on each response, in order: those that ``judge`` would give."""
+
+
+@runtime_checkable
 class WorkedSolutions(Protocol):
     """A task that can solve its own problems; supervised fine-tuning imitates what it writes."""
 
@@ -86,6 +98,18 @@ class WorkedSolutions(Protocol):
 
         Raises UserError when the problem does not hold enough to work it out.
         """
+
+
+def judge_all(
+    task: Task, problems: Sequence[Problem], responses: Sequence[str], truncated: Sequence[bool]
+) -> list[Verdict]:
+    """The verdict on each response, in order; in one call where the task judges many at once."""
+    if isinstance(task, JudgesMany):
+        return task.judge_many(problems, responses, truncated)
+    return [
+        task.judge(problem, response, truncated=cut)
+        for problem, response, cut in zip(problems, responses, truncated, strict=True)
+    ]
 
 
 def prompt_ids(task: Task, problem: Problem, tokenizer: Any) -> list[int]:

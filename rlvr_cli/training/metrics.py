@@ -118,7 +118,8 @@ def rollout_summary(rows: Sequence[Mapping[str, Any]], reasons: Sequence[str]) -
     """Means over the completions of one rollout. ``rows`` are the records of ``rollouts/``; none are left out.
 
     ``reward`` averages the finite rewards that training used, ``clean_reward`` the verifier's where those are others;
-    ``nonzero_advantage`` is the share of completions that move the policy.
+    ``nonzero_advantage`` is the share of completions that move the policy, ``unscorable`` that of those that the task
+    could not score; these are not correct, and their reward is in no mean.
     """
     count = len(rows)
 
@@ -136,6 +137,7 @@ def rollout_summary(rows: Sequence[Mapping[str, Any]], reasons: Sequence[str]) -
         **{f"reward/{part}": mean([row["parts"][part] for row in scored]) for part in parts},
         "accuracy": mean([float(row["correct"]) for row in rows]),
         **{f"reason/{reason}": sum(row["reason"] == reason for row in rows) / count for reason in reasons},
+        "unscorable": mean([float(not row["scorable"]) for row in rows]),
         "length": mean(lengths),
         "length_max": float(max(lengths)),
         "truncated": mean([float(row["truncated"]) for row in rows]),

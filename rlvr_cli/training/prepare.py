@@ -15,7 +15,7 @@ from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.models.load import load_model, quiet_hub
 from rlvr_cli.models.source import prompt_style, resolve_model
 from rlvr_cli.models.threads import set_threads
-from rlvr_cli.tasks import make_task
+from rlvr_cli.tasks import make_task, task_style
 from rlvr_cli.tasks.base import Problem, Task, prompt_ids
 from rlvr_cli.training.demonstrations import SFTMethod, load_demonstrations
 
@@ -67,8 +67,7 @@ def prepare(config: Config) -> Prepared:
     # Optimizer steps are smaller than bfloat16 can add to a weight; on a GPU the forward pass is in bfloat16 anyway.
     dtype = "float32" if config.model.dtype == "auto" else config.model.dtype
     model, tokenizer = load_model(config.model.name, revision=config.model.revision, dtype=dtype, device=device)
-    style = config.task.style if config.task.style != "auto" else prompt_style(model.config)
-    task = make_task(config.task, style)
+    task = make_task(config.task, task_style(config.task, prompt_style(model.config)))
     if isinstance(config.method, SFTConfig):
         supervised = load_demonstrations(config, config.method, task, model, tokenizer)
         if config.eval.every:

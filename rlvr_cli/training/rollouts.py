@@ -22,7 +22,7 @@ from rlvr_cli.models.completions import Completions, Engine
 from rlvr_cli.models.load import eos_token_ids
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.streams import stream_seed
-from rlvr_cli.tasks.base import Problem, Task, Verdict, prompt_ids, response_text
+from rlvr_cli.tasks.base import Problem, Task, Verdict, judge_all, prompt_ids, response_text
 from rlvr_cli.training.metrics import rollout_summary
 
 
@@ -112,8 +112,15 @@ class RolloutSource:
             slot.prompt, slot.ids, slot.truncated = encoded[slot.problem], ids, truncated
             slot.log_prob = sum(log_probs)
             slot.text = response_text(self.tokenizer, ids)
-            slot.verdict = self.task.judge(self.problems[slot.problem], slot.text, truncated=truncated)
             slot.flipped = self._flipped(self.first_row + row, attempt)
+        verdicts = judge_all(
+            self.task,
+            [self.problems[slot.problem] for slot in slots],
+            [slot.text for slot in slots],
+            completions.truncated,
+        )
+        for slot, verdict in zip(slots, verdicts, strict=True):
+            slot.verdict = verdict
         self.seconds["verify"] += time.perf_counter() - started
 
     def _flipped(self, row: int, attempt: int) -> bool:
@@ -121,13 +128,19 @@ class RolloutSource:
         return self.noise > 0 and random.Random(seed).random() < self.noise
 
     def _groups_of_equal_rewards(self) -> list[int]:
-        """The groups of the whole batch that have nothing to compare, in order."""
+        """The groups of the whole batch in which no two rewards differ, in order; what is unscorable has none."""
         size = self.config.rollout.group_size
-        rewards = self.gather([{"reward": reward} for reward in self._rewards()])
-        groups = range(len(rewards) // size)
-        return [
-            group for group in groups if len({row["reward"] for row in rewards[group * size : (group + 1) * size]}) == 1
+        rows = self.gather(
+            [
+                {"reward": reward, "scorable": slot.verdict.scorable}
+                for reward, slot in zip(self._rewards(), self.slots, strict=True)
+            ]
+        )
+        rewards = [
+            {row["reward"] for row in rows[first : first + size] if row["scorable"]}
+            for first in range(0, len(rows) // size * size, size)
         ]
+        return [group for group, different in enumerate(rewards) if len(different) <= 1]
 
     def _replacements(self, rollout: int, attempt: int, count: int) -> list[int]:
         """Problems that stand in for groups of equal rewards: a permutation of all, other for every attempt."""
@@ -136,7 +149,10 @@ class RolloutSource:
         return [indices[position % len(indices)] for position in range(count)]
 
     def _rewards(self) -> list[float]:
-        verified = torch.tensor([slot.verdict.reward for slot in self.slots], dtype=torch.float64)
+        judged = (slot.verdict for slot in self.slots)
+        verified = torch.tensor(
+            [verdict.reward if verdict.scorable else math.nan for verdict in judged], dtype=torch.float64
+        )
         flips = torch.tensor([slot.flipped for slot in self.slots])
         rewards: list[float] = flip(verified, flips, *self.task.reward_range).tolist()
         return rewards
@@ -144,14 +160,16 @@ class RolloutSource:
     def judge(self) -> list[float]:
         """The reward of every completion just sampled, NaN where it is not a finite number.
 
-        ``method.reward.noise`` mirrors the reward of that share of completions in the task's range.
+        ``method.reward.noise`` mirrors the reward of that share of completions in the task's range. A completion that
+        the task could not score has reward NaN too: it has no part in the update, nor in its group's baseline.
 
-        Raises RunError for a reward that is not finite unless ``train.on_nonfinite`` is ``skip``; then the completion
-        has no part in the update.
+        Raises RunError for a reward of a scored completion that is not finite, unless ``train.on_nonfinite`` is
+        ``skip``; then the completion has no part in the update.
         """
         rewards = self._rewards()
+        stops = self.config.train.on_nonfinite == "stop"
         for slot, reward in zip(self.slots, rewards, strict=True):
-            if not math.isfinite(reward) and self.config.train.on_nonfinite == "stop":
+            if stops and slot.verdict.scorable and not math.isfinite(reward):
                 raise RunError(
                     f"rollout {self.rollout}: the reward of a completion of problem {self.problems[slot.problem].id} "
                     f"is {reward}. The weights were not touched. train.on_nonfinite=skip leaves such rows out."
@@ -174,14 +192,14 @@ class RolloutSource:
             ]
         )
         self.summary = rollout_summary(rows, self.task.reasons)
-        self.unscored = sum(row["clean_reward"] is None for row in rows)
+        self.unscored = sum(row["clean_reward"] is None and row["scorable"] for row in rows)
         if self.main:
             lines = (json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in rows)
             write_text(self.folder / f"rollout-{self.rollout:06d}.jsonl", "".join(lines))
 
     def _record(self, slot: _Slot, prompt: str, reward: float, advantage: float, value: float | None) -> dict[str, Any]:
         problem, verdict = self.problems[slot.problem], slot.verdict
-        finite = math.isfinite(verdict.reward)
+        finite = verdict.scorable and math.isfinite(verdict.reward)
         return {
             "problem": problem.id,
             "subgroup": problem.subgroup,
@@ -195,6 +213,7 @@ class RolloutSource:
             "clean_reward": verdict.reward if finite else None,
             "parts": verdict.parts if finite else dict.fromkeys(verdict.parts, 0.0),
             "correct": verdict.correct,
+            "scorable": verdict.scorable,
             "reason": verdict.reason,
             "answer": verdict.answer,
             "advantage": advantage,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import statistics
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
@@ -15,7 +17,8 @@ from rich.console import Console
 from rlvr_cli.config.load import load_config
 from rlvr_cli.models.engines import choose_engine
 from rlvr_cli.models.load import load_model
-from rlvr_cli.tasks import make_task
+from rlvr_cli.tasks import Problem, Task, Verdict, make_task
+from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.training import run as running
 from rlvr_cli.training.rollouts import RolloutSource
 
@@ -135,3 +138,70 @@ def test_two_processes_sample_what_one_samples(tmp_path: Path, overrides: tuple[
         # Sums in another order in another batch.
         assert row.pop("log_prob") == pytest.approx(other.pop("log_prob"), abs=1e-4)
         assert row == other
+
+
+class ScoresSome:
+    """The lab's task, except that it cannot score the first completion of every second problem that it is shown."""
+
+    def __init__(self, task: Task) -> None:
+        self.task, self.calls = task, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.task, name)
+
+    def judge_many(
+        self, problems: Sequence[Problem], responses: Sequence[str], truncated: Sequence[bool]
+    ) -> list[Verdict]:
+        self.calls += 1
+        verdicts = [self.task.judge(*pair) for pair in zip(problems, responses, strict=True)]
+        unscorable = {"scorable": False, "correct": False, "reward": math.nan}
+        return [
+            dataclasses.replace(verdict, **unscorable) if index % 8 == 0 else verdict
+            for index, verdict in enumerate(verdicts)
+        ]
+
+
+def test_what_cannot_be_scored_has_no_part_and_stops_nothing(tmp_path: Path) -> None:
+    """With `train.on_nonfinite=stop`, the default; many responses are judged in one call."""
+    config = load_config(overrides=[*SETTINGS, "rollout.group_size=4"])
+    model, tokenizer = load_model("lab", dtype="float32", device="cpu")
+    task = ScoresSome(make_task(config.task, "compact"))
+    problems = task.problems("train", 64, 0)
+    source = RolloutSource(
+        config,
+        cast(Task, task),
+        problems,
+        tokenizer,
+        choose_engine("auto", model)[0],
+        tmp_path,
+        gather=list,
+        main=True,
+        on_tokens=lambda count: None,
+    )
+    source.model = model
+    source.sample(0, [index for index in range(4) for _ in range(4)], 0)
+    rewards = source.judge()
+    assert [math.isnan(reward) for reward in rewards] == [index % 8 == 0 for index in range(16)]
+    source.finish(rewards, [0.0] * 16, None)
+    assert task.calls == 1 and source.summary["unscorable"] == 2 / 16 and source.unscored == 0
+    rows = [json.loads(line) for line in (tmp_path / "rollout-000000.jsonl").read_text().splitlines()]
+    assert [row["reward"] is None for row in rows] == [not row["scorable"] for row in rows]
+    scored = [row["reward"] for row in rows if row["scorable"]]
+    assert source.summary["reward"] == pytest.approx(statistics.fmean(scored))
+
+
+def test_training_goes_on_past_what_cannot_be_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge, count = KnightsAndKnaves.judge, iter(range(10**6))
+
+    def some(self: KnightsAndKnaves, *arguments: Any, **named: Any) -> Verdict:
+        verdict = judge(self, *arguments, **named)
+        return verdict if next(count) % 5 else dataclasses.replace(verdict, scorable=False, correct=False)
+
+    monkeypatch.setattr(KnightsAndKnaves, "judge", some)
+    metrics, rows = trained(tmp_path, "unscorable", "dapo", "rollout.dynamic_sampling=1", "train.max_skips=0")
+    assert len(metrics) == 2 and all(0.1 < row["unscorable"] < 0.3 for row in metrics)
+    assert all(row["advantage"] == 0 for row in rows if not row["scorable"])
+    assert metrics[0]["update_tokens"] == sum(row["tokens"] for row in rows if row["scorable"])
+    for first in range(0, len(rows), 8):
+        advantages = [row["advantage"] for row in rows[first : first + 8] if row["scorable"]]
+        assert sum(advantages) == pytest.approx(0.0, abs=1e-4)

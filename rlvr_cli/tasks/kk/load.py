@@ -72,6 +72,18 @@ def load_rows(data: str, split: DataSplit, people: Iterable[int]) -> list[Row]:
     return matching
 
 
+def parse_row(record: Any, where: str) -> Row:
+    """The puzzle of one row, ``where`` being its place and its id unless it has one.
+
+    Raises:
+        UserError: the row is malformed; says ``where`` and what is wrong.
+    """
+    outcome = _parse(record, where, default_id=where)
+    if isinstance(outcome, str):
+        raise UserError(f"{where}: {outcome}")
+    return outcome
+
+
 def has_split_mark(data: str) -> bool:
     """Whether the split of ``data`` is settled by its layout: a folder, a hub id, or a file named for its split."""
     path = local_path(data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.streams import stream_seed
 from rlvr_cli.tasks.base import Problem, Split, Verdict
 from rlvr_cli.tasks.kk import compact, reasoning, strict
-from rlvr_cli.tasks.kk.load import Row, load_rows
+from rlvr_cli.tasks.kk.load import Row, load_rows, parse_row
 from rlvr_cli.tasks.kk.prompt import logic_rl_prompt
 from rlvr_cli.tasks.kk.puzzles import Puzzle, Statement, english, generate, structure_key
 from rlvr_cli.tasks.kk.verdict import (
@@ -204,6 +204,14 @@ class _Source:
             )
         )
         return True
+
+
+def problem_from(fields: Mapping[str, Any], where: str) -> Problem:
+    """The problem of a row's fields: question, names, solution and, if there are any, statements (docs/tasks/kk.md).
+
+    Raises UserError, naming ``where`` and the field, for what is no puzzle.
+    """
+    return _row_problem(parse_row(fields, where))
 
 
 def _row_problem(row: Row) -> Problem:
