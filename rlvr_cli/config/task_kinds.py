@@ -53,8 +53,10 @@ class CountdownTaskConfig(Section):
         description="How many numbers are given (3 or 4) -> share of the problems; the shares sum to 1.",
     )
     problems: Count = Field(4096, description="Size of the training set.")
-    style: Literal["tiny_zero"] = Field(
-        "tiny_zero", description="How prompts are written: tiny_zero (TinyZero's chat prompt, ending in `<think>`)."
+    style: Literal["tiny_zero", "tiny_zero_base"] = Field(
+        "tiny_zero",
+        description="How prompts are written: tiny_zero (TinyZero's, as chat turns where the model has a chat "
+        "template), tiny_zero_base (TinyZero's for base models, always plain text).",
     )
     data: Text | None = Field(
         None, description="Problems to use in place of generated ones: a hub id, a file or a folder of JSONL."

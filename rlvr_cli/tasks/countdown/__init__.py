@@ -1,0 +1,1 @@
+"""Countdown: reach a target with given numbers."""

@@ -1,0 +1,155 @@
+"""Countdown puzzles: an exhaustive solver in exact arithmetic, and a generator of solvable ones."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import gcd
+
+from rlvr_cli.tasks.base import Split
+from rlvr_cli.tasks.kk.puzzles import split_of
+
+MIN_NUMBERS, MAX_NUMBERS = 2, 6
+
+# The ranges of the public set.
+LOWEST, HIGHEST = 1, 99
+LOWEST_TARGET, HIGHEST_TARGET = 10, 100
+
+# A rational number in lowest terms: numerator, and denominator above 0. Many times faster than Fraction.
+Ratio = tuple[int, int]
+
+# A number, or an operator with its two operands.
+Expression = int | tuple[str, "Expression", "Expression"]
+
+_RANK = {"+": 1, "-": 1, "*": 2, "/": 2}
+
+
+@dataclass(frozen=True)
+class Puzzle:
+    """Numbers, each to be used exactly once, and the target to reach."""
+
+    nums: tuple[int, ...]
+    target: int
+
+
+def key(puzzle: Puzzle) -> str:
+    """The puzzle up to the order of its numbers; decides the split."""
+    return f"{' '.join(map(str, sorted(puzzle.nums)))} = {puzzle.target}"
+
+
+def split_for(puzzle: Puzzle) -> Split:
+    """The split that a puzzle belongs to: test 1/8, dev 1/8, train 6/8."""
+    return split_of(key(puzzle))
+
+
+def generate(rng: random.Random, *, numbers: int, split: Split) -> Puzzle:
+    """A solvable puzzle of ``split``: numbers of 1 to 99 and a target of 10 to 100, as in the public set."""
+    while True:
+        nums = tuple(rng.randint(LOWEST, HIGHEST) for _ in range(numbers))
+        puzzle = Puzzle(nums, rng.randint(LOWEST_TARGET, HIGHEST_TARGET))
+        if split_for(puzzle) == split and next(solutions(puzzle), None) is not None:
+            return puzzle
+
+
+def solutions(puzzle: Puzzle) -> Iterator[Expression]:
+    """Expressions that reach the target with every number once, found by trying all ways to combine the numbers.
+
+    There is at least one if and only if the puzzle has a solution. Not every expression is listed: parts of the
+    numbers that come to the same value are written in one way.
+    """
+    numbers = tuple(sorted(puzzle.nums))
+    seen = set()
+    for part, rest in _halves(numbers):
+        first, second = _values(part), _values(rest)
+        # The smaller side is gone through, the larger one only looked up.
+        small, large = (first, second) if len(first) <= len(second) else (second, first)
+        for value, known in small.items():
+            missing = list(_missing(value, puzzle.target))
+            if not value[0] and not puzzle.target:  # nothing times anything
+                missing.append(("*", next(iter(large)), True))
+            for operator, needed, known_first in missing:
+                if needed in large:
+                    other = large[needed]
+                    found = (operator, known, other) if known_first else (operator, other, known)
+                    if found not in seen:
+                        seen.add(found)
+                        yield found
+
+
+def value_of(expression: Expression) -> Fraction:
+    """The exact value. Raises ZeroDivisionError."""
+    if isinstance(expression, int):
+        return Fraction(expression)
+    operator, left, right = expression
+    a, b = value_of(left), value_of(right)
+    if operator == "/":
+        return a / b
+    return {"+": a + b, "-": a - b, "*": a * b}[operator]
+
+
+def text_of(expression: Expression) -> str:
+    """The expression with the parentheses that it needs: `(79 - 17) / 60`."""
+    if isinstance(expression, int):
+        return str(expression)
+    operator, left, right = expression
+    first, second = text_of(left), text_of(right)
+    if isinstance(left, tuple) and _RANK[left[0]] < _RANK[operator]:
+        first = f"({first})"
+    # After a minus or a division an operand of equal rank keeps its parentheses.
+    if isinstance(right, tuple) and _RANK[right[0]] < _RANK[operator] + (operator in "-/"):
+        second = f"({second})"
+    return f"{first} {operator} {second}"
+
+
+@lru_cache(maxsize=1024)
+def _values(numbers: tuple[int, ...]) -> dict[Ratio, Expression]:
+    """Every value that the numbers can be combined to, each number once, with one expression for it."""
+    if len(numbers) == 1:
+        return {(numbers[0], 1): numbers[0]}
+    found: dict[Ratio, Expression] = {}
+    for part, rest in _halves(numbers):
+        for (p, q), first in _values(part).items():
+            for (r, s), second in _values(rest).items():
+                left, right, both = p * s, r * q, q * s
+                found.setdefault(_lowest(left + right, both), ("+", first, second))
+                found.setdefault(_lowest(left - right, both), ("-", first, second))
+                found.setdefault(_lowest(right - left, both), ("-", second, first))
+                found.setdefault(_lowest(p * r, both), ("*", first, second))
+                if right:
+                    found.setdefault(_lowest(left, right), ("/", first, second))
+                if left:
+                    found.setdefault(_lowest(right, left), ("/", second, first))
+    return found
+
+
+def _halves(numbers: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Every way to divide the numbers into two groups that are not empty, each once, in the order of the numbers."""
+    places = range(1, len(numbers))
+    for size in range(len(numbers) - 1):
+        for joined in itertools.combinations(places, size):
+            part = (numbers[0], *(numbers[place] for place in joined))
+            yield part, tuple(numbers[place] for place in places if place not in joined)
+
+
+def _missing(value: Ratio, target: int) -> Iterator[tuple[str, Ratio, bool]]:
+    """(operator, x, whether ``value`` comes first) for every x that reaches the target together with ``value``."""
+    p, q = value
+    yield "+", (target * q - p, q), True
+    yield "-", (p - target * q, q), True
+    yield "-", (p + target * q, q), False
+    if p:
+        yield "*", _lowest(target * q, p), True
+        yield "/", _lowest(target * p, q), False
+        if target:
+            yield "/", _lowest(p, target * q), True
+
+
+def _lowest(numerator: int, denominator: int) -> Ratio:
+    divisor = gcd(numerator, denominator)
+    if denominator < 0:
+        divisor = -divisor
+    return numerator // divisor, denominator // divisor
