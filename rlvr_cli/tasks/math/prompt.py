@@ -1,0 +1,61 @@
+"""The prompts of the papers for mathematics.
+
+Sources: AR-Lopti (Yang et al. 2025, appendix C.1.2) for ``boxed``, GTPO (box 8.2) for ``reasoning_answer``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from rlvr_cli.config.errors import UserError
+
+Style = Literal["boxed", "reasoning_answer"]
+Template = Literal["auto", "none"]
+
+BOXED = r"Let's think step by step and output the final answer within \boxed{}."
+
+REASONING_ANSWER = (
+    "You are a helpful assistant for solving math problems.\n\n"
+    "Given a question, first think step by step between `<reasoning>` and `</reasoning>`.\n\n"
+    "Then, give the final answer between `<answer>` and `</answer>`."
+)
+
+
+def math_prompt(question: str, style: Style, template: Template, tokenizer: Any) -> str:
+    """The full prompt.
+
+    Args:
+        template: ``auto`` writes turns through the tokenizer's chat template where it has one; ``none`` never does, as
+            AR-Lopti prompts a base model whose tokenizer brings a template all the same.
+    Raises:
+        UserError: the chat template writes neither a system turn nor a user turn.
+    """
+    if template == "none" or not getattr(tokenizer, "chat_template", None):
+        bos = _leading_bos(tokenizer)
+        return f"{bos}{question} {BOXED}" if style == "boxed" else f"{bos}{REASONING_ANSWER}\n\n{question}\n"
+    if style == "boxed":
+        return _render(tokenizer, [{"role": "user", "content": f"{question} {BOXED}"}])
+    system, user = {"role": "system", "content": REASONING_ANSWER}, {"role": "user", "content": question}
+    try:
+        return _render(tokenizer, [system, user])
+    except UserError:
+        return _render(tokenizer, [{"role": "user", "content": f"{REASONING_ANSWER}\n\n{question}"}])
+
+
+def _leading_bos(tokenizer: Any) -> str:
+    # Prompts are encoded without added special tokens, so a model that was trained with one needs it in the text.
+    ids = tokenizer("")["input_ids"]
+    return str(tokenizer.bos_token) if ids and ids[0] == tokenizer.bos_token_id else ""
+
+
+def _render(tokenizer: Any, messages: list[dict[str, str]]) -> str:
+    # Imported here: `tasks` is used by commands that must not wait for a template engine.
+    from jinja2 import TemplateError
+
+    try:
+        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+    except TemplateError as error:
+        raise UserError(
+            f"model: its chat template cannot write a user turn ({error}). Use a model whose tokenizer has a working "
+            "chat template, or set task.template=none."
+        ) from error

@@ -1,0 +1,99 @@
+"""Mathematics with a boxed answer: generated or loaded problems, the rewards of three papers, two rules."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from rlvr_cli.tasks.base import Problem, Verdict
+from rlvr_cli.tasks.math import fields as rows
+from rlvr_cli.tasks.math.answers import AnswerTask
+from rlvr_cli.tasks.math.generate import draw
+from rlvr_cli.tasks.math.reading import Reading, read
+from rlvr_cli.tasks.math.reward import verdict
+from rlvr_cli.verify.math_answer import MAX_LENGTH, check, clean
+from rlvr_cli.verify.numbers import exact_number
+from rlvr_cli.verify.outcome import Outcome
+from rlvr_cli.verify.pool import shared_pool
+
+_RELATION = re.compile(r"=|\\(?:eq|equiv|approx|ne|neq)(?![A-Za-z])|\u2248|\u2261")
+# What an answer may be called: `x`, `x_1`, `f(x)`, `\theta`, `\angle ABC`.
+_NAME = re.compile(r"(?:\\?[A-Za-z]{1,12}\s*){1,3}(?:_(?:\w|\{\w{1,8}\}))?(?:\(\w(?:,\s?\w)*\))?'{0,2}")
+
+problem_from = rows.problem_from
+
+
+class MathTask(AnswerTask):
+    """Mathematics with one answer in LaTeX, compared by math-verify in the pool's processes."""
+
+    name = "math"
+
+    def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
+        """Judge one response; the answer is compared in the pool unless a plain comparison settles it."""
+        return self.judge_many([problem], [response], [truncated])[0]
+
+    def judge_many(
+        self, problems: Sequence[Problem], responses: Sequence[str], truncated: Sequence[bool]
+    ) -> list[Verdict]:
+        """The verdicts on ``responses[i]`` to ``problems[i]``, in order: one call of the pool for all of them.
+
+        Takes at most the pool's deadline for each distinct pair of answers, shared among its workers. Never raises for
+        any string.
+        """
+        config = self.config
+        readings = [self._read(*pair) for pair in zip(problems, responses, strict=True)]
+        outcomes: list[Outcome | None] = []
+        waiting: list[int] = []
+        for number, (problem, reading) in enumerate(zip(problems, readings, strict=True)):
+            outcomes.append(check(_gold(problem), reading.answer) if reading.answer is not None else None)
+            if reading.answer is not None and outcomes[-1] is None:
+                waiting.append(number)
+        if waiting:
+            pairs = [(_gold(problems[number]), str(readings[number].answer)) for number in waiting]
+            for number, outcome in zip(waiting, shared_pool().judge_many(pairs), strict=True):
+                outcomes[number] = outcome
+        return [
+            verdict(config.reward, reading, outcome, answer=canonical(reading.answer), truncated=cut)
+            for reading, outcome, cut in zip(readings, outcomes, truncated, strict=True)
+        ]
+
+    @staticmethod
+    def problem_from(fields: dict[str, Any], where: str) -> Problem:
+        """A problem of a row's fields; raises UserError naming ``where`` and the field."""
+        return rows.problem_from(fields, where)
+
+    def _read(self, problem: Problem, response: str) -> Reading:
+        reading = read(response, self.style, self.config.rule)
+        if self.config.rule == "strict" and reading.answer is not None and is_chain(reading.answer, _gold(problem)):
+            return Reading(reading.format, None, refused=True)
+        return reading
+
+    def _draw(self, rng: random.Random) -> Problem:
+        return draw(rng)
+
+
+def is_chain(answer: str, gold: str) -> bool:
+    """Whether an answer has an equals sign where the gold answer has none and is not ``name = value``.
+
+    Equations such as ``5=4`` claim several values at once. (math-verify passes those that hold, as ``9-5=4``.)
+    """
+    answer = answer[:MAX_LENGTH]
+    if not _RELATION.search(answer) or _RELATION.search(gold):
+        return False
+    name, *values = _RELATION.split(clean(answer))
+    return len(values) != 1 or _NAME.fullmatch(name.strip()) is None
+
+
+def canonical(answer: str | None) -> str | None:
+    """The spelling that votes count: plain numbers in lowest terms, other answers cleaned and without spaces."""
+    if answer is None:
+        return None
+    text = clean(answer[:MAX_LENGTH])
+    number = exact_number(text)
+    return str(number) if number is not None else "".join(text.split())
+
+
+def _gold(problem: Problem) -> str:
+    return str(problem.data["answer"])
