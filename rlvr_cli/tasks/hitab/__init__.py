@@ -1,0 +1,1 @@
+"""Questions on hierarchical tables (HiTab)."""
