@@ -8,7 +8,7 @@ from math import fsum, gcd
 from rlvr_cli.config.batch import nearest_divisors, nearest_multiples
 from rlvr_cli.config.method_checks import CrossProblem, SetByUser, contradictions, without_effect
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.task_kinds import KKTaskConfig
+from rlvr_cli.config.task_kinds import CountdownTaskConfig, KKTaskConfig
 
 SHARE_TOLERANCE = 1e-6
 
@@ -81,15 +81,18 @@ def _pass_at_within_samples(config: Config) -> Iterable[CrossProblem]:
 
 
 def _shares_sum_to_one(config: Config) -> Iterable[CrossProblem]:
-    if not isinstance(config.task, KKTaskConfig):
+    if isinstance(config.task, KKTaskConfig):
+        key, shares = "people", config.task.people
+    elif isinstance(config.task, CountdownTaskConfig):
+        key, shares = "numbers", config.task.numbers
+    else:
         return
-    shares = config.task.people
     total = fsum(shares.values())
     if abs(total - 1.0) > SHARE_TOLERANCE:
-        scaled = ", ".join(f"{people}: {share / total:.4g}" for people, share in shares.items())
+        scaled = ", ".join(f"{number}: {share / total:.4g}" for number, share in shares.items())
         yield CrossProblem(
-            ("task.people",),
-            f"task.people: the shares sum to {total:.6g}; they must sum to 1. In the same proportion: {{{scaled}}}",
+            (f"task.{key}",),
+            f"task.{key}: the shares sum to {total:.6g}; they must sum to 1. In the same proportion: {{{scaled}}}",
         )
 
 

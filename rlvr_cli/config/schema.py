@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from rlvr_cli.config.method import MethodConfig, PolicyMethodConfig
 from rlvr_cli.config.section import Count, Probability, Section, Text
-from rlvr_cli.config.task_kinds import KKTaskConfig
+from rlvr_cli.config.task_kinds import CountdownTaskConfig, KKTaskConfig
 
 
 def _as_tuple(value: Any) -> Any:
@@ -156,8 +156,7 @@ class RunConfig(Section):
     )
 
 
-# A second task joins here: `Annotated[KKTaskConfig | MathTaskConfig, Field(discriminator="name")]`.
-TaskConfig = KKTaskConfig
+TaskConfig = Annotated[KKTaskConfig | CountdownTaskConfig, Field(discriminator="name")]
 
 
 class Config(Section):

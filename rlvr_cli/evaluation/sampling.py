@@ -17,7 +17,7 @@ from rlvr_cli.models.completions import Engine
 from rlvr_cli.models.engines import choose_engine
 from rlvr_cli.models.load import eos_token_ids
 from rlvr_cli.streams import stream_seed
-from rlvr_cli.tasks.base import Problem, Task, prompt_ids, response_text
+from rlvr_cli.tasks.base import Problem, Task, judge_all, prompt_ids, response_text
 
 
 @dataclass(frozen=True)
@@ -134,36 +134,37 @@ def _sample(
         top_p=settings.top_p if temperature > 0 else 1.0,
         max_rows=settings.batch,
     )
-    records = []
-    for (problem_id, index), ids, log_probs, truncated in zip(
-        keys, completions.ids, completions.log_probs, completions.truncated, strict=True
-    ):
-        log_prob = math.fsum(log_probs)
+    log_probs = [math.fsum(of_tokens) for of_tokens in completions.log_probs]
+    for (problem_id, _), log_prob in zip(keys, log_probs, strict=True):
         if not math.isfinite(log_prob):
             raise RunError(
                 f"the model gave a completion of problem {problem_id} the log-probability {log_prob}: its weights "
                 "hold NaN or infinity. Evaluate an earlier checkpoint."
             )
-        text = response_text(tokenizer, ids)
-        verdict = task.judge(problems[problem_id], text, truncated=truncated)
-        records.append(
-            {
-                "problem": problem_id,
-                "sample": index,
-                "prompt": hashes[problem_id],
-                "text": text,
-                "tokens": len(ids),
-                # Sums of float32 differ in the last digits between batches of different make-up.
-                "log_prob": round(log_prob, 3),
-                "truncated": truncated,
-                "correct": verdict.correct,
-                "answer": verdict.answer,
-                "reason": verdict.reason,
-                "reward": verdict.reward,
-                "parts": verdict.parts,
-            }
+    texts = [response_text(tokenizer, ids) for ids in completions.ids]
+    verdicts = judge_all(task, [problems[problem_id] for problem_id, _ in keys], texts, completions.truncated)
+    return [
+        {
+            "problem": problem_id,
+            "sample": index,
+            "prompt": hashes[problem_id],
+            "text": text,
+            "tokens": len(ids),
+            # Sums of float32 differ in the last digits between batches of different make-up.
+            "log_prob": round(log_prob, 3),
+            "truncated": truncated,
+            "correct": verdict.correct,
+            "answer": verdict.answer,
+            "reason": verdict.reason,
+            "scorable": verdict.scorable,
+            # Counted as not correct, and in the mean reward as nothing; its reason says how many there are.
+            "reward": verdict.reward if verdict.scorable else 0.0,
+            "parts": verdict.parts if verdict.scorable else dict.fromkeys(verdict.parts, 0.0),
+        }
+        for (problem_id, index), ids, truncated, log_prob, text, verdict in zip(
+            keys, completions.ids, completions.truncated, log_probs, texts, verdicts, strict=True
         )
-    return records
+    ]
 
 
 def _check_prompts(store: SampleStore, samples: Mapping[Key, Mapping[str, Any]], hashes: Mapping[str, str]) -> None:

@@ -37,6 +37,7 @@ __all__ = [
 # Where each task's class is; only the module of the task that is asked for is imported.
 _CLASSES = {
     "kk": ("rlvr_cli.tasks.kk.task", "KnightsAndKnaves"),
+    "countdown": ("rlvr_cli.tasks.countdown.task", "Countdown"),
 }
 
 

@@ -1,0 +1,72 @@
+"""`rlvr score`: judge responses that were written elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlvr_cli.cli.common import Json, print_json
+from rlvr_cli.config.errors import UserError
+
+OVERRIDES_HELP = "Keys of the task, as task.reward=gtpo. `rlvr config keys` lists them."
+
+
+def command(
+    task: Annotated[str, typer.Option("--task", metavar="NAME", help="The task: `rlvr tasks` lists them.")],
+    source: Annotated[
+        Path,
+        typer.Option("--input", metavar="FILE", help='JSONL (.gz) of {"problem": {...}, "response": "..."}.'),
+    ],
+    target: Annotated[Path, typer.Option("--output", metavar="FILE", help="JSONL of verdicts, in the input's order.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="TASK.KEY=VALUE", help=OVERRIDES_HELP, show_default=False)
+    ] = None,
+    rule: Annotated[
+        str | None,
+        typer.Option("--rule", metavar="RULE", help="paper (as the papers' code judges, the default) or strict."),
+    ] = None,
+    workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, max=256, help="Processes that judge.")] = 1,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin anew, whatever the output holds.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Judge responses: one verdict a line with reward, parts, answer, correct and reason.
+
+    A response continues the task's own prompt. Stopped, the same command continues where it was.
+    """
+    from rlvr_cli.tasks import task_style
+    from rlvr_cli.tasks.choose import choose_task
+    from rlvr_cli.tasks.score import score
+
+    config = choose_task(task, overrides or [], rule)
+    if target.is_dir():
+        raise UserError(f"--output {target}: is a folder; give a file.")
+    with _bar() as progress:
+        style = task_style(config, "logic_rl")
+        scored = score(config, style, source, target, workers=workers, overwrite=overwrite, progress=progress)
+    if as_json:
+        print_json({"output": str(target), **vars(scored)})
+        return
+    before = f", {scored.found:,} of them before" if scored.found else ""
+    reward = "" if scored.reward is None else f", mean reward {scored.reward:.3f}"
+    print(
+        f"{scored.responses:,} responses judged{before}: {scored.correct:,} correct "
+        f"({scored.correct / scored.responses:.1%}), {scored.unscorable:,} not scorable{reward}"
+    )
+    print("reasons: " + ", ".join(f"{reason} {count:,}" for reason, count in scored.reasons.items()))
+    print(f"verdicts: {target}")
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[int, int], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True, highlight=False, markup=False)
+    columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        shown = bar.add_task("judging", total=None)
+        yield lambda done, planned: bar.update(shown, completed=done, total=planned)

@@ -1,0 +1,88 @@
+"""Tasks to look at: what there is, an example of each with judged responses, and problems written to a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.schema import TaskConfig
+from rlvr_cli.config.tree import choices
+from rlvr_cli.runs.atomic import write_text
+from rlvr_cli.tasks import Problem, Split, Task, WorkedSolutions, make_task, task_style
+from rlvr_cli.tasks.jsonl import is_jsonl
+from rlvr_cli.tasks.score import as_json
+
+SPLITS = ("train", "dev", "test")
+NO_ANSWER = "I do not know."
+
+
+class NoTemplate:
+    """A tokenizer with neither a chat template nor special tokens: prompts are as a base model reads them."""
+
+    chat_template = None
+    bos_token = None
+    bos_token_id = None
+
+    def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
+        """No ids: nothing is put in front of a text."""
+        return {"input_ids": []}
+
+
+def described() -> list[dict[str, Any]]:
+    """Every task: its name, what it is, its keys and the reasons of its verdicts."""
+    rows = []
+    for name, kind in choices(("task",)).items():
+        config = cast(TaskConfig, kind())
+        task = make_task(config, task_style(config, "logic_rl"))
+        keys = [key for key in kind.model_fields if key != "name"]
+        rows.append({"name": name, "what": str(kind.__doc__), "keys": keys, "reasons": list(task.reasons)})
+    return rows
+
+
+def example(config: TaskConfig, seed: int) -> dict[str, Any]:
+    """One problem of the task with its prompt, and verdicts on a worked solution (where there is one) and on nothing.
+
+    Raises UserError when the task has no problem to show.
+    """
+    task = make_task(config, task_style(config, "logic_rl"))
+    problem = task.problems("train", 1, seed)[0]
+    responses = [*([next(task.solutions(problem))] if isinstance(task, WorkedSolutions) else []), NO_ANSWER]
+    return {
+        "name": task.name,
+        "what": str(type(config).__doc__),
+        "reward_range": list(task.reward_range),
+        "problem": fields(problem),
+        "prompt": task.prompt(problem, NoTemplate()),
+        "judged": [{"response": response, "verdict": as_json(task.judge(problem, response))} for response in responses],
+    }
+
+
+def fields(problem: Problem) -> dict[str, Any]:
+    """The problem as a row of a data file, and as the `problem` of a response to score."""
+    return {"id": problem.id, "question": problem.question, **problem.data}
+
+
+def write_problems(
+    config: TaskConfig, target: Path, *, count: int, split: str, seed: int, overwrite: bool = False
+) -> int:
+    """Write ``count`` problems of ``split`` to ``target``, one a line, and return how many there are.
+
+    Raises UserError for an unknown split, a file that exists (unless ``overwrite``) or has another ending, and for
+    what the task says of its data.
+    """
+    problems = []
+    if split not in SPLITS:
+        problems.append(f"--split {split}: unknown. Allowed: {', '.join(SPLITS)}")
+    if not is_jsonl(target) or target.name.endswith(".gz"):
+        problems.append(f"--output {target}: must end in .jsonl")
+    if target.exists() and not overwrite:
+        problems.append(f"--output {target}: exists. Choose another file, or give --overwrite.")
+    if problems:
+        raise UserError(problems)
+    task: Task = make_task(config, task_style(config, "logic_rl"))
+    found = task.problems(cast(Split, split), count, seed)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_text(target, "".join(json.dumps(fields(problem), ensure_ascii=False) + "\n" for problem in found))
+    return len(found)

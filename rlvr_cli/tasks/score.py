@@ -1,0 +1,252 @@
+"""Judges responses that were written elsewhere: a JSONL file of problems and responses to one of verdicts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.config.schema import TaskConfig
+from rlvr_cli.runs.atomic import write_text
+from rlvr_cli.tasks import JudgesMany, Problem, Task, Verdict, judge_all, make_task, problem_reader
+from rlvr_cli.tasks.jsonl import lines, raise_if
+
+# Pairs that are judged, and written, at once.
+CHUNK = 256
+
+Pair = tuple[Problem, str]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What became of a file: how many responses it has, how many were judged before this call, and counts of all."""
+
+    responses: int
+    found: int
+    correct: int
+    unscorable: int
+    reward: float | None
+    reasons: dict[str, int]
+
+
+def score(
+    config: TaskConfig,
+    style: str,
+    source: Path,
+    target: Path,
+    *,
+    workers: int = 1,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] = lambda done, planned: None,
+) -> Scored:
+    """Judge every line of ``source`` and write the verdicts to ``target``, one a line, in the same order.
+
+    A line of ``source`` is ``{"problem": {...}, "response": "..."}``: the task's own fields, and what followed the
+    task's prompt. A verdict has the keys reward, parts, answer, correct and reason; reward, its parts and correct are
+    null where the task could not score the response. Beside ``target`` lies what it was made from
+    (``<target>.meta.json``): the same call again continues where an earlier one stopped.
+
+    Args:
+        workers: processes that judge; a task with a pool of its own has its workers, and is judged here.
+        progress: told how many responses are judged, and how many there are.
+    Raises:
+        UserError: ``source`` cannot be read or has lines that are no responses to problems of the task (every one is
+            named, before anything is judged), or ``target`` holds something else than a part of these verdicts.
+        RunError: a process that judges was killed.
+    """
+    if target.exists() and target.samefile(source):
+        raise UserError(f"--output {target}: this is the input. Choose another file.")
+    planned = _check(config.name, source)
+    task = make_task(config, style)
+    made_from = _made_from(task, source, planned)
+    found = 0 if overwrite else _found(target, made_from)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if found == 0:
+        target.unlink(missing_ok=True)
+        write_text(_meta(target), json.dumps(made_from, indent=2, sort_keys=True) + "\n")
+    progress(found, planned)
+    if found < planned:
+        pairs = islice(_pairs(config.name, source), found, None)
+        with target.open("a", encoding="utf-8") as stream:
+            done = found
+            for verdicts in _judged(task, config, style, pairs, workers):
+                stream.writelines(json.dumps(as_json(verdict), allow_nan=False) + "\n" for verdict in verdicts)
+                stream.flush()
+                done += len(verdicts)
+                progress(done, planned)
+    return _summary(target, planned, found)
+
+
+def as_json(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as its line has it."""
+
+    def number(value: float) -> float | None:
+        return value if verdict.scorable and math.isfinite(value) else None
+
+    return {
+        "reward": number(verdict.reward),
+        "parts": {name: number(value) for name, value in verdict.parts.items()},
+        "answer": verdict.answer,
+        "correct": verdict.correct if verdict.scorable else None,
+        "reason": verdict.reason,
+    }
+
+
+def _check(name: str, source: Path) -> int:
+    """The number of responses in ``source``. Raises UserError that names every bad line."""
+    problems: list[str] = []
+    count = 0
+    read = problem_reader(name)
+    for number, line in lines(source):
+        where = f"{source}:{number}"
+        count += 1
+        record = _record(line)
+        if isinstance(record, str):
+            problems.append(f"{where}: {record}")
+            continue
+        try:
+            read(record["problem"], where)
+        except UserError as error:
+            problems += error.problems
+    raise_if(problems)
+    if count == 0:
+        raise UserError(f'{source}: is empty. A line is {{"problem": {{...}}, "response": "..."}}.')
+    return count
+
+
+def _record(line: str) -> dict[str, Any] | str:
+    """The line's object, or what is wrong with it."""
+    try:
+        record = json.loads(line)
+    # RecursionError: brackets nested deeper than the reader goes.
+    except (ValueError, RecursionError) as error:
+        return f"not a JSON object ({type(error).__name__}: {str(error)[:80]})"
+    if not isinstance(record, dict):
+        return 'not a JSON object; a line is {"problem": {...}, "response": "..."}'
+    missing = [key for key in ("problem", "response") if key not in record]
+    if missing:
+        return f'no {" and no ".join(missing)}; a line is {{"problem": {{...}}, "response": "..."}}'
+    if not isinstance(record["problem"], dict):
+        return "problem must be an object with the task's own fields"
+    if not isinstance(record["response"], str):
+        return "response must be text"
+    return record
+
+
+def _pairs(name: str, source: Path) -> Iterator[Pair]:
+    read = problem_reader(name)
+    for number, line in lines(source):
+        record = _record(line)
+        if isinstance(record, str):
+            raise RunError(f"{source}:{number}: the file has changed since it was checked.")
+        yield read(record["problem"], f"{source}:{number}"), record["response"]
+
+
+def _judged(
+    task: Task, config: TaskConfig, style: str, pairs: Iterable[Pair], workers: int
+) -> Iterator[Sequence[Verdict]]:
+    """Verdicts in order, a chunk at a time."""
+    chunks = iter(partial(_chunk, iter(pairs)), [])
+    if workers == 1 or isinstance(task, JudgesMany):
+        yield from (_judge(task, chunk) for chunk in chunks)
+        return
+    # Spawned: a fork would copy whatever threads and locks the caller has.
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_start, initargs=(config, style))
+    with pool:
+        try:
+            # A window at a time: `map` would read the whole file ahead.
+            while window := list(islice(chunks, 4 * workers)):
+                yield from pool.map(_judge_there, window)
+        except BrokenProcessPool as error:
+            raise RunError("a process that judges was killed; the same command continues where it stopped.") from error
+
+
+def _chunk(pairs: Iterator[Pair]) -> list[Pair]:
+    return list(islice(pairs, CHUNK))
+
+
+def _judge(task: Task, chunk: Sequence[Pair]) -> list[Verdict]:
+    problems, responses = [problem for problem, _ in chunk], [response for _, response in chunk]
+    return judge_all(task, problems, responses, [False] * len(chunk))
+
+
+_TASK: list[Task] = []
+
+
+def _start(config: TaskConfig, style: str) -> None:
+    _TASK[:] = [make_task(config, style)]
+
+
+def _judge_there(chunk: Sequence[Pair]) -> list[Verdict]:
+    return _judge(_TASK[0], chunk)
+
+
+def _meta(target: Path) -> Path:
+    return target.with_name(f"{target.name}.meta.json")
+
+
+def _made_from(task: Task, source: Path, responses: int) -> dict[str, Any]:
+    with source.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return {"input_sha256": digest, "responses": responses, "task": task.settings}
+
+
+def _found(target: Path, made_from: dict[str, Any]) -> int:
+    """Whole lines that ``target`` has; what a crash left of another is cut off.
+
+    Raises UserError when they are not verdicts on this input by this task.
+    """
+    if not target.exists():
+        return 0
+    other = f"{target}: holds something else than verdicts on this input by these settings"
+    advice = "Choose another --output, or give --overwrite."
+    try:
+        before = json.loads(_meta(target).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{other}, or its {_meta(target).name} is gone. {advice}") from error
+    # As it reads back: tuples are lists there.
+    if before != json.loads(json.dumps(made_from)):
+        raise UserError(f"{other}. {advice}")
+    whole = bytes_whole = 0
+    with target.open("rb") as stream:
+        for line in stream:
+            if not line.endswith(b"\n"):
+                break
+            whole, bytes_whole = whole + 1, bytes_whole + len(line)
+            try:
+                keys = set(json.loads(line))
+            except ValueError:
+                keys = set()
+            if keys != {"reward", "parts", "answer", "correct", "reason"}:
+                raise UserError(f"{target}:{whole}: is no verdict. {advice}")
+    if whole > made_from["responses"]:
+        raise UserError(f"{target}: has {whole} verdicts on {made_from['responses']} responses. {advice}")
+    with target.open("r+b") as stream:
+        stream.truncate(bytes_whole)
+    return whole
+
+
+def _summary(target: Path, planned: int, found: int) -> Scored:
+    reasons: Counter[str] = Counter()
+    correct = unscorable = 0
+    rewards: list[float] = []
+    for _, line in lines(target):
+        verdict = json.loads(line)
+        reasons[verdict["reason"]] += 1
+        correct += verdict["correct"] is True
+        unscorable += verdict["correct"] is None
+        if verdict["reward"] is not None:
+            rewards.append(verdict["reward"])
+    mean = math.fsum(rewards) / len(rewards) if rewards else None
+    return Scored(planned, found, correct, unscorable, mean, dict(reasons.most_common()))

@@ -1,0 +1,215 @@
+"""`rlvr score`: verdicts in the input's order, bad lines named at once, resumed where it stopped."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_cli.cli.app import run
+from rlvr_cli.config.schema import TaskConfig
+from rlvr_cli.config.tree import choices
+from rlvr_cli.tasks import WorkedSolutions, make_task, task_style
+from rlvr_cli.tasks import score as scoring
+from rlvr_cli.tasks.base import Verdict
+from rlvr_cli.tasks.choose import choose_task
+from rlvr_cli.tasks.describe import fields
+
+KK = {"question": "Who is what?", "names": ["Ann", "Bob"], "solution": [True, False]}
+RIGHT = "So. </think><answer> (1) Ann is a knight (2) Bob is a knave </answer>"
+WRONG = RIGHT.replace("knave", "knight")
+HOSTILE = [
+    "",
+    "\x00\x1b[2J\u202e\ud800",
+    "<answer>" * 5000,
+    "</think>" + "<answer>" * 2000 + "</answer>" * 2000,
+    "(" * 10_000,
+    "</think> <answer> 9**9**9**9 </answer>",
+    "</think> <answer> __import__('os').abort() </answer>",
+    "\\boxed{" * 3000,
+    "\\boxed{9^{9^{9^{9}}}}",
+    "</think> <answer> \u0661\u0662 \u00d7 \uff13 \u2212 \u00b2 \u00f7 \u221e </answer>",
+    RIGHT + RIGHT,
+    "a" * 1_000_000,
+]
+
+
+def write(path: Path, rows: list[Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def answers(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def score(source: Path, target: Path, *more: str, task: str = "kk", code: int = 0) -> list[Any]:
+    assert run(["score", "--task", task, "--input", str(source), "--output", str(target), *more]) == code
+    return answers(target) if code == 0 else []
+
+
+def kk_rows(count: int) -> list[Any]:
+    return [{"problem": KK, "response": RIGHT if index % 3 else f"{index} {WRONG}"} for index in range(count)]
+
+
+def test_one_verdict_a_line_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write(tmp_path / "in.jsonl", kk_rows(10))
+    verdicts = score(source, tmp_path / "out" / "verdicts.jsonl")
+    assert [verdict["correct"] for verdict in verdicts] == [bool(index % 3) for index in range(10)]
+    right = {"reward": 3.0, "parts": {"format": 1.0, "answer": 2.0}, "answer": "KN", "correct": True}
+    assert verdicts[1] == {**right, "reason": "correct"}
+    assert "10 responses judged: 6 correct (60.0%)" in capsys.readouterr().out
+
+
+def test_the_rules(tmp_path: Path) -> None:
+    """The paper's reading takes `is  a  knight` from anywhere in the answer; the strict one wants the answer alone."""
+    argued = RIGHT.replace("(1)", "Were Ann is a knave wrong,")
+    source = write(tmp_path / "in.jsonl", [{"problem": KK, "response": argued}, {"problem": KK, "response": RIGHT}])
+    default = score(source, tmp_path / "default.jsonl")
+    assert score(source, tmp_path / "paper.jsonl", "--rule", "paper") == default
+    strict = score(source, tmp_path / "strict.jsonl", "--rule", "strict")
+    assert default[1]["correct"] is strict[1]["correct"] is True
+    assert strict[0]["correct"] is False
+    assert score(source, tmp_path / "key.jsonl", "task.reward=strict") == strict
+
+
+@pytest.mark.parametrize("name", list(choices(("task",))))
+def test_hostile_responses_get_verdicts(name: str, tmp_path: Path) -> None:
+    config = example_config(name)
+    task = make_task(config, task_style(config, "logic_rl"))
+    problem = task.problems("train", 1, 0)[0]
+    good = [next(task.solutions(problem))] if isinstance(task, WorkedSolutions) else []
+    rows = [{"problem": fields(problem), "response": response} for response in [*good, *HOSTILE, *good]]
+    source = write(tmp_path / "in.jsonl", rows)
+    for rule in ("paper", "strict"):
+        verdicts = score(source, tmp_path / f"{rule}.jsonl", "--rule", rule, task=name)
+        assert len(verdicts) == len(rows)
+        assert all(verdict["correct"] is True for verdict in verdicts[: len(good)] + verdicts[len(rows) - len(good) :])
+        assert not any(verdict["correct"] for verdict in verdicts[len(good) : len(rows) - len(good)])
+        assert {verdict["reason"] for verdict in verdicts} <= set(task.reasons)
+
+
+def example_config(name: str) -> TaskConfig:
+    return choose_task(name)
+
+
+def test_workers_give_the_same_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring, "CHUNK", 7)
+    source = write(tmp_path / "in.jsonl", kk_rows(100))
+    assert score(source, tmp_path / "two.jsonl", "--workers", "2") == score(source, tmp_path / "one.jsonl")
+
+
+def test_bad_lines_are_named_at_once_before_anything_is_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = json.dumps({"problem": KK, "response": RIGHT})
+    bad = [
+        "not json",
+        "[" * 100_000,
+        "[1]",
+        '{"response": "x"}',
+        '{"problem": 3, "response": "x"}',
+        json.dumps({"problem": KK, "response": None}),
+        json.dumps({"problem": {"question": "q"}, "response": "x"}),
+        json.dumps({"problem": {**KK, "solution": [1, 0]}, "response": "x"}),
+    ]
+    source = tmp_path / "in.jsonl"
+    source.write_text("\n".join([good, *bad, good]) + "\n")
+    score(source, tmp_path / "out.jsonl", code=2)
+    shown = capsys.readouterr().err
+    for number in range(2, 2 + len(bad)):
+        assert f"{source}:{number}: " in shown
+    assert f"{source}:1:" not in shown and "names" in shown and f"{len(bad)} problems" in shown
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_a_stopped_one_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = write(tmp_path / "in.jsonl", kk_rows(40)), tmp_path / "out.jsonl"
+    whole = score(source, tmp_path / "whole.jsonl")
+    judge, judged = scoring._judge, []
+
+    def counted(*arguments: Any) -> list[Verdict]:
+        judged.append(len(arguments[1]))
+        if len(judged) == 3:
+            raise KeyboardInterrupt
+        return judge(*arguments)
+
+    monkeypatch.setattr(scoring, "CHUNK", 10)
+    monkeypatch.setattr(scoring, "_judge", counted)
+    score(source, target, code=130)
+    assert len(answers(target)) == 20
+    with target.open("a") as stream:
+        stream.write('{"reward": 3.0, "par')
+    assert score(source, target) == whole
+    assert judged == [10, 10, 10, 10, 10]
+    assert score(source, target) == whole
+    assert len(judged) == 5, "nothing was left to judge"
+
+
+def test_what_does_not_match_is_not_continued(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = write(tmp_path / "in.jsonl", kk_rows(5)), tmp_path / "out.jsonl"
+    score(source, target)
+    score(source, target, "--rule", "strict", code=2)
+    assert "--overwrite" in capsys.readouterr().err
+    assert len(score(source, target, "--rule", "strict", "--overwrite")) == 5
+    score(write(source, kk_rows(6)), target, "--rule", "strict", code=2)
+    other = write(tmp_path / "notes.jsonl", [{"mine": 1}])
+    score(source, other, code=2)
+    assert answers(other) == [{"mine": 1}]
+    score(source, source, code=2)
+    assert len(answers(source)) == 6
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--rule", "lenient"], "Allowed: paper, strict"),
+        (["--task", "kkk"], "unknown task"),
+        (["run.seed=1"], "only keys of the task"),
+        (["task.people=3"], "task.people"),
+        (["--rule", "strict", "task.reward=logic_rl"], "set the same thing"),
+    ],
+)
+def test_bad_options(tmp_path: Path, more: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write(tmp_path / "in.jsonl", kk_rows(1))
+    score(source, tmp_path / "out.jsonl", *more, code=2)
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [None, "", "\n\n"])
+def test_no_responses(tmp_path: Path, content: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "in.jsonl"
+    if content is not None:
+        source.write_text(content)
+    score(source, tmp_path / "out.jsonl", code=2)
+    assert str(source) in capsys.readouterr().err
+
+
+def test_what_cannot_be_scored_is_null() -> None:
+    verdict = Verdict(float("nan"), {"answer": float("nan")}, False, None, "timeout", scorable=False)
+    expected = {"reward": None, "parts": {"answer": None}, "answer": None, "correct": None, "reason": "timeout"}
+    assert scoring.as_json(verdict) == expected
+
+
+@pytest.mark.parametrize("name", list(choices(("task",))))
+def test_judging_imports_no_torch(name: str, tmp_path: Path) -> None:
+    config = example_config(name)
+    problem = make_task(config, task_style(config, "logic_rl")).problems("train", 1, 0)[0]
+    source = write(tmp_path / "in.jsonl", [{"problem": fields(problem), "response": response} for response in HOSTILE])
+    line = ["score", "--task", name, "--input", str(source), "--output", str(tmp_path / "out.jsonl")]
+    program = (
+        "import json, sys\n"
+        "from rlvr_cli.cli.app import run\n"
+        "code = run(json.loads(sys.argv[1]))\n"
+        "print(json.dumps([code, sorted({name.split('.')[0] for name in sys.modules})]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, json.dumps(line)], capture_output=True, text=True, timeout=120, check=True
+    )
+    code, modules = json.loads(done.stdout.splitlines()[-1])
+    assert code == 0
+    assert not {"torch", "transformers", "trl", "datasets", "accelerate"} & set(modules)

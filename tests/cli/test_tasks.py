@@ -1,0 +1,67 @@
+"""`rlvr tasks`: list, show, generate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_cli.cli.app import run
+from rlvr_cli.config.tree import choices
+from rlvr_cli.tasks import make_task, problem_reader, task_style
+from rlvr_cli.tasks.choose import choose_task
+
+NAMES = list(choices(("task",)))
+GENERATED = [name for name in NAMES if name != "gsm8k"]
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert run(["tasks", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_every_task_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = json.loads(shown(capsys, "list", "--json"))["tasks"]
+    assert [row["name"] for row in rows] == NAMES
+    assert all("correct" in row["reasons"] and "problems" in row["keys"] for row in rows)
+    listed = shown(capsys)
+    assert shown(capsys, "list") == listed and all(name in listed for name in NAMES)
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_a_task_is_shown_with_judged_responses(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    example = json.loads(shown(capsys, "show", name, "--json"))
+    assert example["prompt"] and example["problem"]["question"]
+    *_, nothing = example["judged"]
+    assert nothing["verdict"]["correct"] is False
+    assert [judged["verdict"]["correct"] for judged in example["judged"][:-1]] in ([], [True])
+    text = shown(capsys, "show", name)
+    assert example["prompt"] in text and "verdict: " in text
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_what_is_generated_can_be_loaded(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "new" / "problems.train.jsonl"
+    assert "20 train problems" in shown(capsys, "generate", name, "--count", "20", "--output", str(path))
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    config = choose_task(name)
+    generated = make_task(config, task_style(config, "logic_rl")).problems("train", 20, 0)
+    for row, problem in zip(rows, generated, strict=True):
+        read = problem_reader(name)(row, "here")
+        assert (read.question, read.data, read.subgroup) == (problem.question, problem.data, problem.subgroup)
+    loaded = choose_task(name, [f"task.data={path}"])
+    found = make_task(loaded, task_style(loaded, "logic_rl")).problems("train", 20, 0)
+    assert found and {problem.question for problem in found} <= {row["question"] for row in rows}
+
+
+def test_a_file_is_not_replaced_by_chance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("mine\n")
+    line = ["tasks", "generate", "kk", "--count", "2", "--output", str(path)]
+    assert run(line) == 2 and "--overwrite" in capsys.readouterr().err and path.read_text() == "mine\n"
+    assert run([*line, "--overwrite"]) == 0 and len(path.read_text().splitlines()) == 2
+    assert run(["tasks", "generate", "kk", "--split", "all", "--output", str(tmp_path / "b.txt")]) == 2
+    shown = capsys.readouterr().err
+    assert "train, dev, test" in shown and ".jsonl" in shown
