@@ -1,0 +1,1 @@
+"""Grade-school word problems with a number as the answer."""

@@ -1,0 +1,78 @@
+"""GSM8K: grade-school word problems, whose answers are compared as exact numbers."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.tasks.base import Problem, Verdict
+from rlvr_cli.tasks.gsm8k.generate import draw
+from rlvr_cli.tasks.gsm8k.number import read_number
+from rlvr_cli.tasks.math.answers import AnswerTask
+from rlvr_cli.tasks.math.fields import answer_text, make_problem, question_of
+from rlvr_cli.tasks.math.reading import read
+from rlvr_cli.tasks.math.reward import verdict
+from rlvr_cli.verify.outcome import DIFFERENT, EQUAL, UNPARSED_ANSWER
+
+_MARK = "####"
+_CALCULATOR = re.compile(r"<<[^<>]*>>")
+
+
+class GSM8K(AnswerTask):
+    """Word problems with a number as the answer; judging takes no process of its own."""
+
+    name = "gsm8k"
+
+    def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
+        """Judge one response. Pure; raises for no string; time linear in the response."""
+        config = self.config
+        reading = read(response, self.style, config.rule)
+        if reading.answer is None:
+            return verdict(config.reward, reading, None, answer=None, truncated=truncated)
+        value = read_number(reading.answer, config.rule)
+        gold = read_number(str(problem.data["answer"]))
+        outcome = UNPARSED_ANSWER if value is None else EQUAL if value == gold else DIFFERENT
+        answer = None if value is None else str(value)
+        return verdict(config.reward, reading, outcome, answer=answer, truncated=truncated)
+
+    def judge_many(
+        self, problems: Sequence[Problem], responses: Sequence[str], truncated: Sequence[bool]
+    ) -> list[Verdict]:
+        """The verdicts on ``responses[i]`` to ``problems[i]``, in order."""
+        rows = zip(problems, responses, truncated, strict=True)
+        return [self.judge(problem, response, truncated=cut) for problem, response, cut in rows]
+
+    @staticmethod
+    def problem_from(fields: dict[str, Any], where: str) -> Problem:
+        """A problem of a row's fields; see :func:`problem_from`."""
+        return problem_from(fields, where)
+
+    def _draw(self, rng: random.Random) -> Problem:
+        return draw(rng)
+
+    def _plain(self, solution: str) -> str:
+        return _CALCULATOR.sub("", super()._plain(solution).partition(_MARK)[0]).strip()
+
+
+def problem_from(fields: dict[str, Any], where: str) -> Problem:
+    """A word problem from ``question`` and ``answer``.
+
+    ``answer`` is a number, text that spells one, or a solution that ends in ``#### number`` (as the hub's rows).
+
+    Raises:
+        UserError: a field is missing or of another kind, or the answer is no number; says ``where`` and which.
+    """
+    question = question_of(fields, where)
+    text = answer_text(fields.get("answer"))
+    if text is None:
+        raise UserError(
+            f"{where}: no field answer; a problem needs question and answer (a number, or text ending in ####)"
+        )
+    solution, mark, gold = text.rpartition(_MARK)
+    gold = gold.strip()
+    if read_number(gold) is None:
+        raise UserError(f"{where}: answer {gold[:40]!r} is not a number")
+    return make_problem({"solution": solution.strip(), **fields} if mark else fields, question, gold)
