@@ -1,7 +1,10 @@
 """The comparison of two answers by math-verify, for worker processes: it may take any time and any memory.
 
-math-verify catches every exception, the end of memory too, and calls what follows a difference. So that an
-undecided pair is not taken for a wrong one, the places where it gives up take note of it (``_noted``).
+Of math-verify, what reads one LaTeX expression and what compares two are used. Its search for an expression in running
+text is not: it takes the last number of a garbled answer for the answer.
+
+Its comparison catches every exception, the end of memory too, and calls what follows a difference. So that an undecided
+pair is not taken for a wrong one, the places where it gives up take note of it (``_noted``).
 """
 
 from __future__ import annotations
@@ -9,9 +12,9 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-import math_verify
 from math_verify import grader, parser
 
 from rlvr_cli.verify.math_answer import clean
@@ -40,58 +43,104 @@ def _noted(function: Callable[..., Any]) -> Callable[..., Any]:
     return noting
 
 
-parser.parse_latex_cached = _noted(parser.parse_latex_cached)
 grader.simplify = _noted(grader.simplify)
 grader.solve = _noted(grader.solve)
 
-_LATEX = [parser.LatexExtractionConfig()]
-_EQUALS = re.compile(r"(?<![\\<>!:])=")
+_NORMALISATION = replace(parser.LatexExtractionConfig().normalization_config, boxed="last")
+_DELIMITER = re.compile(r"(?<!\\)\$|\\[()\[\]]")
+_BOX = re.compile(r"\\(?:boxed|fbox)")
+_BRACE = re.compile(r"\\.|[{}]")
+_TOP = re.compile(r"\\.|[{}()\[\],;]")
+_EQUALS = re.compile(r"(?<![\\<>!:])=|\\(?:equiv|approx)(?![A-Za-z])")
+# math-verify takes what stands behind a number for its unit and leaves it out.
+_DIGITS_IN_TEXT = re.compile(r"\\(?:text|mbox)\s*\{[^{}]*\d")
 _NAME = re.compile(r"[A-Za-z](?:_?(?:\w|\{\w+\}))?'*|\\[A-Za-z]+|[A-Za-z]\s*\(\s*[A-Za-z]\s*\)")
 
 
 def judge(gold: str, answer: str) -> Outcome:
-    """Whether ``answer`` is worth ``gold``.
+    r"""Whether ``answer`` is worth ``gold``.
 
-    As math-verify says, but for equations: where the gold answer has none, ``a=b=c`` counts only when every side is
-    the gold answer (a name on the left, as in ``x=5``, aside), while math-verify looks at the last side only.
-    Numbers too large to compute are not computed (``unparsed``).
+    As math-verify says, but for equations: where the gold answer has none, the sides of ``a=b=c`` must equal each
+    other (a name on the left, as in ``x=5``, aside), while math-verify looks at the last one only. Numbers too large
+    to compute are not computed, and braces must be balanced (both ``unparsed``); a second number hidden in a
+    ``\text`` is no unit.
     """
     global _out_of_memory
     _out_of_memory = False
-    gold, answer = clean(gold), clean(answer)
-    if too_big(answer):
+    gold, answer = _plain(gold), _plain(answer)
+    if _malformed(answer):
         return UNPARSED_ANSWER
-    if too_big(gold):
+    if _malformed(gold):
         return UNPARSED_GOLD
-    right = _parsed(gold)
-    if not _expressions(right):
-        return UNPARSED_GOLD
-    outcome = EQUAL
-    for side in _sides(gold, answer):
-        left = _parsed(side)
-        if not _expressions(left):
-            outcome = UNPARSED_ANSWER
-        elif not math_verify.verify(right, left, timeout_seconds=None):
-            outcome = DIFFERENT
-        if outcome is not EQUAL:
-            break
+    if _DIGITS_IN_TEXT.search(answer) and not _DIGITS_IN_TEXT.search(gold) and not answer.startswith("\\text"):
+        return DIFFERENT
+    outcome = _compared(gold, answer)
+    if outcome.equal and not _EQUALS.search(gold):
+        for left, right in _sides(answer):
+            if _compared(right, left).equal is not True:
+                outcome = DIFFERENT
+                break
     if _out_of_memory:
         raise Unable
     return outcome
 
 
-def _parsed(text: str) -> list[Any]:
-    return list(math_verify.parse(f"\\boxed{{{text}}}", _LATEX, parsing_timeout=None))
+def _compared(gold: str, answer: str) -> Outcome:
+    right, right_text = _parsed(gold)
+    left, left_text = _parsed(answer)
+    if right_text and right_text == left_text:
+        return EQUAL
+    if right is None:
+        return UNPARSED_GOLD
+    if left is None:
+        return UNPARSED_ANSWER
+    return EQUAL if grader.verify(right, left, timeout_seconds=None) else DIFFERENT
 
 
-def _expressions(parsed: list[Any]) -> bool:
-    return any(not isinstance(value, str) for value in parsed)
+def _plain(text: str) -> str:
+    return _DELIMITER.sub(" ", clean(text)).strip()
 
 
-def _sides(gold: str, answer: str) -> list[str]:
-    if "=" not in answer or _EQUALS.search(gold) or any(mark in answer for mark in ",;"):
-        return [answer]
-    sides = [side.strip() for side in _EQUALS.split(answer)]
-    if len(sides) < 2 or any(not side for side in sides):
-        return [answer]
-    return sides[1:] if _NAME.fullmatch(sides[0]) and not _NAME.fullmatch(gold) else sides
+def _malformed(text: str) -> bool:
+    depth = 0
+    for match in _BRACE.finditer(text):
+        depth += {"{": 1, "}": -1}.get(match[0], 0)
+        if depth < 0:
+            return True
+    return depth != 0 or _BOX.search(text) is not None or too_big(text)
+
+
+def _parsed(text: str) -> tuple[Any, str]:
+    """The expression (None when there is none) and the text that it was read from."""
+    normalised = parser.normalize_latex(f"\\boxed{{{text}}}", config=_NORMALISATION)
+    try:
+        return parser.parse_latex_cached(normalised), normalised.strip()
+    except MemoryError as error:
+        raise Unable from error
+    except Exception:
+        return None, normalised.strip()
+
+
+def _sides(answer: str) -> list[tuple[str, str]]:
+    """Each side of the answer's equations with the last side of the same one; names on the left are left out."""
+    pairs = []
+    for piece in _pieces(answer):
+        sides = [side.strip() for side in _EQUALS.split(piece) if side.strip()]
+        if sides and _NAME.fullmatch(sides[0]):
+            sides = sides[1:]
+        pairs += [(side, sides[-1]) for side in sides[:-1]]
+    return pairs
+
+
+def _pieces(text: str) -> list[str]:
+    """``text`` split at the commas and semicolons that stand in no bracket."""
+    pieces, depth, start = [], 0, 0
+    for match in _TOP.finditer(text):
+        if match[0] in "{([":
+            depth += 1
+        elif match[0] in "})]":
+            depth -= 1
+        elif match[0] in ",;" and depth <= 0:
+            pieces.append(text[start : match.start()])
+            start = match.end()
+    return [*pieces, text[start:]]

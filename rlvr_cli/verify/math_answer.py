@@ -24,7 +24,7 @@ from rlvr_cli.verify.outcome import (
 
 Rule = Literal["paper", "strict"]
 
-# Characters. The longest gold answer of the public sets has under 500.
+# Characters. The longest gold answer of the public sets has 993.
 MAX_LENGTH = 2000
 
 # math-verify rounds to six decimals where either side has a decimal point; nearer numbers than this are its to judge.
@@ -69,11 +69,11 @@ def boxed(text: str, rule: Rule = "paper") -> Extracted:
     if rule == "strict":
         if last is None:
             return Extracted(None, "none")
-        contents = [_content(text, start, closing) for start in _outermost(starts, closing)]
+        contents = [_content(text, start, closing) for start in _innermost(text, starts, closing)]
         return _only(last, [content for content in contents if content is not None])
     if last is None and (match := _BARE.match(text, starts[-1])) is not None:
         last = match[1].rstrip(".,;")
-    return Extracted(last, "none") if not last else Extracted(last, "found")
+    return Extracted(last, "found") if last else Extracted(None, "none")
 
 
 def tagged(text: str, tag: str = "answer", rule: Rule = "paper") -> Extracted:
@@ -94,6 +94,7 @@ def clean(text: str) -> str:
     text = _SPACES.sub(" ", normalise(text)).strip()
     text = _SPACING.sub("", text)
     text = _FRAC.sub(r"\\frac", text).replace("{,}", ",")
+    text = _without_stop(text.strip())
     stripped = True
     while stripped:
         text, stripped = text.strip(), False
@@ -104,9 +105,11 @@ def clean(text: str) -> str:
                     continue
                 text, stripped = inner, True
                 break
-        if text.endswith(".") and not text.endswith(".."):
-            text = text[:-1]
-    return _LOOSE_SPACE.sub("", text)
+    return _LOOSE_SPACE.sub("", _without_stop(text))
+
+
+def _without_stop(text: str) -> str:
+    return text[:-1] if text.endswith(".") and not text.endswith("..") else text
 
 
 def check(gold: str, answer: str) -> Outcome | None:
@@ -158,14 +161,14 @@ def _opening(text: str, start: int) -> int:
     return start
 
 
-def _outermost(starts: list[int], closing: dict[int, int]) -> list[int]:
-    """The boxes that lie in no other box; a box in a box is the same candidate."""
-    outermost, end = [], -1
-    for start in starts:
-        if start > end:
-            outermost.append(start)
-            end = max(end, closing.get(start, -1))
-    return outermost
+def _innermost(text: str, starts: list[int], closing: dict[int, int]) -> list[int]:
+    """The boxes that hold no other box; a box in a box is the same candidate."""
+    following = [*starts[1:], len(text) + 1]
+    return [start for start, after in zip(starts, following, strict=True) if after > _end(text, start, closing)]
+
+
+def _end(text: str, start: int, closing: dict[int, int]) -> int:
+    return closing.get(_opening(text, start), start)
 
 
 def _only(last: str, contents: list[str]) -> Extracted:

@@ -14,6 +14,7 @@ import signal
 import sys
 
 from rlvr_cli.verify import channel
+from rlvr_cli.verify.outcome import UNPARSED_ANSWER
 
 # How often an idle worker looks whether its parent is still there, seconds. The end of input usually says it first.
 _LOOK = 5.0
@@ -52,6 +53,8 @@ def main(arguments: list[str]) -> None:
         signal.alarm(math.ceil(deadline) + 2)
         try:
             outcome = judge(gold, answer)
+        except RecursionError:
+            outcome = UNPARSED_ANSWER
         except (MemoryError, Unable):
             os._exit(1)
         signal.alarm(0)

@@ -1,0 +1,136 @@
+"""What the comparison says, and where it says other things than math-verify."""
+
+from __future__ import annotations
+
+import math_verify
+import pytest
+
+from rlvr_cli.verify import algebra
+from rlvr_cli.verify.outcome import DIFFERENT, EQUAL, UNPARSED_ANSWER, UNPARSED_GOLD
+
+HOSTILE = [
+    "9**9**9",
+    "10^{10^{10}}",
+    "100000!",
+    "__import__('os').system('true')",
+    r"\frac{",
+    "{" * 40 + "7" + "}" * 40,
+    "^" * 1000,
+    r"\x00",
+    "import os; 7",
+    r"7}+\boxed{7",
+    r"8\boxed{7}",
+    r"\frac{=8=7",
+    "8. The final answer is $7$. I hope",
+    "8 and 7",
+    "7, 8",
+    "7 or 8",
+    r"8\to 7",
+    r"8\Rightarrow 7",
+    r"8\approx 7",
+    r"8\equiv 7",
+    r"8 \text{ or } 7",
+    "8 7",
+    r"8\\7",
+    "8&7",
+    "8%7",
+    r"8\%7",
+    "8:7",
+    "8;7",
+    "8|7",
+    "8~7",
+    "8\n7",
+    r"8\quad 7",
+    r"8\neq 7",
+    "8>7",
+    "8<7",
+    "8->7",
+    r"7\text{8}",
+    r"8 \text{no: }7",
+    r"\text{7}8",
+    r"\phantom{8}7",
+    r"\cancel{8}7",
+    r"\sum_{n=1}^{10^9} 8",
+    r"\underline{8}7",
+    r"\color{red}{8}7",
+    r"\text{The answer is }7\text{ but not }8",
+    r"\not 7",
+    r"\neg 7",
+    "x=8,x=7",
+    "x=8=7",
+    "x=7=8",
+    "8=x=7",
+    r"8 \implies x=7",
+    r"x \in \{7, 8\}",
+    r"x\ne 7",
+    "8=7,",
+]
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("1/2", "0.5"),
+        ("x^2-1", "(x-1)(x+1)"),
+        (r"2\sqrt{2}", r"\sqrt{8}"),
+        (r"\frac{\pi}{2}", "\u03c0/2"),
+        (r"\frac{\pi}{2}", r"$\dfrac{\pi}{2}$."),
+        ("1,2", "2,1"),
+        ("5", "x=5"),
+        ("5", "2+3=5"),
+        ("5", "x=2+3=5"),
+        ("x=5", "5"),
+        ("50", r"50\%"),
+        ("6", r"6\text{ cm}"),
+        ("1/3", "0.333333"),
+    ],
+)
+def test_equal(gold: str, answer: str) -> None:
+    assert algebra.judge(gold, answer) == EQUAL
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("4", "5=4"),
+        ("4", "5==4"),
+        (r"\{3,4\}", "3,5=4"),
+        ("4", "4=5"),
+        ("4", "x=5=4"),
+        ("5", "10x=50=5"),
+        ("x+1", "x-1"),
+        ("2", "1,2"),
+        ("(1,2)", "[1,2]"),
+        ("No solution", "5"),
+    ],
+)
+def test_different(gold: str, answer: str) -> None:
+    assert algebra.judge(gold, answer) == DIFFERENT
+
+
+@pytest.mark.parametrize(
+    "answer",
+    HOSTILE,
+)
+def test_hostile_answers_are_not_the_gold_answer(answer: str) -> None:
+    assert algebra.judge("7", answer).equal is False
+
+
+def test_sides_that_cannot_be_read() -> None:
+    assert algebra.judge("7", r"\frac{") == UNPARSED_ANSWER
+    assert algebra.judge(r"\frac{", "7") == UNPARSED_GOLD
+    assert algebra.judge("9**9**9", "7") == UNPARSED_GOLD
+
+
+def test_math_verify_takes_the_last_side_of_a_chain() -> None:
+    """The difference that docs/verifiers.md states is still one."""
+    assert math_verify.verify(math_verify.parse(r"\boxed{4}"), math_verify.parse(r"\boxed{5=4}"))
+
+
+def test_memory_that_ran_out_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*_: object) -> object:
+        raise MemoryError
+
+    monkeypatch.setattr(algebra.parser, "parse_latex_cached", no_memory)
+    with pytest.raises(algebra.Unable):
+        algebra.judge("5", "6+1")

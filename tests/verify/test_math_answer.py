@@ -1,0 +1,115 @@
+"""Which part of a response is its answer, and the pairs that need no algebra."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from rlvr_cli.verify.math_answer import MAX_LENGTH, boxed, check, clean, tagged
+from rlvr_cli.verify.outcome import DIFFERENT, EQUAL, TOO_LONG_ANSWER, TOO_LONG_GOLD, UNPARSED_ANSWER, UNPARSED_GOLD
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"so \boxed{5}", "5"),
+        (r"\boxed{4} no, \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
+        (r"\boxed{\boxed{7}}", "7"),
+        (r"\fbox{7}", "7"),
+        (r"\boxed {7}", "7"),
+        (r"$\boxed 7$", "7"),
+        (r"\boxed{\{1,2\}}", r"\{1,2\}"),
+        (r"\boxed{5", None),
+        (r"\boxed{4} and \boxed{5", None),
+        (r"\boxed{}", None),
+        (r"\boxedness{4}", None),
+        ("5", None),
+        ("", None),
+    ],
+)
+def test_the_last_box(text: str, answer: str | None) -> None:
+    found = boxed(text)
+    assert found.answer == answer
+    assert found.reason == ("found" if answer else "none")
+
+
+def test_strict_refuses_different_boxes() -> None:
+    assert boxed(r"\boxed{5} \boxed{6}", "strict").reason == "several"
+    assert boxed(r"\boxed{5} \boxed{5.0}", "strict").answer == "5.0"
+    assert boxed(r"\boxed{\frac12} \boxed{\dfrac{1}{2}}", "strict").answer == r"\dfrac{1}{2}"
+    assert boxed(r"\boxed{\boxed{5}}", "strict").answer == "5"
+    assert boxed(r"\boxed{5} \boxed{\boxed{6}}", "strict").reason == "several"
+
+
+def test_strict_looks_behind_the_reasoning() -> None:
+    assert boxed(r"<think>\boxed{4}</think> \boxed{5}", "strict").answer == "5"
+    assert boxed(r"<think>\boxed{5}</think> five", "strict").reason == "none"
+    assert boxed(r"<think>\boxed{5}</think> five", "paper").answer == "5"
+
+
+def test_tags() -> None:
+    assert tagged("<answer>4</answer> <answer> 5 </answer>").answer == "5"
+    assert tagged("<answer>4</answer> <answer>5</answer>", rule="strict").reason == "several"
+    assert tagged("<answer>5</answer> <answer>5.0</answer>", rule="strict").answer == "5.0"
+    assert tagged("<answer>5").reason == "none"
+    assert tagged("5</answer>").reason == "none"
+    assert tagged("<answer><answer>5</answer>").answer == "5"
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        (r" $\dfrac{1}{2}$. ", r"\frac{1}{2}"),
+        (r"\(x\)", "x"),
+        (r"\left( 1 , 2 \right)", "(1,2)"),
+        ("$1$ and $2$", "$1$and$2$"),
+        ("1 1/2", "1 1/2"),
+        ("\u22125.", "-5"),
+    ],
+)
+def test_clean(text: str, plain: str) -> None:
+    assert clean(text) == plain
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "outcome"),
+    [
+        ("5", "5.000", EQUAL),
+        ("5", "\uff15", EQUAL),
+        ("-5", "\u22125", EQUAL),
+        ("1234", "1,234", EQUAL),
+        ("1/2", "0.5", EQUAL),
+        (r"\frac{1}{2}", r"\dfrac12", EQUAL),
+        ("No solution", "No solution", EQUAL),
+        ("5", "6", DIFFERENT),
+        ("11/2", "1 1/2", None),
+        ("50", r"50\%", None),
+        ("0.333333", "1/3", None),
+        ("4", "5=4", None),
+        ("x", "y", None),
+        ("4", "9**9**9", None),
+        ("4", "", UNPARSED_ANSWER),
+        ("", "4", UNPARSED_GOLD),
+        ("4", "4" * (MAX_LENGTH + 1), TOO_LONG_ANSWER),
+        ("4" * (MAX_LENGTH + 1), "4", TOO_LONG_GOLD),
+    ],
+)
+def test_pairs_without_algebra(gold: str, answer: str, outcome: object) -> None:
+    assert check(gold, answer) == outcome
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["\\boxed{", "\\boxed{}", "}", "{", "\\", "\\boxed   ", "<answer>", "</answer>", "<answer></answer>", "$", "\u221a",
+     "\u00b2", "\u207b", " ", "\x00", "\ud800", "\\fbox", "\\boxed{5}"],
+)  # fmt: skip
+def test_a_megabyte_of_anything_takes_no_time(piece: str) -> None:
+    text = piece * (1_000_000 // len(piece))
+    started = time.perf_counter()
+    for rule in ("paper", "strict"):
+        boxed(text, rule)  # type: ignore[arg-type]
+        tagged(text, rule=rule)  # type: ignore[arg-type]
+    check("5", text)
+    clean(text)
+    assert time.perf_counter() - started < 20

@@ -1,0 +1,329 @@
+"""The pool with real processes: deadlines, deaths, order, threads, asyncio, the end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rlvr_cli.config.errors import RunError
+from rlvr_cli.verify import pool as pool_module
+from rlvr_cli.verify import process
+from rlvr_cli.verify.outcome import DIED, DIFFERENT, EQUAL, TIMEOUT, Outcome
+from rlvr_cli.verify.pool import Pool, shared_pool
+from rlvr_cli.verify.process import Worker
+
+ROOT = Path(__file__).parents[2]
+# math-verify takes minutes for this.
+SLOW = (r"7", r"\int \sin(x^x)\cos(e^x) dx")
+# Needs algebra, so it goes to a worker.
+HARD = ("x^2-1", "(x-1)(x+1)")
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    with Pool(workers=2, deadline=2.0) as pool:
+        yield pool
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """The pairs that reach a worker."""
+    pairs: list[tuple[str, str]] = []
+    ask = Worker.ask
+
+    def noting(worker: Worker, gold: str, answer: str) -> Outcome:
+        pairs.append((gold, answer))
+        return ask(worker, gold, answer)
+
+    monkeypatch.setattr(Worker, "ask", noting)
+    return pairs
+
+
+def until(condition: object, seconds: float = 60.0) -> None:
+    """Wait for ``condition()``."""
+    assert callable(condition)
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def test_order(pool: Pool) -> None:
+    pairs = [(f"x+{number}", f"{number % 3}+x+{number - number % 3}") for number in range(40)]
+    pairs[7] = ("x+7", "x+8")
+    outcomes = pool.judge_many(pairs)
+    assert [index for index, outcome in enumerate(outcomes) if outcome != EQUAL] == [7]
+    assert outcomes[7] == DIFFERENT
+    assert pool.judge_many([]) == []
+
+
+def test_duplicates_are_judged_once(pool: Pool, asked: list[tuple[str, str]]) -> None:
+    assert pool.judge_many([HARD] * 1000) == [EQUAL] * 1000
+    assert asked == [HARD]
+
+
+def test_what_needs_no_algebra_needs_no_process(pool: Pool) -> None:
+    assert pool.judge_many([("5", "5.0"), ("5", "6"), ("x", " $x$ ")]) == [EQUAL, DIFFERENT, EQUAL]
+    assert pool.pids == []
+
+
+def test_the_deadline(pool: Pool) -> None:
+    pairs = [HARD, SLOW, HARD[::-1], SLOW, ("x+1", "1+x"), ("x+1", "x+2")]
+    started = time.monotonic()
+    assert pool.judge_many(pairs) == [EQUAL, TIMEOUT, EQUAL, TIMEOUT, EQUAL, DIFFERENT]
+    assert time.monotonic() - started < 60
+    assert pool.judge(*HARD) == EQUAL
+
+
+def test_a_cold_worker_times_nobody_out() -> None:
+    with Pool(workers=1, deadline=0.3) as pool:
+        assert pool.judge(*HARD) == EQUAL
+
+
+def test_a_worker_that_is_killed_is_replaced(pool: Pool) -> None:
+    assert pool.judge_many([HARD, ("x+1", "1+x")]) == [EQUAL, EQUAL]
+    before = pool.pids
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    assert pool.judge_many([HARD, ("x+1", "1+x"), ("x+1", "x+2")]) == [EQUAL, EQUAL, DIFFERENT]
+    assert not set(before) & set(pool.pids)
+
+
+def test_killed_in_the_middle_of_a_judgement() -> None:
+    with Pool(workers=1, deadline=60.0) as pool:
+        outcomes: list[Outcome] = []
+        thread = threading.Thread(target=lambda: outcomes.extend(pool.judge_many([SLOW, HARD])))
+        thread.start()
+        killed: set[int] = set()
+
+        def busy() -> bool:
+            pids = [pid for pid in pool.pids if pid not in killed]
+            return bool(pids) and psutil.Process(pids[0]).cpu_times().user > 1.5
+
+        for _ in range(2):  # The pair is tried once more, since a kill from outside says nothing about it.
+            until(busy)
+            pid = next(pid for pid in pool.pids if pid not in killed)
+            os.kill(pid, signal.SIGKILL)
+            killed.add(pid)
+        thread.join(timeout=60)
+        assert outcomes == [DIED, EQUAL]
+
+
+def test_a_memory_bomb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A worker without the size guard, so that memory is what stops it."""
+    (tmp_path / "bomb.py").write_text(
+        "import sys\n"
+        "from rlvr_cli.verify import algebra, worker\n"
+        "judge = algebra.judge\n"
+        "def bomb(gold, answer):\n"
+        "    return len(bytearray(2**31)) if answer == 'bomb' else judge(gold, answer)\n"
+        "algebra.judge = bomb\n"
+        "worker.main(sys.argv[1:])\n"
+    )
+    spawn = subprocess.Popen
+
+    def start(arguments: list[str], **keywords: object) -> object:
+        return spawn([sys.executable, str(tmp_path / "bomb.py"), *arguments[4:]], **keywords)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(process.subprocess, "Popen", start)
+    with Pool(workers=1, memory_mib=512) as pool:
+        assert pool.judge_many([HARD, ("7", "bomb"), ("x+1", "1+x")]) == [EQUAL, DIED, EQUAL]
+
+
+def test_the_address_space_of_a_worker_is_limited(pool: Pool) -> None:
+    pool.judge(*HARD)
+    for pid in pool.pids:
+        limits = psutil.Process(pid).rlimit(psutil.RLIMIT_AS)
+        assert limits == (1024 * 2**20, 1024 * 2**20)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "(" * 50 + "7" + ")" * 50,
+        "9**9**9",
+        "10^{10^{10}}",
+        "100000!",
+        "__import__('os').system('kill 1')",
+        "\x00\x01\x1b[2J",
+        "\ud800",
+        "\u202e7",
+        "7" * 1_000_000,
+        "\\boxed{" * 100_000,
+        "7\\end",
+        "-" * 1900 + "7x",
+        "^" * 1900,
+        "\\frac" * 300,
+        "}{",
+        "7}+\\boxed{7",
+        "8=7",
+        "7\n8",
+        "7 or 8",
+        "\\text{7}8",
+    ],
+)
+def test_hostile_answers(answer: str, hostile_pool: Pool) -> None:
+    outcome = hostile_pool.judge("7", answer)
+    assert outcome.equal is not True or answer == "\u202e7"
+    assert hostile_pool.judge(*HARD) == EQUAL
+
+
+@pytest.fixture(scope="module")
+def hostile_pool() -> Iterator[Pool]:
+    with Pool(workers=1) as pool:
+        yield pool
+
+
+def test_threads(pool: Pool) -> None:
+    found: dict[int, list[Outcome]] = {}
+
+    def work(number: int) -> None:
+        found[number] = pool.judge_many([(f"y+{number}", f"{number}+y"), (f"y+{number}", f"y-{number}")])
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(1, 13)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+    assert found == {number: [EQUAL, DIFFERENT] for number in range(1, 13)}
+
+
+def test_asyncio(pool: Pool) -> None:
+    async def work() -> tuple[list[list[Outcome]], int]:
+        beats = 0
+
+        async def beat() -> None:
+            nonlocal beats
+            while True:
+                await asyncio.sleep(0.02)
+                beats += 1
+
+        heart = asyncio.create_task(beat())
+        tasks = [asyncio.to_thread(pool.judge_many, [HARD, SLOW]), asyncio.to_thread(pool.judge_many, [HARD])]
+        results = await asyncio.gather(*tasks)
+        heart.cancel()
+        return list(results), beats
+
+    results, beats = asyncio.run(work())
+    assert results == [[EQUAL, TIMEOUT], [EQUAL]]
+    assert beats > 10
+
+
+def test_closing_kills(pool: Pool) -> None:
+    pool.judge(*HARD)
+    pids = pool.pids
+    assert pids
+    pool.close()
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+    with pytest.raises(RuntimeError, match="closed"):
+        pool.judge(*HARD)
+    pool.close()
+
+
+def test_closing_while_a_pair_is_judged() -> None:
+    pool = Pool(workers=1, deadline=60.0)
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            pool.judge_many([SLOW, HARD])
+        except RuntimeError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    until(lambda: pool.pids)
+    pool.close()
+    thread.join(timeout=60)
+    assert len(errors) == 1
+
+
+def test_workers_are_recycled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "PAIRS_PER_WORKER", 2)
+    with Pool(workers=1) as pool:
+        pids = set()
+        for number in range(5):
+            assert pool.judge(f"z+{number}", f"{number}+z+0") == EQUAL
+            pids.update(pool.pids)
+    assert len(pids) == 3
+
+
+def test_a_worker_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process.sys, "executable", "/bin/false")
+    with Pool(workers=1) as pool, pytest.raises(RunError, match="cannot be started"):
+        pool.judge_many([HARD, ("x", "y")])
+
+
+def test_arguments() -> None:
+    for keywords in ({"workers": 0}, {"deadline": 0.0}, {"memory_mib": 10}):
+        with pytest.raises(ValueError, match="a pool needs"):
+            Pool(**keywords)  # type: ignore[arg-type]
+
+
+def test_the_shared_pool() -> None:
+    assert shared_pool() is shared_pool()
+
+
+SCRIPT = """
+import sys, time
+from rlvr_cli.verify.pool import shared_pool
+assert shared_pool().judge("x^2-1", "(x-1)(x+1)").equal
+print(*shared_pool().pids, flush=True)
+loaded = {"torch", "trl", "transformers", "sympy", "math_verify", "latex2sympy2_extended"} & set(sys.modules)
+assert not loaded, loaded
+"""
+
+
+def started(script: str) -> tuple[subprocess.Popen[str], list[int]]:
+    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert child.stdout is not None
+    return child, [int(pid) for pid in child.stdout.readline().split()]
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_nothing_is_left_at_exit_and_the_parent_loads_no_algebra() -> None:
+    child, pids = started(SCRIPT)
+    assert child.wait(timeout=60) == 0
+    assert pids
+    until(lambda: all(gone(pid) for pid in pids))
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_nothing_is_left_when_the_parent_is_killed(busy: bool) -> None:
+    work = f"shared_pool().judge{SLOW!r}" if busy else "time.sleep(600)"
+    child, pids = started(SCRIPT + work)
+    assert pids
+    if busy:
+        time.sleep(0.5)
+    child.kill()
+    child.wait(timeout=60)
+    until(lambda: all(gone(pid) for pid in pids))
+
+
+def test_a_forked_child_has_workers_of_its_own() -> None:
+    fork = """
+import os
+parents = shared_pool().pids
+child = os.fork()
+if child == 0:
+    good = shared_pool().judge("x+1", "1+x").equal and not set(shared_pool().pids) & set(parents)
+    shared_pool().close()
+    os._exit(0 if good else 1)
+assert os.waitpid(child, 0)[1] == 0
+assert shared_pool().judge("x+2", "2+x").equal and set(parents) <= set(shared_pool().pids)
+"""
+    child, _ = started(SCRIPT + fork)
+    assert child.wait(timeout=60) == 0
