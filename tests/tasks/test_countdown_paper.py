@@ -1,0 +1,153 @@
+"""TinyZero's reward without its `eval`: a table of cases, and Python's own parser on generated ones."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from rlvr_cli.config.task_kinds import CountdownTaskConfig
+from rlvr_cli.tasks.countdown import paper
+from rlvr_cli.tasks.countdown.load import problem_from
+from rlvr_cli.tasks.countdown.task import Countdown
+from tests.tasks import countdown_oracles as oracles
+
+PAPER = Countdown(CountdownTaskConfig(), "tiny_zero")
+PROBLEM = problem_from({"nums": [3, 5, 2, 8], "target": 15}, "here")
+RIGHT = "3 * (8 - 5 + 2)"
+
+
+def agrees(cases: int, seed: int) -> Counter:
+    rng = random.Random(seed)
+    signs = [*"0123456789+-*/(). -", "**", "//", "00", "\r", "\f", "\v", "\u00a0", "\u0663", "=", "_", "1.", ".5"]
+    outcomes: Counter = Counter()
+    for _ in range(cases):
+        nums = [rng.choice((rng.randint(0, 5), rng.randint(1, 20))) for _ in range(rng.choice((2, 3, 4)))]
+        operators = ["+", "-", "*", "/", "**", "//", "*-", "+-", "--", "-+"]
+        text = oracles.expression(rng, rng.sample(nums, len(nums)), operators)
+        target = rng.choice((0, 1, 2, 4, rng.randint(0, 30)))
+        if rng.random() < 0.5:
+            text = oracles.damaged(rng, text, signs)
+        text = text.strip()
+        outcome = paper.judge_expression(text, nums, target).outcome
+        simple = "correct" if outcome == "correct" else "wrong"
+        assert simple == oracles.paper_outcome(text, nums, target), (text, nums, target, outcome)
+        outcomes[outcome] += 1
+    return outcomes
+
+
+def test_python_agrees_on_generated_expressions() -> None:
+    outcomes = agrees(6_000, seed=0)
+    assert outcomes["correct"] > 100
+    assert outcomes["wrong"] > 1000
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")
+def test_python_agrees_on_100_000_generated_expressions() -> None:
+    assert sum(agrees(100_000, seed=1).values()) == 100_000
+
+
+@pytest.mark.parametrize(
+    ("response", "reason", "reward"),
+    [
+        (f" r </think>\n<answer> {RIGHT} </answer>", "correct", 1.0),
+        (f"<answer>{RIGHT}</answer>", "correct", 1.0),
+        (f"<answer>1</answer> no, <answer>{RIGHT}</answer>", "correct", 1.0),
+        (f"r <answer>{RIGHT}</answer><|im_end|>", "correct", 1.0),
+        (f"<answer>{RIGHT}</answer> <answer>8 + 5 + 2 + 3</answer>", "wrong", 0.1),
+        ("<answer>8 + 5 + 2 + 3</answer>", "wrong", 0.1),
+        ("<answer>2 / (3 + 5 - 8)</answer>", "wrong", 0.1),
+        ("<answer>8 + 5 + 2</answer>", "wrong_numbers", 0.1),
+        (f"<answer>{RIGHT} = 15</answer>", "no_answer", 0.1),
+        ("<answer>no idea</answer>", "no_answer", 0.1),
+        ("<answer></answer>", "no_answer", 0.1),
+        ("<answer>__import__('os').getcwd()</answer>", "no_answer", 0.1),
+        (f"<answer>{RIGHT}</answer>\n", "bad_format", 0.0),
+        (f"<answer>{RIGHT}</answer>\nDone.", "bad_format", 0.0),
+        (f"<answer>\n{RIGHT}\n</answer>", "bad_format", 0.0),
+        (f"<answer>{RIGHT}", "bad_format", 0.0),
+        (f"< answer >{RIGHT}</answer>", "bad_format", 0.0),
+        (f"<Answer>{RIGHT}</Answer>", "bad_format", 0.0),
+        (RIGHT, "bad_format", 0.0),
+        ("", "bad_format", 0.0),
+        (f"<answer>{RIGHT}</answer> Assistant: yes", "bad_format", 0.0),
+        (f"Assistant: <answer>{RIGHT}</answer>", "correct", 1.0),
+    ],
+)
+def test_the_public_reward(response: str, reason: str, reward: float) -> None:
+    verdict = PAPER.judge(PROBLEM, response)
+    assert (verdict.reason, verdict.reward) == (reason, reward)
+    assert sum(verdict.parts.values()) == reward
+    assert verdict.correct == (reward == 1.0)
+
+
+@pytest.mark.parametrize(
+    ("nums", "target", "answer"),
+    [
+        ([1, 5, 10], 15, "1.5 * 10"),
+        ([4, 2], 16, "4 ** 2"),
+        ([31, 2], 15, "31 // 2"),
+        ([5, 20], 15, "-5 + 20"),
+        ([5, 10], 15, "5 - -10"),
+        ([7, 1, 2, 4], 49, "((-7) ** (1 / 2)) ** 4"),
+        ([10**9, 10**9 - 1, 15], 15, "15 * (1000000000 / 999999999)"),
+    ],
+)
+def test_what_python_takes_and_the_task_did_not_mean_is_rewarded_as_in_the_public_code(
+    nums: list[int], target: int, answer: str
+) -> None:
+    problem = problem_from({"nums": nums, "target": target}, "here")
+    assert PAPER.judge(problem, f"<answer>{answer}</answer>").reward == 1.0
+    strict = Countdown(CountdownTaskConfig(rule="strict"), "tiny_zero")
+    assert not strict.judge(problem, f"r</think><answer>{answer}</answer>").correct
+
+
+@pytest.mark.parametrize("answer", ["9**9**9**9", "9**(9**9)**9", "(9-9)**-9-9", "9/(9-9)/9", "-9**9**9**9"])
+def test_what_python_would_work_out_without_end_has_no_value(answer: str) -> None:
+    problem = problem_from({"nums": [9, 9, 9, 9], "target": 10}, "here")
+    assert PAPER.judge(problem, f"<answer>{answer}</answer>").reward == 0.1
+
+
+MILLION = 1_000_000
+HOSTILE = {
+    "spaces": " " * MILLION,
+    "nul": "\0" * MILLION,
+    "open answers": "<answer>" * 125_000,
+    "closed answers": "<answer></answer>" * 60_000,
+    "half tags": "<" * MILLION,
+    "tag with a gulf": "<" + " " * MILLION + "answer>",
+    "many tags with gulfs": ("<" + " " * 1000) * 1000,
+    "closing thinks": "</think>" * 125_000,
+    "parentheses": "</think><answer>" + "(" * 400_000 + "3" + ")" * 400_000 + "</answer>",
+    "short parentheses": "</think><answer>" + "(" * 4_000 + "3" + ")" * 4_000 + "</answer>",
+    "signs": "</think><answer>" + "-" * 9_999 + "3</answer>",
+    "digits": "</think><answer>" + "9" * 9_999 + "</answer>",
+    "zeros": "</think><answer>" + "0" * 9_998 + "3</answer>",
+    "sums": "</think><answer>" + "3+" * 4_999 + "3</answer>",
+    "powers": "</think><answer>" + "3**" * 3_000 + "3</answer>",
+    "dots": "</think><answer>" + "." * 9_999 + "</answer>",
+    "code": "</think><answer>(lambda: 15)()</answer>",
+    "surrogates": "</think><answer>\ud800\udfff</answer>" + "\ud800" * 1000,
+    "wide unicode": "</think><answer>" + "\u202e\u200d\U0001f9d9" * 3_000 + "</answer>",
+    "expanding lower case": "\u0130" * MILLION,
+    "carriage returns": "</think><answer>" + "\r" * 9_000 + "3</answer>",
+}
+
+
+@pytest.mark.timeout(60)  # a quadratic judge would take hours on these
+@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize("rule", ["paper", "strict"])
+def test_hostile_text_gets_a_verdict(kind: str, rule: str) -> None:
+    task = Countdown(CountdownTaskConfig.model_validate({"rule": rule}), "tiny_zero")
+    verdict = task.judge(PROBLEM, HOSTILE[kind], truncated=True)
+    assert not verdict.correct
+    assert set(verdict.parts) == {"format", "answer"}
+    assert verdict.reason in task.reasons
+
+
+def test_nesting_is_no_limit() -> None:
+    problem = problem_from({"nums": [3, 5], "target": 15}, "deep")
+    deep = "(" * 4_000 + "3 * 5" + ")" * 4_000
+    for rule in ("paper", "strict"):
+        task = Countdown(CountdownTaskConfig.model_validate({"rule": rule}), "tiny_zero")
+        assert task.judge(problem, f"r</think><answer>{deep}</answer>").correct
