@@ -9,7 +9,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from rlvr_cli.config.method import MethodConfig, PolicyMethodConfig
 from rlvr_cli.config.section import Count, Probability, Section, Text
-from rlvr_cli.config.task_kinds import CountdownTaskConfig, KKTaskConfig
+from rlvr_cli.config.task_kinds import (
+    CountdownTaskConfig,
+    GSM8KTaskConfig,
+    HiTabTaskConfig,
+    KKTaskConfig,
+    MathTaskConfig,
+)
 
 
 def _as_tuple(value: Any) -> Any:
@@ -156,7 +162,10 @@ class RunConfig(Section):
     )
 
 
-TaskConfig = Annotated[KKTaskConfig | CountdownTaskConfig, Field(discriminator="name")]
+TaskConfig = Annotated[
+    KKTaskConfig | CountdownTaskConfig | MathTaskConfig | GSM8KTaskConfig | HiTabTaskConfig,
+    Field(discriminator="name"),
+]
 
 
 class Config(Section):

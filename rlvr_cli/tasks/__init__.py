@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any, Protocol, cast
 
 from rlvr_cli.config.schema import TaskConfig
+from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.tasks.base import (
     JudgesMany,
     Problem,
@@ -38,6 +39,9 @@ __all__ = [
 _CLASSES = {
     "kk": ("rlvr_cli.tasks.kk.task", "KnightsAndKnaves"),
     "countdown": ("rlvr_cli.tasks.countdown.task", "Countdown"),
+    "math": ("rlvr_cli.tasks.math.task", "MathTask"),
+    "gsm8k": ("rlvr_cli.tasks.gsm8k.task", "GSM8K"),
+    "hitab": ("rlvr_cli.tasks.hitab.task", "HiTab"),
 }
 
 
@@ -49,7 +53,7 @@ def make_task(config: TaskConfig, style: str) -> Task:
     """The task of ``config``.
 
     Args:
-        style: how prompts are written, once `task.style: auto` has been decided (:func:`task_style`).
+        style: how prompts are written (:func:`task_style`).
     Raises:
         UserError: what the task says of a configuration that it cannot serve.
     """
@@ -59,8 +63,8 @@ def make_task(config: TaskConfig, style: str) -> Task:
 
 
 def task_style(config: TaskConfig, model_style: str) -> str:
-    """How prompts are written: the style that is configured, or for `auto` the one that the model was made for."""
-    return model_style if config.style == "auto" else config.style
+    """How prompts are written: the style that is configured; for `auto` of Knights & Knaves that of the model."""
+    return model_style if isinstance(config, KKTaskConfig) and config.style == "auto" else config.style
 
 
 def problem_reader(name: str) -> _ProblemReader:

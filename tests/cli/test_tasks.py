@@ -14,7 +14,6 @@ from rlvr_cli.tasks import make_task, problem_reader, task_style
 from rlvr_cli.tasks.choose import choose_task
 
 NAMES = list(choices(("task",)))
-GENERATED = [name for name in NAMES if name != "gsm8k"]
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
@@ -30,7 +29,7 @@ def test_every_task_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(capsys, "list") == listed and all(name in listed for name in NAMES)
 
 
-@pytest.mark.parametrize("name", GENERATED)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_task_is_shown_with_judged_responses(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     example = json.loads(shown(capsys, "show", name, "--json"))
     assert example["prompt"] and example["problem"]["question"]
@@ -41,7 +40,7 @@ def test_a_task_is_shown_with_judged_responses(name: str, capsys: pytest.Capture
     assert example["prompt"] in text and "verdict: " in text
 
 
-@pytest.mark.parametrize("name", GENERATED)
+@pytest.mark.parametrize("name", NAMES)
 def test_what_is_generated_can_be_loaded(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "new" / "problems.train.jsonl"
     assert "20 train problems" in shown(capsys, "generate", name, "--count", "20", "--output", str(path))
@@ -50,7 +49,8 @@ def test_what_is_generated_can_be_loaded(name: str, tmp_path: Path, capsys: pyte
     generated = make_task(config, task_style(config, "logic_rl")).problems("train", 20, 0)
     for row, problem in zip(rows, generated, strict=True):
         read = problem_reader(name)(row, "here")
-        assert (read.question, read.data, read.subgroup) == (problem.question, problem.data, problem.subgroup)
+        # What only a generator knows, as the cells that lead to an answer, is not read back.
+        assert read.question == problem.question and read.data.items() <= problem.data.items()
     loaded = choose_task(name, [f"task.data={path}"])
     found = make_task(loaded, task_style(loaded, "logic_rl")).problems("train", 20, 0)
     assert found and {problem.question for problem in found} <= {row["question"] for row in rows}

@@ -76,9 +76,9 @@ class Reader(ast.NodeVisitor):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         parameters = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         scope = {
-            parameter.arg: SECTION_OF_CLASS[parameter.annotation.id]
+            parameter.arg: section
             for parameter in parameters
-            if isinstance(parameter.annotation, ast.Name) and parameter.annotation.id in SECTION_OF_CLASS
+            if (section := _section_annotated(parameter.annotation)) is not None
         }
         self.scopes.append(scope)
         self.generic_visit(node)
@@ -102,6 +102,14 @@ class Reader(ast.NodeVisitor):
         section = self.section(node.value)
         if section and isinstance(node.ctx, ast.Load) and not variants((*section.split("."), node.attr)):
             self.read.add(f"{section}.{node.attr}")
+
+
+def _section_annotated(annotation: ast.expr | None) -> str | None:
+    """The section of a class, or of classes of the same section joined with |."""
+    if isinstance(annotation, ast.BinOp):
+        left = _section_annotated(annotation.left)
+        return left if left == _section_annotated(annotation.right) else None
+    return SECTION_OF_CLASS.get(annotation.id) if isinstance(annotation, ast.Name) else None
 
 
 def _name(node: ast.expr) -> str:
