@@ -1,0 +1,238 @@
+"""Boxed mathematics: the reward tables of the three papers, where an answer is looked for, prompts, hostile responses."""
+
+import math
+import subprocess
+import sys
+import time
+
+import pytest
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.task_kinds import MathTaskConfig
+from rlvr_cli.tasks.math.reading import read
+from rlvr_cli.tasks.math.reward import verdict
+from rlvr_cli.tasks.math.task import MathTask, is_chain, problem_from
+from rlvr_cli.verify.outcome import DIED, EQUAL, TIMEOUT, TOO_LONG_ANSWER, UNPARSED_ANSWER, UNPARSED_GOLD
+
+FOUR = problem_from({"question": "2 + 2?", "answer": "4"}, "here")
+TAGGED = "<reasoning>sum</reasoning>\n<answer>{}</answer>"
+
+
+def task(**keys):
+    return MathTask(MathTaskConfig(**keys))
+
+
+def outcome(response, problem=FOUR, truncated=False, **keys):
+    judged = task(**keys).judge(problem, response, truncated=truncated)
+    assert judged.reason in task(**keys).reasons
+    low, high = task(**keys).reward_range
+    assert low <= judged.reward <= high and judged.reward == sum(judged.parts.values())
+    return judged.reward, judged.reason
+
+
+@pytest.mark.parametrize(
+    ("response", "zero_one", "plus_minus"),
+    [
+        (r"So \boxed{4}.", (1, "correct"), (1, "correct")),
+        (r"\boxed{5}", (0, "wrong"), (-1, "wrong")),
+        (r"\boxed{5} no, \boxed{4}", (1, "correct"), (1, "correct")),
+        (r"\boxed{4} no, \boxed{5}", (0, "wrong"), (-1, "wrong")),
+        ("4", (0, "no_answer"), (-1, "bad_format")),
+        ("", (0, "no_answer"), (-1, "bad_format")),
+        (r"\boxed{}", (0, "no_answer"), (-1, "bad_format")),
+        (r"\boxed{4", (0, "no_answer"), (-1, "bad_format")),
+        (r"\boxed{\frac{8}{2}}", (1, "correct"), (1, "correct")),
+        (r"\boxed{5=4}", (0, "wrong"), (-1, "wrong")),
+        (r"I tried \boxed{5}.</think>It is \boxed{4}.", (1, "correct"), (1, "correct")),
+        (r"I tried \boxed{4}.</think>It is 4.", (0, "no_answer"), (-1, "bad_format")),
+    ],
+)
+def test_zero_one_and_plus_minus(response, zero_one, plus_minus):
+    assert outcome(response, reward="zero_one") == zero_one
+    assert outcome(response, reward="plus_minus") == plus_minus
+
+
+@pytest.mark.parametrize(
+    ("response", "paper", "strict"),
+    [
+        (TAGGED.format("4"), (20, "correct"), (20, "correct")),
+        (TAGGED.format(r"$\boxed{4}$"), (20, "correct"), (20, "correct")),
+        (TAGGED.format("5"), (10, "wrong"), (10, "wrong")),
+        (TAGGED.format(""), (10, "no_answer"), (10, "no_answer")),
+        ("<answer>4</answer>", (1, "bad_format"), (1, "bad_format")),
+        ("<reasoning>so 4", (1, "bad_format"), (1, "bad_format")),
+        ("4", (0, "bad_format"), (0, "bad_format")),
+        ("", (0, "bad_format"), (0, "bad_format")),
+        ("<answer>4</answer><reasoning>why</reasoning>", (20, "correct"), (1, "bad_format")),
+        (TAGGED.format("5") + "<answer>4</answer>", (20, "correct"), (1, "bad_format")),
+        (TAGGED.format("4") + " Good luck!", (20, "correct"), (1, "bad_format")),
+        (TAGGED.format(r"\boxed{5} or \boxed{4}"), (20, "correct"), (10, "bad_format")),
+    ],
+)
+def test_gtpo(response, paper, strict):
+    assert outcome(response, reward="gtpo") == paper
+    assert outcome(response, reward="gtpo", rule="strict") == strict
+
+
+@pytest.mark.parametrize(
+    ("response", "reason"),
+    [
+        (r"\boxed{5} no, \boxed{4}", "bad_format"),
+        (r"\boxed{4} that is $\boxed{ 4 }$", "correct"),
+        (r"\boxed{x=4}", "correct"),
+        (r"\boxed{9-5=4}", "bad_format"),
+        (r"\boxed{x=5=4}", "bad_format"),
+        (r"<think>\boxed{4}", "bad_format"),
+        (r"<think>\boxed{5}</think>\boxed{4}", "correct"),
+        (r"\boxed{5}</think>\boxed{4}</think>", "bad_format"),
+        (r"</think>\boxed{4}<think>", "bad_format"),
+    ],
+)
+def test_strict_rule_wants_one_answer_after_the_reasoning(response, reason):
+    assert outcome(response, rule="strict")[1] == reason
+
+
+def test_truncation_is_a_reason_only_where_no_answer_was_reached():
+    assert outcome("2 + 2 is", truncated=True) == (0, "too_long")
+    assert outcome(r"\boxed{4} and then", truncated=True) == (1, "correct")
+    assert outcome("<reasoning>", truncated=True, reward="gtpo") == (1, "too_long")
+
+
+@pytest.mark.parametrize(
+    ("compared", "reason", "scorable"),
+    [
+        (TIMEOUT, "timeout", False),
+        (DIED, "timeout", False),
+        (UNPARSED_GOLD, "unparsed", False),
+        (UNPARSED_ANSWER, "unparsed", True),
+        (TOO_LONG_ANSWER, "unparsed", True),
+        (EQUAL, "correct", True),
+    ],
+)
+def test_what_nobody_can_judge_has_no_reward(compared, reason, scorable):
+    for kind in ("zero_one", "plus_minus"):
+        judged = verdict(kind, read(r"\boxed{4}", "boxed", "paper"), compared, answer="4", truncated=False)
+        assert (judged.reason, judged.scorable) == (reason, scorable)
+        assert math.isnan(judged.reward) != scorable
+        assert all(map(math.isfinite, judged.parts.values()))
+
+
+def test_many_responses_are_judged_as_one_by_one():
+    golds = ["4", r"\frac{1}{2}", r"$x^2-1$", "(1, 2)", r"\sqrt{8}"] * 4
+    answers = ["4", "0.5", "(x-1)(x+1)", "(1,2)", r"2\sqrt{2}", "5", r"\frac{2}{3}", "x", "(2,1)", "3"] * 2
+    problems = [problem_from({"question": "?", "answer": gold}, "here") for gold in golds]
+    responses = [f"\\boxed{{{answer}}}" for answer in answers]
+    judge = task()
+    together = judge.judge_many(problems, responses, [False] * len(problems))
+    alone = [judge.judge(problem, response) for problem, response in zip(problems, responses, strict=True)]
+    assert together == alone
+    assert [one.correct for one in together] == [True] * 5 + [False] * 5 + [True] * 5 + [False] * 5
+
+
+def test_the_judging_process_does_not_import_what_parses():
+    code = (
+        "import sys\n"
+        "from rlvr_cli.config.task_kinds import MathTaskConfig\n"
+        "from rlvr_cli.tasks.math.task import MathTask, problem_from\n"
+        "problem = problem_from({'question': '?', 'answer': 'x^2-1'}, 'here')\n"
+        "print(MathTask(MathTaskConfig()).judge(problem, r'\\boxed{(x-1)(x+1)}').reason)\n"
+        "print([name for name in ('sympy', 'math_verify', 'torch', 'trl', 'transformers') if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.split("\n")[:2] == ["correct", "[]"]
+
+
+HOSTILE = [
+    "\x00\ud800\u202e",
+    r"\boxed{" * 50_000,
+    r"\boxed" * 100_000,
+    "{" * 500_000,
+    r"\boxed{" + "(" * 200_000 + "}",
+    r"\boxed{9**9**9**9}",
+    r"\boxed{9^{9^{9^{9}}}}",
+    r"\boxed{99999!!!!}",
+    r"\boxed{__import__('os').system('false')}",
+    r"\boxed{" + "1" * 10_000 + "}",
+    r"\boxed{" + "\\frac{1}{" * 300 + "}" * 301,
+    "<answer>" * 60_000,
+    "</answer>" * 60_000,
+    "<reasoning></reasoning><answer></answer>" * 20_000,
+    "<think>" * 60_000 + "</think>" * 60_000,
+    r"\boxed{" + "=" * 1500 + "}",
+    r"\boxed{\u0664}",
+    "\\boxed{4}\x00" * 30_000,
+]
+
+
+@pytest.mark.parametrize("keys", [{}, {"rule": "strict"}, {"reward": "gtpo"}, {"reward": "gtpo", "rule": "strict"}])
+def test_hostile_responses_get_a_verdict_in_time(keys):
+    judge = task(**keys)
+    responses = HOSTILE + [TAGGED.format(text) for text in HOSTILE]
+    started = time.monotonic()
+    verdicts = judge.judge_many([FOUR] * len(responses), responses, [False] * len(responses))
+    assert time.monotonic() - started < 60
+    assert len(verdicts) == len(responses) and {one.reason for one in verdicts} <= set(judge.reasons)
+    right = {response for response, one in zip(responses, verdicts, strict=True) if one.correct}
+    assert right <= {HOSTILE[-1], TAGGED.format(HOSTILE[-1])}
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "chain"),
+    [
+        ("5=4", "4", True),
+        ("x=4", "4", False),
+        (r"f(x) = x^2", "x^2", False),
+        (r"\theta_1 = \pi", r"\pi", False),
+        ("x+1=5", "4", True),
+        ("y = 2x", "y = 2x", False),
+        (r"3 \approx 4", "4", True),
+    ],
+)
+def test_chains(answer, gold, chain):
+    assert is_chain(answer, gold) == chain
+
+
+class Plain:
+    chat_template = None
+    bos_token, bos_token_id = "<s>", 1
+
+    def __init__(self, ids=()):
+        self.ids = list(ids)
+
+    def __call__(self, text):
+        return {"input_ids": self.ids}
+
+
+class Chat(Plain):
+    chat_template = "yes"
+
+    def __init__(self, system=True):
+        super().__init__()
+        self.system = system
+
+    def apply_chat_template(self, messages, tokenize, add_generation_prompt):
+        from jinja2 import TemplateError
+
+        if not self.system and messages[0]["role"] == "system":
+            raise TemplateError("no system turn")
+        return "".join(f"[{turn['role']}]{turn['content']}" for turn in messages) + "[assistant]"
+
+
+def test_prompts():
+    boxed = r"2 + 2? Let's think step by step and output the final answer within \boxed{}."
+    assert task().prompt(FOUR, Plain()) == boxed
+    assert task().prompt(FOUR, Plain([1])) == f"<s>{boxed}"
+    assert task().prompt(FOUR, Chat()) == f"[user]{boxed}[assistant]"
+    assert task(template="none").prompt(FOUR, Chat()) == boxed
+    tags = task(reward="gtpo").prompt(FOUR, Chat())
+    assert tags.startswith("[system]You are a helpful assistant for solving math problems.\n\nGiven a question, first")
+    assert tags.endswith("`</answer>`.[user]2 + 2?[assistant]")
+    assert task(reward="gtpo").prompt(FOUR, Chat(system=False)).startswith("[user]You are a helpful assistant")
+
+
+def test_a_reward_for_tags_needs_a_prompt_that_asks_for_them():
+    with pytest.raises(UserError, match="reasoning_answer"):
+        MathTask(MathTaskConfig(reward="gtpo"), "boxed")
+    with pytest.raises(UserError, match="boxed and reasoning_answer"):
+        MathTask(MathTaskConfig(), "compact")
+    assert MathTask(MathTaskConfig(), "reasoning_answer").judge(FOUR, TAGGED.format("4")).reward == 1
