@@ -67,9 +67,7 @@ def _texts(texts: Any, where: str) -> list[list[str]]:
     if not isinstance(texts, list) or not texts or not all(isinstance(row, list) and row for row in texts):
         raise UserError(f"{where}: table.texts must be a list of rows, each a list of cells")
     if len({len(row) for row in texts}) > 1:
-        raise UserError(
-            f"{where}: table.texts has rows of different lengths; a merged cell is its text and then empty ones"
-        )
+        raise UserError(f"{where}: table.texts needs rows of one length; a merged cell is its text, then empty ones")
     if len(texts) * len(texts[0]) > _MAX_CELLS:
         raise UserError(f"{where}: table.texts has more than {_MAX_CELLS:,} cells")
     if not all(cell is None or isinstance(cell, str | int | float) for row in texts for cell in row):

@@ -128,7 +128,8 @@ def _number(text: str) -> tuple[Fraction | None, bool]:
             sign, body = body[0], body[1:].lstrip()
     else:
         body, currencies = _CURRENCY_AFTER.subn("", body)
-    if not body[:1].isdigit() and body[:1] not in (".", "\\"):
+    # A comma and a space divide two answers.
+    if ", " in body or (not body[:1].isdigit() and body[:1] not in (".", "\\")):
         return None, False
     if currencies and percents:
         return None, False

@@ -144,9 +144,9 @@ def _splits(written: str, count: int) -> Iterator[list[str]]:
     listed = _list(written)
     if listed is not None:
         yield listed
-        return
     if count == 1:
         yield [written]
+    if count == 1 or listed is not None:
         return
     parts = [part for part in _HARD_SEPARATOR.split(written) if part.strip()]
     if len(parts) > 1:

@@ -1,0 +1,245 @@
+"""Tables as Markdown: merged headers made plain, on hand-made tables and on the public ones; loading and its errors."""
+
+import gzip
+import itertools
+import json
+import os
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.task_kinds import HiTabTaskConfig
+from rlvr_cli.tasks.hitab.fields import problem_from, rendered
+from rlvr_cli.tasks.hitab.load import load_problems
+from rlvr_cli.tasks.hitab.table import Layout, body_rows, column_paths, infer_layout, markdown
+from rlvr_cli.tasks.hitab.task import HiTab, written_answer
+
+BESIDE = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+PUBLIC = Path(os.environ.get("RLVR_DATA_DIR", BESIDE)) / "hitab"
+
+MERGED = [
+    ["region", "", "women", "", "men", "", "total"],
+    ["", "", "2015", "2016", "2015", "2016", ""],
+    ["", "", "percent", "", "", "", "number"],
+    ["north", "alden", "1", "2", "3", "4", "10"],
+    ["", "birch bay", "5", "6", "7", "8", "26"],
+    ["south", "corran", "9", "10", "11", "12", "42"],
+    ["all regions", "", "15", "18", "21", "24", "78"],
+]
+SECTIONS = [
+    ["characteristics", "2007", "2016"],
+    ["", "percent", ""],
+    ["age", "", ""],
+    ["65 to 69", "40.8", "81.3"],
+    ["80 and older", "19.3", "49.2"],
+    ["income", "", ""],
+    ["before tax", "", ""],
+    ["low", "1", "2"],
+    ["after tax", "", ""],
+    ["low", "3", "4"],
+    ["note: rounded", "", ""],
+]
+
+
+def public(name):
+    if not PUBLIC.is_dir():
+        pytest.skip("public HiTab rows not found (RLVR_DATA_DIR/hitab, or ../shared/data/hitab beside the checkout)")
+    with gzip.open(PUBLIC / name, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def test_merged_headers_become_paths():
+    assert markdown(MERGED).splitlines() == [
+        "| region | women / 2015 / percent | women / 2016 / percent | men / 2015 / percent | men / 2016 / percent "
+        "| total / number |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| north / alden | 1 | 2 | 3 | 4 | 10 |",
+        "| north / birch bay | 5 | 6 | 7 | 8 | 26 |",
+        "| south / corran | 9 | 10 | 11 | 12 | 42 |",
+        "| all regions | 15 | 18 | 21 | 24 | 78 |",
+    ]
+
+
+def test_rows_without_data_head_the_rows_below_them():
+    assert [row[0] for row in body_rows(SECTIONS, infer_layout(SECTIONS))] == [
+        "age / 65 to 69",
+        "age / 80 and older",
+        "income / before tax / low",
+        "income / after tax / low",
+        "note: rounded",
+    ]
+    assert column_paths(SECTIONS, infer_layout(SECTIONS)) == ["characteristics", "2007 / percent", "2016 / percent"]
+
+
+def test_a_stated_layout_wins_and_a_hint_raises_the_inferred_one():
+    plain = [["year", "team"], ["1999", "2000"], ["1", "2"]]
+    assert infer_layout(plain) == Layout(1, 1)
+    assert rendered({"texts": plain, "header_rows": 2}, "x").startswith("| year / 1999 | team / 2000 |")
+    assert rendered({"texts": plain, "header_hint": {"top_header_rows_at_least": 2}}, "x").startswith("| year / 1999 |")
+    assert rendered({"title": "a\nb", "texts": plain}, "x").startswith("Title: a b\n\n| year | team |")
+    assert rendered([["a", None], [1, 2.5]], "x") == "| a |  |\n| --- | --- |\n| 1 | 2.5 |"
+    assert rendered("| as it is |", "x") == "| as it is |"
+
+
+def test_cells_cannot_break_out_of_their_column():
+    assert markdown([["a|b", "c"], ["d\ne", "f"]]) == "| a\\|b | c |\n| --- | --- |\n| d e | f |"
+
+
+@pytest.mark.parametrize("texts", [[["a"]], [["", ""], ["", ""]], [["a", "b"]], [[""] * 3] * 4, [["1"], ["2"]]])
+def test_odd_tables_are_rendered(texts):
+    assert markdown(texts).startswith("| ")
+
+
+def test_rendering_is_linear():
+    started = time.perf_counter()
+    rendered([["", *(["x", ""] * 250)], *([["", *["1"] * 500]] * 390)], "x")
+    assert time.perf_counter() - started < 2.0
+
+
+def test_every_public_table_keeps_its_cells():
+    for table in public("tables.jsonl.gz"):
+        texts = table["texts"]
+        text = rendered(table, table["id"])
+        layout = infer_layout(texts)
+        rows = body_rows(texts, layout)
+        paths = column_paths(texts, layout)
+        assert len({len(line.replace("\\|", "").split("|")) for line in text.splitlines() if line[:1] == "|"}) == 1
+        kept = Counter(cell for row in rows for cell in row[1:] if cell.strip())
+        given = Counter(
+            cell for row in texts[layout.header_rows :] for cell in row[layout.header_columns :] if cell.strip()
+        )
+        headers = " ".join([*paths, *(row[0] for row in rows)])
+        assert not kept - given and all(cell.strip() in headers for cell in given - kept), table["id"]
+        assert all(cell.strip() in headers for row in texts[: layout.header_rows] for cell in row), table["id"]
+
+
+def test_public_tables_by_name():
+    tables = {table["id"]: rendered(table, "x").splitlines() for table in public("tables.jsonl.gz")}
+    assert tables["100"][2:6] == [
+        "| sub-groups of the agri-food industry | eastern ontario / french-language workers / percent "
+        "| eastern ontario / other workers / percent | northern ontario / french-language workers / percent "
+        "| northern ontario / other workers / percent |",
+        "| --- | --- | --- | --- | --- |",
+        "| input and service supply | 2.9 | 2.1 | 2.9 | 1.3 |",
+        "| food, beverage, and tobacco processing | 9.7 | 6.0 | 3.0 | 3.3 |",
+    ]
+    assert "| sarpsborg 08 / 2012 | 1. divisjon | 26 | 9 | 3 | 1 | - |  | 29 | 10 |" in tables["375_totto43256-4"]
+    assert "| region of ancestry (percent) / africa | 79.6 | 50.8 | 63.6 | 35.3 |" in tables["1004"]
+    assert "| country of ancestry / ghana | 81.7 | 49.8 | 65.7 | 31.4 |" in tables["1004"]
+
+
+@pytest.mark.parametrize("rule", ["paper", "strict"])
+@pytest.mark.parametrize("corrected", [False, True])
+def test_every_public_gold_answer_verifies(rule, corrected):
+    public("test.jsonl.gz")
+    task = HiTab(HiTabTaskConfig(data=str(PUBLIC), rule=rule, corrected=corrected), "answer_tag")
+    problems = task.problems("test", 10_000, 0)
+    assert len(problems) == 1584
+    for write in (written_answer, json.dumps, repr):
+        wrong = [p for p in problems if not task.judge(p, f"<answer>{write(p.data['answer'])}</answer>").correct]
+        assert wrong == []
+
+
+def test_public_answers_of_other_questions_are_wrong():
+    public("test.jsonl.gz")
+    task = HiTab(HiTabTaskConfig(data=str(PUBLIC / "test.jsonl.gz"), rule="strict"), "answer_tag")
+    problems = task.problems("test", 10_000, 3)
+    passed = 0
+    for problem, other in itertools.pairwise(problems):
+        right = task.judge(problem, f"<answer>{written_answer(other.data['answer'])}</answer>").correct
+        passed += right and problem.data["answer"] != other.data["answer"]
+    assert passed == 0
+
+
+def row(**fields):
+    return {"question": "q?", "table": [["a", "b"], ["c", "1"]], "answer": [1], **fields}
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(item) + "\n" for item in rows))
+    return path
+
+
+def test_folders_files_and_splits(tmp_path):
+    write(tmp_path / "tables.jsonl", [{"id": 7, "title": "t", "texts": [["a", "b"], ["c", "1"]]}])
+    write(tmp_path / "test.jsonl", [row(id="x", table=None, table_id=7), row(id="y", aggregation=["sum", "div"])])
+    rows = [row(id=str(i), table=[["a", "b"], ["c", str(i)]]) for i in range(200)]
+    write(tmp_path / "train.jsonl", rows)
+    first, second = load_problems(str(tmp_path), "test")
+    assert first.data["table"].startswith("Title: t") and first.subgroup == "none" and second.subgroup == "sum+div"
+    train, dev = ({p.id for p in load_problems(str(tmp_path), split)} for split in ("train", "dev"))
+    assert len(train) + len(dev) == 200 and not train & dev and len(dev) > 5
+    assert len(load_problems(str(tmp_path), "all")) == 202
+    write(tmp_path / "mine.jsonl", rows)
+    shares = [{p.id for p in load_problems(str(tmp_path / "mine.jsonl"), s)} for s in ("train", "dev", "test")]
+    assert len(set.union(*shares)) == sum(map(len, shares)) == 200
+    assert len(load_problems(str(tmp_path / "test.jsonl"), "all")) == 2
+    with pytest.raises(UserError, match="holds test problems, and train ones"):
+        load_problems(str(tmp_path / "test.jsonl"), "train")
+    (tmp_path / "train.jsonl").unlink()
+    with pytest.raises(UserError, match=r"no train\.jsonl"):
+        load_problems(str(tmp_path), "train")
+    with pytest.raises(UserError, match="no such file or folder"):
+        load_problems(str(tmp_path / "none.jsonl"), "test")
+
+
+def test_corrections_are_used_where_asked(tmp_path):
+    rows = [row(id="a", question_checked="better?", answer_checked=[2]), row(id="b", question_checked=["slipped"])]
+    path = str(write(tmp_path / "test.jsonl", rows))
+    plain, corrected = (load_problems(path, "test", corrected=flag) for flag in (False, True))
+    assert [(p.question, p.data["answer"]) for p in plain] == [("q?", [1]), ("q?", [1])]
+    assert [(p.question, p.data["answer"]) for p in corrected] == [("better?", [2]), ("q?", [1])]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"answer": []}, "answer must be a list"),
+        ({"answer": [None]}, "answer must be a list"),
+        ({"answer": [True]}, "answer must be a list"),
+        ({"answer": [" "]}, "answer must be a list"),
+        ({"answer": [float("nan")]}, "answer must be a list"),
+        ({"answer": [10**5000]}, "answer must be a list"),
+        ({"question": 5}, "question must be text"),
+        ({"question": " "}, "a row needs question and table"),
+        ({"table": None}, "a row needs question and table"),
+        ({"table": None, "table_id": 9}, "table 9 is not in tables.jsonl"),
+        ({"table": 5}, "table must be text"),
+        ({"table": []}, "table.texts must be a list of rows"),
+        ({"table": [["a", "b"], ["c"]]}, "rows of one length"),
+        ({"table": [["a", ["b"]]]}, "must hold texts and numbers"),
+        ({"table": {"texts": [["a"]], "title": 5}}, "table.title must be text"),
+        ({"table": {"texts": [["a"]], "header_rows": 2}}, "header_rows must be a whole number from 1 to 1"),
+        ({"table": [["a"] * 1000] * 201}, "more than 200,000 cells"),
+    ],
+)
+def test_malformed_rows_are_named(fields, message, tmp_path):
+    path = tmp_path / "test.jsonl"
+    if any(isinstance(item, int) and item > 10**100 for item in fields.get("answer", ())):
+        with pytest.raises(UserError, match=f"here:3: {message}"):
+            problem_from(row(**fields), "here:3")
+        return
+    write(path, [row(id="good"), row(id="bad", **fields)])
+    with pytest.raises(UserError) as raised:
+        load_problems(str(path), "test")
+    assert message in str(raised.value) and f"{path}:2" in str(raised.value)
+
+
+def test_broken_lines_and_repeated_ids_are_named(tmp_path):
+    path = tmp_path / "test.jsonl"
+    path.write_text(json.dumps(row(id="a")) + "\n{broken\n[]\n" + json.dumps(row(id="a")) + "\n")
+    with pytest.raises(UserError) as raised:
+        load_problems(str(path), "test")
+    assert [f"{path}:{n}" in str(raised.value) for n in (1, 2, 3, 4)] == [True] * 4
+
+
+def test_problem_from_needs_the_answer_alone():
+    problem = problem_from({"answer": 5}, "here:1")
+    assert problem.data["answer"] == [5] and problem.data["table"] == "" and problem.question == ""
+    assert problem.id == problem_from({"answer": [5]}, "there:9").id
+    for bad in ({}, [], "x"):
+        with pytest.raises(UserError, match="here:1: "):
+            problem_from(bad, "here:1")

@@ -1,0 +1,271 @@
+"""Answers on tables: equivalent spellings pass, near misses and hostile texts do not."""
+
+import json
+import random
+import string
+import time
+from fractions import Fraction
+
+import pytest
+
+from rlvr_cli.tasks.hitab.values import Conventions, read_value, same_multiset
+from rlvr_cli.tasks.hitab.verdict import MAX_ANSWER, REASONS, judge, written_answer
+
+RULES = ("paper", "strict")
+EXACT = Conventions()
+
+
+def verdict(
+    gold, answer, rule="strict", *, conventions=EXACT, wrap="<think>x</think> <answer> {} </answer>", cut=False
+):
+    return judge(gold, wrap.replace("{}", answer), rule, conventions, False)
+
+
+def spellings(number, rng):
+    """Spellings of a number of up to two decimals that say exactly it, and near misses that do not."""
+    sign = "-" if number < 0 else ""
+    whole, hundredths = divmod(abs(number), 100)
+    decimals = f"{hundredths:02d}".rstrip("0")
+    plain = f"{whole}.{decimals}" if decimals else str(whole)
+    grouped = f"{whole:,}.{decimals}" if decimals else f"{whole:,}"
+    padded = f"{plain}{'' if decimals else '.'}{'0' * rng.randint(1, 4)}"
+    currency = rng.choice(["$", "\u20ac", "\u00a3", "US$", "C$"])
+    same = [
+        sign + plain,
+        sign + grouped,
+        sign + padded,
+        sign + currency + grouped,
+        sign + plain + rng.choice(["%", " %", " percent", "\\%"]),
+        sign.replace("-", "\u2212") + grouped.replace(",", "\u2009"),
+        f"**{sign}{grouped}**",
+        f"\\text{{{sign}{plain}}}",
+        f"${sign}{grouped.replace(',', '{,}')}$",
+        f'["{sign}{plain}"]',
+    ]
+    last = str((int(plain[-1]) + 1) % 10)
+    misses = [
+        sign + plain[:-1] + last,
+        ("" if sign else "-") + plain,
+        f"{sign}{plain} or {sign}{plain}",
+        f"{sign}{plain} = {sign}{plain}",
+        f"{sign}{plain}; {sign}{plain}",
+        f"about {sign}{plain}",
+        f"{sign}{whole}{rng.randint(1, 9)}{'.' + decimals if decimals else ''}",
+        f"{sign}{plain}+0",
+        f"{sign}{plain}, {last}",
+        f"$5 {sign}{plain}",
+    ]
+    return same, misses
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_two_thousand_equivalent_spellings_and_as_many_near_misses(rule):
+    rng = random.Random(4)
+    cases = 0
+    for _ in range(220):
+        number = rng.choice([-1, 1]) * rng.randint(1, 10 ** rng.randint(1, 9))
+        gold = [float(Fraction(number, 100))]
+        same, misses = spellings(number, rng)
+        for text in same:
+            assert verdict(gold, text, rule).correct, (gold, text)
+            assert verdict(gold, text, rule, wrap="so \\boxed{ {} }").correct, (gold, text)
+        for text in misses:
+            if rule == "strict" or "," not in text:
+                assert not verdict(gold, text, rule).correct, (gold, text)
+        cases += len(same)
+    assert cases == 2200
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "percent", "right"),
+    [
+        (69.1, "69.1%", "as_written", True),
+        (0.691, "69.1%", "as_written", False),
+        (69.1, "69.1%", "ratio", False),
+        (0.691, "69.1 percent", "ratio", True),
+        (69.1, "69.1%", "either", True),
+        (0.691, "69.1%", "either", True),
+        (0.691, "69.1", "either", False),
+        (69.1, "0.691", "either", False),
+        (0.691, "0.691", "ratio", True),
+        ("29%", "29%", "ratio", True),
+    ],
+)
+@pytest.mark.parametrize("rule", RULES)
+def test_percent_conventions(gold, answer, percent, right, rule):
+    assert verdict([gold], answer, rule, conventions=Conventions(percent=percent)).correct is right
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_tolerance_and_sign_are_settable(rule):
+    assert verdict([0.691446], "0.69145", rule).correct
+    assert not verdict([0.691446], "0.6915", rule).correct
+    assert verdict([0.691446], "0.69", rule, conventions=Conventions(tolerance=Fraction(1, 200))).correct
+    assert not verdict([25837540], "25837541", rule).correct
+    assert not verdict([0.1], "0.10001", rule, conventions=Conventions(tolerance=Fraction(0))).correct
+    assert not verdict([-0.605], "0.605", rule).correct
+    assert verdict([-0.605], "0.605", rule, conventions=Conventions(sign="either")).correct
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    "answer",
+    ["8.2; 3.8; 3.8", "3.8, 8.2, 3.8", "3.8, 3.8 and 8.2", "3.8\n8.20\n3.8", "[3.8, 8.2, 3.8]", "3.8 | 3.8 | 8.2"],
+)
+def test_lists_are_compared_as_multisets(answer, rule):
+    assert verdict([3.8, 8.2, 3.8], answer, rule).correct
+    assert not verdict([3.8, 8.2, 8.2], answer, rule).correct
+    assert not verdict([3.8, 8.2], answer, rule).correct
+    assert not verdict([3.8, 8.2, 3.8, 1], answer, rule).correct
+    assert not verdict([3.8], answer, rule).correct
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_texts(rule):
+    gold = ["services to buildings and dwellings", "delta, b.c"]
+    assert verdict(gold, "Delta, B.C.; Services to buildings  and dwellings", rule).correct
+    assert verdict(gold, json.dumps(gold), rule).correct and verdict(gold, repr(gold), rule).correct
+    assert verdict(["qu\u00e9bec"], "Quebec.", rule).correct
+    assert verdict(["women's"], "women\u2019s", rule).correct
+    assert not verdict(["women"], "men", rule).correct
+    assert not verdict(["women"], "women and men", rule).correct
+    assert not verdict(["11 to 12"], "11-12", rule).correct
+    assert not verdict(["5th"], "5", rule).correct
+    assert not verdict([215197], "215, 197", rule).correct
+
+
+def test_where_the_rules_differ():
+    for answer, number in (("(5.2)", 5.2), ("1,2,3", 123), ("5.2)", 5.2)):
+        assert verdict([number], answer, "paper").correct and not verdict([number], answer, "strict").correct
+    assert verdict(["ontario"], "Ontario (Canada)[1]", "paper").correct
+    assert not verdict(["ontario"], "Ontario (Canada)[1]", "strict").correct
+    for response in (
+        "<answer>4</answer> <answer>5</answer>",
+        "\\boxed{4} \\boxed{5}",
+        "\\boxed{4} <answer>5</answer>",
+        "<answer>\\boxed{4} \\boxed{5}</answer>",
+    ):
+        assert judge([5], response, "paper", EXACT, False).correct
+        refused = judge([5], response, "strict", EXACT, False)
+        assert (refused.reason, refused.answer, refused.reward) == ("several_answers", None, 0.0)
+    assert judge([5], "<think> hm <answer>5</answer>", "strict", EXACT, False).reason == "no_answer"
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_answer_is_after_the_reasoning(rule):
+    def judged(response, cut=False):
+        return judge([5], response, rule, EXACT, cut)
+
+    assert judged("<think><answer>4</answer></think><answer>5</answer>").correct
+    assert judged("<think>5</think><answer>$\\boxed{5}$</answer>").correct
+    assert judged("<answer>Answer: 5</answer>").correct
+    assert judged("<answer>5</answer></think> no more").reason == "no_answer"
+    assert judged("5").reason == "no_answer"
+    assert judged("<think> and so on", cut=True).reason == "too_long"
+    assert (
+        judged("\\boxed{5").reason == judged("<answer>5").reason == judged("<answer> </answer>").reason == "no_answer"
+    )
+    assert judged("<answer>4</answer>", cut=True).reason == "wrong"
+
+
+def test_canonical_answers_gather_votes():
+    assert {verdict([5], text).answer for text in ("1,234.50", "$1234.5", "1 234.5")} == {"1234.5"}
+    assert verdict([1, 2], "2; 1.0").answer == verdict([1, 2], "[1, 2]").answer == "1; 2"
+    assert verdict(["a"], "Women.").answer == "women"
+
+
+def test_gold_answers_as_responses():
+    for gold in ([51.0], [8.2, 3.8], ["a; b", "c"], ["[x]"], ["delta, b.c", "x and y"], [-0.605], [1e-06], [10**30]):
+        for rule in RULES:
+            assert verdict(gold, written_answer(gold), rule).correct, gold
+    assert written_answer([51.0, 1234]) == "51; 1234"
+
+
+def test_matching_moves_earlier_pairs():
+    values = [read_value(item, "strict") for item in ("0.5%", "50", "50%")]
+    gold = [read_value(item, "strict") for item in (0.005, 0.5, 50)]
+    assert same_multiset(gold, values, Conventions(percent="either"))
+    many = [read_value(index, "strict") for index in range(300)]
+    assert same_multiset(many, many[::-1], Conventions(tolerance=Fraction(1)))
+
+
+HOSTILE = [
+    "9**9**9",
+    "__import__('os').system('true')",
+    "1e999999999",
+    "9" * 100_000,
+    "1/0",
+    "\\frac{1}{0}",
+    "nan",
+    "inf",
+    "[" * 100_000,
+    "[" * 50_000 + "]" * 50_000,
+    "['" * 50_000 + "]",
+    "{" * 100_000,
+    "\\boxed{" * 50_000,
+    "\\text{" * 5_000,
+    "<answer>" * 50_000,
+    "</answer>" * 50_000,
+    "</think>" * 50_000,
+    "<answer>1</answer>" * 50_000,
+    "\x00\x01\ud800\u202e",
+    "\u0661\u0662\u0663",
+    ",".join("1" * 4_000),
+    " ()" * 3_000,
+    "[1]" * 3_000,
+    ";" * 5_000,
+    " and " * 1_900,
+    "-" * 60,
+    "$" * 9_000,
+    "\\" * 9_000,
+    "\u00b2" * 9_000,
+    "a\u0301" * 4_000,
+]
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_texts_are_judged_at_once_and_never_right(text, rule):
+    for gold in ([5], [5, 6], ["women", 5.5]):
+        for response in (text, f"<answer>{text}</answer>", f"\\boxed{{{text}}}", f"<think>{text}"):
+            started = time.perf_counter()
+            judged = judge(gold, response, rule, EXACT, False)
+            assert time.perf_counter() - started < 1.0
+            assert not judged.correct and judged.reason in REASONS and judged.reward == 0.0
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_fuzzed_responses_never_raise(rule):
+    rng = random.Random(1)
+    pieces = [
+        "<answer>",
+        "</answer>",
+        "\\boxed{",
+        "}",
+        "</think>",
+        "<think>",
+        "5",
+        ",",
+        ";",
+        "%",
+        "$",
+        "[",
+        "]",
+        "'",
+        '"',
+    ]
+    for _ in range(3_000):
+        response = "".join(rng.choice([*pieces, rng.choice(string.printable)]) for _ in range(rng.randint(0, 25)))
+        judged = judge(["women", 77], response, rule, EXACT, False)
+        assert judged.reason in REASONS and not judged.correct
+        assert judged == judge(["women", 77], response, rule, EXACT, False)
+
+
+def test_time_is_linear_in_the_response():
+    for text in ("<answer>", "\\boxed{", "</think>", "{", "<answer>1</answer>", "a "):
+        started = time.perf_counter()
+        for rule in RULES:
+            judge([5, 6], text * (1_000_000 // len(text)), rule, EXACT, False)
+        assert time.perf_counter() - started < 2.0, text
+    assert verdict([5], "5" + " " * 10 * MAX_ANSWER).correct
+    assert verdict([5], "5" * (MAX_ANSWER + 1)).reason == "no_answer"
