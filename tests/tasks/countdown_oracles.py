@@ -52,6 +52,15 @@ def paper_outcome(text: str, nums: Sequence[int], target: int) -> str:
         return "wrong"
 
 
+def paper_reward(text: str, nums: Sequence[int], target: int) -> float:
+    """Of a whole text, prompt and response: found as the public code finds it, with its patterns."""
+    headers = [header for header in ("Assistant:", "<|im_start|>assistant") if header in text]
+    blocks = re.findall(r"<answer>(.*?)</answer>", text.split(headers[0], 1)[1].split("\n")[-1]) if headers else []
+    if not blocks:
+        return 0.0
+    return 1.0 if paper_outcome(blocks[-1].strip(), nums, target) == "correct" else 0.1
+
+
 def exact_value(text: str) -> Fraction | None:
     """The value of an expression of the strict rule; None when it divides by zero."""
     try:

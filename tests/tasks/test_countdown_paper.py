@@ -42,9 +42,40 @@ def test_python_agrees_on_generated_expressions() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::SyntaxWarning")
 def test_python_agrees_on_100_000_generated_expressions() -> None:
     assert sum(agrees(100_000, seed=1).values()) == 100_000
+
+
+PIECES = [*"+-*/(). =_e5", "//", "\r", "\n", "\u00a0", "\u0663", "<answer>", "</answer>", "</think>", "<think>"]
+PIECES += ["Assistant:", "<|im_start|>assistant", "so 5 + 4", "<Answer>", "</answer"]
+
+
+def rewards_agree(cases: int, seed: int) -> Counter:
+    rng = random.Random(seed)
+    rewards: Counter = Counter()
+    for _ in range(cases):
+        nums = [rng.randint(1, 20) for _ in range(rng.choice((3, 4)))]
+        text = oracles.expression(rng, rng.sample(nums, len(nums)))
+        value = oracles.exact_value(text)
+        target = int(value) if value is not None and rng.random() < 0.6 else rng.randint(10, 100)
+        response = f" hm </think>\n<answer> {text} </answer>"
+        if rng.random() < 0.6:
+            response = oracles.damaged(rng, response, PIECES)
+        reward = PAPER.judge(problem_from({"nums": nums, "target": target}, "here"), response).reward
+        prompt = "<|im_start|>assistant\nLet me solve this step by step.\n<think>"
+        assert reward == oracles.paper_reward(prompt + response, nums, target), (response, nums, target)
+        rewards[reward] += 1
+    return rewards
+
+
+def test_whole_responses_get_the_public_reward() -> None:
+    rewards = rewards_agree(4_000, seed=0)
+    assert min(rewards[reward] for reward in (0.0, 0.1, 1.0)) > 200
+
+
+@pytest.mark.slow
+def test_100_000_whole_responses_get_the_public_reward() -> None:
+    assert sum(rewards_agree(100_000, seed=1).values()) == 100_000
 
 
 @pytest.mark.parametrize(
