@@ -22,7 +22,16 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "key that is a number": ("rollout:\n  3: 8\n", (":2", "rollout.3", "Keys of rollout")),
     "unknown method": ("method: grop\n", (":1", "method.name", '"grop"', "Did you mean `grpo`", "Allowed: grpo")),
     "unknown method, long form": ("method:\n  name: dpo\n", (":2", "method.name", "Allowed: grpo")),
-    "unknown task": ("task:\n  name: gsm\n", (":2", "task.name", "Allowed: kk")),
+    "unknown task": ("task:\n  name: gsm\n", (":2", "task.name", "Did you mean `gsm8k`", "Allowed: kk, countdown")),
+    "unknown task, nothing near": ("task: chess\n", (":1", "task.name", "Allowed: kk, countdown")),
+    "key of another task": (
+        "task:\n  name: countdown\n  people: {2: 1.0}\n",
+        (":3", "task.people", "task countdown has no people; kk has"),
+    ),
+    "key of a task that is not chosen": (
+        "task:\n  numbers: {3: 1.0}\n",
+        (":2", "task.numbers", "task kk has no numbers", "Did you mean task=countdown"),
+    ),
     "unknown choice": (
         "method:\n  advantage:\n    scale: on\n",
         (":3", "method.advantage.scale", "one of std, none", '"on"'),
@@ -99,6 +108,10 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "shares": (
         "task:\n  people: {2: 0.5, 3: 1.0}\n",
         (":2", "task.people", "sum to 1.5", "2: 0.3333"),
+    ),
+    "shares of Countdown": (
+        "task:\n  name: countdown\n  numbers: {3: 0.5, 4: 1.0}\n",
+        (":3", "task.numbers", "sum to 1.5", "3: 0.3333"),
     ),
     "warm-up longer than training": (
         "train: {rollouts: 5}\noptimizer: {warmup_rollouts: 5}\n",

@@ -8,6 +8,7 @@ import pytest
 
 from rlvr_cli.config.load import as_plain, dump_yaml, load, load_config, preset_names
 from rlvr_cli.config.schema import Config
+from rlvr_cli.config.tree import choices
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -152,3 +153,28 @@ def test_a_home_folder_in_run_dir_is_the_home_folder(monkeypatch: pytest.MonkeyP
     """No shell expands it in an override or a file, and a folder called `~` invites `rm -rf ~`."""
     monkeypatch.setenv("HOME", "/somewhere/else")
     assert load_config(overrides=["run.dir=~/runs"]).run.dir == "/somewhere/else/runs"
+
+
+@pytest.mark.parametrize("name", list(choices(("task",))))
+def test_each_task_loads_and_reads_back(name: str, tmp_path: Path) -> None:
+    """The lab's preset speaks of the people of Knights & Knaves, which other tasks do not have."""
+    loaded = load(task=name)
+    assert loaded.config.task.name == name
+    assert load_config([write(tmp_path, "config.yaml", dump_yaml(loaded.config))]) == loaded.config
+    people = loaded.origin("task", "people")
+    assert (people == "default") == (name != "kk")
+    assert loaded.config.optimizer == load_config().optimizer
+
+
+def test_another_task_drops_what_was_said_of_the_one_before(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.yaml", "task:\n  name: countdown\n  numbers: {3: 1.0}\n  problems: 7\n")
+    assert load_config([file]).task.numbers == {3: 1.0}
+    back = load([file], task="kk")
+    assert back.config.task == load_config().task
+    assert back.origin("task", "people").startswith("preset models/lab.yaml")
+
+
+def test_keys_that_every_task_has_stay_when_no_task_was_named_beside_them(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.yaml", "task:\n  problems: 7\n")
+    assert load_config([file], task="countdown").task.problems == 7
+    assert load_config(overrides=["task.problems=7", "task=math"]).task.problems == 7
