@@ -1,4 +1,4 @@
-"""Generated mathematics: exact answers, repeatable sets, splits apart, worked solutions that the judge finds correct."""
+"""Generated mathematics: exact answers, repeatable sets, splits apart, worked solutions that the judge takes."""
 
 import random
 import re
@@ -63,7 +63,7 @@ def value(expression, **names):
     text = re.sub(r"\\frac\{(.*)\}\{(.*)\}", r"((\1)/(\2))", text)
     text = text.replace(r"\cdot", "*").replace(r"\div", "/").replace(r"\left", "").replace(r"\right", "")
     text = re.sub(r"(\d)([a-z])", r"\1*\2", text).replace("^", "**")
-    return eval(text, {"F": Fraction, **names})
+    return eval(text, {"F": Fraction, **names})  # noqa: S307
 
 
 def test_answers_against_a_second_computation():

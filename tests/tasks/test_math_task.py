@@ -1,4 +1,4 @@
-"""Boxed mathematics: the reward tables of the three papers, where an answer is looked for, prompts, hostile responses."""
+"""Boxed mathematics: the reward tables of three papers, where an answer is looked for, prompts, hostile responses."""
 
 import math
 import subprocess

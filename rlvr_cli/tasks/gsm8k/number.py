@@ -21,7 +21,7 @@ _FRACTION = r"\\frac\s*\{\s*\d+\s*\}\s*\{\s*\d+\s*\}|\d+\s*/\s*\d+"
 _UNIT = r"\s*(?:%|(?:per)?-?[A-Za-z]+(?:[ /-]{1,2}[A-Za-z]+){0,3})"
 _NUMBER = re.compile(
     rf"(?:[A-Za-z]\s*=\s*)?(?P<sign>[+-]?)\s?{_CURRENCY}?\s?(?P<sign2>[+-]?)"
-    rf"(?:(?P<whole>\d{{1,9}})\s*(?P<part>(?<=\s){_FRACTION}|\\frac\s*\{{\s*\d+\s*\}}\s*\{{\s*\d+\s*\}})"
+    rf"(?:(?P<whole>\d{{1,9}})\s*(?P<part>(?<=\s)(?:{_FRACTION})|\\frac\s*\{{\s*\d+\s*\}}\s*\{{\s*\d+\s*\}})"
     rf"|(?P<fraction>{_FRACTION})|(?P<plain>{_PLAIN}))"
     rf"(?:\s*{_CURRENCY})?(?P<unit>{_UNIT})?\s*\.?"
 )
