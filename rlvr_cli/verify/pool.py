@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from rlvr_cli.verify.math_answer import check
-from rlvr_cli.verify.outcome import DIED, Outcome
+from rlvr_cli.verify.outcome import DIED, TIMEOUT, Outcome
 from rlvr_cli.verify.process import Worker
 
 __all__ = ["Outcome", "Pool", "shared_pool"]
@@ -23,6 +23,8 @@ DEADLINE = 2.0
 MEMORY_MIB = 1024
 # SymPy keeps what it has computed; a process that has judged this many pairs is replaced by a fresh one.
 PAIRS_PER_WORKER = 5000
+# Pairs whose outcomes a pool remembers. A timeout or a death may have come of a busy machine and is not among them.
+REMEMBERED = 20_000
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Pool:
             raise ValueError("a pool needs at least one worker, a positive deadline and 256 MiB")
         self.workers, self.deadline, self.memory_mib = workers, deadline, memory_mib
         self._closed = False
+        self._memory: dict[tuple[str, str], Outcome] = {}
         self._forget()
         _POOLS.add(self)
 
@@ -59,18 +62,18 @@ class Pool:
         return self.judge_many([(gold, answer)])[0]
 
     def judge_many(self, pairs: Sequence[tuple[str, str]]) -> list[Outcome]:
-        """One outcome a pair, in their order; identical pairs are judged once. No text makes it raise.
+        """One outcome a pair, in order; identical pairs are judged once, also across calls. No text makes it raise.
 
         Raises RunError when no worker process can be started, and RuntimeError when the pool is closed.
         """
         outcomes: dict[tuple[str, str], Outcome | Future[Outcome]] = {}
         for pair in pairs:
             if pair not in outcomes:
-                outcomes[pair] = check(*pair) or self._submit(*pair)
+                outcomes[pair] = check(*pair) or self._memory.get(pair) or self._submit(*pair)
         try:
             for pair, outcome in outcomes.items():
                 if isinstance(outcome, Future):
-                    outcomes[pair] = outcome.result()
+                    outcomes[pair] = self._remembered(pair, outcome.result())
         except BaseException:
             for outcome in outcomes.values():
                 if isinstance(outcome, Future):
@@ -113,6 +116,14 @@ class Pool:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._running: list[Worker] = []
+
+    def _remembered(self, pair: tuple[str, str], outcome: Outcome) -> Outcome:
+        if outcome not in (TIMEOUT, DIED):
+            with self._lock:
+                if len(self._memory) >= REMEMBERED:
+                    self._memory.clear()
+                self._memory[pair] = outcome
+        return outcome
 
     def _submit(self, gold: str, answer: str) -> Future[Outcome]:
         job = _Job(gold, answer, Future())

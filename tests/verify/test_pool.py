@@ -70,6 +70,15 @@ def test_order(pool: Pool) -> None:
 def test_duplicates_are_judged_once(pool: Pool, asked: list[tuple[str, str]]) -> None:
     assert pool.judge_many([HARD] * 1000) == [EQUAL] * 1000
     assert asked == [HARD]
+    assert pool.judge(*HARD) == EQUAL
+    assert asked == [HARD]
+
+
+def test_a_timeout_is_not_remembered(asked: list[tuple[str, str]]) -> None:
+    with Pool(workers=1, deadline=0.5) as pool:
+        assert pool.judge_many([SLOW, SLOW]) == [TIMEOUT, TIMEOUT]
+        assert pool.judge(*SLOW) == TIMEOUT
+    assert asked == [SLOW, SLOW]
 
 
 def test_what_needs_no_algebra_needs_no_process(pool: Pool) -> None:
@@ -95,7 +104,8 @@ def test_a_worker_that_is_killed_is_replaced(pool: Pool) -> None:
     before = pool.pids
     for pid in before:
         os.kill(pid, signal.SIGKILL)
-    assert pool.judge_many([HARD, ("x+1", "1+x"), ("x+1", "x+2")]) == [EQUAL, EQUAL, DIFFERENT]
+    pairs = [HARD[::-1], ("x+1", "1+x+0"), ("x+1", "x+2")]
+    assert pool.judge_many(pairs) == [EQUAL, EQUAL, DIFFERENT]
     assert not set(before) & set(pool.pids)
 
 
@@ -175,7 +185,7 @@ def test_the_address_space_of_a_worker_is_limited(pool: Pool) -> None:
 def test_hostile_answers(answer: str, hostile_pool: Pool) -> None:
     outcome = hostile_pool.judge("7", answer)
     assert outcome.equal is not True or answer == "\u202e7"
-    assert hostile_pool.judge(*HARD) == EQUAL
+    assert hostile_pool.judge("x+7", f"{len(answer)}+x") == (EQUAL if len(answer) == 7 else DIFFERENT)
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +236,7 @@ def test_closing_kills(pool: Pool) -> None:
     pool.close()
     assert not any(psutil.pid_exists(pid) for pid in pids)
     with pytest.raises(RuntimeError, match="closed"):
-        pool.judge(*HARD)
+        pool.judge("x+1", "1+x")
     pool.close()
 
 
