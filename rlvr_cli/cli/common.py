@@ -16,7 +16,7 @@ ConfigFiles = Annotated[
     typer.Option("--config", "-c", metavar="FILE", help="YAML configuration; later files win over earlier ones."),
 ]
 Method = Annotated[str | None, typer.Option("--method", metavar="NAME", help="Training method, as `grpo`.")]
-Task = Annotated[str | None, typer.Option("--task", metavar="NAME", help="Task, as `kk`.")]
+Task = Annotated[str | None, typer.Option("--task", metavar="NAME", help="Task, as `math`: `rlvr tasks` lists them.")]
 Model = Annotated[
     str | None,
     typer.Option("--model", metavar="NAME", help="`lab`, a hub id, or a folder with a model in it."),

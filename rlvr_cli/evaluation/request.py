@@ -12,11 +12,11 @@ from typing import Any
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
+from rlvr_cli.config.tree import choices
 from rlvr_cli.evaluation.settings import EvalSettings, pass_at_problems
 from rlvr_cli.evaluation.targets import Target, find_target
 from rlvr_cli.tasks.kk.load import has_split_mark
 
-BENCHMARKS = ("kk",)
 SPLITS = ("dev", "test", "all")
 MOST_COMPLETIONS = 10_000_000
 _OVERRIDE = re.compile(r"[a-z_]+(\.[A-Za-z0-9_]+)+=")
@@ -65,12 +65,15 @@ def make_request(options: Options) -> Request:
         problems.append(f"one run or model can be evaluated at a time; given: {', '.join(names)}.")
     if options.average_last < 1:
         problems.append(f"--average-last {options.average_last}: must be at least 1.")
-    if options.benchmark is not None and options.benchmark not in BENCHMARKS:
-        problems.append(f"--benchmark {options.benchmark}: unknown. Known: {', '.join(BENCHMARKS)}.")
+    known = choices(("task",))
+    if options.benchmark is not None and options.benchmark not in known:
+        problems.append(f"--benchmark {options.benchmark}: unknown. Known: {', '.join(known)}.")
     if options.split is not None and options.split not in SPLITS:
         problems.append(f"--split {options.split}: must be one of {', '.join(SPLITS)}.")
     pass_at = _pass_at(options.pass_at, problems)
     asked = [*overrides, *_option_overrides(options)]
+    if options.benchmark in known:
+        asked.append(f"task={options.benchmark}")
 
     root = Path(_collect(problems, load_config, fallback=Config(), overrides=_only(overrides, "run.")).run.dir)
     count = max(1, options.average_last)

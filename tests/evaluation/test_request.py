@@ -86,6 +86,17 @@ def test_fewer_samples_alone_keep_the_ks_that_fit(tmp_path: Path, make_run: Make
     assert request(tmp_path, samples=2).settings.pass_at == (1,)
 
 
+def test_a_benchmark_is_a_task_with_its_own_keys(tmp_path: Path, make_run: MakeRun) -> None:
+    """The run was trained on Knights & Knaves."""
+    make_run()
+    assert request(tmp_path, benchmark="kk").config.task == request(tmp_path).config.task
+    other = request(tmp_path, "task.numbers={4: 1.0}", benchmark="countdown").config.task
+    assert (other.name, other.numbers) == ("countdown", {4: 1.0})
+    assert "task.people: task countdown has no people" in problems_of(
+        tmp_path, "task.people={2: 1.0}", benchmark="countdown"
+    )
+
+
 def test_every_problem_is_reported_at_once(tmp_path: Path, make_run: MakeRun) -> None:
     make_run()
     text = problems_of(
