@@ -36,7 +36,8 @@ def main(arguments: list[str]) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     limit = memory_mib * 2**20
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    if sys.platform == "linux":
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         from rlvr_cli.verify.algebra import Unable, judge

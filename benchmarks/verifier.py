@@ -1,0 +1,152 @@
+"""Judging 4,096 mathematical responses, 1% of them hostile: the pool against math-verify in a loop.
+
+    python -m benchmarks.verifier [--rows 4096] [--hostile 0.01] [--workers 2] [--data-dir DIR]
+
+The loop is `verify(parse(gold), parse(response))` with the limits that math-verify has by default (5 s to parse, 5 s
+to compare). Both judge the same responses in one run, the pool's start included. `plain` has distinct responses,
+`duplicates` draws them from a tenth as many. Benign pairs are generated; with --data-dir, half of them are answers of
+its math/*.jsonl files, respelled or taken from another row. Verdicts are compared on the benign rows, and each pair
+on which they differ is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import math_verify
+
+from rlvr_cli.verify.math_answer import boxed
+from rlvr_cli.verify.pool import Pool
+
+# Answers that take a parser or SymPy long, or break them. None of them is the gold answer of its row, which is 7.
+HOSTILE = [
+    "(" * 50 + "3" + ")" * 50,
+    "{" * 16 + "3" + "}" * 16,
+    r"(x+y+z+w)^{200}",
+    r"\int \sin(x^x)\cos(e^x) dx",
+    "10^{10^{10}}",
+    "9^{9^{9}}",
+    r"\sqrt" * 300 + "2",
+    "^" * 1000,
+    "__import__('os').system('true')",
+    "\x00\x1b[2J\u202e",
+    "5" * 100_000,
+    "8=7",
+]
+
+
+@dataclass(frozen=True)
+class Row:
+    gold: str
+    response: str
+    hostile: bool
+
+
+def generated(rng: random.Random) -> tuple[str, str]:
+    """A gold answer and an answer: two spellings of one value, or of two."""
+    a, b, c = rng.randint(2, 99), rng.randint(2, 99), rng.randint(2, 9)
+    wrong = rng.choice([0, 0, 1])
+    pairs = [
+        (str(a * b), str(a * b + wrong)),
+        (str(a * b * 1000), f"{a * b * 1000 + wrong:,}"),
+        (rf"\frac{{{a}}}{{{b}}}", rf"\dfrac{{{a * c + wrong}}}{{{b * c}}}"),
+        (rf"\frac{{{a}}}{{8}}", f"{a / 8 + wrong}"),
+        (rf"{c}\sqrt{{{b}}}", rf"\sqrt{{{c * c * b + wrong}}}"),
+        (f"x^2+{a + c}x+{a * c}", f"(x+{a})(x+{c + wrong})"),
+        (f"{c}x+{a}", f"{a}+{c}x+{wrong}"),
+        (rf"\frac{{{c}\pi}}{{{b}}}", rf"{c + wrong}\pi/{b}"),
+        (f"({a},{b})", f"({a}, {b + wrong})"),
+        (f"[{a},{a + b})", f"[{a + wrong}, {a + b})"),
+        (str(a), f"x={a + wrong}"),
+        (str(a), rf"{a + wrong}\text{{ cm}}"),
+    ]
+    return rng.choice(pairs)
+
+
+def stored(data_dir: Path, rng: random.Random) -> list[tuple[str, str]]:
+    """Pairs from the gold answers of ``data_dir``/math."""
+    golds = []
+    for path in sorted((data_dir / "math").glob("*.jsonl*")):
+        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
+            golds += [json.loads(line)["answer"] for line in lines]
+    golds = [gold for gold in golds if gold.strip()]
+    rng.shuffle(golds)
+    others = golds[1:] + golds[:1]
+    respelled = [
+        gold.replace("$", "").replace(r"\frac", r"\dfrac").replace(",", ", ").replace("+", " + ") for gold in golds
+    ]
+    return [(gold, rng.choice([same, same, other])) for gold, same, other in zip(golds, respelled, others, strict=True)]
+
+
+def rows(count: int, hostile: float, data_dir: Path | None, rng: random.Random) -> list[Row]:
+    """``count`` responses in random order, the given share of them hostile."""
+    bad = round(count * hostile)
+    pairs = stored(data_dir, rng)[: (count - bad) // 2] if data_dir is not None else []
+    seen = dict.fromkeys(pairs)
+    while len(seen) < count - bad:
+        seen[generated(rng)] = None
+    made = [Row(gold, rf"Working: 1+1=2. So the answer is $\boxed{{{answer}}}$.", False) for gold, answer in seen]
+    made += [Row("7", rf"So \boxed{{{HOSTILE[index % len(HOSTILE)]}+{index}}}", True) for index in range(bad)]
+    rng.shuffle(made)
+    return made
+
+
+def loop(judged: list[Row]) -> list[bool]:
+    """math-verify's verdicts, one after the other."""
+    verdicts = []
+    for row in judged:
+        gold = math_verify.parse(rf"\boxed{{{row.gold}}}")
+        verdicts.append(bool(math_verify.verify(gold, math_verify.parse(row.response))))
+    return verdicts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=4096)
+    parser.add_argument("--hostile", type=float, default=0.01)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--parts", nargs="+", choices=["plain", "duplicates"], default=["plain", "duplicates"])
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    for part in options.parts:
+        rng = random.Random(options.seed)
+        distinct = options.rows if part == "plain" else options.rows // 10
+        judged = rows(distinct, options.hostile, options.data_dir, rng)
+        judged += [rng.choice(judged) for _ in range(options.rows - distinct)]
+        started = time.perf_counter()
+        with Pool(workers=options.workers) as pool:
+            outcomes = pool.judge_many([(row.gold, boxed(row.response).answer or "") for row in judged])
+        ours = time.perf_counter() - started
+        started = time.perf_counter()
+        theirs = loop(judged)
+        baseline = time.perf_counter() - started
+        report(part, judged, outcomes_equal=[outcome.equal for outcome in outcomes], theirs=theirs)
+        print(f"  reasons: {dict(Counter(outcome.reason for outcome in outcomes))}")
+        print(f"  pool {ours:.1f} s, loop {baseline:.1f} s, ratio {ours / baseline:.3f}", flush=True)
+
+
+def report(part: str, judged: list[Row], *, outcomes_equal: list[bool | None], theirs: list[bool]) -> None:
+    """Print what is being compared, and the benign pairs on which the verdicts differ."""
+    hostile = [index for index, row in enumerate(judged) if row.hostile]
+    print(f"{part}: {len(judged)} responses, {len(set(judged))} distinct, {len(hostile)} hostile")
+    print(f"  hostile taken for right: pool {sum(outcomes_equal[index] is True for index in hostile)}, ", end="")
+    print(f"loop {sum(theirs[index] for index in hostile)}")
+    benign = [index for index, row in enumerate(judged) if not row.hostile]
+    differing = [index for index in benign if bool(outcomes_equal[index]) != theirs[index]]
+    distinct = {judged[index]: index for index in differing}
+    print(f"  benign: {len(differing)} of {len(benign)} verdicts differ ({len(distinct)} distinct pairs)")
+    for row, index in distinct.items():
+        told = f"pool {outcomes_equal[index]}, loop {theirs[index]}"
+        print(f"    gold {row.gold!r}, response {row.response[-80:]!r}: {told}")
+
+
+if __name__ == "__main__":
+    main()
