@@ -11,7 +11,7 @@ from rlvr_cli.tasks.math.task import MathTask
 
 BESIDE = Path(__file__).parents[3] / "shared" / "data"
 
-# Rows that load, and the share of them whose reference solution, where there is one, ends in a box that verifies.
+# Rows that load: all but those with an empty answer.
 MATH = {
     "math/aime24.jsonl": 30,
     "math/aime25.jsonl": 30,
@@ -57,12 +57,18 @@ def test_gold_answers_of_mathematics_verify(name, rows, rule):
     assert verified(tagged, problems, responses) == 1.0
 
 
-@pytest.mark.parametrize(("name", "least"), [("math/math500.jsonl", 1.0), ("math/minerva.jsonl", 0.99)])
-def test_reference_solutions_verify(name, least):
-    """Their boxes are spelled by other people than the answers are."""
+@pytest.mark.parametrize("name", ["math/math500.jsonl", "math/minerva.jsonl"])
+def test_reference_solutions_verify(name):
     task = MathTask(MathTaskConfig(data=data(name)))
     problems = task.problems("all", 10_000, 0)
-    assert verified(task, problems, [problem.data["solution"] for problem in problems]) >= least
+    assert verified(task, problems, [problem.data["solution"] for problem in problems]) == 1.0
+
+
+def test_gold_answers_in_another_spelling_are_parsed_and_verify():
+    """Measured: 485 of 500; the others are words, equations and a list, to which `y =` does not belong."""
+    task = MathTask(MathTaskConfig(data=data("math/math500.jsonl")))
+    problems = task.problems("all", 10_000, 0)
+    assert verified(task, problems, [f"\\boxed{{y={problem.data['answer']}}}" for problem in problems]) >= 0.96
 
 
 @pytest.mark.parametrize("rule", ["paper", "strict"])

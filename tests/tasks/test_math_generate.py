@@ -88,10 +88,17 @@ def test_answers_against_a_second_computation():
             left = found[0].split("=")[0]
             assert value(left, **{found[1]: number(answer)}) == 0, question
             assert value(left, **{found[1]: number(answer) + 1}) > 0, question
+        elif problem.subgroup == "quadratics":
+            whole, outside, inside = re.fullmatch(r"(?:(-?\d+) \+ )?(\d*)\\sqrt\{(\d+)\}", answer).groups(default="")
+            middle, under = int(whole or 0), int(outside or 1) ** 2 * int(inside)
+            assert value(found[0].split("=")[0], **{found[1]: middle}) == -under, question
+            assert value(found[0].split("=")[0], **{found[1]: middle + 1}) == 1 - under, question
         else:
-            continue
+            inner = int(re.fullmatch(r"\\sqrt\{(\d+)\}", found[0])[1])
+            outside, inside = re.fullmatch(r"(\d+)\\sqrt\{(\d+)\}", answer).groups()
+            assert int(outside) ** 2 * int(inside) == inner, question
         seen[problem.subgroup] += 1
-    assert len(seen) == 6
+    assert seen.total() == 3000 and len(seen) == 7
 
 
 def test_roots_in_simplest_form():
