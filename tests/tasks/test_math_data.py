@@ -65,7 +65,7 @@ def test_reference_solutions_verify(name):
 
 
 def test_gold_answers_in_another_spelling_are_parsed_and_verify():
-    """Measured: 485 of 500; the others are words, equations and a list, to which `y =` does not belong."""
+    """Measured: 485 of 500; the others are words, equations and numbers with a thousands comma after `y =`."""
     task = MathTask(MathTaskConfig(data=data("math/math500.jsonl")))
     problems = task.problems("all", 10_000, 0)
     assert verified(task, problems, [f"\\boxed{{y={problem.data['answer']}}}" for problem in problems]) >= 0.96
