@@ -33,7 +33,8 @@ def command(
         int | None, typer.Option("--samples", "-n", metavar="N", help="Samples a problem. Default: eval.samples.")
     ] = None,
     problems: Annotated[
-        int | None, typer.Option("--problems", metavar="N", help="Held-out problems. Default: eval.problems.")
+        int | None,
+        typer.Option("--problems", "--limit", metavar="N", help="Held-out problems. Default: eval.problems."),
     ] = None,
     split: Annotated[
         str | None,
@@ -48,11 +49,20 @@ def command(
         typer.Option("--max-new-tokens", metavar="N", help="Longest completion. Default: eval.max_new_tokens."),
     ] = None,
     benchmark: Annotated[
-        str | None, typer.Option("--benchmark", metavar="NAME", help="The task to evaluate on. Default: the run's.")
+        list[str] | None,
+        typer.Option(
+            "--benchmark",
+            metavar="NAME[,NAME...]",
+            help="Tasks or data sets to evaluate on, as `gsm8k,math500`. Default: the run's task.",
+        ),
     ] = None,
     data: Annotated[
         str | None,
         typer.Option("--data", metavar="DATA", help="Problems from a folder, a .jsonl file or a hub id (task.data)."),
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option("--data-dir", metavar="FOLDER", help="Folder with the benchmarks' data. Default: the hub."),
     ] = None,
     average_last: Annotated[
         int, typer.Option("--average-last", metavar="N", help="Evaluate a run's last N checkpoints and average.")
@@ -75,9 +85,10 @@ def command(
     Samples once and keeps every sample, so an interrupted evaluation continues where it stopped, and a larger
     --samples or --problems adds only what is missing.
     """
-    from rlvr_cli.evaluation.request import Options, make_request
+    from rlvr_cli.evaluation.request import Options, make_requests
 
-    request = make_request(
+    requests = make_requests(
+        tuple(benchmark or ()),
         Options(
             arguments=tuple(arguments or ()),
             pass_at=tuple(pass_at or ()),
@@ -87,13 +98,13 @@ def command(
             temperature=temperature,
             top_p=top_p,
             max_new_tokens=max_new_tokens,
-            benchmark=benchmark,
             data=data,
+            data_dir=data_dir,
             average_last=average_last,
             against=against,
             seed=seed,
             out=out,
-        )
+        ),
     )
     from rich.console import Console
 
@@ -101,17 +112,24 @@ def command(
     from rlvr_cli.evaluation.session import Session
 
     console = Console(stderr=True, highlight=False, markup=False)
-    session = Session(request, watch=watcher(console), say=lambda line: console.print(line, soft_wrap=True))
+    # Made before the first is run: bad data must show before anything is sampled.
+    sessions = [
+        Session(request, watch=watcher(console), say=lambda line: console.print(line, soft_wrap=True))
+        for request in requests
+    ]
+    shown = []
     try:
-        outcome, comparison = session.run()
+        for session in sessions:
+            outcome, comparison = session.run()
+            if not json:
+                _show(outcome, comparison)
+            result = {"folder": str(outcome.folder), **outcome.result}
+            shown.append({**result, "against": comparison.as_json()} if comparison else result)
     except KeyboardInterrupt:
         console.print("stopped: the samples so far are kept, and the same command continues")
         raise
     if json:
-        shown = {"folder": str(outcome.folder), **outcome.result}
-        print_json({**shown, "against": comparison.as_json()} if comparison else shown)
-    else:
-        _show(outcome, comparison)
+        print_json(shown if len(shown) > 1 else shown[0])
 
 
 def _show(outcome: Outcome, comparison: Comparison | None) -> None:

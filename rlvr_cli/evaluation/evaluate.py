@@ -29,6 +29,7 @@ def evaluate(
     *,
     label: str = "",
     known_identity: dict[str, Any] | None = None,
+    benchmark: str | None = None,
 ) -> dict[str, Any]:
     """Evaluate ``model`` on ``problems`` and return what is written to ``out_dir/metrics.json``.
 
@@ -38,6 +39,7 @@ def evaluate(
 
     Args:
         label: what the reader knows the model by. known_identity: ``identity(...)`` of these arguments, if at hand.
+        benchmark: what the reader knows the problems by; None = the task's name.
     Raises:
         UserError: ``out_dir`` is in use, belongs to another evaluation or cannot be written; no problems.
         RunError: files in it were altered, or the model's probabilities are not finite.
@@ -52,7 +54,8 @@ def evaluate(
         with store.open() as samples:
             fill(store, samples, model, tokenizer, task, problems, settings, progress)
             rows = problem_values(problems, samples, settings, task.reasons)
-            result = report(rows, settings, task, label=label, fingerprint=digest(whole))
+            name = benchmark or task.name
+            result = report(rows, settings, task, label=label, fingerprint=digest(whole), benchmark=name)
             write_results(out_dir, result, rows)
     finally:
         model.train(was_training)
@@ -60,13 +63,13 @@ def evaluate(
 
 
 def report(
-    rows: Sequence[ProblemValues], settings: EvalSettings, task: Task, *, label: str, fingerprint: str
+    rows: Sequence[ProblemValues], settings: EvalSettings, task: Task, *, label: str, fingerprint: str, benchmark: str
 ) -> dict[str, Any]:
     """The content of ``metrics.json``."""
     return {
         "format": FORMAT,
         "label": label,
-        "benchmark": task.name,
+        "benchmark": benchmark,
         "split": settings.split,
         "fingerprint": fingerprint,
         "task": task.settings,

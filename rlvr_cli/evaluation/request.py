@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.tree import choices
+from rlvr_cli.evaluation.benchmarks import data_of, known, task_of
 from rlvr_cli.evaluation.settings import EvalSettings, pass_at_problems
 from rlvr_cli.evaluation.targets import Target, find_target
 from rlvr_cli.tasks.kk.load import has_split_mark
@@ -36,6 +36,7 @@ class Options:
     max_new_tokens: int | None = None
     benchmark: str | None = None
     data: str | None = None
+    data_dir: Path | None = None
     average_last: int = 1
     against: str | None = None
     seed: int = 0
@@ -51,6 +52,7 @@ class Request:
     target: Target
     against: Target | None
     out: Path | None
+    benchmark: str | None = None
 
 
 def make_request(options: Options) -> Request:
@@ -65,15 +67,21 @@ def make_request(options: Options) -> Request:
         problems.append(f"one run or model can be evaluated at a time; given: {', '.join(names)}.")
     if options.average_last < 1:
         problems.append(f"--average-last {options.average_last}: must be at least 1.")
-    known = choices(("task",))
-    if options.benchmark is not None and options.benchmark not in known:
-        problems.append(f"--benchmark {options.benchmark}: unknown. Known: {', '.join(known)}.")
+    benchmark = options.benchmark
+    if benchmark is not None and benchmark not in known():
+        problems.append(f"--benchmark {benchmark}: unknown. Known: {', '.join(known())}.")
+        benchmark = None
+    if options.data_dir is not None and (options.benchmark is None or options.data is not None):
+        problems.append("--data-dir: is for --benchmark, and without --data.")
     if options.split is not None and options.split not in SPLITS:
         problems.append(f"--split {options.split}: must be one of {', '.join(SPLITS)}.")
     pass_at = _pass_at(options.pass_at, problems)
     asked = [*overrides, *_option_overrides(options)]
-    if options.benchmark in known:
-        asked.append(f"task={options.benchmark}")
+    if benchmark is not None:
+        asked.append(f"task={task_of(benchmark)}")
+        data = None if options.data else _collect(problems, data_of, benchmark, options.data_dir)
+        if data is not None:
+            asked.append(f"task.data={json.dumps(data, ensure_ascii=False)}")
 
     root = Path(_collect(problems, load_config, fallback=Config(), overrides=_only(overrides, "run.")).run.dir)
     count = max(1, options.average_last)
@@ -86,7 +94,27 @@ def make_request(options: Options) -> Request:
     settings = _settings(options, config or Config(), pass_at, problems)
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
-    return Request(config, settings, target, against, options.out)
+    return Request(config, settings, target, against, options.out, benchmark)
+
+
+def make_requests(benchmarks: Sequence[str], options: Options) -> list[Request]:
+    """``make_request`` for each of ``benchmarks`` (each one name, or several with commas); one without any.
+
+    With several, each has a folder of its name in ``options.out``.
+    """
+    names = list(dict.fromkeys(part.strip() for text in benchmarks for part in text.split(",")))
+    if not names:
+        return [make_request(options)]
+    if len(names) > 1 and options.data is not None:
+        raise UserError("--data: is for one benchmark; give a folder with --data-dir for several.")
+    problems: list[str] = []
+    requests = []
+    for name in names:
+        out = options.out / name if options.out is not None and len(names) > 1 else options.out
+        requests.append(_collect(problems, make_request, replace(options, benchmark=name, out=out)))
+    if problems:
+        raise UserError(list(dict.fromkeys(problems)))
+    return requests
 
 
 def _settings(options: Options, config: Config, pass_at: tuple[int, ...], problems: list[str]) -> EvalSettings:
@@ -102,7 +130,8 @@ def _settings(options: Options, config: Config, pass_at: tuple[int, ...], proble
     problems += wrong
     split = options.split or config.eval.split
     data = config.task.data
-    if options.split is None and options.data is not None and not has_split_mark(options.data):
+    named = options.data is not None or options.data_dir is not None
+    if options.split is None and named and data is not None and not has_split_mark(data):
         split = "all"
     if split == "all" and data is None:
         problems.append("--split all: generated problems have dev and test; `all` is for problems from --data.")

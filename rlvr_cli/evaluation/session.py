@@ -93,7 +93,8 @@ class Session:
         model, tokenizer = _load(subject, self.config)
         task, problems = self._task(subject.style or prompt_style(model.config))
         known = identity(model, task, self.settings)
-        name = f"{task.name}-{self.settings.split}-{subject.stem}-{digest(known)[:8]}"
+        benchmark = self.request.benchmark or task.name
+        name = f"{benchmark}-{self.settings.split}-{subject.stem}-{digest(known)[:8]}"
         folder = subject.root / name
         if self.request.out is not None:
             folder = self.request.out / name if self.several else self.request.out
@@ -108,6 +109,7 @@ class Session:
                 progress,
                 label=subject.label,
                 known_identity=known,
+                benchmark=benchmark,
             )
         del model
         gc.collect()

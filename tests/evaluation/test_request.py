@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.evaluation.request import Options, Request, make_request
+from rlvr_cli.evaluation.request import Options, Request, make_request, make_requests
 from rlvr_cli.runs.directory import RunDir
 
 MakeRun = Callable[..., RunDir]
@@ -95,6 +95,34 @@ def test_a_benchmark_is_a_task_with_its_own_keys(tmp_path: Path, make_run: MakeR
     assert "task.people: task countdown has no people" in problems_of(
         tmp_path, "task.people={2: 1.0}", benchmark="countdown"
     )
+
+
+def test_benchmarks_are_found_in_a_data_folder(tmp_path: Path, make_run: MakeRun) -> None:
+    make_run()
+    data = tmp_path / "data"
+    for name in ("math/math500.jsonl", "math/olympiadbench.jsonl.gz", "gsm8k/test.jsonl"):
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        (data / name).touch()
+    options = Options(arguments=(f"run.dir={tmp_path / 'runs'}",), data_dir=data, out=tmp_path / "out")
+    math, olympiad, gsm8k = make_requests(("math500,olympiadbench", "gsm8k"), options)
+    assert [request.config.task.name for request in (math, olympiad, gsm8k)] == ["math", "math", "gsm8k"]
+    assert [request.benchmark for request in (math, olympiad, gsm8k)] == ["math500", "olympiadbench", "gsm8k"]
+    assert olympiad.config.task.data == str(data / "math/olympiadbench.jsonl.gz")
+    assert [request.settings.split for request in (math, gsm8k)] == ["all", "test"]
+    assert math.out == tmp_path / "out" / "math500"
+    with pytest.raises(UserError) as caught:
+        make_requests(("aime24,maths", "kk"), options)
+    for part in ("has no math/aime24", "--benchmark maths: unknown", "has no kk"):
+        assert part in str(caught.value)
+
+
+def test_benchmarks_without_a_data_folder(tmp_path: Path, make_run: MakeRun) -> None:
+    """A task's name is the task with its own problems; other names are data sets of the hub, where there is one."""
+    make_run()
+    assert request(tmp_path, benchmark="gsm8k").config.task.data is None
+    assert request(tmp_path, benchmark="math500").config.task.data == "HuggingFaceH4/MATH-500"
+    assert "--data-dir" in problems_of(tmp_path, benchmark="college_math")
+    assert "is for --benchmark" in problems_of(tmp_path, data_dir=tmp_path)
 
 
 def test_every_problem_is_reported_at_once(tmp_path: Path, make_run: MakeRun) -> None:
