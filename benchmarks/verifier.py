@@ -15,6 +15,7 @@ import argparse
 import gzip
 import json
 import random
+import re
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -80,7 +81,8 @@ def stored(data_dir: Path, rng: random.Random) -> list[tuple[str, str]]:
     rng.shuffle(golds)
     others = golds[1:] + golds[:1]
     respelled = [
-        gold.replace("$", "").replace(r"\frac", r"\dfrac").replace(",", ", ").replace("+", " + ") for gold in golds
+        re.sub(r"(?<!\\)\$", "", gold).replace(r"\frac", r"\dfrac").replace(",", ", ").replace("+", " + ")
+        for gold in golds
     ]
     return [(gold, rng.choice([same, same, other])) for gold, same, other in zip(golds, respelled, others, strict=True)]
 
@@ -143,6 +145,8 @@ def report(part: str, judged: list[Row], *, outcomes_equal: list[bool | None], t
     differing = [index for index in benign if bool(outcomes_equal[index]) != theirs[index]]
     distinct = {judged[index]: index for index in differing}
     print(f"  benign: {len(differing)} of {len(benign)} verdicts differ ({len(distinct)} distinct pairs)")
+    kinds = Counter(f"pool {outcomes_equal[index]}, loop {theirs[index]}" for index in differing)
+    print(f"  differing: {dict(kinds)}")
     for row, index in distinct.items():
         told = f"pool {outcomes_equal[index]}, loop {theirs[index]}"
         print(f"    gold {row.gold!r}, response {row.response[-80:]!r}: {told}")

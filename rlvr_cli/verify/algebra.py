@@ -91,10 +91,14 @@ def _compared(gold: str, answer: str) -> Outcome:
     if right_text and right_text == left_text:
         return EQUAL
     if right is None:
-        return UNPARSED_GOLD
+        return EQUAL if _squeezed(right_text) and _squeezed(right_text) == _squeezed(left_text) else UNPARSED_GOLD
     if left is None:
         return UNPARSED_ANSWER
     return EQUAL if grader.verify(right, left, timeout_seconds=None) else DIFFERENT
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
 
 
 def _plain(text: str) -> str:

@@ -36,7 +36,8 @@ _BARE = re.compile(r"\s*([^\s{}$\\]+)")
 _SPACING = re.compile(r"\\(?:[!;:]|q?quad(?![A-Za-z])|displaystyle(?![A-Za-z])|left(?![A-Za-z])|right(?![A-Za-z]))")
 _FRAC = re.compile(r"\\[dtc]frac(?![A-Za-z])")
 _SPACES = re.compile(r"\s+")
-_LOOSE_SPACE = re.compile(r"(?<![A-Za-z0-9]) | (?![A-Za-z0-9])")
+# The space of `48, 384` stays: without it two numbers would be one with a thousands separator.
+_LOOSE_SPACE = re.compile(r"(?<![A-Za-z0-9]) (?!(?<=\d, )\d{3}(?!\d))| (?![A-Za-z0-9])")
 _DELIMITERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"))
 
 

@@ -52,8 +52,7 @@ _SUPERSCRIPT_RUN = re.compile(f"\u207b?[{''.join(_SUPERSCRIPTS)}]+")
 _ROOT = re.compile(r"\u221a\s*(\d+(?:\.\d+)?|[A-Za-z](?![A-Za-z]))")
 _NOT_ASCII = re.compile(r"[^\x20-\x7e]")
 
-_SPACES = r"(?:\\[,;: ]|\\thinspace|~| )"
-_INTEGER = r"(?:\d{1,3}(?:(?:,|\{,\})" + _SPACES + r"?\d{3})+|\d{1,3}(?:\\,\d{3})+|\d+)"
+_INTEGER = r"(?:\d{1,3}(?:(?:,|\{,\})\d{3})+|\d{1,3}(?:\\,\d{3})+|\d+)"
 _NUMBER = re.compile(rf"(?P<sign>[+-]?)\s*(?P<whole>{_INTEGER})?(?:\.(?P<decimals>\d*))?\Z")
 _FRACTION = re.compile(
     r"(?P<sign>[+-]?)\s*(?:\\[dt]?frac\s*\{\s*(?P<top>[+-]?\s*\d+)\s*\}\s*\{\s*(?P<bottom>[+-]?\s*\d+)\s*\}"

@@ -66,6 +66,7 @@ def test_exact_numbers(text: str, value: Fraction) -> None:
         "$5",
         "1,23",
         "12,34,567",
+        "48, 384",
         "1/0",
         r"\frac{1}{0}",
         "1e5",
