@@ -13,6 +13,7 @@ from rlvr_cli.cli.common import Json, print_json
 from rlvr_cli.config.errors import UserError
 
 OVERRIDES_HELP = "Keys of the task, as task.reward=gtpo. `rlvr config keys` lists them."
+WORKERS_HELP = "Processes that judge. Mathematics is compared in two processes whatever this says."
 
 
 def command(
@@ -29,7 +30,7 @@ def command(
         str | None,
         typer.Option("--rule", metavar="RULE", help="paper (as the papers' code judges, the default) or strict."),
     ] = None,
-    workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, max=256, help="Processes that judge.")] = 1,
+    workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, max=256, help=WORKERS_HELP)] = 1,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin anew, whatever the output holds.")] = False,
     as_json: Json = False,
 ) -> None:
