@@ -1,0 +1,62 @@
+"""A few hundred hostile completions through each task's public judge; the whole table: benchmarks/hostile.py."""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import pytest
+
+from benchmarks.hostile import RULES, TASKS, run
+from benchmarks.hostile_texts import completions, right_answer, wrong_answer
+from rlvr_cli.tasks import judge_all, make_task, task_style
+from rlvr_cli.tasks.choose import choose_task
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
+
+COUNT = 400
+# A pair's deadline and the start of the process that takes the place of a killed one, on a busy machine.
+LONGEST = 10.0
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", TASKS)
+def test_no_crash_and_no_verdict_missing(name: str, rule: str) -> None:
+    result = run(name, rule, COUNT, seed=1)
+    assert (result.completions, result.labelled) == (COUNT, COUNT // 2)
+    assert (result.crashes, result.missing) == (0, 0), result.examples
+    assert result.unharmed
+    assert result.longest < LONGEST
+    if rule == "strict":
+        assert (result.false_rewards, result.by_design.total()) == (0, 0), result.examples
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_labelled_part_is_wrong_and_its_parts_are_not(name: str) -> None:
+    """The right answer in the same wrapping earns the reward, so a wrong verdict is not for the wrapping's sake."""
+    config = choose_task(name, rule="strict")
+    task = make_task(config, task_style(config, "logic_rl"))
+    problems = task.problems("dev", 20, 1)
+    made = list(completions(task, problems, COUNT, seed=1))
+    assert made == list(completions(task, problems, COUNT, seed=1))
+    swapped = 0
+    for completion in made:
+        if completion.kind != "wrong":
+            continue
+        head, _, tail = completion.text.rpartition("</think> ")
+        opening, closing = (r"\boxed{", "}") if name in ("math", "gsm8k") else ("<answer> ", " </answer>")
+        assert tail.startswith(opening) and tail.endswith(closing)
+        right = right_answer(task, completion.problem)
+        text = f"{head}</think> {opening}{right}{closing}"
+        (verdict,) = judge_all(task, [completion.problem], [text], [False])
+        # Tags in the reasoning are refused by the strict rule, whatever follows.
+        swapped += verdict.correct
+    assert swapped >= 5
+
+
+def test_wrong_answers_differ_from_right_ones() -> None:
+    for name in TASKS:
+        config = choose_task(name)
+        task = make_task(config, task_style(config, "logic_rl"))
+        for index, problem in enumerate(task.problems("dev", 30, 2)):
+            assert wrong_answer(task, problem, random.Random(index)) != right_answer(task, problem)
