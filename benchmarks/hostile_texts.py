@@ -104,6 +104,8 @@ def labelled(task: Task, problem: Problem, rng: random.Random) -> Completion:
     right, wrong = right_answer(task, problem), wrong_answer(task, problem, rng)
     good, bad = block(task, right), block(task, wrong)
     noise = rng.choice(PAYLOADS[:30])
+    # In LaTeX a line break is a space, and `2 (2)-2` is a product that is 2.
+    between = "; " if task.name == "math" else "\n"
     lookalike = rng.choice(["<ANSWER>", "\uff1canswer\uff1e", "<answer\u200b>"])
     unclosed = rf"\boxed{{{right}" if task.name in BOXED else f"<answer> {right}"
     makers: dict[str, Callable[[], str]] = {
@@ -115,7 +117,9 @@ def labelled(task: Task, problem: Problem, rng: random.Random) -> Completion:
         "several, right last": lambda: response(task, "So", f"{bad} {good}"),
         "many": lambda: response(task, noise, f"{good} {bad} " * rng.randint(2, 40)),
         "chain": lambda: response(task, noise, block(task, rng.choice([f"{wrong}={right}", f"{right}={wrong}"]))),
-        "both": lambda: response(task, noise, block(task, rng.choice([f"{right}\n{wrong}", f"{wrong}; {right}"]))),
+        "both": lambda: response(
+            task, noise, block(task, rng.choice([f"{right}{between}{wrong}", f"{wrong}; {right}"]))
+        ),
         "either": lambda: response(
             task, noise, block(task, rng.choice([f"{right} or {wrong}", f"{wrong} or {right}"]))
         ),
