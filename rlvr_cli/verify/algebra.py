@@ -49,6 +49,8 @@ grader.solve = _noted(grader.solve)
 _NORMALISATION = replace(parser.LatexExtractionConfig().normalization_config, boxed="last")
 _DELIMITER = re.compile(r"(?<!\\)\$|\\[()\[\]]")
 _BOX = re.compile(r"\\(?:boxed|fbox)")
+# The reader takes each digit behind a fraction for a factor of its own: 20 would be 2 times 0.
+_SCALED_FRACTION = re.compile(r"\\[dt]?frac\s*\{[^{}]*\}\s*\{[^{}]*\}\s*\d")
 _BRACE = re.compile(r"\\.|[{}]")
 _TOP = re.compile(r"\\.|[{}()\[\],;]")
 _EQUALS = re.compile(r"(?<![\\<>!:])=|\\(?:equiv|approx)(?![A-Za-z])")
@@ -62,8 +64,8 @@ def judge(gold: str, answer: str) -> Outcome:
 
     As math-verify says, but for equations: where the gold answer has none, the sides of ``a=b=c`` must equal each
     other (a name on the left, as in ``x=5``, aside), while math-verify looks at the last one only. Numbers too large
-    to compute are not computed, and braces must be balanced (both ``unparsed``); a second number hidden in a
-    ``\text`` is no unit.
+    to compute are not computed, braces must be balanced, and no number may stand behind a fraction (all
+    ``unparsed``); a second number hidden in a ``\text`` is no unit.
     """
     global _out_of_memory
     _out_of_memory = False
@@ -111,7 +113,7 @@ def _malformed(text: str) -> bool:
         depth += {"{": 1, "}": -1}.get(match[0], 0)
         if depth < 0:
             return True
-    return depth != 0 or _BOX.search(text) is not None or too_big(text)
+    return depth != 0 or _BOX.search(text) is not None or _SCALED_FRACTION.search(text) is not None or too_big(text)
 
 
 def _parsed(text: str) -> tuple[Any, str]:

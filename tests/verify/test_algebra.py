@@ -124,6 +124,14 @@ def test_sides_that_cannot_be_read() -> None:
     assert algebra.judge("9**9**9", "7") == UNPARSED_GOLD
 
 
+@pytest.mark.parametrize(
+    ("gold", "answer"), [("0", r"\frac{1}{3}20"), ("5", r"5+\frac{1}{3}20"), ("0", r"\dfrac{1}{3} 20")]
+)
+def test_a_number_behind_a_fraction_is_not_read_digit_by_digit(gold: str, answer: str) -> None:
+    """math-verify reads a third times 2 times 0."""
+    assert algebra.judge(gold, answer) == UNPARSED_ANSWER
+
+
 def test_math_verify_takes_the_last_side_of_a_chain() -> None:
     """The difference that docs/verifiers.md states is still one."""
     assert math_verify.verify(math_verify.parse(r"\boxed{4}"), math_verify.parse(r"\boxed{5=4}"))

@@ -30,7 +30,7 @@ _NUMBER = re.compile(
 _CHANGING = re.compile(
     r"\b(?:k|K|M|B|bn|mn|hundreds?|thousands?|millions?|billions?|trillions?|dozens?|half|halves|thirds?|quarters?|"
     r"double|twice|triple|zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|minus|negative|plus|"
-    r"times|squared|cubed|factorial|or|and|not|no|to|than|least|most|between|mod|modulo|over|divided)\b|(?<=\d)[kKMB]\b",
+    r"times|squared|cubed|factorial|or|and|not|no|to|than|least|most|between|mod|modulo|over|divided|false|wrong|incorrect)\b|(?<=\d)[kKMB]\b",
 )
 _LITERAL = re.compile(r"\d(?:[\d,./ ]*\d)?")
 _LOOSE_REFUSED = re.compile(r"[\\{}^*/+<>~!|%_()]|\d\s*[A-Za-z]*\d")
