@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from rlvr_cli.config.errors import UserError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -30,6 +33,18 @@ Overrides = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON in place of text.")]
+
+
+def list_by_default(context: typer.Context, as_json: bool, listing: Callable[[bool], None]) -> None:
+    """What a group of commands does when it is called without one: ``listing``, told whether to print JSON.
+
+    Raises UserError for a --json that stands in front of a command, where it would be without effect.
+    """
+    if context.invoked_subcommand is None:
+        listing(as_json)
+    elif as_json:
+        command = f"rlvr {context.info_name} {context.invoked_subcommand}"
+        raise UserError(f"--json goes behind the command: {command} ... --json")
 
 
 def print_json(data: Any) -> None:

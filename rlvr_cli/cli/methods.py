@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rlvr_cli.cli.common import Json, plain_table, print_json, print_table
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.cli.common import Json, list_by_default, plain_table, print_json, print_table
 
 app = typer.Typer(help="List the methods, show one, plot their weights, compare two on a rollout.")
 
@@ -19,10 +18,7 @@ FIRST_HELP = "The first method; regions are by its bounds."
 @app.callback(invoke_without_command=True)
 def methods(context: typer.Context, as_json: Json = False) -> None:
     """List the methods, show one, plot their weights, compare two on a rollout. Without a command: list."""
-    if context.invoked_subcommand is None:
-        list_command(as_json)
-    elif as_json:
-        raise UserError(f"--json goes behind the command: rlvr methods {context.invoked_subcommand} ... --json")
+    list_by_default(context, as_json, list_command)
 
 
 @app.command("list")

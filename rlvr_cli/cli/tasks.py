@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rlvr_cli.cli.common import Json, plain_table, print_json, print_table
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.cli.common import Json, list_by_default, plain_table, print_json, print_table
 
 app = typer.Typer(help="List the tasks, show one with a judged answer, generate problems.")
 
@@ -22,10 +21,7 @@ Overrides = Annotated[
 @app.callback(invoke_without_command=True)
 def tasks(context: typer.Context, as_json: Json = False) -> None:
     """List the tasks, show one with a judged answer, generate problems. Without a command: list."""
-    if context.invoked_subcommand is None:
-        list_command(as_json)
-    elif as_json:
-        raise UserError(f"--json goes behind the command: rlvr tasks {context.invoked_subcommand} ... --json")
+    list_by_default(context, as_json, list_command)
 
 
 @app.command("list")
