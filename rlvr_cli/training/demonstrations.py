@@ -13,7 +13,7 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.schema import Config
-from rlvr_cli.tasks.base import Problem, Task, WorkedSolutions, prompt_ids, response_text
+from rlvr_cli.tasks.base import Problem, Task, WorkedSolutions, judge_all, prompt_ids, response_text
 from rlvr_cli.tasks.jsonl import is_jsonl, lines, raise_if
 
 # The files that decide what a run of supervised fine-tuning computes, TRL's own aside.
@@ -115,41 +115,72 @@ class _Encoder:
 
 def _worked(
     config: Config, task: Task, problems: Sequence[Problem], tokenizer: Any, encode: _Encoder
-) -> Iterator[Demonstration]:
-    """Each problem with the first of its solutions that is short enough."""
+) -> list[Demonstration]:
+    """Each problem with the first of its solutions that is short enough, in the order of the problems."""
     if not isinstance(task, WorkedSolutions):
         raise UserError(
             f"task {task.name} has no worked solutions to imitate. Give some as method.data, a JSONL file of prompt "
             "and completion."
         )
-    for problem in problems:
-        prompt, found = prompt_ids(task, problem, tokenizer), ""
-        for solution in task.solutions(problem):
-            verdict = task.judge(problem, solution)
-            if not verdict.correct and config.task.data is not None:
-                raise UserError(
-                    f"task.data: the worked solution of problem {problem.id} is judged {verdict.reason}, so its names "
-                    "or its solution cannot be written as the judge wants them. Remove it, or give method.data."
-                )
-            assert verdict.correct, f"{task.name}: the solution of {problem.id} is judged {verdict.reason}"
-            outcome = encode(prompt, solution)
-            if isinstance(outcome, Demonstration):
-                _check_tokens(task, problem, outcome, tokenizer)
-                yield outcome
-                break
-            found = outcome
-        else:
-            raise UserError(f"task: the worked solutions of problem {problem.id}: {found}.")
-
-
-def _check_tokens(task: Task, problem: Problem, demonstration: Demonstration, tokenizer: Any) -> None:
-    """What the model would learn to write must be right too, not only the text that it was made from."""
-    verdict = task.judge(problem, response_text(tokenizer, demonstration.completion))
-    if not verdict.correct:
-        raise UserError(
-            f"the tokenizer of the model cannot write the worked solution of problem {problem.id} (what is left of it "
-            f"is judged {verdict.reason}). Is task.style the one that the model was made for?"
+    prompts = [prompt_ids(task, problem, tokenizer) for problem in problems]
+    candidates = [task.solutions(problem) for problem in problems]
+    found: dict[int, Demonstration] = {}
+    too_long: dict[int, str] = {}
+    # A round takes the next solution of every problem that has none yet, so that they are judged together.
+    while left := [index for index in range(len(problems)) if index not in found]:
+        solutions = [next(candidates[index], None) for index in left]
+        raise_if(
+            [
+                f"task: the worked solutions of problem {problems[index].id}: {too_long[index]}."
+                for index, solution in zip(left, solutions, strict=True)
+                if solution is None
+            ]
         )
+        written = [str(solution) for solution in solutions]
+        _check_solutions(config, task, [problems[index] for index in left], written)
+        for index, solution in zip(left, written, strict=True):
+            outcome = encode(prompts[index], solution)
+            if isinstance(outcome, Demonstration):
+                found[index] = outcome
+            else:
+                too_long[index] = outcome
+    demonstrations = [found[index] for index in range(len(problems))]
+    _check_tokens(task, problems, demonstrations, tokenizer)
+    return demonstrations
+
+
+def _wrong(task: Task, problems: Sequence[Problem], responses: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The id of every problem whose response is not judged correct, with the reason."""
+    verdicts = judge_all(task, problems, responses, [False] * len(problems))
+    for problem, verdict in zip(problems, verdicts, strict=True):
+        if not verdict.correct:
+            yield problem.id, verdict.reason
+
+
+def _check_solutions(config: Config, task: Task, problems: Sequence[Problem], solutions: Sequence[str]) -> None:
+    wrong = list(_wrong(task, problems, solutions))
+    assert config.task.data is not None or not wrong, f"{task.name}: solutions of its own are judged wrong: {wrong[:3]}"
+    raise_if(
+        [
+            f"task.data: the worked solution of problem {name} is judged {reason}, so its names or its solution "
+            "cannot be written as the judge wants them. Remove it, or give method.data."
+            for name, reason in wrong
+        ]
+    )
+
+
+def _check_tokens(
+    task: Task, problems: Sequence[Problem], demonstrations: Sequence[Demonstration], tokenizer: Any
+) -> None:
+    """What the model would learn to write must be right too, not only the text that it was made from."""
+    texts = [response_text(tokenizer, row.completion) for row in demonstrations]
+    raise_if(
+        [
+            f"the tokenizer of the model cannot write the worked solution of problem {name} (what is left of it is "
+            f"judged {reason}). Is task.style the one that the model was made for?"
+            for name, reason in _wrong(task, problems, texts)
+        ]
+    )
 
 
 def _from_file(path: Path, encode: _Encoder) -> list[Demonstration]:

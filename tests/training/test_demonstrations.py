@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.models.load import load_model
+from rlvr_cli.tasks import Problem, Verdict
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.training.demonstrations import load_demonstrations
 from rlvr_cli.training.prepare import prepare
@@ -103,3 +106,51 @@ def test_solutions_that_do_not_fit_are_passed_over_for_shorter_ones(tmp_path: Pa
     tiny = config.model_copy(update={"rollout": config.rollout.model_copy(update={"max_new_tokens": 9})})
     with pytest.raises(UserError, match=r"worked solutions of problem kk-4ppl.*rollout\.max_new_tokens=9"):
         load_demonstrations(tiny, config.method, task, model, tokenizer)
+
+
+class Together(KnightsAndKnaves):
+    """Judges many at once, and notes how many it was given; a problem of ``refused`` has no right solution."""
+
+    calls: list[int]
+    refused: frozenset[str] = frozenset()
+
+    def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
+        raise AssertionError("one by one")
+
+    def judge_many(
+        self, problems: Sequence[Problem], responses: Sequence[str], truncated: Sequence[bool]
+    ) -> list[Verdict]:
+        self.calls.append(len(problems))
+        own = super().judge
+        verdicts = [own(problem, response) for problem, response in zip(problems, responses, strict=True)]
+        return [
+            dataclasses.replace(verdict, correct=False, reason="wrong") if problem.id in self.refused else verdict
+            for problem, verdict in zip(problems, verdicts, strict=True)
+        ]
+
+
+def test_worked_solutions_are_judged_together(tmp_path: Path) -> None:
+    """Once as they are written, once as the model's tokens; judges with workers are slow one by one."""
+    config = configure(tmp_path, "run", method__demonstrations=50)
+    model, tokenizer = load_model("lab", dtype="float32")
+    task = Together(config.task, "compact")
+    task.calls = []
+    assert len(load_demonstrations(config, config.method, task, model, tokenizer).demonstrations) == 50
+    assert task.calls[0] == task.calls[-1] == 50
+    assert len(task.calls) <= 6, "further rounds are for the few whose first solution is too long"
+
+
+def test_every_worked_solution_of_loaded_problems_that_is_judged_wrong_is_named(tmp_path: Path) -> None:
+    generated = configure(tmp_path, "run", method__demonstrations=20)
+    made = KnightsAndKnaves(generated.task, "compact").problems("train", 40, 0)
+    data = write(tmp_path / "mine.train.jsonl", *({"id": p.id, "question": p.question, **p.data} for p in made))
+    config = configure(tmp_path, "run", method__demonstrations=20, task__data=str(data))
+    model, tokenizer = load_model("lab", dtype="float32")
+    task = Together(config.task, "compact")
+    task.calls = []
+    task.refused = frozenset(problem.id for problem in task.problems("train", 20, config.run.seed)[3:5])
+    with pytest.raises(UserError) as caught:
+        load_demonstrations(config, config.method, task, model, tokenizer)
+    assert len(caught.value.problems) == 2
+    for name, problem in zip(sorted(task.refused), sorted(caught.value.problems), strict=True):
+        assert problem.startswith(f"task.data: the worked solution of problem {name} is judged wrong")
