@@ -20,8 +20,15 @@ class Unreadable(Exception):
 
 
 def strict_outcome(text: str, nums: Sequence[int], target: int) -> str:
-    for sign, plain in {"\u00d7": "*", "\u00f7": "/", "\u2212": "-", "\u00a0": " ", "\n": " ", "\t": " "}.items():
-        text = text.replace(sign, plain)
+    # The typographic signs by name: multiplication, dot operator, middle dot, asterisk operator; division, division
+    # slash; minus.
+    for signs, plain in (
+        ("\u00d7\u22c5\u00b7\u2217", "*"),
+        ("\u00f7\u2215", "/"),
+        ("\u2212", "-"),
+        ("\u00a0\n\t", " "),
+    ):
+        text = re.sub(f"[{signs}]", plain, text)
     text = text.strip(" ")
     if not re.fullmatch(r"[-+*/() 0-9]+", text) or re.search(r"(?<![0-9])0[0-9]", text):
         return "no_answer"

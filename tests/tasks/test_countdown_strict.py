@@ -21,7 +21,8 @@ def answered(answer: str) -> str:
 
 def agrees(cases: int, seed: int) -> Counter:
     rng = random.Random(seed)
-    signs = [*"0123456789+-*/()=. _,e", "**", "//", "\u00d7", "\u00f7", "\u2212", "\u0663", "\u00a0", "\n", "\uff11"]
+    typographic = "\u00d7\u22c5\u00b7\u2217\u00f7\u2215\u2212\u00a0\n"
+    signs = [*"0123456789+-*/()=. _,e", "**", "//", *typographic, "\u0663", "\uff11", "\u2044", "\u2013"]
     outcomes: Counter = Counter()
     for _ in range(cases):
         nums = [rng.choice((rng.randint(0, 9), rng.randint(1, 99))) for _ in range(rng.choice((2, 3, 4, 4)))]
