@@ -1,0 +1,230 @@
+"""Spellings of numbers under the documented conventions of HiTab and GSM8K, made from known values.
+
+A family writes a value in one way; what the two tasks make of it is a column of the table, copied from their pages and
+not from their code. Each case is judged against the value, and against values near it, which must not pass.
+"""
+
+import random
+from collections import Counter
+from fractions import Fraction
+
+import pytest
+
+from rlvr_cli.config.task_kinds import GSM8KTaskConfig, HiTabTaskConfig
+from rlvr_cli.tasks.gsm8k.task import GSM8K
+from rlvr_cli.tasks.gsm8k.task import problem_from as gsm8k_problem
+from rlvr_cli.tasks.hitab.task import HiTab
+from rlvr_cli.tasks.hitab.task import problem_from as hitab_problem
+
+BOTH, HITAB, GSM8K_ONLY, NEITHER = {"hitab", "gsm8k"}, {"hitab"}, {"gsm8k"}, set()
+
+# Family -> who reads it. {p}: plain, {g}: with thousands commas, both with their sign; {a}, {A}: the same without it;
+# {s}: the sign.
+FAMILIES = {
+    "{p}": BOTH,
+    "{g}": BOTH,
+    "{p}{zeros}": BOTH,
+    "{g}{zeros}": BOTH,
+    "{s}0{a}": BOTH,
+    "{spaced}": BOTH,
+    "{thin}": BOTH,
+    "{nobreak}": BOTH,
+    "{braced}": BOTH,
+    r"{thinlatex}": BOTH,
+    r"{bang}": BOTH,
+    "{unicode}": BOTH,
+    "{s}${A}": BOTH,
+    "${s}{A}": BOTH,
+    r"{s}\${A}": BOTH,
+    "{s}\u20ac{A}": BOTH,
+    "{s}\u00a3{A}": BOTH,
+    "{s}\u00a5{A}": BOTH,
+    "{s}\u20b9{A}": BOTH,
+    "{s}US${A}": BOTH,
+    "{s}C${A}": HITAB,
+    "{g} \u20ac": BOTH,
+    "{g}\u00a3": BOTH,
+    "{g} dollars": BOTH,
+    "{g} euros": BOTH,
+    "{g} pounds": BOTH,
+    "{g} USD": BOTH,
+    "{g} CAD": BOTH,
+    "{g} EUR": BOTH,
+    "{g} GBP": BOTH,
+    "{p}%": BOTH,
+    r"{p}\%": BOTH,
+    "{p} %": BOTH,
+    "{p} percent": BOTH,
+    "${p}$": BOTH,
+    "$ {g} $": BOTH,
+    r"\({p}\)": GSM8K_ONLY,
+    r"\[{p}\]": GSM8K_ONLY,
+    "$${p}$$": GSM8K_ONLY,
+    "**{g}**": BOTH,
+    "*{p}*": HITAB,
+    "`{p}`": BOTH,
+    r"\text{{{g}}}": BOTH,
+    r"\mathbf{{{p}}}": BOTH,
+    '"{p}"': HITAB,
+    "{exponent}": HITAB,
+    "{fraction}": BOTH,
+    "{latexfraction}": BOTH,
+    "{p} apples": GSM8K_ONLY,
+    "{p} km/h": GSM8K_ONLY,
+    r"{p}\text{{ m}}": GSM8K_ONLY,
+    "#### {g}": GSM8K_ONLY,
+    "y = {p}": GSM8K_ONLY,
+    "Answer: {p}": HITAB,
+    "{p} thousand": NEITHER,
+    "{p} hundred": NEITHER,
+    "{p} million": NEITHER,
+    "{p} billion": NEITHER,
+    "{p}k": NEITHER,
+    "{p}M": NEITHER,
+    "{p} bn": NEITHER,
+    "{p} dozen": NEITHER,
+    "half of {p}": NEITHER,
+    "double {p}": NEITHER,
+    "twice {p}": NEITHER,
+    "{p} squared": NEITHER,
+    "{p} or {p}": NEITHER,
+    "{p} and {p}": NEITHER,
+    "{p} to {p}": NEITHER,
+    "not {p}": NEITHER,
+    "minus {a}": NEITHER,
+    "negative {a}": NEITHER,
+    "more than {p}": NEITHER,
+    "at least {p}": NEITHER,
+    "{p} and a half": NEITHER,
+    "--{a}": NEITHER,
+    "-${s}-{A}": NEITHER,
+    "{p}={p}": NEITHER,
+    "{p}+0": NEITHER,
+    "{p}*1": NEITHER,
+    "{p}^1": NEITHER,
+    "{p}!": NEITHER,
+    r"\sqrt{{{p}}}": NEITHER,
+    "{p}; {p}": NEITHER,
+    "{p}, {p}": NEITHER,
+    "{p} ({p})": NEITHER,
+    "{p}:30": NEITHER,
+    "{p}_0": NEITHER,
+    "0x{a}": NEITHER,
+    "${p}%": GSM8K_ONLY,
+    "{misgrouped}": NEITHER,
+    "{misspaced}": NEITHER,
+    "{commas}": NEITHER,
+    "{p} false": NEITHER,
+    "wrong: {p}": NEITHER,
+}
+RULES = ("strict", "paper")
+TASKS = {
+    **{("hitab", rule): HiTab(HiTabTaskConfig(rule=rule), "answer_tag") for rule in RULES},
+    **{("gsm8k", rule): GSM8K(GSM8KTaskConfig(rule=rule)) for rule in RULES},
+    ("hitab", "ratio"): HiTab(HiTabTaskConfig(rule="strict", percent="ratio"), "answer_tag"),
+    ("hitab", "either"): HiTab(HiTabTaskConfig(rule="strict", percent="either"), "answer_tag"),
+}
+
+
+def _two(value):
+    hundreds = int(value * 100)
+    return f"{hundreds // 100}.{hundreds % 100:02d}".rstrip("0").rstrip(".")
+
+
+def spelled(family, value, rng):
+    sign = "-" if value < 0 else ""
+    bare = _two(abs(value))
+    whole, _, decimals = bare.partition(".")
+    tail = f".{decimals}" if decimals else ""
+    grouped = f"{int(whole):,}{tail}"
+    zeros = "0" * rng.randint(1, 4)
+    digits = len(whole)
+    fields = {
+        "p": sign + bare,
+        "g": sign + grouped,
+        "a": bare,
+        "A": grouped,
+        "s": sign,
+        "zeros": zeros if decimals else "." + zeros,
+        "spaced": sign + grouped.replace(",", " "),
+        "thin": sign + grouped.replace(",", "\u202f"),
+        "nobreak": sign + grouped.replace(",", "\u00a0"),
+        "braced": sign + grouped.replace(",", "{,}"),
+        "thinlatex": sign + grouped.replace(",", r"\,"),
+        "bang": sign + grouped.replace(",", r",\!"),
+        "unicode": sign.replace("-", "\u2212") + grouped,
+        "exponent": f"{sign}{whole[0]}.{whole[1:]}{decimals or '0'}e{digits - 1}",
+        "fraction": f"{sign}{abs(value).numerator}/{abs(value).denominator}",
+        "latexfraction": rf"{sign}\frac{{{abs(value).numerator}}}{{{abs(value).denominator}}}",
+        "misgrouped": f"{sign}{whole},{'5' * rng.choice((1, 2, 4))}",
+        "misspaced": f"{sign}{whole} {'5' * rng.choice((1, 2, 4))}",
+        "commas": f"{sign}{whole}5555,555",
+    }
+    return family.format(**fields)
+
+
+def values(count, rng):
+    sizes = ((2, 99), (100, 9_999), (10_000, 9_999_999))
+    for number in range(count):
+        value = Fraction(rng.randint(*rng.choice(sizes)))
+        if number % 3 == 1:
+            value += Fraction(rng.randint(1, 99), 100)
+        yield -value if number % 4 == 3 else value
+
+
+def near(value):
+    """Values that no spelling of ``value`` may be taken for."""
+    return [value + 1, value - 1, value + Fraction(1, 100), -value, value * 10, value / 10, value * 1000, value / 100]
+
+
+def correct(task, rule, gold, text):
+    if task == "hitab":
+        problem = hitab_problem({"answer": [float(gold)]}, "here")
+        response = f"<think>x</think><answer>{text}</answer>"
+    else:
+        problem = gsm8k_problem({"question": "?", "answer": written(gold)}, "here")
+        response = rf"So \boxed{{{text}}}"
+    return TASKS[task, rule].judge(problem, response).correct
+
+
+def written(value):
+    return ("-" if value < 0 else "") + (_two(abs(value)) if (value * 100).denominator == 1 else f"{abs(value)}")
+
+
+@pytest.mark.parametrize("task", ["hitab", "gsm8k"])
+def test_every_family_is_read_as_its_page_says_and_as_no_other_number(task):
+    rng = random.Random(5)
+    cases = Counter()
+    for value in values(45, rng):
+        for family, readers in FAMILIES.items():
+            text = spelled(family, value, rng)
+            assert correct(task, "strict", value, text) == (task in readers), (family, text, value)
+            cases["same" if task in readers else "refused"] += 1
+            for other in near(value):
+                assert not correct(task, "strict", other, text), (family, text, other)
+                cases["other value"] += 1
+    assert cases["same"] >= 2_000 and cases["refused"] >= 2_000, cases
+
+
+@pytest.mark.parametrize("task", ["hitab", "gsm8k"])
+def test_what_strict_reads_paper_reads_too_and_as_no_other_number(task):
+    rng = random.Random(6)
+    for value in values(12, rng):
+        for family, readers in FAMILIES.items():
+            if task in readers:
+                text = spelled(family, value, rng)
+                assert correct(task, "paper", value, text), (family, text, value)
+                assert not any(correct(task, "paper", other, text) for other in near(value)), (family, text)
+
+
+@pytest.mark.parametrize("family", ["{p}%", r"{g}\%", "{p} %", "{g} percent", "{p} per cent", "**{p}%**"])
+def test_a_percentage_in_hitab_is_as_written_or_a_ratio_or_either(family):
+    rng = random.Random(7)
+    for value in values(30, rng):
+        text = spelled(family, value, rng)
+        read = {rule: [correct("hitab", rule, gold, text) for gold in (value, value / 100)] for rule in RULES}
+        read |= {
+            rule: [correct("hitab", rule, gold, text) for gold in (value, value / 100)] for rule in ("ratio", "either")
+        }
+        assert read == {"strict": [True, False], "paper": [True, False], "ratio": [False, True], "either": [True, True]}
+        assert correct("hitab", "ratio", value, text.rstrip("*%centpr \\").lstrip("*"))
