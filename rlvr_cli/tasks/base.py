@@ -90,6 +90,15 @@ class JudgesMany(Protocol):
 
 
 @runtime_checkable
+class RewardsFormat(Protocol):
+    """A task whose reward may have a part `format`: for how a response is written, not for what it says."""
+
+    @property
+    def format_range(self) -> tuple[float, float] | None:
+        """The lowest and the highest value of that part; None where the reward as configured has none."""
+
+
+@runtime_checkable
 class WorkedSolutions(Protocol):
     """A task that can solve its own problems; supervised fine-tuning imitates what it writes."""
 

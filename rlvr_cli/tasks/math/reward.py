@@ -21,6 +21,7 @@ REASONS = ("correct", "wrong", "no_answer", "bad_format", "too_long", "timeout",
 RANGES: dict[RewardKind, tuple[float, float]] = {"zero_one": (0.0, 1.0), "plus_minus": (-1.0, 1.0), "gtpo": (0.0, 20.0)}
 
 _GTPO_FORMAT: dict[Format, float] = {"full": 10.0, "partial": 1.0, "none": 0.0}
+GTPO_FORMAT_RANGE = (min(_GTPO_FORMAT.values()), max(_GTPO_FORMAT.values()))
 
 
 def reward_parts(kind: RewardKind, format: Format, correct: bool) -> dict[str, float]:
