@@ -10,6 +10,20 @@ from rlvr_cli.config.section import Count, Probability, Section, Text
 
 Share = Annotated[float, Field(gt=0.0, le=1.0)]
 Rule = Literal["paper", "strict"]
+Data = Annotated[
+    Text | None,
+    Field(
+        description="Problems to use in place of generated ones: a data set's name (`rlvr tasks sets`), a hub id, a "
+        "file or a folder of JSONL."
+    ),
+]
+DataDir = Annotated[
+    Text | None,
+    Field(
+        description="Folder in which a data set's name is looked for; null = RLVR_DATA_DIR where that is set, else the "
+        "hub. A null that is written out is the hub."
+    ),
+]
 
 
 class KKTaskConfig(Section):
@@ -33,9 +47,8 @@ class KKTaskConfig(Section):
         description="How prompts are written: logic_rl (the paper's English), compact (the lab's words), "
         "auto = what the model was made for.",
     )
-    data: Text | None = Field(
-        None, description="Problems to use in place of generated ones: a hub id, a file or a folder of JSONL."
-    )
+    data: Data = None
+    data_dir: DataDir = None
     reward: Literal["logic_rl", "strict", "random"] = Field(
         "logic_rl",
         description="logic_rl = the Logic-RL paper's score; strict = judges meaning, not surface; random = a coin that "
@@ -58,64 +71,48 @@ class CountdownTaskConfig(Section):
         description="How prompts are written: tiny_zero (TinyZero's, as chat turns where the model has a chat "
         "template), tiny_zero_base (TinyZero's for base models, always plain text).",
     )
-    data: Text | None = Field(
-        None, description="Problems to use in place of generated ones: a hub id, a file or a folder of JSONL."
+    data: Data = None
+    data_dir: DataDir = None
+    rule: Rule = Field(
+        "paper", description="paper = the reward of the papers' code; strict = judges meaning, not surface."
+    )
+
+
+class AnswerTaskConfig(Section):
+    """What the tasks with one gold answer share."""
+
+    name: str
+    problems: Count = Field(4096, description="Size of the training set.")
+    style: Literal["auto", "boxed", "reasoning_answer"] = Field(
+        "auto",
+        description="How prompts are written: boxed (the answer in \\boxed{}), reasoning_answer (GTPO's <reasoning> "
+        "and <answer>), auto = what the reward asks for.",
+    )
+    template: Literal["auto", "none"] = Field(
+        "auto", description="auto = prompts go through the model's chat template where it has one; none = plain text."
+    )
+    data: Data = None
+    data_dir: DataDir = None
+    reward: Literal["zero_one", "plus_minus", "gtpo"] = Field(
+        "zero_one",
+        description="zero_one = 0 or 1 (AR-Lopti); plus_minus = -1 or +1 with a check of the format (DGPO); gtpo = "
+        "10, 1 or 0 for the format and 10 for the answer (GTPO).",
     )
     rule: Rule = Field(
         "paper", description="paper = the reward of the papers' code; strict = judges meaning, not surface."
     )
 
 
-class MathTaskConfig(Section):
+class MathTaskConfig(AnswerTaskConfig):
     """Mathematics with a boxed answer."""
 
     name: Literal["math"] = Field("math", description="math = mathematics with a boxed answer.")
-    problems: Count = Field(4096, description="Size of the training set.")
-    style: Literal["auto", "boxed", "reasoning_answer"] = Field(
-        "auto",
-        description="How prompts are written: boxed (the answer in \\boxed{}), reasoning_answer (GTPO's <reasoning> "
-        "and <answer>), auto = what the reward asks for.",
-    )
-    template: Literal["auto", "none"] = Field(
-        "auto", description="auto = prompts go through the model's chat template where it has one; none = plain text."
-    )
-    data: Text | None = Field(
-        None, description="Problems to use in place of generated ones: a hub id, a file or a folder of JSONL."
-    )
-    reward: Literal["zero_one", "plus_minus", "gtpo"] = Field(
-        "zero_one",
-        description="zero_one = 0 or 1 (AR-Lopti); plus_minus = -1 or +1 with a check of the format (DGPO); gtpo = "
-        "10, 1 or 0 for the format and 10 for the answer (GTPO).",
-    )
-    rule: Rule = Field(
-        "paper", description="paper = the reward of the papers' code; strict = judges meaning, not surface."
-    )
 
 
-class GSM8KTaskConfig(Section):
+class GSM8KTaskConfig(AnswerTaskConfig):
     """Grade-school word problems."""
 
     name: Literal["gsm8k"] = Field("gsm8k", description="gsm8k = grade-school word problems.")
-    problems: Count = Field(4096, description="Size of the training set.")
-    style: Literal["auto", "boxed", "reasoning_answer"] = Field(
-        "auto",
-        description="How prompts are written: boxed (the answer in \\boxed{}), reasoning_answer (GTPO's <reasoning> "
-        "and <answer>), auto = what the reward asks for.",
-    )
-    template: Literal["auto", "none"] = Field(
-        "auto", description="auto = prompts go through the model's chat template where it has one; none = plain text."
-    )
-    data: Text | None = Field(
-        None, description="Problems to use in place of generated ones: a hub id, a file or a folder of JSONL."
-    )
-    reward: Literal["zero_one", "plus_minus", "gtpo"] = Field(
-        "zero_one",
-        description="zero_one = 0 or 1 (AR-Lopti); plus_minus = -1 or +1 with a check of the format (DGPO); gtpo = "
-        "10, 1 or 0 for the format and 10 for the answer (GTPO).",
-    )
-    rule: Rule = Field(
-        "paper", description="paper = the reward of the papers' code; strict = judges meaning, not surface."
-    )
 
 
 class HiTabTaskConfig(Section):
@@ -127,9 +124,8 @@ class HiTabTaskConfig(Section):
         "answer_tag",
         description="How prompts are written: answer_tag (the answer in <answer> after <think>), boxed (in \\boxed{}).",
     )
-    data: Text | None = Field(
-        None, description="Problems to use in place of generated ones: a hub id, a file or a folder of JSONL."
-    )
+    data: Data = None
+    data_dir: DataDir = None
     tolerance: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
         1e-5, description="Numbers are equal when they differ by at most this (not a share: the difference itself)."
     )

@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import gcd
 
 from rlvr_cli.tasks.base import Split
-from rlvr_cli.tasks.kk.puzzles import split_of
+from rlvr_cli.tasks.rows import split_of
 
 MIN_NUMBERS, MAX_NUMBERS = 2, 6
 

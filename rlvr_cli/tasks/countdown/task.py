@@ -16,6 +16,7 @@ from rlvr_cli.tasks.countdown.load import load_problems, make_problem, problem_f
 from rlvr_cli.tasks.countdown.prompt import base_prompt, chat_prompt
 from rlvr_cli.tasks.countdown.puzzles import Puzzle, generate, key
 from rlvr_cli.tasks.countdown.verdict import ANSWER, FORMAT, REASONS, verdict
+from rlvr_cli.tasks.rows import data_settings
 
 __all__ = ["Countdown", "problem_from"]
 
@@ -36,6 +37,7 @@ class Countdown:
     name = "countdown"
     reasons = REASONS
     reward_range = (0.0, FORMAT + ANSWER)
+    format_range = (0.0, FORMAT)
 
     def __init__(self, config: CountdownTaskConfig, style: str) -> None:
         total = sum(config.numbers.values())
@@ -52,7 +54,7 @@ class Countdown:
             "style": self.style,
             "rule": self.config.rule,
             "numbers": {str(number): share for number, share in sorted(self.config.numbers.items())},
-            "data": self.config.data,
+            **data_settings(self.config.data, self.config.data_dir),
         }
 
     def problems(self, split: Split | Literal["all"], count: int, seed: int) -> list[Problem]:
@@ -102,7 +104,7 @@ class Countdown:
 
     def _loaded(self, data: str, split: Split | Literal["all"], seed: int) -> dict[int, list[Problem]]:
         groups: dict[int, list[Problem]] = {number: [] for number in self.config.numbers}
-        for problem in load_problems(data, split, self.config.numbers):
+        for problem in load_problems(data, split, self.config.numbers, self.config.data_dir):
             groups[len(problem.data["nums"])].append(problem)
         for number, group in groups.items():
             random.Random(stream_seed(seed, "countdown", "rows", split, number)).shuffle(group)

@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from rlvr_cli.streams import stream_seed
+from rlvr_cli.tasks import rows
 from rlvr_cli.tasks.base import Problem, Split
 from rlvr_cli.tasks.hitab.fields import problem_from
 
@@ -87,9 +88,8 @@ def generate(split: Split, count: int, seed: int) -> list[Problem]:
 
 
 def split_of(values: tuple[tuple[int, ...], ...]) -> Split:
-    """The split of a table by the SHA-256 of its numbers: test 1/8, dev 1/8, train 6/8."""
-    eighth = hashlib.sha256(json.dumps(values).encode()).digest()[0] % 8
-    return "test" if eighth == 0 else "dev" if eighth == 1 else "train"
+    """The split of a table, by its numbers alone."""
+    return rows.split_of(json.dumps(values))
 
 
 def _draw(rng: random.Random) -> _Table:

@@ -17,6 +17,7 @@ from rlvr_cli.tasks.hitab.load import load_problems
 from rlvr_cli.tasks.hitab.prompt import chat_prompt, user_text
 from rlvr_cli.tasks.hitab.values import Conventions, decimal_text
 from rlvr_cli.tasks.hitab.verdict import REASONS, judge, written_answer
+from rlvr_cli.tasks.rows import data_settings
 
 __all__ = ["HiTab", "problem_from", "written_answer"]
 
@@ -46,7 +47,7 @@ class HiTab:
         config = self.config
         return {
             "name": self.name,
-            "data": config.data,
+            **data_settings(config.data, config.data_dir),
             "corrected": config.corrected,
             "style": self.style,
             "tolerance": config.tolerance,
@@ -66,7 +67,7 @@ class HiTab:
                     "split `all` is for loaded problems (task.data); generated ones have train, dev and test."
                 )
             return generate(split, count, seed)
-        problems = load_problems(self.config.data, split, corrected=self.config.corrected)
+        problems = load_problems(self.config.data, split, corrected=self.config.corrected, folder=self.config.data_dir)
         random.Random(stream_seed(seed, "hitab", "rows", split)).shuffle(problems)
         return problems[:count]
 

@@ -1,26 +1,21 @@
-"""Knights & Knaves rows from the hub, a folder or a JSONL file. The row format is in docs/tasks/kk.md."""
+"""Knights & Knaves rows from a named set, the hub, a folder or a JSONL file. The format is in docs/tasks/kk.md."""
 
 from __future__ import annotations
 
 import ast
-import hashlib
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.config.paths import local_path
-from rlvr_cli.tasks.jsonl import is_jsonl, lines, raise_if
-from rlvr_cli.tasks.kk.puzzles import MAX_PEOPLE, MIN_PEOPLE, Statement, solve, split_of, structure_key
+from rlvr_cli.tasks.base import Split
+from rlvr_cli.tasks.kk.puzzles import MAX_PEOPLE, MIN_PEOPLE, Statement, solve, structure_key
+from rlvr_cli.tasks.rows import DataSplit, Loader, Place, from_hub, has_split_mark, split_of
 
-DataSplit = Literal["train", "dev", "test", "all"]
+__all__ = ["Row", "has_split_mark", "load_rows", "parse_row"]
 
 _FOLDER_FILE = re.compile(r"(\d)ppl\.(train|dev|test)\.jsonl(\.gz)?")
-_SPLIT_MARK = re.compile(r"(?:^|[._-])(train|dev|test)(?:[._-]|$)")
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _MAX_STATEMENTS_TEXT = 20_000
 
 
@@ -36,31 +31,64 @@ class Row:
     source: str
 
 
-def load_rows(data: str, split: DataSplit, people: Iterable[int]) -> list[Row]:
+class _Rows(Loader[Row]):
+    """Puzzles with as many people as one of ``people``: a folder and the hub have a file for each number."""
+
+    accepts = "Give a folder of {n}ppl.{split}.jsonl files, a .jsonl file, or `K-and-K/knights-and-knaves`."
+    row = "{question, names, solution, ...}"
+
+    def __init__(self, people: list[int]) -> None:
+        self.people = people
+        self.no_files = (
+            f"no file named like 3ppl.test.jsonl (or .jsonl.gz) for {_listed(people)} people. A folder holds "
+            "{n}ppl.{train|dev|test}.jsonl[.gz]."
+        )
+
+    def item(self, record: dict[str, Any], place: Place) -> Row:
+        outcome = _parse(record, place.where, place.default_id)
+        if isinstance(outcome, str):
+            raise UserError(f"{place.where}: {outcome}")
+        return outcome
+
+    def identity(self, item: Row) -> str:
+        return item.id
+
+    def part(self, item: Row) -> Split:
+        return split_of(structure_key(item.statements) if item.statements is not None else item.question)
+
+    def in_dev(self, item: Row) -> bool:
+        return split_of(item.question) == "dev"
+
+    def file_split(self, name: str) -> str | None:
+        match = _FOLDER_FILE.fullmatch(name)
+        return match[2] if match and int(match[1]) in self.people else None
+
+    def hub(self, hub_id: str, split: Split) -> list[Row]:
+        config = "test" if split == "test" else "train"
+        rows: list[tuple[Any, Place]] = []
+        for number in self.people:
+            part, instead = f"{number}ppl", "a local folder of {n}ppl.{split}.jsonl files"
+            table = from_hub(hub_id, f"{config}/{part}", instead, name=config, split=part)
+            source = f"{hub_id} ({config}, {part})"
+            rows += [(row, Place(f"{source}:{i}", f"{part}-{config}-{i}", part)) for i, row in enumerate(table)]
+        found = self.items(rows, [])
+        return found if config == "test" else self.share(found, split)
+
+
+def load_rows(data: str, split: DataSplit, people: Iterable[int], folder: str | None = None) -> list[Row]:
     """The rows of ``split`` with a number of people in ``people``.
 
     Args:
-        data: a folder of ``{n}ppl.{split}.jsonl[.gz]``, one ``.jsonl`` or ``.jsonl.gz`` file, or a hub id laid out as
-            `K-and-K/knights-and-knaves` (configs train and test, splits 2ppl to 8ppl).
-        split: where no dev files exist, dev is the eighth of the train rows whose question hashes to it, and train the
-            rest. A file whose name says its split serves that one; in one that does not, rows are divided by
-            structure as generated problems are. ``all`` takes every row of a file or folder.
+        data: a data set's name (looked for in ``folder``), a folder of ``{n}ppl.{split}.jsonl[.gz]``, one ``.jsonl`` or
+            ``.jsonl.gz`` file, or a hub id laid out as `K-and-K/knights-and-knaves` (configs train and test, splits
+            2ppl to 8ppl).
+        split: as in :meth:`Loader.load`. In files whose name says no split, rows are divided by structure as generated
+            problems are; dev is the eighth of the train rows whose question hashes to it.
     Raises:
         UserError: nothing at ``data``, an unreadable file, malformed rows (each with file:line), or no matching row.
     """
     wanted = sorted(set(people))
-    path = local_path(data)
-    if path.is_dir():
-        rows = _folder_rows(path, split, wanted)
-    elif path.is_file():
-        rows = _file_rows(path, split)
-    elif _HUB_ID.fullmatch(data) and not data.endswith((".jsonl", ".gz")):
-        rows = _hub_rows(data, split, wanted)
-    else:
-        raise UserError(
-            f"task.data={data!r}: no such file or folder, and not a hub id (owner/name). "
-            "Give a folder of {n}ppl.{split}.jsonl files, a .jsonl file, or `K-and-K/knights-and-knaves`."
-        )
+    rows = _Rows(wanted).load(data, split, folder)
     matching = [row for row in rows if len(row.names) in wanted]
     if not matching:
         found = sorted({len(row.names) for row in rows})
@@ -82,104 +110,6 @@ def parse_row(record: Any, where: str) -> Row:
     if isinstance(outcome, str):
         raise UserError(f"{where}: {outcome}")
     return outcome
-
-
-def has_split_mark(data: str) -> bool:
-    """Whether the split of ``data`` is settled by its layout: a folder, a hub id, or a file named for its split."""
-    path = local_path(data)
-    return not path.is_file() or _SPLIT_MARK.search(path.name) is not None
-
-
-def _folder_rows(folder: Path, split: DataSplit, people: list[int]) -> list[Row]:
-    files: dict[str, list[Path]] = {"train": [], "dev": [], "test": []}
-    for path in sorted(folder.iterdir()):
-        match = _FOLDER_FILE.fullmatch(path.name)
-        if match and int(match[1]) in people:
-            files[match[2]].append(path)
-    if not any(files.values()):
-        raise UserError(
-            f"task.data={str(folder)!r}: no file named like 3ppl.test.jsonl (or .jsonl.gz) for {_listed(people)} "
-            "people. A folder holds {n}ppl.{train|dev|test}.jsonl[.gz]."
-        )
-    if split == "all":
-        return _read_files([path for group in files.values() for path in group])
-    if split == "test" or files["dev"]:
-        return _read_files(files[split])
-    return [row for row in _read_files(files["train"]) if _in_dev_share(row) == (split == "dev")]
-
-
-def _file_rows(path: Path, split: DataSplit) -> list[Row]:
-    if not is_jsonl(path):
-        raise UserError(f"task.data={str(path)!r}: not a .jsonl or .jsonl.gz file. One JSON object a line is read.")
-    rows = _read_files([path])
-    mark = _SPLIT_MARK.search(path.name)
-    if split == "all":
-        return rows
-    if mark is None:
-        return [row for row in rows if split_of(_structure_or_question(row)) == split]
-    if mark[1] == "train" and split in ("train", "dev"):
-        return [row for row in rows if _in_dev_share(row) == (split == "dev")]
-    if mark[1] != split:
-        raise UserError(
-            f"task.data={str(path)!r}: by its name this file holds {mark[1]} problems, and {split} ones were asked "
-            "for. Give a folder with both, or the file of that split."
-        )
-    return rows
-
-
-def _hub_rows(hub_id: str, split: DataSplit, people: list[int]) -> list[Row]:
-    if split == "all":
-        raise UserError(f"task.data={hub_id!r}: split `all` is for local files; choose train, dev or test.")
-    from datasets import load_dataset
-
-    config = "test" if split == "test" else "train"
-    rows: list[Row] = []
-    problems: list[str] = []
-    for number in people:
-        source = f"{hub_id} ({config}, {number}ppl)"
-        try:
-            table = load_dataset(hub_id, name=config, split=f"{number}ppl")
-        # A missing data set, a wrong layout, no network: the hub client has no common base class below these.
-        except (OSError, ValueError, RuntimeError) as error:
-            raise UserError(
-                f"task.data={hub_id!r}: cannot load {config}/{number}ppl ({type(error).__name__}: {error}). Check the "
-                "id and the network, or give a local folder of {n}ppl.{split}.jsonl files."
-            ) from error
-        for index, record in enumerate(table):
-            _parse_into(rows, problems, record, f"{source}:{index}", default_id=f"{number}ppl-{config}-{index}")
-    raise_if(problems)
-    if config == "test":
-        return rows
-    return [row for row in rows if _in_dev_share(row) == (split == "dev")]
-
-
-def _read_files(paths: list[Path]) -> list[Row]:
-    rows: list[Row] = []
-    problems: list[str] = []
-    for path in paths:
-        for number, line in lines(path):
-            where = f"{path}:{number}"
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                problems.append(f"{where}: not a JSON object ({type(error).__name__}: {str(error)[:80]})")
-                continue
-            _parse_into(rows, problems, record, where, default_id=f"{path.name}:{number}")
-    seen: dict[str, str] = {}
-    for row in rows:
-        if row.id in seen:
-            problems.append(f"{row.source}: id {row.id!r} is also that of {seen[row.id]}; ids must be distinct")
-        seen.setdefault(row.id, row.source)
-    raise_if(problems)
-    return rows
-
-
-def _parse_into(rows: list[Row], problems: list[str], record: Any, where: str, *, default_id: str) -> None:
-    outcome = _parse(record, where, default_id)
-    if isinstance(outcome, Row):
-        rows.append(outcome)
-    else:
-        problems.append(f"{where}: {outcome}")
 
 
 def _parse(record: Any, where: str, default_id: str) -> Row | str:
@@ -241,14 +171,6 @@ def _statement(value: Any, people: int, depth: int) -> Statement | None:
         return None
     inner = [_statement(part, people, depth + 1) for part in parts]
     return None if any(part is None for part in inner) else (kind, *inner)
-
-
-def _in_dev_share(row: Row) -> bool:
-    return hashlib.sha256(row.question.encode()).digest()[0] % 8 == 1
-
-
-def _structure_or_question(row: Row) -> str:
-    return structure_key(row.statements) if row.statements is not None else row.question
 
 
 def _listed(numbers: list[int]) -> str:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any
+
+from rlvr_cli.tasks.base import Split
+from rlvr_cli.tasks.rows import split_of
 
 Statement = tuple[Any, ...]
 """Nested tuples as in the public data: ("telling-truth", i), ("lying", i), ("not", s), ("and", a, b), ("or", a, b),
 ("->", a, b), ("<=>", a, b); `i` is a person's number, the statement at position `i` is made by person `i`."""
 
-Split = Literal["train", "dev", "test"]
 
 MIN_PEOPLE, MAX_PEOPLE = 2, 8
 LITERALS = ("telling-truth", "lying")
@@ -247,12 +248,6 @@ def structure_key(statements: Sequence[Statement]) -> str:
     individualisation; people who can be swapped without any change are tried once.
     """
     return _smallest_form(statements, [0] * len(statements))
-
-
-def split_of(key: str) -> Split:
-    """The split that a structure belongs to: test 1/8, dev 1/8, train 6/8, by SHA-256 of its key."""
-    bucket = hashlib.sha256(key.encode()).digest()[0] % 8
-    return "test" if bucket == 0 else "dev" if bucket == 1 else "train"
 
 
 _TEMPLATES = (

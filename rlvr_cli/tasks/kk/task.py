@@ -28,6 +28,7 @@ from rlvr_cli.tasks.kk.verdict import (
     read_logic_rl,
     verdict,
 )
+from rlvr_cli.tasks.rows import data_settings
 
 # Draws in a row that bring nothing new before a pool counts as used up.
 _PATIENCE = 400
@@ -69,6 +70,11 @@ class KnightsAndKnaves:
         return FORMAT_WRONG + ANSWER_UNREADABLE, FORMAT_RIGHT + ANSWER_RIGHT
 
     @property
+    def format_range(self) -> tuple[float, float] | None:
+        """The lowest and the highest reward of the format; the coin pays for none."""
+        return None if self.config.reward == "random" else (FORMAT_WRONG, FORMAT_RIGHT)
+
+    @property
     def settings(self) -> dict[str, Any]:
         """The JSON values that decide problems, prompts and verdicts."""
         return {
@@ -78,7 +84,7 @@ class KnightsAndKnaves:
             "people": {str(number): share for number, share in sorted(self.config.people.items())},
             "compound": self.config.compound,
             "depth": self.config.depth,
-            "data": self.config.data,
+            **data_settings(self.config.data, self.config.data_dir),
         }
 
     def problems(self, split: Split | Literal["all"], count: int, seed: int) -> list[Problem]:
@@ -129,7 +135,7 @@ class KnightsAndKnaves:
 
     def _loaded(self, data: str, split: Split | Literal["all"], count: int, seed: int) -> list[Problem]:
         groups: dict[int, list[Row]] = {number: [] for number in self.config.people}
-        for row in load_rows(data, split, self.config.people):
+        for row in load_rows(data, split, self.config.people, self.config.data_dir):
             groups[len(row.names)].append(row)
         if self.style == "compact" and any(row.statements is None for group in groups.values() for row in group):
             raise UserError(f"task.data={data!r}: the compact style needs rows with `statements`; some have none.")

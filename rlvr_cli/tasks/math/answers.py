@@ -12,9 +12,10 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.task_kinds import GSM8KTaskConfig, MathTaskConfig
 from rlvr_cli.streams import stream_seed
 from rlvr_cli.tasks.base import Problem, Split
-from rlvr_cli.tasks.math.load import load_problems, split_of
+from rlvr_cli.tasks.math.load import load_problems
 from rlvr_cli.tasks.math.prompt import Style, math_prompt
-from rlvr_cli.tasks.math.reward import RANGES, REASONS
+from rlvr_cli.tasks.math.reward import GTPO_FORMAT_RANGE, RANGES, REASONS
+from rlvr_cli.tasks.rows import data_settings, split_of
 
 # Draws in a row that bring nothing new before the generator counts as used up.
 _PATIENCE = 100_000
@@ -52,6 +53,11 @@ class AnswerTask(ABC):
         return RANGES[self.config.reward]
 
     @property
+    def format_range(self) -> tuple[float, float] | None:
+        """The lowest and the highest reward of the format, which only GTPO's pays for on its own."""
+        return GTPO_FORMAT_RANGE if self.config.reward == "gtpo" else None
+
+    @property
     def settings(self) -> dict[str, Any]:
         """The JSON values that decide problems, prompts and verdicts."""
         config = self.config
@@ -61,13 +67,13 @@ class AnswerTask(ABC):
             "template": config.template,
             "reward": config.reward,
             "rule": config.rule,
-            "data": config.data,
+            **data_settings(config.data, config.data_dir),
         }
 
     def problems(self, split: Split | Literal["all"], count: int, seed: int) -> list[Problem]:
         """``count`` problems of ``split``. Raises UserError for loaded data that is missing, malformed or empty."""
         if self.config.data is not None:
-            problems = load_problems(self.config.data, split, self.problem_from)
+            problems = load_problems(self.config.data, split, self.problem_from, self.config.data_dir)
             random.Random(stream_seed(seed, self.name, "rows", split)).shuffle(problems)
             return problems[:count]
         if split == "all":

@@ -7,28 +7,35 @@ from typing import Any
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.tasks.base import Problem
+from rlvr_cli.tasks.rows import LeftOut
 from rlvr_cli.verify.math_answer import boxed, clean
 
 _QUESTIONS = ("question", "problem", "prompt")
-_ANSWERS = ("answer", "final_answer", "ground_truth", "expected_answer")
+_ANSWERS = ("answer", "gt_answer", "final_answer", "ground_truth", "expected_answer")
+_INNER_ANSWERS = (("reward_model", "ground_truth"), ("extra_info", "answer"))
 
-# DAPO-Math-17k's rows come with instructions of their own around the question.
+# Rows made for verl, DAPO-Math-17k's too, come with instructions of their own around the question.
 _DAPO_HEAD = "Solve the following math problem step by step."
+_VERL_TAIL = "Let's think step by step and output the final answer within \\boxed{}."
 _DAPO_TAIL = 'Remember to put your answer on its own line after "Answer:".'
 
 
 def problem_from(fields: dict[str, Any], where: str) -> Problem:
     """A problem of boxed mathematics.
 
-    Needed are ``question`` (or ``problem``, or ``prompt``: text or chat turns) and ``answer`` (LaTeX with or without
-    ``$``, a number, or a list of them; or ``final_answer``, ``ground_truth``, ``reward_model.ground_truth``, or the
-    last box of ``solution``); ``id``, ``level``, ``subgroup`` and ``solution`` are used.
+    Needed are ``question`` (or ``problem``, ``extra_info.question``, or ``prompt``: text or chat turns) and ``answer``
+    (LaTeX with or without ``$``, a number, or a list of them; or ``gt_answer``, ``final_answer``, ``ground_truth``,
+    ``expected_answer``, ``reward_model.ground_truth``, ``extra_info.answer``, or the last box of ``solution``); ``id``,
+    ``level``, ``subgroup`` and ``solution`` are used.
 
     Raises:
-        UserError: a field is missing or of another kind; says ``where`` and which.
+        UserError: a field is missing or of another kind; says ``where`` and which. It is LeftOut where the answer is
+            empty, or ``solution`` alone could have it and has no box (a proof).
     """
     question = question_of(fields, where)
     answer = _answer_of(fields, where)
+    if not answer.strip():
+        raise LeftOut(where, "with an empty answer")
     if not clean(answer):
         raise UserError(f"{where}: answer is empty")
     return make_problem(fields, question, answer)
@@ -37,6 +44,8 @@ def problem_from(fields: dict[str, Any], where: str) -> Problem:
 def question_of(fields: dict[str, Any], where: str) -> str:
     """The question of a row. Raises UserError where it is missing or no text."""
     name = next((name for name in _QUESTIONS if fields.get(name) is not None), None)
+    if name in (None, "prompt") and _inner(fields, "extra_info", "question") is not None:
+        name, fields = "question", fields["extra_info"]
     if name is None:
         raise UserError(f"{where}: no field question; a problem needs question and answer")
     value = fields[name]
@@ -79,11 +88,14 @@ def answer_text(value: Any) -> str | None:
 
 def _answer_of(fields: dict[str, Any], where: str) -> str:
     name = next((name for name in _ANSWERS if fields.get(name) is not None), None)
-    value = fields.get(name) if name is not None else None
-    if name is None and isinstance(fields.get("reward_model"), dict):
-        name, value = "reward_model.ground_truth", fields["reward_model"].get("ground_truth")
+    value = fields[name] if name is not None else None
+    for outer, inner in _INNER_ANSWERS:
+        if value is None:
+            name, value = f"{outer}.{inner}", _inner(fields, outer, inner)
     if value is None and isinstance(fields.get("solution"), str):
         name, value = "solution (its last box)", boxed(fields["solution"]).answer
+        if value is None:
+            raise LeftOut(where, "whose solution has no boxed answer")
     if value is None:
         raise UserError(f"{where}: no field answer; a problem needs question and answer")
     text = answer_text(value)
@@ -92,7 +104,22 @@ def _answer_of(fields: dict[str, Any], where: str) -> str:
     return text
 
 
+def from_turns(record: Any) -> Any:
+    """Open-Reasoner-Zero's rows, a list of what the person says and the answer, as fields; anything else as it is."""
+    if not isinstance(record, list) or len(record) != 2 or not all(isinstance(turn, dict) for turn in record):
+        return record
+    said, reply = record
+    return {"question": said.get("value"), "answer": _inner(reply, "ground_truth", "value")}
+
+
+def _inner(fields: dict[str, Any], outer: str, inner: str) -> Any:
+    value = fields.get(outer)
+    return value.get(inner) if isinstance(value, dict) else None
+
+
 def _without_instructions(question: str) -> str:
+    if question.rstrip().endswith(_VERL_TAIL):
+        return question.rstrip().removesuffix(_VERL_TAIL).strip()
     if not question.startswith(_DAPO_HEAD) or not question.rstrip().endswith(_DAPO_TAIL):
         return question
     return question.rstrip().removesuffix(_DAPO_TAIL).partition("\n\n")[2].strip()

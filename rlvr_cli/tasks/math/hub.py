@@ -1,20 +1,37 @@
-"""Data sets of the hub as this project knows them: which config and split they keep their rows in."""
+"""Data sets of the hub as this project knows them: which configs, splits and files they keep their rows in."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.tasks.rows import from_hub
+from rlvr_cli.tasks.sets import DATA_SETS
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """Configs to read, and the hub's split of each of ours; a split that is not named does not exist there."""
+    """Where a hub data set has its rows.
+
+    Attributes:
+        configs: those to read, one after the other.
+        train, test: the hub's split that is ours of that name; None where it has none.
+        files: our split -> the parquet file that it is, in a data set whose files are no configs.
+        json_file: the one JSON file, a list of rows, that the data set is, where `datasets` cannot read it.
+        repeated: the rows stand there many times.
+    """
 
     configs: tuple[str | None, ...] = (None,)
     train: str | None = None
     test: str | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    json_file: str | None = None
+    repeated: bool = False
 
 
 _LAYOUTS = {
@@ -25,44 +42,77 @@ _LAYOUTS = {
     "math-ai/aime25": _Layout(test="test"),
     "opencompass/AIME2025": _Layout(("AIME2025-I", "AIME2025-II"), test="test"),
     "yentinglin/aime_2025": _Layout(test="train"),
-    "BytedTsinghua-SIA/AIME-2024": _Layout(test="train"),
+    "BytedTsinghua-SIA/AIME-2024": _Layout(test="train", repeated=True),
     "math-ai/amc23": _Layout(test="test"),
     "math-ai/minervamath": _Layout(test="test"),
     "math-ai/olympiadbench": _Layout(test="test"),
     "Hothan/OlympiadBench": _Layout(("OE_TO_maths_en_COMP",), test="train"),
     "DigitalLearningGmbH/MATH-lighteval": _Layout(train="train", test="test"),
-    "BytedTsinghua-SIA/DAPO-Math-17k": _Layout(train="train"),
+    "BytedTsinghua-SIA/DAPO-Math-17k": _Layout(train="train", repeated=True),
     "agentica-org/DeepScaleR-Preview-Dataset": _Layout(train="train"),
     "AI-MO/NuminaMath-CoT": _Layout(train="train", test="test"),
+    "hkust-nlp/SimpleRL-Zoo-Data": _Layout(train="train", files={"train": "simplelr_qwen_level3to5/train.parquet"}),
+    "Open-Reasoner-Zero/orz_math_57k_collection": _Layout(train="train", json_file="orz_math_57k_collection.json"),
 }
 _OTHER = _Layout(train="train", test="test")
+_INSTEAD = "a local .jsonl file"
+# What a row is, of the columns that repeated rows have; what else they hold may number the copies.
+_SAME = ("prompt", "problem", "question", "answer", "reward_model")
 
 
-def hub_records(hub_id: str, split: str) -> tuple[list[Any], bool]:
-    """The rows of a hub data set, and whether they are train rows that dev and train divide between them.
+def repeats_rows(data: str) -> bool:
+    """Whether a data set, by its name or hub id, holds its rows many times."""
+    hub_id = DATA_SETS[data].hub if data in DATA_SETS else data
+    return _LAYOUTS.get(hub_id or "", _OTHER).repeated
 
-    A data set that is not in the table is read by its own default config and split names.
+
+def hub_records(hub_id: str, split: str) -> tuple[Iterable[tuple[int, Any]], bool]:
+    """The rows of a hub data set with their numbers, and whether they are train rows that dev and train divide.
+
+    A data set that is not in the table is read by its own default config and split names. Equal rows of a data set
+    that repeats them come once, read one after the other: memory grows with the different rows only.
 
     Raises:
         UserError: the data set has no such split, or it cannot be loaded.
     """
-    if split == "all":
-        raise UserError(f"task.data={hub_id!r}: split `all` is for local files; choose train, dev or test.")
     layout = _LAYOUTS.get(hub_id, _OTHER)
     theirs = layout.test if split == "test" else layout.train
     if theirs is None:
         have = "test problems" if layout.train is None else "training problems"
         raise UserError(f"task.data={hub_id!r}: this data set has {have} only, and {split} ones were asked for.")
-    from datasets import load_dataset
-
-    records: list[Any] = []
+    if layout.json_file is not None:
+        return enumerate(_json_rows(hub_id, layout.json_file)), split != "test"
+    tables = []
     for config in layout.configs:
-        try:
-            records += load_dataset(hub_id, name=config, split=theirs)
-        # A missing data set, a wrong layout, no network: the hub client has no common base class below these.
-        except (OSError, ValueError, RuntimeError) as error:
-            raise UserError(
-                f"task.data={hub_id!r}: cannot load split {theirs} ({type(error).__name__}: {error}). Check the id and "
-                "the network, or give a local .jsonl file."
-            ) from error
-    return records, split != "test"
+        options: dict[str, Any] = {"name": config, "split": theirs}
+        if layout.files:
+            # Files that are named make up one split, which `datasets` calls train.
+            options |= {"split": "train", "data_files": layout.files["test" if split == "test" else "train"]}
+        tables.append(from_hub(hub_id, f"split {theirs}", _INSTEAD, **options))
+    rows = enumerate(row for table in tables for row in table)
+    return _once(rows) if layout.repeated else rows, split != "test"
+
+
+def _once(rows: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+    seen: set[bytes] = set()
+    for number, row in rows:
+        key = hashlib.blake2b(repr([row.get(name) for name in _SAME]).encode("utf-8", "surrogatepass")).digest()
+        if key not in seen:
+            seen.add(key)
+            yield number, row
+
+
+def _json_rows(hub_id: str, name: str) -> list[Any]:
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        rows = json.loads(Path(hf_hub_download(hub_id, name, repo_type="dataset")).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RuntimeError, HfHubHTTPError) as error:
+        raise UserError(
+            f"task.data={hub_id!r}: cannot load {name} ({type(error).__name__}: {error}). Check the id and the "
+            f"network, or give {_INSTEAD}."
+        ) from error
+    if not isinstance(rows, list):
+        raise UserError(f"task.data={hub_id!r}: {name} is no list of rows")
+    return rows
