@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -34,7 +34,12 @@ def command(
     ] = None,
     problems: Annotated[
         int | None,
-        typer.Option("--problems", "--limit", metavar="N", help="Held-out problems. Default: eval.problems."),
+        typer.Option(
+            "--problems",
+            "--limit",
+            metavar="N",
+            help="Held-out problems. Default: eval.problems; all of a benchmark's.",
+        ),
     ] = None,
     split: Annotated[
         str | None,
@@ -53,16 +58,24 @@ def command(
         typer.Option(
             "--benchmark",
             metavar="NAME[,NAME...]",
-            help="Tasks or data sets to evaluate on, as `gsm8k,math500`. Default: the run's task.",
+            help="Benchmarks or suites to evaluate on, as `gsm8k,math500` or `dgpo`, with the papers' settings. "
+            "Default: the run's task.",
         ),
     ] = None,
+    list_benchmarks: Annotated[
+        bool, typer.Option("--list-benchmarks", help="List benchmarks and suites, their settings and sources.")
+    ] = False,
     data: Annotated[
         str | None,
         typer.Option("--data", metavar="DATA", help="Problems from a folder, a .jsonl file or a hub id (task.data)."),
     ] = None,
     data_dir: Annotated[
         Path | None,
-        typer.Option("--data-dir", metavar="FOLDER", help="Folder with the benchmarks' data. Default: the hub."),
+        typer.Option(
+            "--data-dir",
+            metavar="FOLDER",
+            help="Folder with the benchmarks' data. Default: RLVR_DATA_DIR, else the hub.",
+        ),
     ] = None,
     average_last: Annotated[
         int, typer.Option("--average-last", metavar="N", help="Evaluate a run's last N checkpoints and average.")
@@ -85,9 +98,12 @@ def command(
     Samples once and keeps every sample, so an interrupted evaluation continues where it stopped, and a larger
     --samples or --problems adds only what is missing.
     """
-    from rlvr_cli.evaluation.request import Options, make_requests
+    if list_benchmarks:
+        _list_benchmarks(json=json)
+        return
+    from rlvr_cli.evaluation.request import Options, make_plan
 
-    requests = make_requests(
+    plan = make_plan(
         tuple(benchmark or ()),
         Options(
             arguments=tuple(arguments or ()),
@@ -108,28 +124,84 @@ def command(
     )
     from rich.console import Console
 
+    from rlvr_cli.evaluation.overview import overview, suite_folder, write_overview
     from rlvr_cli.evaluation.progress import watcher
-    from rlvr_cli.evaluation.session import Session
+    from rlvr_cli.evaluation.session import make_sessions, run_sessions
 
     console = Console(stderr=True, highlight=False, markup=False)
     # Made before the first is run: bad data must show before anything is sampled.
-    sessions = [
-        Session(request, watch=watcher(console), say=lambda line: console.print(line, soft_wrap=True))
-        for request in requests
-    ]
-    shown = []
+    sessions = make_sessions(
+        plan.requests, watch=watcher(console), say=lambda line: console.print(line, soft_wrap=True)
+    )
+    outcomes, shown = [], []
     try:
-        for session in sessions:
-            outcome, comparison = session.run()
+        for outcome, comparison in run_sessions(sessions):
             if not json:
                 _show(outcome, comparison)
+            outcomes.append(outcome)
             result = {"folder": str(outcome.folder), **outcome.result}
             shown.append({**result, "against": comparison.as_json()} if comparison else result)
     except KeyboardInterrupt:
         console.print("stopped: the samples so far are kept, and the same command continues")
         raise
+    tables = []
+    for table in plan.tables:
+        content = overview(table, plan.requests, outcomes)
+        path = None
+        if table.suite is not None:
+            path = write_overview(suite_folder(table, plan, outcomes), content)
+            content["file"] = str(path)
+        tables.append(content)
+        if not json:
+            _show_overview(content, path)
     if json:
-        print_json(shown if len(shown) > 1 else shown[0])
+        print_json({"evaluations": shown, "tables": tables} if plan.tables else shown[0])
+
+
+def _show_overview(content: dict[str, Any], path: Path | None) -> None:
+    from rlvr_cli.evaluation.overview import average_lines, overview_table
+
+    name = f"suite {content['suite']}, {content['paper']}" if content["suite"] else "benchmarks"
+    print(f"\n{content['label']}: {name} [95% intervals]")
+    header, rows = overview_table(content)
+    table = plain_table(*header)
+    for row in rows:
+        table.add_row(*row)
+    print_table(table)
+    if content["suite"]:
+        print("* = the paper's figure")
+    for line in [*average_lines(content), *(f"- {note}" for note in content["notes"])]:
+        print(line)
+    if path is not None:
+        print(f"suite: {path}")
+
+
+def _list_benchmarks(*, json: bool) -> None:
+    from rlvr_cli.evaluation.listing import HEADER, listing, rows_alone, rows_of, sources_of
+    from rlvr_cli.evaluation.suites import SUITES
+
+    content = listing()
+    if json:
+        print_json(content)
+        return
+    table = plain_table("benchmark", "task", "problems", "what")
+    for name, one in content["benchmarks"].items():
+        table.add_row(name, one["task"], str(one["problems"]), one["what"])
+    print_table(table)
+    for title, rows, lines in [
+        ("named alone", rows_alone(), ["samples by the number of problems; docs/evaluation.md has the rule"]),
+        *(
+            (f"suite {suite.name}, {suite.paper}", rows_of(suite), [*sources_of(suite), *suite.notes])
+            for suite in SUITES.values()
+        ),
+    ]:
+        print(f"\n{title}")
+        table = plain_table(*HEADER)
+        for row in rows:
+            table.add_row(*row)
+        print_table(table)
+        for line in lines:
+            print(f"- {line}")
 
 
 def _show(outcome: Outcome, comparison: Comparison | None) -> None:

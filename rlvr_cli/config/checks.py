@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from math import fsum, gcd
 
 from rlvr_cli.config.batch import nearest_divisors, nearest_multiples
+from rlvr_cli.config.data_sets import DATA_SETS, sets_of
 from rlvr_cli.config.method_checks import CrossProblem, SetByUser, contradictions, without_effect
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.task_kinds import CountdownTaskConfig, KKTaskConfig
@@ -69,7 +70,12 @@ def _micro_batches_split_the_step(config: Config) -> Iterable[CrossProblem]:
 
 def _pass_at_within_samples(config: Config) -> Iterable[CrossProblem]:
     samples, pass_at = config.eval.samples, config.eval.pass_at
-    above = [k for k in pass_at if k > samples]
+    if samples == 0 and not config.eval.greedy:
+        yield CrossProblem(
+            ("eval.samples", "eval.greedy"),
+            "eval.samples=0 leaves the greedy completion alone, and eval.greedy=false leaves that out too. Set one",
+        )
+    above = [k for k in pass_at if k > samples] if samples else []
     if above:
         yield CrossProblem(
             ("eval.pass_at", "eval.samples"),
@@ -96,6 +102,17 @@ def _shares_sum_to_one(config: Config) -> Iterable[CrossProblem]:
         )
 
 
+def _data_set_of_the_task(config: Config) -> Iterable[CrossProblem]:
+    name, task = config.task.data, config.task.name
+    if name in DATA_SETS and DATA_SETS[name].task != task:
+        own = ", ".join(sets_of(task))
+        yield CrossProblem(
+            ("task.data", "task.name"),
+            f"task.data={name}: is a data set of the task {DATA_SETS[name].task}, and the task is {task}. Set "
+            f"task={DATA_SETS[name].task}, or a data set of {task}: {own}. (A folder of that name is ./{name}.)",
+        )
+
+
 def _warmup_within_training(config: Config) -> Iterable[CrossProblem]:
     warmup, rollouts = config.optimizer.warmup_rollouts, config.train.rollouts
     if warmup >= rollouts:
@@ -112,5 +129,6 @@ _CHECKS: tuple[Callable[[Config], Iterable[CrossProblem]], ...] = (
     _micro_batches_split_the_step,
     _pass_at_within_samples,
     _shares_sum_to_one,
+    _data_set_of_the_task,
     _warmup_within_training,
 )

@@ -127,7 +127,9 @@ class EvalConfig(Section):
         0, description="Rollouts between evaluations during training, on the dev split of generated problems; 0 = none."
     )
     problems: Count = Field(420, description="Held-out problems.")
-    samples: Count = Field(32, description="Completions sampled for each problem.")
+    samples: CountOrZero = Field(
+        32, description="Completions sampled for each problem; 0 = the greedy completion alone."
+    )
     pass_at: Annotated[tuple[Count, ...], FromList] = Field(
         (1, 8, 32), min_length=1, description="Every k of pass@k to report; none above eval.samples."
     )

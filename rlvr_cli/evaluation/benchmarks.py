@@ -1,74 +1,146 @@
-"""Benchmarks by name: the task that judges each, and where its problems are."""
+"""What `--benchmark` names: benchmarks and suites, as evaluations without repeats and the tables that show them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.config.tree import choices
+from rlvr_cli.evaluation.suites import SUITES, Setting, Suite, alone
+from rlvr_cli.tasks.kk.compact import MAX_PEOPLE
+from rlvr_cli.tasks.sets import DATA_SETS, benchmarks
+
+DATA_DIR = "RLVR_DATA_DIR"
 
 
 @dataclass(frozen=True)
-class Benchmark:
-    """A named set of problems.
+class Choice:
+    """One evaluation: a benchmark with its setting; without one, a task with the problems it generates.
 
-    Attributes:
-        task: the task that writes its prompts and judges.
-        files: file or folder inside a data folder, without `.jsonl` or `.jsonl.gz`.
-        hub: the hub data set whose test split it is; None where the project knows none, and where the name is a task's.
+    ``suite`` is the first suite that asked for it.
     """
 
-    task: str
-    files: str
-    hub: str | None
+    benchmark: str
+    setting: Setting | None = None
+    suite: str | None = None
+
+    @property
+    def task(self) -> str:
+        """The task that prompts and judges."""
+        return self.benchmark if self.setting is None else DATA_SETS[self.benchmark].task
+
+    @property
+    def folder(self) -> Path:
+        """The evaluation's place in ``--out``."""
+        return Path(self.benchmark) if self.suite is None else Path(self.suite, self.benchmark)
 
 
-BENCHMARKS = {
-    "kk": Benchmark("kk", "kk", None),
-    "countdown": Benchmark("countdown", "countdown/test", None),
-    "hitab": Benchmark("hitab", "hitab", None),
-    "gsm8k": Benchmark("gsm8k", "gsm8k/test", None),
-    "math500": Benchmark("math", "math/math500", "HuggingFaceH4/MATH-500"),
-    "aime24": Benchmark("math", "math/aime24", "HuggingFaceH4/aime_2024"),
-    "aime25": Benchmark("math", "math/aime25", "math-ai/aime25"),
-    "amc23": Benchmark("math", "math/amc23", "math-ai/amc23"),
-    "minerva": Benchmark("math", "math/minerva", "math-ai/minervamath"),
-    "olympiadbench": Benchmark("math", "math/olympiadbench", "math-ai/olympiadbench"),
-    "college_math": Benchmark("math", "math/college_math", None),
-    "gaokao2023en": Benchmark("math", "math/gaokao2023en", None),
-}
+@dataclass(frozen=True)
+class Table:
+    """Evaluations shown together: those of a suite, or those that were named one by one (``suite`` is None).
+
+    ``rows`` are places in the list of choices.
+    """
+
+    suite: Suite | None
+    rows: tuple[int, ...]
 
 
 def known() -> tuple[str, ...]:
-    """Every name: the tasks, then the other benchmarks."""
-    return tuple(dict.fromkeys([*choices(("task",)), *BENCHMARKS]))
+    """Every name: benchmarks, suites, tasks."""
+    return tuple(dict.fromkeys([*benchmarks(), *SUITES, *choices(("task",))]))
 
 
-def task_of(name: str) -> str:
-    """The task of a known name."""
-    return BENCHMARKS[name].task if name in BENCHMARKS else name
+def chosen(names: Sequence[str], *, data_folder: bool) -> tuple[list[Choice], list[Table]]:
+    """The evaluations that ``names`` ask for, each once, and the tables that show them: suites first, as named.
 
-
-def data_of(name: str, folder: Path | None) -> str | None:
-    """Where the problems of a known name are; None: those that the task generates.
+    Two suites that ask for a benchmark with different settings ask for two evaluations.
 
     Args:
-        folder: a folder of data sets; None = the hub. A task's name without a folder is the task with its own problems.
+        data_folder: whether a folder of data sets is known. Without one a task's name is the task with the problems
+            it generates.
     Raises:
-        UserError: the folder has no such data, or there is none on the hub.
+        UserError: unknown names.
     """
-    if folder is None:
-        if name in choices(("task",)):
-            return None
-        hub = BENCHMARKS[name].hub
-        if hub is None:
-            raise UserError(f"--benchmark {name}: on no hub that the project knows. Give a folder with --data-dir.")
-        return hub
-    if name not in BENCHMARKS:
-        raise UserError(f"--benchmark {name}: is a task and no data set, so --data-dir has nothing for it; use --data.")
-    stem = folder / BENCHMARKS[name].files
-    found = [path for path in (stem, *(Path(f"{stem}{end}") for end in (".jsonl", ".jsonl.gz"))) if path.exists()]
-    if not found:
-        raise UserError(f"--data-dir {folder}: has no {BENCHMARKS[name].files}(.jsonl, .jsonl.gz), for {name}.")
-    return str(found[0])
+    unknown = [name for name in dict.fromkeys(names) if name not in known()]
+    if unknown:
+        listed = f"Benchmarks: {', '.join(benchmarks())}. Suites: {', '.join(SUITES)}."
+        raise UserError([f"--benchmark {name}: unknown.{did_you_mean(name, known())} {listed}" for name in unknown])
+    found: list[Choice] = []
+    places: dict[str, int] = {}
+    tables: list[Table] = []
+    single: list[int] = []
+
+    def place_of(choice: Choice) -> int:
+        what = choice.setting.choices() if choice.setting else None
+        key = json.dumps([choice.benchmark, what], sort_keys=True)
+        if key not in places:
+            places[key] = len(found)
+            found.append(choice)
+        return places[key]
+
+    for name in dict.fromkeys(names):
+        if name in SUITES:
+            suite = SUITES[name]
+            tables.append(Table(suite, tuple(place_of(Choice(s.benchmark, s, name)) for s in suite.settings)))
+        else:
+            generated = name in choices(("task",)) and not data_folder
+            single.append(place_of(Choice(name, None if generated else alone(name))))
+    if single:
+        tables.append(Table(None, tuple(single)))
+    return found, tables
+
+
+def data_folder(given: Path | None, overrides: Sequence[str]) -> bool:
+    """Whether a folder of data sets is known: from the option, an override or the environment."""
+    keys = any(text.startswith("task.data_dir=") and not text.endswith("=null") for text in overrides)
+    return given is not None or keys or bool(os.environ.get(DATA_DIR))
+
+
+def fitted(setting: Setting, style: str | None) -> Setting:
+    """The setting for a model made for prompts of ``style``: the lab's compact words write few people."""
+    people = setting.task.get("people")
+    if style != "compact" or not isinstance(people, Mapping):
+        return setting
+    fitting = [number for number in people if number <= MAX_PEOPLE]
+    return replace(setting, task={**setting.task, "people": {number: 1 / len(fitting) for number in fitting}})
+
+
+def setting_overrides(choice: Choice, folder: Path | None, given: Sequence[str]) -> list[str]:
+    """A choice as overrides of the configuration, to be laid below those of the command line.
+
+    Args:
+        folder: the folder of ``--data-dir``. given: the command line's own overrides.
+    """
+    lines = [f"task={choice.task}"]
+    setting = choice.setting
+    if setting is None:
+        return lines
+    values: dict[str, object] = {"task.data": choice.benchmark}
+    if folder is not None:
+        values["task.data_dir"] = str(folder)
+    # Ks above the samples that this call asks for are left out; a k that this call names stays and is checked.
+    samples = _given_samples(given, setting.samples)
+    ks = [k for k in setting.pass_at or (1, 8, 32) if k <= samples or samples == 0] or [1]
+    values |= {"eval.samples": setting.samples, "eval.pass_at": ks, "eval.greedy": setting.greedy}
+    values |= {"eval.temperature": setting.temperature, "eval.top_p": setting.top_p}
+    values |= {"eval.max_new_tokens": setting.max_new_tokens}
+    values |= {"eval.split": "test"}
+    values |= {f"task.{key}": value for key, value in setting.task.items()}
+    return [*lines, *(f"{key}={_yaml(value)}" for key, value in values.items())]
+
+
+def _given_samples(overrides: Sequence[str], default: int) -> int:
+    given = [text.removeprefix("eval.samples=") for text in overrides if text.startswith("eval.samples=")]
+    return int(given[-1]) if given and given[-1].isascii() and given[-1].isdigit() else default
+
+
+def _yaml(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {inner!r}" for key, inner in value.items()) + "}"
+    return json.dumps(value, ensure_ascii=False)

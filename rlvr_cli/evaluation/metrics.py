@@ -48,7 +48,8 @@ def problem_values(
     """Every metric of every problem, from exactly the samples that ``settings`` ask for.
 
     avg@n is the share of right samples; maj@k is given for each k above 1; length counts tokens with the closing
-    end-of-sequence token; all but ``greedy`` are over the n samples.
+    end-of-sequence token; all but ``greedy`` are over the n samples. Without samples, reward, length and the like are
+    those of the greedy completion.
     """
     return [_values(problem, samples, settings, reasons) for problem in problems]
 
@@ -56,19 +57,22 @@ def problem_values(
 def _values(
     problem: Problem, samples: Mapping[Key, Mapping[str, Any]], settings: EvalSettings, reasons: Sequence[str]
 ) -> ProblemValues:
-    n = settings.samples
-    rows = [samples[problem.id, index] for index in range(n)]
+    rows = [samples[problem.id, index] for index in range(settings.samples)]
     correct = [bool(row["correct"]) for row in rows]
     answers = [row["answer"] for row in rows]
     values: dict[str, float] = {}
     if settings.greedy:
         values["greedy"] = float(samples[problem.id, GREEDY]["correct"])
-    values[f"avg@{n}"] = sum(correct) / n
+    n = len(rows)
+    if rows:
+        values[f"avg@{n}"] = sum(correct) / n
     for k in sorted(set(settings.pass_at)):
         values[f"pass@{k}"] = pass_at_k(n, sum(correct), k)
     for k in sorted(set(settings.pass_at)):
         if k > 1:
             values[f"maj@{k}"] = majority_at_k(answers, correct, k)
+    rows = rows or [samples[problem.id, GREEDY]]
+    n = len(rows)
     values["reward"] = sum(row["reward"] for row in rows) / n
     for part in rows[0]["parts"]:
         values[f"reward/{part}"] = sum(row["parts"][part] for row in rows) / n

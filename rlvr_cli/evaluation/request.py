@@ -12,8 +12,9 @@ from typing import Any
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
-from rlvr_cli.evaluation.benchmarks import data_of, known, task_of
+from rlvr_cli.evaluation.benchmarks import Choice, Table, chosen, data_folder, fitted, setting_overrides
 from rlvr_cli.evaluation.settings import EvalSettings, pass_at_problems
+from rlvr_cli.evaluation.suites import Setting
 from rlvr_cli.evaluation.targets import Target, find_target
 from rlvr_cli.tasks.kk.load import has_split_mark
 
@@ -34,7 +35,6 @@ class Options:
     temperature: float | None = None
     top_p: float | None = None
     max_new_tokens: int | None = None
-    benchmark: str | None = None
     data: str | None = None
     data_dir: Path | None = None
     average_last: int = 1
@@ -45,7 +45,13 @@ class Options:
 
 @dataclass(frozen=True)
 class Request:
-    """What to evaluate and how; everything that can be checked without loading a model has been."""
+    """What to evaluate and how; everything that can be checked without loading a model has been.
+
+    Attributes:
+        benchmark: what the reader knows the problems by; None = the task's name.
+        setting: the benchmark's own setting, which keeps evaluations of different settings apart on the disk.
+        whole: all problems of the data are meant, whatever ``settings.problems`` says.
+    """
 
     config: Config
     settings: EvalSettings
@@ -53,10 +59,23 @@ class Request:
     against: Target | None
     out: Path | None
     benchmark: str | None = None
+    setting: Setting | None = None
+    whole: bool = False
 
 
-def make_request(options: Options) -> Request:
+@dataclass(frozen=True)
+class Plan:
+    """Requests for the same models, and the tables that show their results (``rows`` are places in ``requests``)."""
+
+    requests: tuple[Request, ...]
+    tables: tuple[Table, ...] = ()
+
+
+def make_request(options: Options, choice: Choice | None = None) -> Request:
     """Check ``options`` against the runs, models and data on disk.
+
+    Settings are, from the lowest: the defaults, the run's own configuration, those of ``choice``, the overrides and
+    options of this call.
 
     Raises UserError with every problem found: unknown targets, k above n, values out of bounds, too few checkpoints.
     """
@@ -67,26 +86,21 @@ def make_request(options: Options) -> Request:
         problems.append(f"one run or model can be evaluated at a time; given: {', '.join(names)}.")
     if options.average_last < 1:
         problems.append(f"--average-last {options.average_last}: must be at least 1.")
-    benchmark = options.benchmark
-    if benchmark is not None and benchmark not in known():
-        problems.append(f"--benchmark {benchmark}: unknown. Known: {', '.join(known())}.")
-        benchmark = None
-    if options.data_dir is not None and (options.benchmark is None or options.data is not None):
+    if options.data_dir is not None and (choice is None or options.data is not None):
         problems.append("--data-dir: is for --benchmark, and without --data.")
     if options.split is not None and options.split not in SPLITS:
         problems.append(f"--split {options.split}: must be one of {', '.join(SPLITS)}.")
     pass_at = _pass_at(options.pass_at, problems)
-    asked = [*overrides, *_option_overrides(options)]
-    if benchmark is not None:
-        asked.append(f"task={task_of(benchmark)}")
-        data = None if options.data else _collect(problems, data_of, benchmark, options.data_dir)
-        if data is not None:
-            asked.append(f"task.data={json.dumps(data, ensure_ascii=False)}")
-
     root = Path(_collect(problems, load_config, fallback=Config(), overrides=_only(overrides, "run.")).run.dir)
     count = max(1, options.average_last)
     target = _collect(problems, find_target, names[0] if names else None, root, checkpoints=count)
     against = _collect(problems, find_target, options.against, root) if options.against is not None else None
+    asked = [*overrides, *_option_overrides(options)]
+    if choice is not None and choice.setting is not None:
+        style = target.subjects[0].style if target is not None else None
+        choice = replace(choice, setting=fitted(choice.setting, style))
+    if choice is not None:
+        asked = [*setting_overrides(choice, options.data_dir, overrides), *asked]
     if target is not None and target.run is not None:
         config = _collect(problems, load_config, [target.run.config_path], overrides=asked)
     else:
@@ -94,44 +108,54 @@ def make_request(options: Options) -> Request:
     settings = _settings(options, config or Config(), pass_at, problems)
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
-    return Request(config, settings, target, against, options.out, benchmark)
+    setting = choice.setting if choice else None
+    limited = options.problems is not None or bool(_only(overrides, "eval.problems="))
+    name = choice.benchmark if choice else None
+    return Request(config, settings, target, against, options.out, name, setting, setting is not None and not limited)
 
 
-def make_requests(benchmarks: Sequence[str], options: Options) -> list[Request]:
-    """``make_request`` for each of ``benchmarks`` (each one name, or several with commas); one without any.
+def make_plan(benchmarks: Sequence[str], options: Options) -> Plan:
+    """``make_request`` for each evaluation that ``benchmarks`` ask for (each text one name, or several with commas).
 
-    With several, each has a folder of its name in ``options.out``.
+    Without any, one request. With several evaluations, each has a folder of its name in ``options.out``, those of a
+    suite in the suite's folder.
     """
     names = list(dict.fromkeys(part.strip() for text in benchmarks for part in text.split(",")))
     if not names:
-        return [make_request(options)]
-    if len(names) > 1 and options.data is not None:
-        raise UserError("--data: is for one benchmark; give a folder with --data-dir for several.")
+        return Plan((make_request(options),))
+    overrides = [argument for argument in options.arguments if _OVERRIDE.match(argument)]
+    choices, tables = chosen(names, data_folder=data_folder(options.data_dir, overrides))
     problems: list[str] = []
+    if options.data is not None:
+        if len(choices) > 1:
+            raise UserError("--data: is for one benchmark; give a folder with --data-dir for several.")
+        # Own problems of a benchmark's task: its setting is for the published ones.
+        choices = [Choice(choices[0].benchmark if choices[0].setting is None else choices[0].task)]
     requests = []
-    for name in names:
-        out = options.out / name if options.out is not None and len(names) > 1 else options.out
-        requests.append(_collect(problems, make_request, replace(options, benchmark=name, out=out)))
+    for choice in choices:
+        apart = len(choices) > 1 or choice.suite is not None
+        out = options.out / choice.folder if options.out is not None and apart else options.out
+        requests.append(_collect(problems, make_request, replace(options, out=out), choice))
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
-    return requests
+    return Plan(tuple(requests), tuple(table for table in tables if table.suite is not None or len(table.rows) > 1))
 
 
 def _settings(options: Options, config: Config, pass_at: tuple[int, ...], problems: list[str]) -> EvalSettings:
     samples = options.samples if options.samples is not None else config.eval.samples
-    in_bounds = 1 <= samples <= MOST_COMPLETIONS // config.eval.problems
+    least, most = 0 if config.eval.greedy else 1, MOST_COMPLETIONS // config.eval.problems
+    in_bounds = least <= samples <= most
     if not in_bounds:
         problems.append(
-            f"--samples {samples}: must be at least 1, and with {config.eval.problems} problems at most "
-            f"{MOST_COMPLETIONS // config.eval.problems} (the samples of an evaluation are held in memory)."
+            f"--samples {samples}: must be at least {least}, and with {config.eval.problems} problems at most {most} "
+            "(the samples of an evaluation are held in memory)."
         )
-    ks = pass_at or tuple(k for k in config.eval.pass_at if k <= samples) or (1,)
+    ks = pass_at or tuple(k for k in config.eval.pass_at if k <= samples) or ((1,) if samples else ())
     wrong = pass_at_problems(ks, samples) if in_bounds else []
     problems += wrong
     split = options.split or config.eval.split
     data = config.task.data
-    named = options.data is not None or options.data_dir is not None
-    if options.split is None and named and data is not None and not has_split_mark(data):
+    if options.split is None and options.data is not None and data is not None and not has_split_mark(data):
         split = "all"
     if split == "all" and data is None:
         problems.append("--split all: generated problems have dev and test; `all` is for problems from --data.")

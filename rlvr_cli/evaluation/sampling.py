@@ -43,10 +43,13 @@ def weights_hash(model: Any) -> str:
     return whole.hexdigest()
 
 
-def identity(model: Any, task: Task, settings: EvalSettings) -> dict[str, Any]:
-    """What decides the samples of an evaluation: weights, task, sampling settings."""
+def identity(model: Any, task: Task, settings: EvalSettings, weights: str | None = None) -> dict[str, Any]:
+    """What decides the samples of an evaluation: weights, task, sampling settings.
+
+    ``weights`` is ``weights_hash(model)``, if at hand.
+    """
     return {
-        "weights": weights_hash(model),
+        "weights": weights or weights_hash(model),
         "task": task.settings,
         "split": settings.split,
         "sampling": settings.sampling(),

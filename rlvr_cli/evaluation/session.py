@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.schema import Config
 from rlvr_cli.evaluation.compare import Difference, compare_evals, paired_rows, read_evaluation
 from rlvr_cli.evaluation.metrics import ProblemValues, average
-from rlvr_cli.evaluation.request import Request
+from rlvr_cli.evaluation.request import MOST_COMPLETIONS, Request
 from rlvr_cli.evaluation.settings import EvalSettings, digest
 from rlvr_cli.evaluation.targets import Subject
 from rlvr_cli.models.load import load_model, quiet_hub
@@ -28,6 +29,16 @@ class Outcome:
 
     folder: Path
     result: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model in memory with what every evaluation of it needs: the hash of its weights, its prompt style."""
+
+    model: Any
+    tokenizer: Any
+    weights: str
+    style: str
 
 
 @dataclass(frozen=True)
@@ -51,59 +62,47 @@ class Comparison:
 
 
 class Session:
-    """The state that the evaluations of one request share.
+    """One request's evaluations, from problems that were read to results on disk.
 
     Args:
-        watch: given a subject's label, returns the callback that is told of its progress.
+        watch: given a label, returns the callback that is told of the progress.
         say: shows one line to the person.
+    Raises:
+        UserError: the data cannot be read, or ``out`` holds another evaluation.
     """
 
     def __init__(self, request: Request, *, watch: Callable[[str], Any], say: Callable[[str], None]) -> None:
         self.request, self.watch, self.say = request, watch, say
         self.config: Config = request.config
         self.settings: EvalSettings = request.settings
-        self._problems: list[Problem] | None = None
         self.several = len(request.target.subjects) > 1 or request.against is not None
         if self.several and request.out is not None and (request.out / "meta.json").exists():
             raise UserError(f"{request.out}: holds one evaluation. Choose another --out for several.")
-        # Bad data must show before a model is loaded, which takes long.
+        # Bad data must show before a model is loaded, which takes long. A model of the hub has no known style yet;
+        # which problems there are does not depend on it.
         subjects = [*request.target.subjects, *(request.against.subjects if request.against else ())]
-        for subject in subjects:
-            if subject.style is not None:
-                self._task(subject.style)
+        tasks = [make_task(self.config.task, task_style(self.config.task, s.style or "logic_rl")) for s in subjects]
+        self.problems = self._read(tasks[0])
 
-    def run(self) -> tuple[Outcome, Comparison | None]:
-        """Evaluate what was asked for. Raises UserError and RunError as ``evaluate`` does."""
-        target, against = self.request.target, self.request.against
-        for note in (*target.notes, *(against.notes if against else ())):
-            self.say(note)
-        parts = [self._evaluate(subject) for subject in target.subjects]
-        outcome = parts[0] if len(parts) == 1 else self._average(parts)
-        if against is None:
-            return outcome, None
-        before = self._evaluate(against.subjects[0])
-        comparison = _compare(before, outcome)
-        write_json(outcome.folder / f"against-{before.folder.name}.json", comparison.as_json())
-        return outcome, comparison
-
-    def _evaluate(self, subject: Subject) -> Outcome:
+    def evaluate(self, subject: Subject, loaded: LoadedModel) -> Outcome:
+        """Evaluate one model. Raises UserError and RunError as :func:`evaluate` does."""
         from rlvr_cli.evaluation.evaluate import evaluate
         from rlvr_cli.evaluation.sampling import identity
 
-        model, tokenizer = _load(subject, self.config)
-        task, problems = self._task(subject.style or prompt_style(model.config))
-        known = identity(model, task, self.settings)
+        task = make_task(self.config.task, task_style(self.config.task, subject.style or loaded.style))
+        known = identity(loaded.model, task, self.settings, loaded.weights)
         benchmark = self.request.benchmark or task.name
-        name = f"{benchmark}-{self.settings.split}-{subject.stem}-{digest(known)[:8]}"
+        name = f"{benchmark}-{self.settings.split}-{subject.stem}-{self._key(digest(known))}"
         folder = subject.root / name
         if self.request.out is not None:
             folder = self.request.out / name if self.several else self.request.out
-        with self.watch(subject.label) as progress:
+        label = subject.label if self.request.setting is None else f"{subject.label}, {benchmark}"
+        with self.watch(label) as progress:
             result = evaluate(
-                model,
-                tokenizer,
+                loaded.model,
+                loaded.tokenizer,
                 task,
-                problems,
+                self.problems,
                 self.settings,
                 folder,
                 progress,
@@ -111,19 +110,40 @@ class Session:
                 known_identity=known,
                 benchmark=benchmark,
             )
-        del model
-        gc.collect()
         return Outcome(folder, result)
 
-    def _task(self, style: str) -> tuple[Task, list[Problem]]:
-        task = make_task(self.config.task, task_style(self.config.task, style))
-        if self._problems is None:
-            settings = self.settings
-            self._problems = task.problems(settings.split, settings.problems, settings.problems_seed)  # type: ignore[arg-type]
-            if len(self._problems) < settings.problems:
-                self.say(f"{len(self._problems)} problems: the data has no more ({settings.problems} were asked for)")
-                self.settings = replace(settings, problems=len(self._problems))
-        return task, self._problems
+    def finish(self, parts: list[Outcome], before: Outcome | None) -> tuple[Outcome, Comparison | None]:
+        """The result of all of the target's evaluations (averaged where there are several), against ``before``."""
+        outcome = parts[0] if len(parts) == 1 else self._average(parts)
+        if before is None:
+            return outcome, None
+        comparison = _compare(before, outcome)
+        write_json(outcome.folder / f"against-{before.folder.name}.json", comparison.as_json())
+        return outcome, comparison
+
+    def _read(self, task: Task) -> list[Problem]:
+        settings, whole = self.settings, self.request.whole
+        count = MOST_COMPLETIONS if whole else settings.problems
+        name = f"{self.request.benchmark}: " if self.request.setting else ""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            problems = task.problems(settings.split, count, settings.problems_seed)  # type: ignore[arg-type]
+        for warning in caught:
+            self.say(f"{name}{warning.message}")
+        if len(problems) * max(1, settings.samples) > MOST_COMPLETIONS:
+            raise UserError(
+                f"--samples {settings.samples}: with {len(problems)} problems at most "
+                f"{MOST_COMPLETIONS // len(problems)} (the samples of an evaluation are held in memory)."
+            )
+        if len(problems) < settings.problems and not whole:
+            self.say(f"{name}{len(problems)} problems: the data has no more ({settings.problems} were asked for)")
+        self.settings = replace(settings, problems=len(problems))
+        return problems
+
+    def _key(self, fingerprint: str) -> str:
+        """What the folder of an evaluation ends in; settings of a benchmark keep apart what shares a fingerprint."""
+        setting = self.request.setting
+        return (fingerprint if setting is None else digest([fingerprint, setting.choices()]))[:8]
 
     def _average(self, parts: list[Outcome]) -> Outcome:
         from rlvr_cli.evaluation.evaluate import write_results
@@ -141,7 +161,7 @@ class Session:
             "averaged": [str(part.folder) for part in reversed(parts)],
             **summarise(rows),
         }
-        name = f"{first['benchmark']}-{first['split']}-last-{len(parts)}-{fingerprint[:8]}"
+        name = f"{first['benchmark']}-{first['split']}-last-{len(parts)}-{self._key(fingerprint)}"
         folder = self.request.out or self.request.target.subjects[0].root / name
         folder.mkdir(parents=True, exist_ok=True)
         write_results(folder, result, rows)
@@ -158,11 +178,52 @@ def _compare(before: Outcome, after: Outcome) -> Comparison:
     return Comparison(before, overall, by_subgroup)
 
 
-def _load(subject: Subject, config: Config) -> tuple[Any, Any]:
+def make_sessions(
+    requests: Sequence[Request], *, watch: Callable[[str], Any], say: Callable[[str], None]
+) -> list[Session]:
+    """A session for each request. Raises UserError with the problems of every request's data."""
+    sessions: list[Session] = []
+    problems: list[str] = []
+    for request in requests:
+        try:
+            sessions.append(Session(request, watch=watch, say=say))
+        except UserError as error:
+            problems += error.problems
+    if problems:
+        raise UserError(list(dict.fromkeys(problems)))
+    return sessions
+
+
+def run_sessions(sessions: Sequence[Session]) -> Iterator[tuple[Outcome, Comparison | None]]:
+    """Carry out sessions of one plan, each model being loaded once; gives each session's result as it is there.
+
+    Raises UserError and RunError as :func:`evaluate` does.
+    """
+    request, say = sessions[0].request, sessions[0].say
+    against = request.against
+    for note in (*request.target.notes, *(against.notes if against else ())):
+        say(note)
+    subjects = [*request.target.subjects, *(against.subjects[:1] if against else ())]
+    parts: list[list[Outcome]] = [[] for _ in sessions]
+    for number, subject in enumerate(subjects, start=1):
+        loaded = _load(subject, request.config)
+        for session, outcomes in zip(sessions, parts, strict=True):
+            outcomes.append(session.evaluate(subject, loaded))
+            if number == len(subjects):
+                before = outcomes.pop() if against else None
+                yield session.finish(outcomes, before)
+        del loaded
+        gc.collect()
+
+
+def _load(subject: Subject, config: Config) -> LoadedModel:
     quiet_hub()
     set_threads(config.run.threads)
     import torch
 
+    from rlvr_cli.evaluation.sampling import weights_hash
+
     device = "cuda" if torch.cuda.is_available() else "cpu"
     revision = config.model.revision if subject.model == config.model.name else None
-    return load_model(subject.model, revision=revision, dtype=config.model.dtype, device=device)
+    model, tokenizer = load_model(subject.model, revision=revision, dtype=config.model.dtype, device=device)
+    return LoadedModel(model, tokenizer, weights_hash(model), prompt_style(model.config))

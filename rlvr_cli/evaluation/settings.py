@@ -14,6 +14,8 @@ from rlvr_cli.config.schema import Config
 class EvalSettings:
     """How an evaluation samples. ``samples`` completions a problem, and one greedy completion more if ``greedy``.
 
+    Without samples the greedy completion is all there is, and there is no k.
+
     ``seed`` names the random streams of the samples; ``problems_seed`` draws the held-out set, which is the same for
     every run. ``batch`` and ``engine`` change speed and memory, not which samples are asked for.
     """
@@ -33,6 +35,8 @@ class EvalSettings:
 
     def __post_init__(self) -> None:
         problems = pass_at_problems(self.pass_at, self.samples)
+        if self.samples == 0 and not self.greedy:
+            problems.append("nothing is sampled: without samples, the greedy completion is needed.")
         if problems:
             raise ValueError("; ".join(problems))
 
@@ -42,7 +46,7 @@ class EvalSettings:
         values: dict[str, Any] = {
             "problems": config.eval.problems,
             "samples": config.eval.samples,
-            "pass_at": config.eval.pass_at,
+            "pass_at": config.eval.pass_at if config.eval.samples else (),
             "temperature": config.eval.temperature,
             "top_p": config.eval.top_p,
             "max_new_tokens": config.eval.max_new_tokens or config.rollout.max_new_tokens,
@@ -70,10 +74,12 @@ def pass_at_problems(pass_at: tuple[int, ...], samples: int) -> list[str]:
     if above:
         listed = ", ".join(f"pass@{k}" for k in above)
         problems.append(
-            f"{listed}: only {samples} samples a problem are asked for, and pass@k needs at least k. "
+            f"{listed}: the greedy completion alone is asked for. Give --samples {max(above)}."
+            if samples == 0
+            else f"{listed}: only {samples} samples a problem are asked for, and pass@k needs at least k. "
             f"Give --samples {max(above)}, or a smaller k."
         )
-    if not pass_at:
+    if not pass_at and samples:
         problems.append("no k is asked for: give at least one, as in --pass-at 1,8,32.")
     return problems
 

@@ -30,10 +30,10 @@ def metric_name(metric: str) -> str:
 def headline(result: Mapping[str, Any]) -> str:
     """One line that says what was evaluated and how."""
     sampling = result["sampling"]
-    return (
-        f"{result['label']}: {result['benchmark']}, {result['split']}, {result['problems']} problems x "
-        f"{result['samples']} samples, temperature {sampling['temperature']:g}, top_p {sampling['top_p']:g}"
-    )
+    what = f"{result['label']}: {result['benchmark']}, {result['split']}, {result['problems']} problems"
+    if result["samples"] == 0:
+        return f"{what}, greedy"
+    return f"{what} x {result['samples']} samples, temperature {sampling['temperature']:g}, top_p {sampling['top_p']:g}"
 
 
 def accuracy_table(result: Mapping[str, Any]) -> tuple[Row, list[Row]]:
@@ -57,7 +57,7 @@ def comparison_table(
     header = ["", f"before: {before}", f"after: {after}", "difference [95% interval]", ""]
     rows = [_comparison(metric_name(name), item) for name, item in overall.items()]
     for group, table in by_subgroup.items():
-        name = next(metric for metric in table if metric.startswith("avg@"))
+        name = next((metric for metric in table if metric.startswith("avg@")), "greedy")
         rows.append(_comparison(f"{name}, {group}", table[name]))
     return header, rows
 

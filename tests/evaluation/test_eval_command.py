@@ -171,20 +171,3 @@ def test_a_full_disk_is_one_message_and_what_was_sampled_is_kept(
     assert code == 0
     assert "5 of 30 samples on disk from before" in err
     assert folder_of(run).exists()
-
-
-def test_several_benchmarks_one_after_the_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = tmp_path / "data"
-    for name in ("math/math500", "gsm8k/test"):
-        (data / name).parent.mkdir(parents=True)
-        rows = [
-            {"id": f"{name}-{number}", "question": f"{number} + 1?", "answer": str(number + 1)} for number in range(9)
-        ]
-        (data / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    line = ["eval", "lab", "--data-dir", str(data), "--limit", "3", "-n", "2", "--max-new-tokens", "8", "--json"]
-    line += ["--benchmark", "math500,gsm8k", "--out", str(tmp_path / "out"), "run.threads=1"]
-    assert rlvr(line) == 0
-    results = json.loads(capsys.readouterr().out)
-    assert [(result["benchmark"], result["problems"]) for result in results] == [("math500", 3), ("gsm8k", 3)]
-    assert [Path(result["folder"]) for result in results] == [tmp_path / "out" / name for name in ("math500", "gsm8k")]
-    assert all((Path(result["folder"]) / "samples.jsonl").is_file() for result in results)

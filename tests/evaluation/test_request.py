@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.evaluation.request import Options, Request, make_request, make_requests
+from rlvr_cli.config.task_kinds import CountdownTaskConfig
+from rlvr_cli.evaluation.request import Options, Plan, Request, make_plan, make_request
 from rlvr_cli.runs.directory import RunDir
 
 MakeRun = Callable[..., RunDir]
@@ -18,6 +19,10 @@ MakeRun = Callable[..., RunDir]
 
 def request(tmp_path: Path, *arguments: str, **options: Any) -> Request:
     return make_request(Options(arguments=(*arguments, f"run.dir={tmp_path / 'runs'}"), **options))
+
+
+def plan(tmp_path: Path, names: str, *arguments: str, **options: Any) -> Plan:
+    return make_plan((names,), Options(arguments=(*arguments, f"run.dir={tmp_path / 'runs'}"), **options))
 
 
 def problems_of(tmp_path: Path, *arguments: str, **options: Any) -> str:
@@ -86,43 +91,21 @@ def test_fewer_samples_alone_keep_the_ks_that_fit(tmp_path: Path, make_run: Make
     assert request(tmp_path, samples=2).settings.pass_at == (1,)
 
 
-def test_a_benchmark_is_a_task_with_its_own_keys(tmp_path: Path, make_run: MakeRun) -> None:
-    """The run was trained on Knights & Knaves."""
+def test_a_task_without_a_data_folder_is_a_benchmark_with_generated_problems(
+    tmp_path: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run was trained on Knights & Knaves; its own settings stay."""
+    monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
     make_run()
-    assert request(tmp_path, benchmark="kk").config.task == request(tmp_path).config.task
-    other = request(tmp_path, "task.numbers={4: 1.0}", benchmark="countdown").config.task
-    assert (other.name, other.numbers) == ("countdown", {4: 1.0})
-    assert "task.people: task countdown has no people" in problems_of(
-        tmp_path, "task.people={2: 1.0}", benchmark="countdown"
-    )
-
-
-def test_benchmarks_are_found_in_a_data_folder(tmp_path: Path, make_run: MakeRun) -> None:
-    make_run()
-    data = tmp_path / "data"
-    for name in ("math/math500.jsonl", "math/olympiadbench.jsonl.gz", "gsm8k/test.jsonl"):
-        (data / name).parent.mkdir(parents=True, exist_ok=True)
-        (data / name).touch()
-    options = Options(arguments=(f"run.dir={tmp_path / 'runs'}",), data_dir=data, out=tmp_path / "out")
-    math, olympiad, gsm8k = make_requests(("math500,olympiadbench", "gsm8k"), options)
-    assert [request.config.task.name for request in (math, olympiad, gsm8k)] == ["math", "math", "gsm8k"]
-    assert [request.benchmark for request in (math, olympiad, gsm8k)] == ["math500", "olympiadbench", "gsm8k"]
-    assert olympiad.config.task.data == str(data / "math/olympiadbench.jsonl.gz")
-    assert [request.settings.split for request in (math, gsm8k)] == ["all", "test"]
-    assert math.out == tmp_path / "out" / "math500"
-    with pytest.raises(UserError) as caught:
-        make_requests(("aime24,maths", "kk"), options)
-    for part in ("has no math/aime24", "--benchmark maths: unknown", "has no kk"):
-        assert part in str(caught.value)
-
-
-def test_benchmarks_without_a_data_folder(tmp_path: Path, make_run: MakeRun) -> None:
-    """A task's name is the task with its own problems; other names are data sets of the hub, where there is one."""
-    make_run()
-    assert request(tmp_path, benchmark="gsm8k").config.task.data is None
-    assert request(tmp_path, benchmark="math500").config.task.data == "HuggingFaceH4/MATH-500"
-    assert "--data-dir" in problems_of(tmp_path, benchmark="college_math")
-    assert "is for --benchmark" in problems_of(tmp_path, data_dir=tmp_path)
+    (same,) = plan(tmp_path, "kk").requests
+    assert same.config.task == request(tmp_path).config.task
+    assert (same.settings, same.whole) == (request(tmp_path).settings, False)
+    (other,) = plan(tmp_path, "countdown", "task.numbers={4: 1.0}").requests
+    assert isinstance(other.config.task, CountdownTaskConfig)
+    assert (other.config.task.data, other.config.task.numbers) == (None, {4: 1.0})
+    assert other.settings.samples == 4
+    with pytest.raises(UserError, match="task countdown has no people"):
+        plan(tmp_path, "countdown", "task.people={2: 1.0}")
 
 
 def test_every_problem_is_reported_at_once(tmp_path: Path, make_run: MakeRun) -> None:
@@ -134,7 +117,6 @@ def test_every_problem_is_reported_at_once(tmp_path: Path, make_run: MakeRun) ->
         pass_at=("0", "many"),
         temperature=-1.0,
         split="train",
-        benchmark="maths",
         average_last=0,
     )
     for part in (
@@ -145,7 +127,6 @@ def test_every_problem_is_reported_at_once(tmp_path: Path, make_run: MakeRun) ->
         "--pass-at 'many'",
         "eval.temperature",
         "--split train",
-        "--benchmark maths",
         "--average-last 0",
     ):
         assert part in text, part

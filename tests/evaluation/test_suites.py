@@ -1,0 +1,200 @@
+"""The papers' suites, and what a call makes of them: defaults, precedence, one evaluation for each setting."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.load import load_config
+from rlvr_cli.evaluation.benchmarks import Choice, chosen, known, setting_overrides
+from rlvr_cli.evaluation.listing import HEADER, listing, rows_alone, rows_of, sources_of
+from rlvr_cli.evaluation.request import Options, Plan, Request, make_plan
+from rlvr_cli.evaluation.suites import SIZES, SUITES, Suite, alone
+from rlvr_cli.tasks.sets import DATA_SETS, benchmarks
+
+DOCS = Path(__file__).parents[2] / "docs" / "evaluation.md"
+EVERY_SETTING = [(suite.name, setting) for suite in SUITES.values() for setting in suite.settings]
+
+
+@pytest.fixture(autouse=True)
+def _no_data_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
+
+
+def plan(names: str, *arguments: str, **options: Any) -> Plan:
+    return make_plan((names,), Options(arguments=("lab", *arguments), **options))
+
+
+def one(names: str, *arguments: str, **options: Any) -> Request:
+    (request,) = plan(names, *arguments, **options).requests
+    return request
+
+
+def test_the_issue_names_every_benchmark_and_suite() -> None:
+    names = "kk countdown hitab gsm8k math500 aime24 aime25 amc23 minerva olympiadbench college_math gaokao2023en"
+    assert set(names.split()) <= set(benchmarks())
+    assert list(SUITES) == ["ar_lopti", "acpo", "dgpo", "gtpo", "landscape"]
+    assert set(SIZES) == set(benchmarks())
+    assert not set(SUITES) & set(benchmarks())
+
+
+@pytest.mark.parametrize(("suite", "setting"), EVERY_SETTING, ids=lambda part: getattr(part, "benchmark", part))
+def test_every_setting_is_a_valid_configuration_with_its_sources(suite: str, setting: Any) -> None:
+    config = load_config(overrides=setting_overrides(Choice(setting.benchmark, setting, suite), None, []))
+    assert (config.task.name, config.task.data) == (DATA_SETS[setting.benchmark].task, setting.benchmark)
+    assert (config.eval.samples, config.eval.greedy) == (setting.samples, setting.greedy)
+    assert config.eval.max_new_tokens == setting.max_new_tokens
+    assert set(setting.source) == {"samples", "temperature", "length", "prompt"}
+    assert setting.figures
+    for figure in setting.figures:
+        kind, _, k = figure.partition("@")
+        if kind == "greedy":
+            assert setting.greedy
+        else:
+            assert setting.samples > 1
+            assert not k or int(k) in setting.pass_at
+
+
+def test_averages_are_over_figures_of_the_suite() -> None:
+    for suite in SUITES.values():
+        figures = {(setting.benchmark, figure) for setting in suite.settings for figure in setting.figures}
+        for average in suite.averages:
+            assert set(average.parts) <= figures, (suite.name, average.name)
+
+
+def test_the_papers_numbers() -> None:
+    """AR-Lopti section 5.2 and table 2, ACPO tables 1 and 2, DGPO tables 3, 12 and 14, GTPO table 1 and box 8.2."""
+    settings = {(suite, setting.benchmark): setting for suite, setting in EVERY_SETTING}
+    assert {s.samples for (suite, _), s in settings.items() if suite == "dgpo"} == {32}
+    assert {s.max_new_tokens for (suite, _), s in settings.items() if suite == "dgpo"} == {8192}
+    assert settings["dgpo", "aime25"].pass_at == (1, 2, 4, 8, 16, 32)
+    assert [settings["acpo", name].samples for name in ("amc23", "math500", "countdown", "hitab")] == [8, 8, 4, 4]
+    assert [settings["ar_lopti", name].samples for name in ("math500", "amc23", "aime24")] == [0, 16, 16]
+    assert settings["ar_lopti", "math500"].task["template"] == "none"
+    assert list(settings["ar_lopti", "kk"].task["people"]) == [3, 4, 5, 6, 7]
+    assert settings["gtpo", "aime24"].pass_at == (1, 8, 16, 32, 64)
+    assert settings["gtpo", "gsm8k"].task["style"] == "reasoning_answer"
+    assert all(setting.samples == 0 for (suite, _), setting in settings.items() if suite == "landscape")
+
+
+def test_alone_the_number_of_problems_decides_the_samples() -> None:
+    """32 up to 40 problems, 8 up to 1,000, 4 above."""
+    found = {name: alone(name).samples for name in benchmarks()}
+    assert {name for name, samples in found.items() if samples == 32} == {"aime24", "aime25", "amc23"}
+    assert {name for name, samples in found.items() if samples == 4} == {
+        *("countdown", "hitab", "gsm8k", "college_math", "math")
+    }
+    assert {found[name] for name in ("kk", "math500", "minerva", "olympiadbench", "gaokao2023en")} == {8}
+
+
+def test_names_are_evaluated_once_and_suites_with_other_settings_apart() -> None:
+    choices, tables = chosen(["dgpo", "aime24", "acpo", "dgpo", "aime24"], data_folder=True)
+    assert [table.suite.name if table.suite else None for table in tables] == ["dgpo", "acpo", None]
+    assert len(choices) == len(SUITES["dgpo"].settings) + len(SUITES["acpo"].settings) + 1
+    math500 = [choice.setting.samples for choice in choices if choice.benchmark == "math500" and choice.setting]
+    assert math500 == [32, 8]
+    assert len({choice.folder for choice in choices}) == len(choices)
+
+
+def test_equal_settings_of_two_suites_are_one_evaluation_shown_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sources and the figures that a paper prints do not matter to what is sampled."""
+    first = SUITES["landscape"]
+    settings = tuple(replace(setting, figures=(), source={}) for setting in first.settings[:2])
+    monkeypatch.setitem(SUITES, "other", Suite("other", "Another paper", settings))
+    choices, tables = chosen(["landscape", "other"], data_folder=True)
+    assert len(choices) == len(first.settings)
+    assert [table.rows for table in tables] == [tuple(range(6)), (0, 1)]
+
+
+def test_a_setting_lies_above_the_runs_configuration_and_below_the_command_line(tmp_path: Path) -> None:
+    plain = one("aime24")
+    assert (plain.settings.samples, plain.settings.pass_at) == (32, (1, 2, 4, 8, 16, 32))
+    assert (plain.settings.max_new_tokens, plain.settings.split) == (8192, "test")
+    given = one("aime24", "eval.max_new_tokens=16", "eval.greedy=false", samples=4, temperature=0.5)
+    assert (given.settings.samples, given.settings.pass_at) == (4, (1, 2, 4))
+    assert (given.settings.temperature, given.settings.max_new_tokens, given.settings.greedy) == (0.5, 16, False)
+    assert one("aime24", "eval.samples=2").settings.pass_at == (1, 2)
+    assert one("aime24", pass_at=("1,64",), samples=64).settings.pass_at == (1, 64)
+    with pytest.raises(UserError, match="pass@64: only 32 samples"):
+        one("aime24", pass_at=("64",))
+
+
+def test_all_problems_unless_limited() -> None:
+    assert one("math500").whole
+    assert not one("math500", problems=8).whole
+    assert not one("math500", "eval.problems=8").whole
+
+
+def test_a_greedy_benchmark_can_be_sampled_too() -> None:
+    ar_lopti = {request.benchmark: request for request in plan("ar_lopti").requests}
+    assert (ar_lopti["math500"].settings.samples, ar_lopti["math500"].settings.pass_at) == (0, ())
+    sampled = {request.benchmark: request for request in plan("ar_lopti", samples=8).requests}
+    assert (sampled["math500"].settings.samples, sampled["math500"].settings.pass_at) == (8, (1, 8))
+    with pytest.raises(UserError, match=r"pass@8: the greedy completion alone is asked for. Give --samples 8"):
+        plan("ar_lopti", pass_at=("8",))
+
+
+def test_the_lab_model_is_given_puzzles_that_its_words_can_write() -> None:
+    requests = {request.benchmark: request for request in plan("ar_lopti").requests}
+    assert sorted(requests["kk"].config.task.people) == [3, 4, 5]  # type: ignore[union-attr]
+
+
+def test_data_is_the_name_and_its_folder(tmp_path: Path) -> None:
+    request = one("math500", data_dir=tmp_path)
+    assert (request.config.task.data, request.config.task.data_dir) == ("math500", str(tmp_path))
+    assert one("gsm8k").config.task.data is None
+    assert one("gsm8k", data_dir=tmp_path).config.task.data == "gsm8k"
+
+
+def test_the_environment_names_a_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLVR_DATA_DIR", str(tmp_path))
+    request = one("gsm8k")
+    assert (request.config.task.data, request.config.task.data_dir) == ("gsm8k", str(tmp_path))
+
+
+def test_each_evaluation_has_its_folder_in_out(tmp_path: Path) -> None:
+    requests = plan("dgpo,math500,gsm8k", out=tmp_path).requests
+    assert requests[0].out == tmp_path / "dgpo" / "aime24"
+    assert [request.out for request in requests[-2:]] == [tmp_path / "math500", tmp_path / "gsm8k"]
+    assert one("math500", out=tmp_path).out == tmp_path
+
+
+def test_unknown_names_are_refused_with_what_there_is() -> None:
+    with pytest.raises(UserError) as caught:
+        plan("maths500,dgpo,nonsense")
+    text = "\n".join(caught.value.problems)
+    assert "--benchmark maths500: unknown. Did you mean `math500`?" in text
+    assert "--benchmark nonsense: unknown. Benchmarks: kk, countdown" in text
+    assert "Suites: ar_lopti, acpo" in text
+
+
+def test_own_data_is_for_one_benchmark(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--data: is for one benchmark"):
+        plan("dgpo", data=str(tmp_path / "mine.jsonl"))
+    with pytest.raises(UserError, match="--data-dir: is for --benchmark"):
+        make_plan((), Options(arguments=("lab",), data_dir=tmp_path))
+
+
+def test_the_listing_has_every_name() -> None:
+    content = listing()
+    assert set(content["benchmarks"]) | set(content["suites"]) <= set(known())
+    assert set(content["suites"]) == set(SUITES)
+    assert all(setting["source"] for suite in content["suites"].values() for setting in suite["settings"])
+
+
+@pytest.mark.parametrize("suite", list(SUITES))
+def test_the_page_has_each_suites_table_sources_and_notes(suite: str) -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    for row in rows_of(SUITES[suite]):
+        assert f"| {' | '.join(row)} |" in text, row
+    for line in [*sources_of(SUITES[suite]), *SUITES[suite].notes]:
+        assert f"- {line}" in " ".join(text.split()), line
+
+
+def test_the_page_has_the_settings_of_benchmarks_alone() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    assert f"| {' | '.join(HEADER)} |" in text
+    for row in rows_alone():
+        assert f"| {' | '.join(row)} |" in text, row
