@@ -32,6 +32,14 @@ Overrides = Annotated[
         show_default=False,
     ),
 ]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        help="Folder in which a data set's name (task.data) is looked for; sets task.data_dir.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON in place of text.")]
 
 
@@ -45,6 +53,20 @@ def list_by_default(context: typer.Context, as_json: bool, listing: Callable[[bo
     elif as_json:
         command = f"rlvr {context.info_name} {context.invoked_subcommand}"
         raise UserError(f"--json goes behind the command: {command} ... --json")
+
+
+def with_data_dir(overrides: list[str] | None, folder: Path | None) -> list[str]:
+    """The overrides with the one that `--data-dir` stands for.
+
+    Raises:
+        UserError: an override sets the same key.
+    """
+    given = overrides or []
+    if folder is None:
+        return given
+    if any(text.partition("=")[0].strip() == "task.data_dir" for text in given):
+        raise UserError(f"--data-dir {folder} and task.data_dir set the same thing; give one of them.")
+    return [*given, f"task.data_dir={json.dumps(str(folder), ensure_ascii=False)}"]
 
 
 def print_json(data: Any) -> None:

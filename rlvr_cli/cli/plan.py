@@ -9,6 +9,7 @@ import typer
 
 from rlvr_cli.cli.common import (
     ConfigFiles,
+    DataDir,
     Json,
     Model,
     Overrides,
@@ -16,6 +17,7 @@ from rlvr_cli.cli.common import (
     plain_table,
     print_json,
     print_table,
+    with_data_dir,
 )
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ def command(
     method: Methods = None,
     task: Task = None,
     model: Model = None,
+    data_dir: DataDir = None,
     overrides: Overrides = None,
     as_json: Json = False,
 ) -> None:
@@ -45,12 +48,20 @@ def command(
     Of several methods: also which of them have the same gradient.
     """
     from rlvr_cli.config.load import load_config
+    from rlvr_cli.tasks.sets import check_training
+
+    asked = with_data_dir(overrides, data_dir)
+
+    def checked(name: str | None) -> Config:
+        found = load_config(config or [], name, task, model, asked)
+        check_training(found)
+        return found
 
     names = [name.strip() for written in method or [] for name in written.split(",")]
     if len(names) > 1:
-        _compare(_arms(names, lambda name: load_config(config or [], name, task, model, overrides or [])), as_json)
+        _compare(_arms(names, checked), as_json)
         return
-    plan = make_plan(load_config(config or [], names[0] if names else None, task, model, overrides or []))
+    plan = make_plan(checked(names[0] if names else None))
     if as_json:
         print_json(plan)
         return
@@ -149,7 +160,8 @@ def make_plan(config: Config) -> dict[str, Any]:
     `policy_age` has one entry for each optimizer step made from a rollout batch: the number of updates between the
     policy that sampled the data and the policy that the step updates (0 = on-policy). Supervised fine-tuning samples
     nothing: its rollout batches are demonstrations, and `policy_age` and the numbers of problems are None; the numbers
-    of demonstrations are None for other methods, and where `data` names a file of them, which is not read.
+    of demonstrations are None for other methods, and where `data` names a file of them, which is not read. Nor are the
+    problems of `problems_from` (`task.data`): there may be fewer than `problems`, each then seen more often.
     """
     from rlvr_cli.config.batch import batch_arithmetic
     from rlvr_cli.config.method import SFTConfig
@@ -180,6 +192,7 @@ def make_plan(config: Config) -> dict[str, Any]:
         "completions_total": completions_total,
         "completion_tokens_at_most": completions_total * config.rollout.max_new_tokens,
         "problems": problems,
+        "problems_from": None if sft else config.task.data,
         "visits_per_problem": config.rollout.prompts * config.train.rollouts / problems if problems else None,
         "demonstrations": demonstrations,
         "data": sft.data if sft else None,
@@ -235,9 +248,7 @@ def _rows(plan: dict[str, Any]) -> list[tuple[str, str, str]]:
             number("completions_total"),
             f"at most {plan['completion_tokens_at_most']:,} tokens{'' if sampled else ' of completions'}",
         ),
-        ("training problems", number("problems"), f"each seen {plan['visits_per_problem']:.2f} times on average")
-        if sampled
-        else ("demonstrations", *_demonstrations(plan)),
+        ("training problems", *_problems(plan)) if sampled else ("demonstrations", *_demonstrations(plan)),
         (
             "checkpoints",
             number("checkpoints_written"),
@@ -249,6 +260,14 @@ def _rows(plan: dict[str, Any]) -> list[tuple[str, str, str]]:
             f"`rlvr eval` samples {plan['eval_completions']:,} completions",
         ),
     ]
+
+
+def _problems(plan: dict[str, Any]) -> tuple[str, str]:
+    """How many training problems there are, and how often each is seen; of data that are not read, what is certain."""
+    source, visits = plan["problems_from"], plan["visits_per_problem"]
+    if source is None:
+        return f"{plan['problems']:,}", f"each seen {visits:.2f} times on average"
+    return f"at most {plan['problems']:,}", f"of {source} (task.data), each seen {visits:.2f} times or more on average"
 
 
 def _demonstrations(plan: dict[str, Any]) -> tuple[str, str]:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.common import Json, list_by_default, plain_table, print_json, print_table
+from rlvr_cli.cli.common import (
+    DataDir,
+    Json,
+    list_by_default,
+    plain_table,
+    print_json,
+    print_table,
+    with_data_dir,
+)
 
 app = typer.Typer(help="List the tasks, show one with a judged answer, generate problems.")
 
@@ -40,9 +48,51 @@ def list_command(as_json: Json = False) -> None:
 
 
 @app.command()
+def sets(
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--data-dir",
+            metavar="DIR",
+            envvar="RLVR_DATA_DIR",
+            show_envvar=False,
+            help="Count the rows in this folder of data sets (default: RLVR_DATA_DIR).",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the data sets that task.data and --benchmark know by name: task, rows, hub data set, licence."""
+    from rlvr_cli.tasks.describe import data_sets
+
+    rows = data_sets(data_dir)
+    if as_json:
+        print_json({"folder": str(data_dir) if data_dir is not None else None, "sets": rows})
+        return
+    table = plain_table("name", "task", "train", "test", "what it is", "hub data set", "licence")
+    for row in rows:
+        counts = [_count(row, split) for split in ("train", "test")]
+        table.add_row(row["name"], row["task"], *counts, row["what"], row["hub"] or "none known", row["licence"])
+    print_table(table)
+    if data_dir is None:
+        print("\nyes: has such problems; --data-dir counts their rows in a folder.")
+    else:
+        print(f"\nNumbers are rows in {data_dir}; no file: has such problems, but not in this folder.")
+
+
+def _count(row: dict[str, Any], split: str) -> str:
+    if split not in row["files"]:
+        return "-"
+    if "rows" not in row:
+        return "yes"
+    rows = row["rows"][split]
+    return "no file" if rows is None else f"{rows:,}"
+
+
+@app.command()
 def show(
     task: Name,
     overrides: Overrides = None,
+    data_dir: DataDir = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Decides which problem is shown.")] = 0,
     as_json: Json = False,
 ) -> None:
@@ -50,7 +100,7 @@ def show(
     from rlvr_cli.tasks.choose import choose_task
     from rlvr_cli.tasks.describe import example
 
-    shown = example(choose_task(task, overrides or []), seed)
+    shown = example(choose_task(task, with_data_dir(overrides, data_dir)), seed)
     if as_json:
         print_json(shown)
         return
@@ -70,15 +120,19 @@ def generate(
     task: Name,
     out: Annotated[Path, typer.Option("--output", metavar="FILE", help="JSONL to write, a problem a line.")],
     overrides: Overrides = None,
+    data_dir: DataDir = None,
     count: Annotated[int, typer.Option("--count", metavar="N", min=1, max=10_000_000, help="Problems.")] = 100,
     split: Annotated[str, typer.Option("--split", metavar="NAME", help="train, dev or test.")] = "train",
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Decides which problems.")] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if there is one.")] = False,
 ) -> None:
-    """Write generated problems to a file that `task.data` reads, and `problem` of `rlvr score` is a line of."""
+    """Write generated problems, or those of task.data, to a file.
+
+    `task.data` reads it, and `problem` of `rlvr score` is a line of it.
+    """
     from rlvr_cli.tasks.choose import choose_task
     from rlvr_cli.tasks.describe import write_problems
 
-    config = choose_task(task, overrides or [])
+    config = choose_task(task, with_data_dir(overrides, data_dir))
     written = write_problems(config, out, count=count, split=split, seed=seed, overwrite=overwrite)
     print(f"{written:,} {split} problems of {task}: {out}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlvr_cli.cli.common import ConfigFiles, Json, Method, Model, Overrides, Task, print_json
+from rlvr_cli.cli.common import ConfigFiles, DataDir, Json, Method, Model, Overrides, Task, print_json, with_data_dir
 from rlvr_cli.config.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ def train(
     method: Method = None,
     task: Task = None,
     model: Model = None,
+    data_dir: DataDir = None,
     resume: Annotated[
         str | None, typer.Option("--resume", metavar="RUN", help="Continue this run (its folder, or its name).")
     ] = None,
@@ -34,11 +35,15 @@ def train(
     training failed, 2 on bad input.
     """
     from rlvr_cli.config.load import load_config
+    from rlvr_cli.tasks.sets import check_training
 
     if resume is None:
-        config = load_config(config_files or [], method=method, task=task, model=model, overrides=overrides or [])
+        asked = with_data_dir(overrides, data_dir)
+        config = load_config(config_files or [], method=method, task=task, model=model, overrides=asked)
+        check_training(config)
     else:
-        resumed = _resumed_run(resume, others=bool(overrides or config_files or method or task or model or overwrite))
+        others = bool(overrides or config_files or method or task or model or data_dir or overwrite)
+        resumed = _resumed_run(resume, others=others)
     from rich.console import Console
 
     from rlvr_cli.training import run
@@ -59,7 +64,7 @@ def _resumed_run(name: str, *, others: bool) -> RunDir:
     if others:
         raise UserError(
             "--resume continues a run with its own configuration: leave out --config, --method, --task, --model, "
-            "--overwrite and overrides. To change a setting, start a new run."
+            "--data-dir, --overwrite and overrides. To change a setting, start a new run."
         )
     from rlvr_cli.config.load import load_config
     from rlvr_cli.runs.directory import find_run

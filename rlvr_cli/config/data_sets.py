@@ -120,3 +120,8 @@ DATA_SETS: dict[str, DataSet] = {
         "Apache-2.0",
     ),
 }
+
+
+def sets_of(task: str, split: str | None = None) -> tuple[str, ...]:
+    """The names of the data sets of ``task``, those with problems of ``split`` (train, test) where one is given."""
+    return tuple(name for name, one in DATA_SETS.items() if one.task == task and (split is None or split in one.files))

@@ -1,16 +1,19 @@
 """Loads a configuration: layers over one another, later ones winning, and every problem reported at once.
 
 Layers, from the lowest: schema defaults, presets of the chosen model, task and method (the base method, then its
-modifiers), `--config` files from left to right, `--method` / `--task` / `--model`, dotted overrides.
+modifiers), the environment (RLVR_DATA_DIR, where it has a say), `--config` files from left to right, `--method` /
+`--task` / `--model`, dotted overrides.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlvr_cli.config.data_sets import DATA_SETS
 from rlvr_cli.config.method_names import BASES, MethodName, nearest_method, parse_method_name
 from rlvr_cli.config.methods import METHODS, MODIFIER_FOLDER, PRESETS, modifier, preset_document
 from rlvr_cli.config.origins import PRESET, Layer, Merged
@@ -20,6 +23,7 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.config.tree import variants
 from rlvr_cli.config.yaml_reader import YamlProblem, dump, parse, read_text
 
+DATA_DIR_VARIABLE = "RLVR_DATA_DIR"
 PRESET_FOLDERS = {"model": "models", "task": "tasks"}
 
 
@@ -60,12 +64,14 @@ def load(
 ) -> Loaded:
     """`load_config`, with the origin of each value."""
     problems: list[tuple[str, str]] = []
+    files = list(_file_layers(config_files, problems))
     user_layers = [
-        *_file_layers(config_files, problems),
+        *files,
         *_option_layers({"method": method, "task": task, "model": model}),
         *choices_first(list(_override_layers(overrides, problems))),
     ]
     merged = _merge(user_layers, presets=tuple(_preset_layers(user_layers)))
+    _add_environment(merged, files)
     config, invalid = validate(merged)
     problems += invalid
     if problems:
@@ -147,6 +153,29 @@ def _override_layers(overrides: Sequence[str], problems: list[tuple[str, str]]) 
             yield parse_override(text)
         except ValueError as error:
             problems.append((label(text), str(error)))
+
+
+def _add_environment(merged: Merged, files: Sequence[Layer]) -> None:
+    """Lays RLVR_DATA_DIR where a data set is named and nothing says in which folder, not even `data_dir: null`.
+
+    So a run records the folder that it used, and a run that names no data set records none. The null in such a run's
+    file says nothing of a data set that is named above it: by a later file, an option or an override.
+    """
+    folder = os.environ.get(DATA_DIR_VARIABLE)
+    values = merged.data.get("task")
+    task = values if isinstance(values, dict) else {}
+    if not folder or not isinstance(task.get("data"), str) or task["data"] not in DATA_SETS:
+        return
+    if merged.set_by_user(("task", "data_dir")):
+        said, named = (_height(merged.layers[("task", key)], files) for key in ("data_dir", "data"))
+        if task["data_dir"] is not None or said >= named:
+            return
+    merged.add(Layer(f"environment {DATA_DIR_VARIABLE}", {"task": {"data_dir": folder}}))
+
+
+def _height(layer: Layer, files: Sequence[Layer]) -> int:
+    """The place of a file among ``files``; options and overrides are above them all."""
+    return next((height for height, file in enumerate(files) if file is layer), len(files))
 
 
 def _preset_layers(user_layers: Iterable[Layer]) -> Iterable[Layer]:

@@ -11,8 +11,10 @@ from rlvr_cli.config.schema import TaskConfig
 from rlvr_cli.config.tree import choices
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.tasks import Problem, Split, Task, WorkedSolutions, make_task, task_style
-from rlvr_cli.tasks.jsonl import is_jsonl
+from rlvr_cli.tasks.jsonl import is_jsonl, lines
+from rlvr_cli.tasks.rows import split_mark
 from rlvr_cli.tasks.score import as_json
+from rlvr_cli.tasks.sets import DATA_SETS, file_of
 
 SPLITS = ("train", "dev", "test")
 NO_ANSWER = "I do not know."
@@ -47,8 +49,9 @@ def example(config: TaskConfig, seed: int) -> dict[str, Any]:
     Raises UserError when the task has no problem to show.
     """
     task = make_task(config, task_style(config, "logic_rl"))
-    problem = task.problems("train", 1, seed)[0]
-    responses = [*([next(task.solutions(problem))] if isinstance(task, WorkedSolutions) else []), NO_ANSWER]
+    only_test = config.data in DATA_SETS and "train" not in DATA_SETS[config.data].files
+    problem = task.problems("test" if only_test else "train", 1, seed)[0]
+    responses = [*_worked(task, problem), NO_ANSWER]
     return {
         "name": task.name,
         "what": str(type(config).__doc__),
@@ -59,9 +62,46 @@ def example(config: TaskConfig, seed: int) -> dict[str, Any]:
     }
 
 
+def data_sets(folder: Path | None) -> list[dict[str, Any]]:
+    """Every data set by name; with the number of its rows in ``folder`` (None where it has no such file).
+
+    Raises UserError when there is no such folder, or a file in it cannot be read.
+    """
+    if folder is not None and not folder.is_dir():
+        raise UserError(f"--data-dir {folder}: no such folder.")
+    rows = []
+    for name, one in DATA_SETS.items():
+        row: dict[str, Any] = {"name": name, "task": one.task, "what": one.what, "hub": one.hub, "licence": one.licence}
+        row["files"] = dict(one.files)
+        if folder is not None:
+            row["rows"] = {split: _rows(name, split, folder) for split in one.files}
+        rows.append(row)
+    return rows
+
+
 def fields(problem: Problem) -> dict[str, Any]:
     """The problem as a row of a data file, and as the `problem` of a response to score."""
     return {"id": problem.id, "question": problem.question, **problem.data}
+
+
+def _worked(task: Task, problem: Problem) -> list[str]:
+    """A worked solution where the task has one; a loaded problem may not hold enough for that."""
+    if not isinstance(task, WorkedSolutions):
+        return []
+    try:
+        return [next(task.solutions(problem))]
+    except UserError:
+        return []
+
+
+def _rows(name: str, split: str, folder: Path) -> int | None:
+    found = file_of(name, split, folder)
+    if found is None:
+        return None
+    if found.is_file():
+        return sum(1 for _ in lines(found))
+    files = [path for path in found.iterdir() if is_jsonl(path) and split_mark(path) == split]
+    return sum(1 for path in files for _ in lines(path)) if files else None
 
 
 def write_problems(

@@ -17,14 +17,13 @@ from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.tasks.base import Split
 from rlvr_cli.tasks.jsonl import is_jsonl, lines, raise_if
-from rlvr_cli.tasks.sets import DATA_SETS, location
+from rlvr_cli.tasks.sets import DATA_SETS, location, looks_like_hub_id
 
 DataSplit = Literal["train", "dev", "test", "all"]
 Item = TypeVar("Item")
 
 _SPLIT_MARK = re.compile(r"(?:^|[._-])(train|dev|test)(?:[._-]|$)")
 _SPLIT_FILE = re.compile(r"(train|dev|test)\.jsonl(\.gz)?")
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _PLACES_SHOWN = 3
 
 
@@ -245,11 +244,6 @@ class Loader(ABC, Generic[Item]):
                     wrong.append(f"{place.where}: not a JSON object ({type(error).__name__}: {str(error)[:80]})")
                     continue
                 yield record, place
-
-
-def looks_like_hub_id(data: str) -> bool:
-    """Whether ``data`` is spelled as a hub id is."""
-    return _HUB_ID.fullmatch(data) is not None and not data.endswith((".jsonl", ".gz"))
 
 
 def split_mark(path: Path) -> str | None:

@@ -1,25 +1,35 @@
-"""Data sets by name: which there are, and where the problems of one are (a data folder, or the hub)."""
+"""Data sets by name: which there are, where the problems of one are, and whether a training has any."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from rlvr_cli.config.data_sets import DATA_SETS, DataSet
+from rlvr_cli.config.data_sets import DATA_SETS, DataSet, sets_of
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.method import SFTConfig
+from rlvr_cli.config.nearest import did_you_mean
+from rlvr_cli.config.paths import local_path
+from rlvr_cli.config.schema import Config
 
-__all__ = ["DATA_SETS", "DataSet", "benchmarks", "file_of", "location", "training_sets"]
+__all__ = [
+    "DATA_SETS",
+    "DataSet",
+    "benchmarks",
+    "check_training",
+    "file_of",
+    "location",
+    "looks_like_hub_id",
+    "sets_of",
+]
 
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _ENDINGS = ("", ".jsonl", ".jsonl.gz")
 
 
 def benchmarks() -> tuple[str, ...]:
     """The names of the data sets with test problems."""
     return tuple(name for name, one in DATA_SETS.items() if "test" in one.files)
-
-
-def training_sets(task: str | None = None) -> tuple[str, ...]:
-    """The names of the data sets with training problems, of ``task`` or of any."""
-    return tuple(n for n, one in DATA_SETS.items() if "train" in one.files and task in (None, one.task))
 
 
 def file_of(name: str, split: str, folder: Path) -> Path | None:
@@ -30,32 +40,71 @@ def file_of(name: str, split: str, folder: Path) -> Path | None:
 
 
 def location(name: str, split: str, folder: Path | None) -> str:
-    """Where the problems of ``split`` (train or test) of a known data set are: a path inside ``folder``, or a hub id.
+    """Where the problems of ``split`` of a known data set are: a path inside ``folder``, or a hub id.
 
     Args:
+        split: train, test, or dev, which is a part of train.
         folder: a folder of data sets; None = the hub.
     Raises:
         UserError: the set has no such problems, the folder does not have them, or no hub that the project knows does.
     """
     one = DATA_SETS[name]
-    if split not in one.files:
-        others = training_sets(one.task) if split == "train" else benchmarks()
+    source = "train" if split == "dev" else split
+    if source not in one.files:
+        have, others = " and ".join(one.files), ", ".join(sets_of(one.task, source)) or "none"
+        hint = " Its dev problems are a part of them (eval.split=dev, --split dev)." if source == "test" else ""
         raise UserError(
-            f"task.data={name}: has {' and '.join(one.files)} problems only, and {split} ones are needed. Data sets of "
-            f"the task {one.task} with {split} problems: {', '.join(others)}."
+            f"task.data={name}: has {have} problems only, and {split} ones are needed.{hint} Data sets of the task "
+            f"{one.task} that have {split} problems: {others}."
         )
     if folder is None:
         if one.hub is None:
             raise UserError(
                 f"task.data={name}: is on no hub that the project knows. Give the folder that has "
-                f"{one.files[split]}.jsonl (or .jsonl.gz) with --data-dir, task.data_dir or RLVR_DATA_DIR."
+                f"{one.files[source]}.jsonl (or .jsonl.gz) with --data-dir, task.data_dir or RLVR_DATA_DIR."
+                f"{_generated(source)}"
             )
         return one.hub
-    found = file_of(name, split, folder)
+    found = file_of(name, source, folder)
     if found is None:
-        hub = f" For {one.hub} from the hub, set task.data_dir=null." if one.hub is not None else ""
+        what = f"no {one.files[source]} (.jsonl, .jsonl.gz or a folder) in it" if folder.is_dir() else "no such folder"
+        hub = f" To load {one.hub} from the hub, set task.data_dir=null." if one.hub is not None else ""
         raise UserError(
-            f"{folder}: has no {one.files[split]} (a folder, .jsonl or .jsonl.gz), where {split} problems of {name} "
-            f"are looked for (--data-dir, task.data_dir, RLVR_DATA_DIR).{hub}"
+            f"task.data_dir={str(folder)!r}: {what}, and {split} problems of {name} are needed "
+            f"(set by --data-dir, task.data_dir or RLVR_DATA_DIR).{hub}{_generated(source)}"
         )
     return str(found)
+
+
+def check_training(config: Config) -> None:
+    """Refuse data without training problems, as far as that shows without reading any.
+
+    Raises:
+        UserError: a data set that has none, or that is not where it is looked for; data that is nowhere; a folder that
+            nothing is looked for in.
+    """
+    if isinstance(config.method, SFTConfig) and config.method.data is not None:
+        return
+    task = config.task
+    if task.data in DATA_SETS:
+        location(task.data, "train", local_path(task.data_dir) if task.data_dir is not None else None)
+    elif task.data_dir is not None:
+        what = "the problems are generated" if task.data is None else f"task.data={task.data} is no such name"
+        raise UserError(
+            f"task.data_dir={task.data_dir!r}: is where data sets are looked for by their names, and {what}. Set "
+            f"task.data to one of {', '.join(sets_of(task.name, 'train'))}, or leave the folder out."
+        )
+    elif task.data is not None and not local_path(task.data).exists() and not looks_like_hub_id(task.data):
+        raise UserError(
+            f"task.data={task.data!r}: no data set of that name, no such file or folder, and not a hub id (owner/name)."
+            f"{did_you_mean(task.data, DATA_SETS)} `rlvr tasks sets` lists the names."
+        )
+
+
+def looks_like_hub_id(data: str) -> bool:
+    """Whether ``data`` is spelled as a hub id is."""
+    return _HUB_ID.fullmatch(data) is not None and not data.endswith((".jsonl", ".gz"))
+
+
+def _generated(source: str) -> str:
+    return " For generated problems, leave task.data out." if source == "train" else ""
