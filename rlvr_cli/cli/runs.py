@@ -52,7 +52,8 @@ def show(
     root: Root = Path("runs"),
     as_json: Json = False,
 ) -> None:
-    """Show one run: status, progress, last metrics, checkpoints and evaluations."""
+    """Show one run: status, progress, last metrics, alerts, checkpoints and evaluations."""
+    from rlvr_cli.runs.alerts import Span
     from rlvr_cli.runs.directory import find_run
 
     path = find_run(run, root).path
@@ -63,11 +64,13 @@ def show(
     table = plain_table("", "")
     table.show_header = False
     for name, value in details.items():
-        if name in ("last_metrics", "checkpoints", "evaluations") or value is None:
+        if name in ("last_metrics", "alerts", "checkpoints", "evaluations") or value is None:
             continue
         table.add_row(name.replace("_", " "), _text(value))
     for name, value in details["last_metrics"].items():
         table.add_row(f"last {name}", _text(value))
+    for alert in details["alerts"]:
+        table.add_row("alert", str(Span(**alert)))
     for checkpoint in details["checkpoints"]:
         table.add_row("checkpoint", checkpoint)
     for evaluation in details["evaluations"]:
@@ -111,12 +114,21 @@ def _run_folders(root: Path) -> list[Path]:
 
 
 def _contents(path: Path) -> dict[str, Any]:
+    from rlvr_cli.runs.alerts import alert_spans
     from rlvr_cli.runs.checkpoints import Checkpoint, survey
     from rlvr_cli.runs.directory import RunDir
+    from rlvr_cli.runs.records import read_jsonl
 
     run = RunDir(path)
     found = survey(run.checkpoints_dir)
+    damage = {}
+    try:
+        rows = read_jsonl(run.metrics_path)
+    except RunError as error:
+        rows, damage = [], {"damage": str(error)}
     return {
+        **damage,
+        "alerts": [span.as_json() for span in alert_spans(rows)],
         "checkpoints": [
             str(item.path) if isinstance(item, Checkpoint) else f"{item.path} (damaged: {item.reason})"
             for item in found

@@ -15,6 +15,8 @@ from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.tokens import Tokens
 
 REGIONS = ("LN", "HP", "LP", "HN")
+# What keeps a verifier from an opinion, by the reasons of verdicts.
+VERIFIER = {"verifier/timeout": ("timeout", "died"), "verifier/unparsed": ("unparsed",)}
 
 
 class StepMeter:
@@ -114,12 +116,17 @@ class StepMeter:
         return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
-def rollout_summary(rows: Sequence[Mapping[str, Any]], reasons: Sequence[str]) -> dict[str, float]:
+def rollout_summary(
+    rows: Sequence[Mapping[str, Any]], reasons: Sequence[str], format_range: tuple[float, float] | None = None
+) -> dict[str, float]:
     """Means over the completions of one rollout. ``rows`` are the records of ``rollouts/``; none are left out.
 
     ``reward`` averages the finite rewards that training used, ``clean_reward`` the verifier's where those are others;
     ``nonzero_advantage`` is the share of completions that move the policy, ``unscorable`` that of those that the task
-    could not score; these are not correct, and their reward is in no mean.
+    could not score; these are not correct, and their reward is in no mean. ``verifier/timeout`` is the share whose
+    comparison was stopped at its deadline or took its process with it, ``verifier/unparsed`` the share whose answer or
+    gold answer could not be read as mathematics; both are 0 for a task without such a verifier. ``format`` is the
+    reward's part `format` as a share of ``format_range``, where the reward has one.
     """
     count = len(rows)
 
@@ -129,14 +136,16 @@ def rollout_summary(rows: Sequence[Mapping[str, Any]], reasons: Sequence[str]) -
     scored = [row for row in rows if row["reward"] is not None]
     clean = [row["clean_reward"] for row in rows if row["clean_reward"] is not None]
     other = any(row["reward"] != row["clean_reward"] for row in rows)
-    parts = list(rows[0]["parts"])
+    parts = {part: mean([row["parts"][part] for row in scored]) for part in rows[0]["parts"]}
     lengths = [row["tokens"] for row in rows]
     return {
         "reward": mean([row["reward"] for row in scored]),
         **({"clean_reward": mean(clean)} if other else {}),
-        **{f"reward/{part}": mean([row["parts"][part] for row in scored]) for part in parts},
+        **{f"reward/{part}": value for part, value in parts.items()},
+        **({"format": _share(parts["format"], format_range)} if format_range else {}),
         "accuracy": mean([float(row["correct"]) for row in rows]),
         **{f"reason/{reason}": sum(row["reason"] == reason for row in rows) / count for reason in reasons},
+        **{name: mean([float(row["reason"] in which) for row in rows]) for name, which in VERIFIER.items()},
         "unscorable": mean([float(not row["scorable"]) for row in rows]),
         "length": mean(lengths),
         "length_max": float(max(lengths)),
@@ -144,6 +153,11 @@ def rollout_summary(rows: Sequence[Mapping[str, Any]], reasons: Sequence[str]) -
         "nonzero_advantage": mean([float(row["advantage"] != 0) for row in rows]),
         **_values_by_verdict(rows),
     }
+
+
+def _share(value: float, of: tuple[float, float]) -> float:
+    low, high = of
+    return (value - low) / (high - low)
 
 
 def _values_by_verdict(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rlvr_cli.runs.directory import now
+from rlvr_cli.training.alerts import ALERT
 
 HEADLINES = (
     ("loss", "loss", "{:.4f}"),
@@ -24,6 +25,8 @@ HEADLINES = (
     ("length", "length", "{:.1f}"),
     ("clipped", "off region", "{:.2%}"),
     ("grad_norm", "grad norm", "{:.2f}"),
+    ("timeouts", "timeouts", "{:.2%}"),
+    ("alert", "alert", "{}"),
     ("tokens_per_second", "tokens/s", "{:,.0f}"),
 )
 
@@ -85,6 +88,10 @@ class Reporter:
         self._latest = {**row, **timing}
         if "region/LN" in row:
             self._latest["clipped"] = row["region/LN"] + row["region/HP"]
+        if row.get("verifier/timeout"):
+            self._latest["timeouts"] = row["verifier/timeout"]
+        if row.get(ALERT):
+            self._latest["alert"] = "format without accuracy"
         self._sampled = 0
         self._bar.update(self._task, completed=row["rollout"] + (1 if row["last_update"] else 0))
         line = f"step {row['step']}/{self.steps}  rollout {row['rollout'] + 1}/{self.rollouts}  " + "  ".join(

@@ -72,6 +72,10 @@ class RecordedTrainer(ManagedTrainer):
     def step_numbers(self) -> dict[str, Any]:
         """What metrics.jsonl says of the optimizer step just made; `update_tokens` among it."""
 
+    def notices(self) -> list[str]:
+        """What a person should be told once, after the step just made."""
+        return []
+
     @abstractmethod
     def spent(self) -> dict[str, float]:
         """Seconds since the last call that went to anything but the update, by name."""
@@ -139,6 +143,8 @@ class RecordedTrainer(ManagedTrainer):
             append_jsonl(self.run.metrics_path, [row])
             append_jsonl(self.run.timings_path, [{"step": step, **timing}])
         self.reporter.step({**row, "last_update": last_update}, timing)
+        for notice in self.notices():
+            self.reporter.message(notice)
         self._step_started = time.perf_counter()
 
     def _timing(self, tokens: float) -> dict[str, float]:

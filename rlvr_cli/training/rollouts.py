@@ -22,7 +22,7 @@ from rlvr_cli.models.completions import Completions, Engine
 from rlvr_cli.models.load import eos_token_ids
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.streams import stream_seed
-from rlvr_cli.tasks.base import Problem, Task, Verdict, judge_all, prompt_ids, response_text
+from rlvr_cli.tasks.base import Problem, RewardsFormat, Task, Verdict, judge_all, prompt_ids, response_text
 from rlvr_cli.training.metrics import rollout_summary
 
 
@@ -191,7 +191,8 @@ class RolloutSource:
                 )
             ]
         )
-        self.summary = rollout_summary(rows, self.task.reasons)
+        format_range = self.task.format_range if isinstance(self.task, RewardsFormat) else None
+        self.summary = rollout_summary(rows, self.task.reasons, format_range)
         self.unscored = sum(row["clean_reward"] is None and row["scorable"] for row in rows)
         if self.main:
             lines = (json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in rows)

@@ -6,7 +6,9 @@ from typing import Any
 
 import torch
 
+from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.streams import stream_seed
+from rlvr_cli.training.alerts import ALERT, FormatWatch
 from rlvr_cli.training.buffer import Rows
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.recorded import RecordedTrainer
@@ -23,6 +25,7 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.rollouts.model = self.model
+        self._watch = FormatWatch()
 
     def begin_updates(self, rollout: int) -> None:
         self._metrics["train"].clear()  # TRL's own, which nobody reads here
@@ -36,7 +39,25 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
 
     def step_numbers(self) -> dict[str, Any]:
         sums = self.accelerator.reduce(self.meter.take().to(self.args.device), reduction="sum").tolist()
-        return {"pass": self.finished_pass, **self.rollouts.summary, **self.meter.summary(sums)}
+        return {"pass": self.finished_pass, **self.rollouts.summary, **self._alerts(), **self.meter.summary(sums)}
+
+    def _alerts(self) -> dict[str, Any]:
+        """0 or 1; nothing for a task whose reward has no part for the format."""
+        if "format" not in self.rollouts.summary:
+            return {}
+        rollout = self._rollout_of_step()
+        self._watch.see({"rollout": rollout, **self.rollouts.summary})
+        return {ALERT: int(self._watch.at(rollout) is not None)}
+
+    def notices(self) -> list[str]:
+        step, rollout = self.state.global_step, self._rollout_of_step()
+        first = (step - 1) % self.batch.steps_per_rollout == 0
+        alert = self._watch.starts(rollout) if first else None
+        return [] if alert is None else [str(alert)]
+
+    def _rollout_of_step(self) -> int:
+        """The rollout that the optimizer step just made belongs to."""
+        return int((self.state.global_step - 1) // self.batch.steps_per_rollout)
 
     def spent(self) -> dict[str, float]:
         spent = dict(self.rollouts.seconds)
@@ -54,3 +75,4 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
     def restore_position(self, counters: dict[str, Any], rows: list[Rows]) -> None:
         self.import_position(counters["micro_batches"], rows, counters["initial_entropy"])
         self.rollouts.summary = counters["rollout_summary"]
+        self._watch.see_all(read_jsonl(self.run.metrics_path))

@@ -94,6 +94,25 @@ def test_show_by_name_and_by_path(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "last reward" in capsys.readouterr().out
 
 
+def test_show_says_when_an_alert_was_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = make_run(tmp_path, "r")
+    states = [0, 1, 1, 0, 1]
+    rows = [{"rollout": number, "alert/format_without_accuracy": state} for number, state in enumerate(states)]
+    made.metrics_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert run(["runs", "show", "r", "--dir", str(tmp_path), "--json"]) == 0
+    alerts = json.loads(capsys.readouterr().out)["alerts"]
+    assert [(alert["first"], alert["last"], alert["now"]) for alert in alerts] == [(1, 2, False), (4, 4, True)]
+    assert run(["runs", "show", "r", "--dir", str(tmp_path)]) == 0
+    shown = [
+        line.split(maxsplit=1)[1].strip() for line in capsys.readouterr().out.splitlines() if line.startswith("alert")
+    ]
+    assert shown == ["format without accuracy, rollouts 2-3", "format without accuracy, rollout 5 (the newest)"]
+    made.metrics_path.write_text("{torn\n{}\n")
+    assert run(["runs", "show", "r", "--dir", str(tmp_path), "--json"]) == 0
+    damaged = json.loads(capsys.readouterr().out)
+    assert damaged["alerts"] == [] and "metrics.jsonl:1" in damaged["damage"]
+
+
 def test_a_folder_of_the_same_name_does_not_hide_a_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

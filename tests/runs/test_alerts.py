@@ -1,0 +1,33 @@
+"""The rollouts in which an alert was on, read from the lines of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlvr_cli.runs.alerts import Span, alert_spans
+
+
+def lines(states: str, updates: int = 2, name: str = "alert/a_b") -> list[dict[str, Any]]:
+    return [{"rollout": number, name: int(state)} for number, state in enumerate(states) for _ in range(updates)]
+
+
+def test_spans_have_their_first_and_last_rollout() -> None:
+    assert alert_spans(lines("0011010")) == [Span("a_b", 2, 3, now=False), Span("a_b", 5, 5, now=False)]
+    assert alert_spans(lines("0111")) == [Span("a_b", 1, 3, now=True)]
+    assert alert_spans(lines("000")) == alert_spans([]) == alert_spans([{"rollout": 0}]) == []
+
+
+def test_a_rollout_that_is_half_trained_counts() -> None:
+    assert alert_spans(lines("001")[:-1]) == [Span("a_b", 2, 2, now=True)]
+
+
+def test_spans_of_several_alerts_are_in_the_order_of_time() -> None:
+    rows = [{**one, **other} for one, other in zip(lines("0011"), lines("0110", name="alert/c"), strict=True)]
+    assert [span.alert for span in alert_spans(rows)] == ["c", "a_b"]
+
+
+def test_people_count_rollouts_from_one() -> None:
+    assert str(Span("format_without_accuracy", 30, 44, now=True)) == (
+        "format without accuracy, rollouts 31-45 (the newest)"
+    )
+    assert str(Span("a_b", 5, 5, now=False)) == "a b, rollout 6"

@@ -1,0 +1,155 @@
+"""The format that is learned in place of answers: when the alert is raised, and when it must not be."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from rlvr_cli.training.alerts import ALERT, WINDOWS, Change, FormatWatch, change, format_without_accuracy
+
+Points = list[tuple[float, float]]
+ROLLOUTS = 200
+COMPLETIONS, GROUP = 128, 8
+
+
+def rollout_means(shares: np.ndarray, rng: np.random.Generator) -> list[float]:
+    """Each rollout's share of successes where problems differ in difficulty and a group shares its problem."""
+    means = np.clip(shares, 1e-6, 1 - 1e-6)[:, None]
+    of_groups = rng.beta(3 * means, 3 * (1 - means), size=(len(shares), COMPLETIONS // GROUP))
+    return [float(value) for value in rng.binomial(GROUP, of_groups).sum(axis=1) / COMPLETIONS]
+
+
+def ramp(first: float, last: float, begins: int = 40, length: int = 60) -> np.ndarray:
+    """A share that goes from ``first`` to ``last`` within ``length`` rollouts."""
+    return first + (last - first) * np.clip((np.arange(ROLLOUTS) - begins) / length, 0, 1)
+
+
+def alerts(points: Points) -> list[bool]:
+    """Whether the alert is on after each rollout."""
+    return [format_without_accuracy(points[: number + 1]) is not None for number in range(len(points))]
+
+
+def simulated(form: np.ndarray, accuracy: np.ndarray, runs: int, seed: int) -> list[list[bool]]:
+    rng = np.random.default_rng(seed)
+    return [alerts(list(zip(rollout_means(form, rng), rollout_means(accuracy, rng), strict=True))) for _ in range(runs)]
+
+
+@pytest.mark.parametrize("length", [10, 30, 60, 100])
+@pytest.mark.parametrize(("first", "last"), [(0.2, 0.2), (0.02, 0.02), (0.3, 0.2)])
+def test_the_format_rises_and_accuracy_stays_or_falls(length: int, first: float, last: float) -> None:
+    found = simulated(ramp(0.3, 0.9, length=length), ramp(first, last, length=length), runs=5, seed=1)
+    for run in found:
+        assert not any(run[:40]), "nothing has happened yet"
+        assert any(run[40 : 60 + length]), "it is raised while the format rises or soon after"
+
+
+@pytest.mark.parametrize("length", [10, 30, 60, 100])
+@pytest.mark.parametrize(("first", "last"), [(0.1, 0.5), (0.3, 0.9)])
+def test_both_rise(length: int, first: float, last: float) -> None:
+    found = simulated(ramp(0.3, 0.9, length=length), ramp(first, last, length=length), runs=5, seed=2)
+    assert not any(itertools.chain(*found))
+
+
+@pytest.mark.parametrize(
+    ("form", "accuracy"),
+    [
+        (ramp(0.9, 0.3), ramp(0.4, 0.1)),
+        (ramp(0.9, 0.3), ramp(0.1, 0.4)),
+        (ramp(0.99, 0.995), ramp(0.4, 0.4)),
+        (ramp(1.0, 1.0), ramp(0.4, 0.1)),
+        (ramp(0.0, 0.0), ramp(0.0, 0.0)),
+    ],
+    ids=["both fall", "format falls, accuracy rises", "a rise too small", "format is right", "nothing is learned"],
+)
+def test_no_alert(form: np.ndarray, accuracy: np.ndarray) -> None:
+    assert not any(itertools.chain(*simulated(form, accuracy, runs=5, seed=3)))
+
+
+def test_an_accuracy_too_noisy_to_tell_is_no_alert() -> None:
+    """A rise of a quarter of the format's would not be seen either."""
+    rng = np.random.default_rng(0)
+    form = [0.2] * 10 + [0.4] * 10
+    noisy = [float(value) for value in rng.choice([0.0, 0.5], size=20)]
+    assert format_without_accuracy(list(zip(form, noisy, strict=True))) is None
+    assert format_without_accuracy([(value, 0.25) for value in form]) is not None
+
+
+@pytest.mark.parametrize(("form", "accuracy"), [(0.5, 0.0), (0.5, 0.2), (0.95, 0.0)])
+def test_false_alarms_under_noise(form: float, accuracy: float) -> None:
+    """At most five runs of 200 rollouts in a hundred; docs/training-signals.md has the rates of 2,000 runs."""
+    found = simulated(ramp(form, form), ramp(accuracy, accuracy), runs=60, seed=4)
+    assert sum(any(run) for run in found) <= 3
+
+
+def test_too_few_rollouts_say_nothing() -> None:
+    points = [(0.0, 0.1)] * 10 + [(1.0, 0.1)] * 9
+    assert format_without_accuracy(points) is None
+    assert format_without_accuracy([*points, (1.0, 0.1)]) is not None
+
+
+def test_the_standard_error_is_welchs() -> None:
+    values = [1.0, 2.0, 3.0, 6.0, 6.0, 9.0]
+    assert change(values, 3) == Change(2.0, 7.0, pytest.approx((1.0 / 3 + 3.0 / 3) ** 0.5))
+    assert change([9.0, *values], 3) == change(values, 3)
+
+
+def lines(points: Points, updates: int = 2) -> list[dict[str, float]]:
+    """Lines of metrics.jsonl, ``updates`` for each rollout."""
+    return [
+        {"rollout": number, "format": form, "accuracy": accuracy, "unscorable": 0.0}
+        for number, (form, accuracy) in enumerate(points)
+        for _ in range(updates)
+    ]
+
+
+def crafted() -> Points:
+    rng = np.random.default_rng(5)
+    return list(zip(rollout_means(ramp(0.3, 0.9), rng), rollout_means(ramp(0.1, 0.1), rng), strict=True))
+
+
+def test_a_watch_that_begins_again_from_the_lines_goes_on_exactly() -> None:
+    rows = lines(crafted())
+    whole = FormatWatch()
+    whole.see_all(rows)
+    expected = [whole.at(rollout) for rollout in range(ROLLOUTS)]
+    assert any(expected) and not all(expected)
+    for broken in (1, 77, 140, 255):
+        watch = FormatWatch()
+        watch.see_all(rows[:broken])
+        for row in rows[broken:]:
+            watch.see(row)
+            assert watch.at(int(row["rollout"])) == expected[int(row["rollout"])]
+
+
+def test_it_is_told_once_when_it_starts_and_again_only_after_a_pause() -> None:
+    watch = FormatWatch()
+    watch.see_all(lines(crafted()))
+    on = [watch.at(rollout) is not None for rollout in range(ROLLOUTS)]
+    told = [rollout for rollout in range(ROLLOUTS) if watch.starts(rollout)]
+    assert told[0] == on.index(True)
+    assert all(on[rollout] and not any(on[rollout - min(WINDOWS) : rollout]) for rollout in told)
+    text = str(watch.starts(told[0]))
+    assert text.startswith("alert: the format reward rose from 3") and "accuracy did not (" in text
+    assert "\n" not in text
+
+
+def test_completions_that_could_not_be_judged_are_no_fall_of_accuracy() -> None:
+    """Half of the judged ones are right throughout, however many time out."""
+    rows = [
+        {"rollout": number, "format": 0.5, "accuracy": 0.5 * (1 - share), "unscorable": share}
+        for number, share in enumerate([0.0] * 10 + [0.5] * 10)
+    ]
+    watch = FormatWatch()
+    watch.see_all(rows)
+    assert set(watch._points.values()) == {(0.5, 0.5)}
+    watch.see({"rollout": 20, "format": 0.0, "accuracy": 0.0, "unscorable": 1.0})
+    assert len(watch._points) == 20, "a rollout in which nothing was judged says nothing"
+
+
+def test_a_task_that_rewards_no_format_has_no_alert() -> None:
+    watch = FormatWatch()
+    watch.see_all([{"rollout": number, "accuracy": 0.5, "unscorable": 0.0} for number in range(40)])
+    assert watch.at(39) is None
+    assert ALERT == "alert/format_without_accuracy"
