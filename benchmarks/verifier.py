@@ -3,10 +3,10 @@
     python -m benchmarks.verifier [--rows 4096] [--hostile 0.01] [--workers 2] [--data-dir DIR]
 
 The loop is `verify(parse(gold), parse(response))` with the limits that math-verify has by default (5 s to parse, 5 s
-to compare). Both judge the same responses in one run, the pool's start included. `plain` has distinct responses,
-`duplicates` draws them from a tenth as many. Benign pairs are generated; with --data-dir, half of them are answers of
-its math/*.jsonl files, respelled or taken from another row. Verdicts are compared on the benign rows, and each pair
-on which they differ is printed.
+to compare). Both judge the same responses in one run, by turns, the pool's start included. `plain` has distinct
+responses, `duplicates` draws them from a tenth as many. Benign pairs are generated; with --data-dir, half of them are
+answers of its math/*.jsonl files, respelled or taken from another row. Verdicts are compared on the benign rows, and
+each pair on which they differ is printed.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ import gzip
 import json
 import random
 import re
+import resource
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import math_verify
 
 from rlvr_cli.verify.math_answer import boxed
-from rlvr_cli.verify.pool import Pool
+from rlvr_cli.verify.pool import Outcome, Pool
 
 # Answers that take a parser or SymPy long, or break them. None of them is the gold answer of its row, which is 7.
 HOSTILE = [
@@ -41,6 +44,10 @@ HOSTILE = [
     "5" * 100_000,
     "8=7",
 ]
+
+
+# Turns that the two take.
+PIECES = 16
 
 
 @dataclass(frozen=True)
@@ -100,15 +107,6 @@ def rows(count: int, hostile: float, data_dir: Path | None, rng: random.Random) 
     return made
 
 
-def loop(judged: list[Row]) -> list[bool]:
-    """math-verify's verdicts, one after the other."""
-    verdicts = []
-    for row in judged:
-        gold = math_verify.parse(rf"\boxed{{{row.gold}}}")
-        verdicts.append(bool(math_verify.verify(gold, math_verify.parse(row.response))))
-    return verdicts
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=4096)
@@ -123,33 +121,76 @@ def main() -> None:
         distinct = options.rows if part == "plain" else options.rows // 10
         judged = rows(distinct, options.hostile, options.data_dir, rng)
         judged += [rng.choice(judged) for _ in range(options.rows - distinct)]
-        started = time.perf_counter()
-        with Pool(workers=options.workers) as pool:
-            outcomes = pool.judge_many([(row.gold, boxed(row.response).answer or "") for row in judged])
-        ours = time.perf_counter() - started
-        started = time.perf_counter()
-        theirs = loop(judged)
-        baseline = time.perf_counter() - started
-        report(part, judged, outcomes_equal=[outcome.equal for outcome in outcomes], theirs=theirs)
-        print(f"  reasons: {dict(Counter(outcome.reason for outcome in outcomes))}")
-        print(f"  pool {ours:.1f} s, loop {baseline:.1f} s, ratio {ours / baseline:.3f}", flush=True)
+        outcomes, theirs, ours, loops = compared(judged, options.workers)
+        report(part, judged, outcomes, theirs)
+        print(f"  seconds: pool {ours.wall:.1f}, loop {loops.wall:.1f}, ratio {ours.wall / loops.wall:.3f}")
+        print(f"  processor seconds: pool {ours.cpu:.1f}, loop {loops.cpu:.1f}, ratio {ours.cpu / loops.cpu:.3f}")
+        print(f"  longest call of one pair's loop: {loops.longest:.1f} s", flush=True)
 
 
-def report(part: str, judged: list[Row], *, outcomes_equal: list[bool | None], theirs: list[bool]) -> None:
+@dataclass
+class Cost:
+    wall: float = 0.0
+    cpu: float = 0.0
+    longest: float = 0.0
+
+
+def compared(judged: list[Row], workers: int) -> tuple[list[Outcome], list[bool], Cost, Cost]:
+    """Both judge every row, by turns, so that other work on the machine slows both alike."""
+    outcomes: list[Outcome] = []
+    theirs: list[bool] = []
+    ours, loops = Cost(), Cost()
+    pool: Pool | None = None
+    size = -(-len(judged) // PIECES)
+    for start in range(0, len(judged), size):
+        piece = judged[start : start + size]
+        with _measured(ours):
+            pool = pool or Pool(workers=workers)
+            outcomes += pool.judge_many([(row.gold, boxed(row.response).answer or "") for row in piece])
+            if start + size >= len(judged):
+                # What children used is known when they have ended.
+                pool.close()
+        with _measured(loops):
+            for row in piece:
+                started = time.perf_counter()
+                gold = math_verify.parse(rf"\boxed{{{row.gold}}}")
+                theirs.append(bool(math_verify.verify(gold, math_verify.parse(row.response))))
+                loops.longest = max(loops.longest, time.perf_counter() - started)
+    return outcomes, theirs, ours, loops
+
+
+@contextmanager
+def _measured(cost: Cost) -> Iterator[None]:
+    wall, cpu = time.perf_counter(), _processor_seconds()
+    yield
+    cost.wall += time.perf_counter() - wall
+    cost.cpu += _processor_seconds() - cpu
+
+
+def _processor_seconds() -> float:
+    """Of this process and of the children that have ended."""
+    uses = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(use.ru_utime + use.ru_stime for use in uses)
+
+
+def report(part: str, judged: list[Row], outcomes: list[Outcome], theirs: list[bool]) -> None:
     """Print what is being compared, and the benign pairs on which the verdicts differ."""
     hostile = [index for index, row in enumerate(judged) if row.hostile]
     print(f"{part}: {len(judged)} responses, {len(set(judged))} distinct, {len(hostile)} hostile")
-    print(f"  hostile taken for right: pool {sum(outcomes_equal[index] is True for index in hostile)}, ", end="")
+    print(f"  hostile taken for right: pool {sum(outcomes[index].equal is True for index in hostile)}, ", end="")
     print(f"loop {sum(theirs[index] for index in hostile)}")
+    print(f"  reasons: {dict(Counter(outcome.reason for outcome in outcomes))}")
     benign = [index for index, row in enumerate(judged) if not row.hostile]
-    differing = [index for index in benign if bool(outcomes_equal[index]) != theirs[index]]
+    differing = [index for index in benign if bool(outcomes[index].equal) != theirs[index]]
     distinct = {judged[index]: index for index in differing}
     print(f"  benign: {len(differing)} of {len(benign)} verdicts differ ({len(distinct)} distinct pairs)")
-    kinds = Counter(f"pool {outcomes_equal[index]}, loop {theirs[index]}" for index in differing)
+    kinds = Counter(
+        f"here {outcomes[index].equal} ({outcomes[index].reason}), there {theirs[index]}" for index in differing
+    )
     print(f"  differing: {dict(kinds)}")
     for row, index in distinct.items():
-        told = f"pool {outcomes_equal[index]}, loop {theirs[index]}"
-        print(f"    gold {row.gold!r}, response {row.response[-80:]!r}: {told}")
+        told = f"here {outcomes[index].equal} ({outcomes[index].reason}), there {theirs[index]}"
+        print(f"    {told}: gold {row.gold!r}, response {row.response.partition('boxed{')[2][:-3]!r}")
 
 
 if __name__ == "__main__":

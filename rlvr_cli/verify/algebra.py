@@ -13,11 +13,14 @@ import logging
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
+from importlib.metadata import version
 from typing import Any
 
 from math_verify import grader, parser
 
 from rlvr_cli.verify.math_answer import clean
+from rlvr_cli.verify.nonzero import simplified
 from rlvr_cli.verify.outcome import DIFFERENT, EQUAL, UNPARSED_ANSWER, UNPARSED_GOLD, Outcome
 from rlvr_cli.verify.size import too_big
 
@@ -43,9 +46,28 @@ def _noted(function: Callable[..., Any]) -> Callable[..., Any]:
     return noting
 
 
-grader.simplify = _noted(grader.simplify)
-grader.solve = _noted(grader.solve)
+def _some_solution(solve: Callable[..., Any]) -> Callable[..., Any]:
+    """Two equations without a solution are not the same equation; the comparison takes two empty lists for equal."""
 
+    def solving(*arguments: Any, **keywords: Any) -> Any:
+        found = solve(*arguments, **keywords)
+        if not found:
+            raise ValueError
+        return found
+
+    return solving
+
+
+grader.simplify = _noted(simplified)
+grader.solve = _noted(_some_solution(grader.solve))
+# math-verify takes other versions too, with other insides.
+if version("antlr4-python3-runtime").startswith("4.13."):
+    from rlvr_cli.verify import prediction
+
+    prediction.install()
+
+# Expressions that are kept: a gold answer is compared with the answers of a whole group.
+_KEPT = 500
 _NORMALISATION = replace(parser.LatexExtractionConfig().normalization_config, boxed="last")
 _DELIMITER = re.compile(r"(?<!\\)\$|\\[()\[\]]")
 _BOX = re.compile(r"\\(?:boxed|fbox)")
@@ -88,12 +110,13 @@ def judge(gold: str, answer: str) -> Outcome:
 
 
 def _compared(gold: str, answer: str) -> Outcome:
-    right, right_text = _parsed(gold)
-    left, left_text = _parsed(answer)
+    right_text, left_text = _normalised(gold), _normalised(answer)
     if right_text and right_text == left_text:
         return EQUAL
+    right = _parsed(right_text)
     if right is None:
         return EQUAL if _squeezed(right_text) and _squeezed(right_text) == _squeezed(left_text) else UNPARSED_GOLD
+    left = _parsed(left_text)
     if left is None:
         return UNPARSED_ANSWER
     return EQUAL if grader.verify(right, left, timeout_seconds=None) else DIFFERENT
@@ -116,15 +139,19 @@ def _malformed(text: str) -> bool:
     return depth != 0 or _BOX.search(text) is not None or _SCALED_FRACTION.search(text) is not None or too_big(text)
 
 
-def _parsed(text: str) -> tuple[Any, str]:
-    """The expression (None when there is none) and the text that it was read from."""
-    normalised = parser.normalize_latex(f"\\boxed{{{text}}}", config=_NORMALISATION)
+def _normalised(text: str) -> str:
+    return str(parser.normalize_latex(f"\\boxed{{{text}}}", config=_NORMALISATION)).strip()
+
+
+@lru_cache(maxsize=_KEPT)
+def _parsed(text: str) -> Any:
+    """The expression, or None when there is none."""
     try:
-        return parser.parse_latex_cached(normalised), normalised.strip()
+        return parser.parse_latex_cached(text)
     except MemoryError as error:
         raise Unable from error
     except Exception:
-        return None, normalised.strip()
+        return None
 
 
 def _sides(answer: str) -> list[tuple[str, str]]:

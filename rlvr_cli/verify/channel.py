@@ -1,10 +1,11 @@
-"""Messages between the pool and a worker: JSON with its length in front, over a pair of pipes."""
+"""Messages between the pool and its processes: JSON with its length in front, and commands to fork and to reap."""
 
 from __future__ import annotations
 
 import json
 import os
 import select
+import socket
 import struct
 import time
 from typing import Any
@@ -12,6 +13,9 @@ from typing import Any
 _HEADER = struct.Struct(">I")
 # No message comes near this; more means that the other side writes something else.
 _MOST = 1 << 20
+
+_COMMAND = struct.Struct(">cQ")
+FORK, REAP = b"f", b"r"
 
 
 class Closed(Exception):
@@ -44,12 +48,37 @@ def receive(descriptor: int, seconds: float) -> Any:
         raise Closed from error
 
 
+def command(what: bytes, pid: int = 0) -> bytes:
+    """A command as it is sent; FORK goes with the descriptor that the new process is to listen on."""
+    return _COMMAND.pack(what, pid)
+
+
+def receive_command(control: socket.socket) -> tuple[bytes, int, list[int]]:
+    """What to do, the process that it is about, and descriptors that came along. Raises Closed."""
+    try:
+        data, descriptors, _, _ = socket.recv_fds(control, _COMMAND.size, 1)
+        while data and len(data) < _COMMAND.size:
+            data += control.recv(_COMMAND.size - len(data)) or b""
+    except OSError as error:
+        raise Closed from error
+    if not data:
+        raise Closed
+    what, pid = _COMMAND.unpack(data)
+    return what, pid, list(descriptors)
+
+
+def readable(descriptor: int, seconds: float) -> bool:
+    """Whether there is something to read, or the end, within ``seconds``."""
+    # Not select, which knows no descriptor above 1,023.
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    return bool(poller.poll(seconds * 1000))
+
+
 def _read(descriptor: int, size: int, until: float) -> bytes:
     data = b""
     while len(data) < size:
-        poller = select.poll()
-        poller.register(descriptor, select.POLLIN)
-        if not poller.poll(max(0.0, until - time.monotonic()) * 1000):
+        if not readable(descriptor, max(0.0, until - time.monotonic())):
             raise TimeoutError
         try:
             piece = os.read(descriptor, size - len(data))

@@ -14,7 +14,7 @@ from types import TracebackType
 
 from rlvr_cli.verify.math_answer import check
 from rlvr_cli.verify.outcome import DIED, TIMEOUT, Outcome
-from rlvr_cli.verify.process import Worker
+from rlvr_cli.verify.process import Nursery, Worker
 
 __all__ = ["Outcome", "Pool", "shared_pool"]
 
@@ -38,8 +38,9 @@ class Pool:
     """Judges pairs (gold answer, answer) by their mathematics, in processes of their own.
 
     Pairs that ``math_answer.check`` decides never leave the calling process; nothing else is done to a text there.
-    The processes start with the first pair that needs one. Every method may be called from any thread, from several
-    at once, and from asyncio by ``asyncio.to_thread``. A forked child of this process gets workers of its own.
+    The processes start with the first pair that needs one, as forks of one that has SymPy loaded. Every method may be
+    called from any thread, from several at once, and from asyncio by ``asyncio.to_thread``. A forked child of this
+    process gets workers of its own.
 
     Args:
         workers: number of processes.
@@ -85,7 +86,7 @@ class Pool:
     def pids(self) -> list[int]:
         """The process ids of the workers that run now."""
         with self._lock:
-            return [worker.process.pid for worker in self._running if worker.alive]
+            return [worker.pid for worker in self._running if worker.alive]
 
     def close(self) -> None:
         """Kill the workers. Pairs that wait or are being judged fail with RuntimeError; the pool is of no more use."""
@@ -95,12 +96,13 @@ class Pool:
             self._closed = True
             threads, workers = list(self._threads), list(self._running)
             for worker in workers:
-                worker.process.kill()
+                worker.stop()
             for _ in threads:
                 self._jobs.put(None)
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(timeout=5)
+        self._nursery.close()
 
     def __enter__(self) -> Pool:
         return self
@@ -116,6 +118,7 @@ class Pool:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._running: list[Worker] = []
+        self._nursery = Nursery(self.deadline, self.memory_mib)
 
     def _remembered(self, pair: tuple[str, str], outcome: Outcome) -> Outcome:
         if outcome not in (TIMEOUT, DIED):
@@ -144,6 +147,9 @@ class Pool:
         while (job := self._jobs.get()) is not None:
             if not job.future.set_running_or_notify_cancel():
                 continue
+            if self._closed:
+                job.future.set_exception(RuntimeError("the pool was closed"))
+                continue
             try:
                 worker = self._ready(worker)
                 outcome = worker.ask(job.gold, job.answer)
@@ -159,19 +165,12 @@ class Pool:
             else:
                 job.future.set_result(outcome)
         self._retire(worker)
-        while True:
-            try:
-                left = self._jobs.get_nowait()
-            except queue.Empty:
-                return
-            if left is not None and left.future.set_running_or_notify_cancel():
-                left.future.set_exception(RuntimeError("the pool was closed"))
 
     def _ready(self, worker: Worker | None) -> Worker:
         if worker is not None and worker.alive and worker.asked < PAIRS_PER_WORKER:
             return worker
         self._retire(worker)
-        worker = Worker(self.deadline, self.memory_mib)
+        worker = Worker(self._nursery)
         with self._lock:
             closed = self._closed
             self._running.append(worker)

@@ -1,10 +1,14 @@
-"""One worker process as its parent sees it: started, asked with a deadline, killed."""
+"""The processes that judge, as their parent sees them: a nursery that has loaded the algebra, and its forks."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from rlvr_cli.config.errors import RunError
@@ -17,31 +21,117 @@ _ATTEMPTS = 3
 _PACKAGES = str(Path(__file__).parents[2])
 
 
-class Worker:
-    """A process that judges pairs, one at a time.
+class Nursery:
+    """A process that has imported SymPy and judges nothing; it forks the processes that do, in a few milliseconds.
 
     It has a session of its own (Ctrl-C in a terminal is the parent's to handle) and ends by itself when the parent is
-    gone.
+    gone, and its workers with it. It starts when a worker is first asked for.
 
     Args:
-        deadline: seconds a pair may take; counted from when the process is ready.
-        memory_mib: limit of the process's address space.
-    Raises:
-        RunError: the process cannot be started, with what it said.
+        deadline: seconds a pair may take.
+        memory_mib: limit of the address space of each process.
     """
 
     def __init__(self, deadline: float, memory_mib: int) -> None:
         self.deadline = deadline
         self.memory_mib = memory_mib
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+
+    def fork(self) -> tuple[int, socket.socket]:
+        """A new worker: its process id and the socket it listens on. Raises RunError where none can be started."""
+        with self._lock:
+            for _ in range(_ATTEMPTS):
+                control = self._started()
+                ours, theirs = socket.socketpair()
+                try:
+                    socket.send_fds(control, [channel.command(channel.FORK)], [theirs.fileno()])
+                    return int(channel.receive(control.fileno(), _START_SECONDS)), ours
+                except (OSError, channel.Closed, TimeoutError):
+                    # Killed from outside, or out of memory.
+                    ours.close()
+                    self._ended()
+                finally:
+                    theirs.close()
+        raise RunError("A process that judges mathematics cannot be started: what should fork it ends every time.")
+
+    def reap(self, pid: int) -> None:
+        """Have a worker that was killed removed from the system's table of processes."""
+        with self._lock:
+            if self._control is not None:
+                try:
+                    self._control.sendall(channel.command(channel.REAP, pid))
+                    channel.receive(self._control.fileno(), _START_SECONDS)
+                except (OSError, channel.Closed, TimeoutError):
+                    self._ended()
+
+    def close(self) -> None:
+        """End the process, and with it those that it forked."""
+        with self._lock:
+            self._ended()
+
+    def _ended(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        if self._control is not None:
+            self._control.close()
+        self._process = self._control = None
+
+    def _started(self) -> socket.socket:
+        if self._process is not None and self._process.poll() is None and self._control is not None:
+            return self._control
+        said = "it ended without a word"
+        for _ in range(_ATTEMPTS):
+            self._ended()
+            self._control, theirs = socket.socketpair()
+            with theirs:
+                self._process = self._spawned(theirs)
+            try:
+                message = channel.receive(self._control.fileno(), _START_SECONDS)
+            except TimeoutError:
+                said = f"it was not ready after {_START_SECONDS:.0f} s"
+            except channel.Closed:
+                said = f"it ended without a word (memory limit {self.memory_mib} MiB)"
+            else:
+                if message == "ready":
+                    return self._control
+                said = str(message)
+        self._ended()
+        raise RunError(f"A process that judges mathematics cannot be started: {said}. `rlvr doctor` checks packages.")
+
+    def _spawned(self, control: socket.socket) -> subprocess.Popen[bytes]:
+        environment = dict(os.environ)
+        paths = [_PACKAGES, *filter(None, [environment.get("PYTHONPATH")])]
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
+        arguments = [str(self.deadline), str(self.memory_mib), str(os.getpid())]
+        return subprocess.Popen(
+            # -P: a file in the current folder that is called like a module is not imported.
+            [sys.executable, "-P", "-m", "rlvr_cli.verify.worker", *arguments],
+            stdin=control.fileno(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+        )
+
+
+class Worker:
+    """A process that judges pairs, one at a time. Raises RunError when it cannot be started."""
+
+    def __init__(self, nursery: Nursery) -> None:
+        self.nursery = nursery
         self.asked = 0
-        self.process = self._started()
+        self._gone = False
+        self.pid, self._socket = nursery.fork()
 
     def ask(self, gold: str, answer: str) -> Outcome:
         """The worker's outcome, or ``timeout`` or ``died``; after either of those the worker is no more."""
         self.asked += 1
         try:
-            channel.send(self._stdin, [gold, answer])
-            equal, reason = channel.receive(self._stdout, self.deadline)
+            channel.send(self._socket.fileno(), [gold, answer])
+            equal, reason = channel.receive(self._socket.fileno(), self.nursery.deadline)
         except TimeoutError:
             self.kill()
             return TIMEOUT
@@ -52,56 +142,21 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether the process still runs."""
-        return self.process.poll() is None
+        """Whether the process still runs. While it judges nothing it says nothing, so what can be read is its end."""
+        return not self._gone and not channel.readable(self._socket.fileno(), 0)
+
+    def stop(self) -> None:
+        """Kill the process, from any thread; whoever asked it sees it die."""
+        # The number is its own: what is dead stays in the table until it is reaped.
+        if not self._gone:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
     def kill(self) -> None:
         """End the process now, and wait until it is gone."""
-        self.process.kill()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                pipe.close()
-
-    @property
-    def _stdin(self) -> int:
-        assert self.process.stdin is not None
-        return self.process.stdin.fileno()
-
-    @property
-    def _stdout(self) -> int:
-        assert self.process.stdout is not None
-        return self.process.stdout.fileno()
-
-    def _started(self) -> subprocess.Popen[bytes]:
-        said = "it ended without a word"
-        for _ in range(_ATTEMPTS):
-            self.process = self._spawn()
-            try:
-                message = channel.receive(self._stdout, _START_SECONDS)
-            except TimeoutError:
-                said = f"it was not ready after {_START_SECONDS:.0f} s"
-            except channel.Closed:
-                said = f"it ended without a word (memory limit {self.memory_mib} MiB)"
-            else:
-                if message == "ready":
-                    return self.process
-                said = str(message)
-            self.kill()
-        raise RunError(f"A process that judges mathematics cannot be started: {said}. `rlvr doctor` checks packages.")
-
-    def _spawn(self) -> subprocess.Popen[bytes]:
-        environment = dict(os.environ)
-        paths = [_PACKAGES, *filter(None, [environment.get("PYTHONPATH")])]
-        environment["PYTHONPATH"] = os.pathsep.join(paths)
-        arguments = [str(self.deadline), str(self.memory_mib), str(os.getpid())]
-        return subprocess.Popen(
-            # -P: a file in the current folder that is called like a module is not imported.
-            [sys.executable, "-P", "-m", "rlvr_cli.verify.worker", *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            env=environment,
-            start_new_session=True,
-        )
+        if self._gone:
+            return
+        self.stop()
+        self._gone = True
+        self._socket.close()
+        self.nursery.reap(self.pid)

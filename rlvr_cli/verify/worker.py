@@ -1,56 +1,101 @@
-"""The process that judges: ``python -m rlvr_cli.verify.worker DEADLINE MEMORY_MIB PARENT``. Started by the pool.
+"""The processes that judge: ``python -m rlvr_cli.verify.worker DEADLINE MEMORY_MIB PARENT``. Started by the pool.
 
-It reads ``[gold, answer]`` messages from standard input and writes ``[equal, reason]`` messages to standard output,
-until its input ends or its parent is gone.
+The first one loads the algebra and then forks workers on command, each with a socket of its own. A worker reads
+``[gold, answer]`` messages from its socket and writes ``[equal, reason]`` messages to it, until its input ends or the
+process above it is gone.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import gc
 import math
 import os
 import resource
-import select
 import signal
+import socket
 import sys
+from collections.abc import Callable
 
 from rlvr_cli.verify import channel
-from rlvr_cli.verify.outcome import UNPARSED_ANSWER
+from rlvr_cli.verify.outcome import UNPARSED_ANSWER, Outcome
 
-# How often an idle worker looks whether its parent is still there, seconds. The end of input usually says it first.
+# How often an idle process looks whether its parent is still there, seconds. The end of input usually says it first.
 _LOOK = 5.0
-# What importing takes is not held against pairs: the process could not start otherwise.
+_DIE_WITH_PARENT = 1
+# What importing takes is not held against pairs: a process could not start otherwise. What the parser learns of common
+# forms is learnt once for all workers.
 _WARM = [
     ("1/2", r"\frac{2}{4}"),
     ("x^2-1", "(x-1)(x+1)"),
     (r"\sqrt{8}", r"2\sqrt{2}"),
     ("(1,2)", "[1,2)"),
     ("5", "x=5"),
+    (r"\frac{\pi}{2}", r"\{1,2\}"),
+    (r"6\text{ cm}", r"50\%"),
+    ("y=3x^{2}+6x-1", r"x\in(-\infty,3]\cup[5,7)"),
 ]
+
+Judge = Callable[[str, str], Outcome]
 
 
 def main(arguments: list[str]) -> None:
-    """Serve until there is nobody to serve."""
+    """Load the algebra, then fork and reap workers until there is nobody to serve."""
     deadline, memory_mib, parent = float(arguments[0]), int(arguments[1]), int(arguments[2])
-    answers = os.dup(1)
-    # What a library prints must not end up between messages.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    control = socket.socket(fileno=os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     limit = memory_mib * 2**20
     if sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        from rlvr_cli.verify.algebra import Unable, judge
+        from rlvr_cli.verify import algebra
 
         for gold, answer in _WARM:
-            judge(gold, answer)
+            algebra.judge(gold, answer)
     except Exception as error:
-        channel.send(answers, f"{type(error).__name__}: {error}")
+        channel.send(control.fileno(), f"{type(error).__name__}: {error}")
         return
-    channel.send(answers, "ready")
-    while _something_comes(parent):
-        gold, answer = channel.receive(0, deadline)
-        # The parent kills a late worker. Should the parent be dead or stopped by then, the alarm does.
+    gc.collect()
+    # Pages that no collector touches are shared with the workers.
+    gc.freeze()
+    channel.send(control.fileno(), "ready")
+    while _something_comes(control.fileno(), parent):
+        what, pid, descriptors = channel.receive_command(control)
+        if what == channel.FORK:
+            pid = _forked(control, descriptors[0], deadline, algebra.judge)
+        else:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+        channel.send(control.fileno(), pid)
+
+
+def _forked(control: socket.socket, descriptor: int, deadline: float, judge: Judge) -> int:
+    above = os.getpid()
+    pid = os.fork()
+    if pid:
+        os.close(descriptor)
+        return pid
+    # Whatever happens, this process must not go on as its parent does.
+    try:
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+        control.close()
+        _serve(descriptor, above, deadline, judge)
+    except (channel.Closed, TimeoutError, KeyboardInterrupt):
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def _serve(descriptor: int, above: int, deadline: float, judge: Judge) -> None:
+    from rlvr_cli.verify.algebra import Unable
+
+    while _something_comes(descriptor, above):
+        gold, answer = channel.receive(descriptor, deadline)
+        # The pool kills a late worker. Should the pool be dead or stopped by then, the alarm does.
         signal.alarm(math.ceil(deadline) + 2)
         try:
             outcome = judge(gold, answer)
@@ -59,12 +104,12 @@ def main(arguments: list[str]) -> None:
         except (MemoryError, Unable):
             os._exit(1)
         signal.alarm(0)
-        channel.send(answers, [outcome.equal, outcome.reason])
+        channel.send(descriptor, [outcome.equal, outcome.reason])
 
 
-def _something_comes(parent: int) -> bool:
+def _something_comes(descriptor: int, parent: int) -> bool:
     while os.getppid() == parent:
-        if select.select([0], [], [], _LOOK)[0]:
+        if channel.readable(descriptor, _LOOK):
             return True
     return False
 

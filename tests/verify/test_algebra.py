@@ -144,3 +144,11 @@ def test_memory_that_ran_out_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(algebra.parser, "parse_latex_cached", no_memory)
     with pytest.raises(algebra.Unable):
         algebra.judge("5", "6+1")
+
+
+@pytest.mark.parametrize(("gold", "answer"), [("x^2+1=0", "x=x+1"), ("x^2+4=0", "y^2+9=0")])
+def test_equations_without_solutions_are_not_all_the_same(gold: str, answer: str) -> None:
+    """math-verify compares two empty lists."""
+    assert algebra.judge(gold, answer) == DIFFERENT
+    parsed = (math_verify.parse(rf"\boxed{{{text}}}") for text in (gold, answer))
+    assert isinstance(math_verify.verify(*parsed), bool)

@@ -109,6 +109,32 @@ def test_a_worker_that_is_killed_is_replaced(pool: Pool) -> None:
     assert not set(before) & set(pool.pids)
 
 
+def test_what_forks_the_workers_is_replaced_when_it_is_killed(pool: Pool) -> None:
+    assert pool.judge(*HARD) == EQUAL
+    workers = pool.pids
+    os.kill(psutil.Process(workers[0]).ppid(), signal.SIGKILL)
+    until(lambda: all(gone(pid) for pid in workers))
+    assert pool.judge_many([HARD[::-1], ("x+1", "1+x+0"), ("x+1", "x+2")]) == [EQUAL, EQUAL, DIFFERENT]
+    assert not set(workers) & set(pool.pids)
+
+
+def test_a_kill_costs_no_start(pool: Pool) -> None:
+    """Workers are forks: the one that takes the place of a killed one has the same parent."""
+    assert pool.judge(*HARD) == EQUAL
+    before = psutil.Process(pool.pids[0]).ppid()
+    assert pool.judge(*SLOW) == TIMEOUT
+    assert pool.judge("x+1", "1+x") == EQUAL
+    assert {psutil.Process(pid).ppid() for pid in pool.pids} == {before}
+
+
+def test_closing_leaves_nobody_behind() -> None:
+    with Pool(workers=2, deadline=1.0) as pool:
+        assert pool.judge_many([HARD, SLOW, ("x+1", "1+x")]) == [EQUAL, TIMEOUT, EQUAL]
+        pids = [*pool.pids, psutil.Process(pool.pids[0]).ppid()]
+        assert len(pids) >= 2
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
 def test_killed_in_the_middle_of_a_judgement() -> None:
     with Pool(workers=1, deadline=60.0) as pool:
         outcomes: list[Outcome] = []
@@ -316,6 +342,9 @@ def test_nothing_is_left_when_the_parent_is_killed(busy: bool) -> None:
     work = f"shared_pool().judge{SLOW!r}" if busy else "time.sleep(600)"
     child, pids = started(SCRIPT + work)
     assert pids
+    below = {process.pid for process in psutil.Process(child.pid).children(recursive=True)}
+    assert set(pids) < below, "the workers, and what forks them"
+    pids = list(below)
     if busy:
         time.sleep(0.5)
     child.kill()
