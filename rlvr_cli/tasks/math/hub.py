@@ -56,7 +56,9 @@ _LAYOUTS = {
 }
 _OTHER = _Layout(train="train", test="test")
 _INSTEAD = "a local .jsonl file"
+_BATCH = 1000
 # What a row is, of the columns that repeated rows have; what else they hold may number the copies.
+
 _SAME = ("prompt", "problem", "question", "answer", "reward_model")
 
 
@@ -89,17 +91,24 @@ def hub_records(hub_id: str, split: str) -> tuple[Iterable[tuple[int, Any]], boo
             # Files that are named make up one split, which `datasets` calls train.
             options |= {"split": "train", "data_files": layout.files["test" if split == "test" else "train"]}
         tables.append(from_hub(hub_id, f"split {theirs}", _INSTEAD, **options))
-    rows = enumerate(row for table in tables for row in table)
-    return _once(rows) if layout.repeated else rows, split != "test"
+    if layout.repeated:
+        return (row for table in tables for row in _once(table)), split != "test"
+    return enumerate(row for table in tables for row in table), split != "test"
 
 
-def _once(rows: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+def _once(table: Any) -> Iterator[tuple[int, Any]]:
+    """The first of each of the equal rows of a `datasets.Dataset`, with its number."""
     seen: set[bytes] = set()
-    for number, row in rows:
-        key = hashlib.blake2b(repr([row.get(name) for name in _SAME]).encode("utf-8", "surrogatepass")).digest()
-        if key not in seen:
-            seen.add(key)
-            yield number, row
+    number = 0
+    # Whole batches of the columns that count: row by row, 1.8 million rows take minutes.
+    columns = [name for name in _SAME if name in table.column_names]
+    for batch in table.select_columns(columns).iter(batch_size=_BATCH):
+        for values in zip(*(batch[name] for name in columns), strict=True):
+            key = hashlib.blake2b(repr(values).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+            if key not in seen:
+                seen.add(key)
+                yield number, table[number]
+            number += 1
 
 
 def _json_rows(hub_id: str, name: str) -> list[Any]:
