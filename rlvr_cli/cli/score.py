@@ -13,7 +13,7 @@ from rlvr_cli.cli.common import Json, print_json
 from rlvr_cli.config.errors import UserError
 
 OVERRIDES_HELP = "Keys of the task, as task.reward=gtpo. `rlvr config keys` lists them."
-WORKERS_HELP = "Processes that judge. Mathematics is compared in two processes whatever this says."
+WORKERS_HELP = "Processes that judge. Without it 1; for mathematics 2, which compare what was read."
 
 
 def command(
@@ -30,7 +30,9 @@ def command(
         str | None,
         typer.Option("--rule", metavar="RULE", help="paper (as the papers' code judges, the default) or strict."),
     ] = None,
-    workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, max=256, help=WORKERS_HELP)] = 1,
+    workers: Annotated[
+        int | None, typer.Option("--workers", metavar="N", min=1, max=256, help=WORKERS_HELP, show_default=False)
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin anew, whatever the output holds.")] = False,
     as_json: Json = False,
 ) -> None:

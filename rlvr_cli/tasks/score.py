@@ -19,11 +19,14 @@ from typing import Any
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.schema import TaskConfig
 from rlvr_cli.runs.atomic import write_text
-from rlvr_cli.tasks import JudgesMany, Problem, Task, Verdict, judge_all, make_task, problem_reader
-from rlvr_cli.tasks.jsonl import lines, raise_if
+from rlvr_cli.tasks import Problem, Task, Verdict, judge_all, make_task, problem_reader
+from rlvr_cli.tasks.jsonl import lines, no_text, raise_if, raw_lines
+from rlvr_cli.verify.pool import size_shared_pool
 
 # Pairs that are judged, and written, at once.
 CHUNK = 256
+# Tasks that compare answers in the pool's processes.
+_POOLED = ("math",)
 
 Pair = tuple[Problem, str]
 
@@ -46,7 +49,7 @@ def score(
     source: Path,
     target: Path,
     *,
-    workers: int = 1,
+    workers: int | None = None,
     overwrite: bool = False,
     progress: Callable[[int, int], None] = lambda done, planned: None,
 ) -> Scored:
@@ -58,10 +61,11 @@ def score(
     (``<target>.meta.json``): the same call again continues where an earlier one stopped.
 
     Args:
-        workers: processes that judge; a task with a pool of its own has its workers, and is judged here.
+        workers: processes that judge. None: one; for mathematics, whose responses are read here and compared in
+            processes, as many as its pool has.
         progress: told how many responses are judged, and how many there are.
     Raises:
-        UserError: ``source`` cannot be read or has lines that are no responses to problems of the task (every one is
+        UserError: ``source`` cannot be read, or has lines that are no responses to problems of the task (every one is
             named, before anything is judged), or ``target`` holds something else than a part of these verdicts.
         RunError: a process that judges was killed.
     """
@@ -70,11 +74,11 @@ def score(
     planned = _check(config.name, source)
     task = make_task(config, style)
     made_from = _made_from(task, source, planned)
-    found = 0 if overwrite else _found(target, made_from)
+    found = 0 if overwrite else _found(target, made_from, source)
     target.parent.mkdir(parents=True, exist_ok=True)
     if found == 0:
         target.unlink(missing_ok=True)
-        write_text(_meta(target), json.dumps(made_from, indent=2, sort_keys=True) + "\n")
+    write_text(_meta(target), json.dumps(made_from, indent=2, sort_keys=True) + "\n")
     progress(found, planned)
     if found < planned:
         pairs = islice(_pairs(config.name, source), found, None)
@@ -108,7 +112,7 @@ def _check(name: str, source: Path) -> int:
     problems: list[str] = []
     count = 0
     read = problem_reader(name)
-    for number, line in lines(source):
+    for number, line in raw_lines(source):
         where = f"{source}:{number}"
         count += 1
         record = _record(line)
@@ -125,10 +129,12 @@ def _check(name: str, source: Path) -> int:
     return count
 
 
-def _record(line: str) -> dict[str, Any] | str:
+def _record(line: bytes) -> dict[str, Any] | str:
     """The line's object, or what is wrong with it."""
     try:
-        record = json.loads(line)
+        record = json.loads(line.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_object)
+    except UnicodeDecodeError as error:
+        return no_text(error)
     # RecursionError: brackets nested deeper than the reader goes.
     except (ValueError, RecursionError) as error:
         return f"not a JSON object ({type(error).__name__}: {str(error)[:80]})"
@@ -144,9 +150,21 @@ def _record(line: str) -> dict[str, Any] | str:
     return record
 
 
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"the key {twice[:40]!r} stands there twice")
+    return found
+
+
 def _pairs(name: str, source: Path) -> Iterator[Pair]:
     read = problem_reader(name)
-    for number, line in lines(source):
+    for number, line in raw_lines(source):
         record = _record(line)
         if isinstance(record, str):
             raise RunError(f"{source}:{number}: the file has changed since it was checked.")
@@ -154,13 +172,16 @@ def _pairs(name: str, source: Path) -> Iterator[Pair]:
 
 
 def _judged(
-    task: Task, config: TaskConfig, style: str, pairs: Iterable[Pair], workers: int
+    task: Task, config: TaskConfig, style: str, pairs: Iterable[Pair], workers: int | None
 ) -> Iterator[Sequence[Verdict]]:
     """Verdicts in order, a chunk at a time."""
     chunks = iter(partial(_chunk, iter(pairs)), [])
-    if workers == 1 or isinstance(task, JudgesMany):
+    if config.name in _POOLED and workers is not None:
+        size_shared_pool(workers)
+    if workers in (None, 1) or config.name in _POOLED:
         yield from (_judge(task, chunk) for chunk in chunks)
         return
+    assert workers is not None
     # Spawned: a fork would copy whatever threads and locks the caller has.
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_start, initargs=(config, style))
     with pool:
@@ -197,15 +218,36 @@ def _meta(target: Path) -> Path:
 
 
 def _made_from(task: Task, source: Path, responses: int) -> dict[str, Any]:
+    size = source.stat().st_size
+    return {"input_sha256": _digest(source, size), "input_bytes": size, "responses": responses, "task": task.settings}
+
+
+def _digest(path: Path, size: int) -> str:
+    """Of the first ``size`` bytes."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while size > 0 and (piece := stream.read(min(size, 1 << 20))):
+            digest.update(piece)
+            size -= len(piece)
+    return digest.hexdigest()
+
+
+def _grew(before: dict[str, Any], made_from: dict[str, Any], source: Path) -> bool:
+    """Whether ``source`` is what it was, with more lines behind."""
+    size = before.get("input_bytes")
+    if source.name.endswith(".gz") or type(size) is not int or not 0 < size < made_from["input_bytes"]:
+        return False
     with source.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return {"input_sha256": digest, "responses": responses, "task": task.settings}
+        stream.seek(size - 1)
+        whole_lines = b"\n" in stream.read(2)
+    same = before.get("task") == made_from["task"] and set(before) == set(made_from)
+    return whole_lines and same and before["input_sha256"] == _digest(source, size)
 
 
-def _found(target: Path, made_from: dict[str, Any]) -> int:
+def _found(target: Path, made_from: dict[str, Any], source: Path) -> int:
     """Whole lines that ``target`` has; what a crash left of another is cut off.
 
-    Raises UserError when they are not verdicts on this input by this task.
+    Raises UserError when they are not verdicts on this input, or on its first lines, by this task.
     """
     if not target.exists():
         return 0
@@ -216,7 +258,8 @@ def _found(target: Path, made_from: dict[str, Any]) -> int:
     except (OSError, ValueError) as error:
         raise UserError(f"{other}, or its {_meta(target).name} is gone. {advice}") from error
     # As it reads back: tuples are lists there.
-    if before != json.loads(json.dumps(made_from)):
+    now = json.loads(json.dumps(made_from))
+    if before != now and not (isinstance(before, dict) and _grew(before, now, source)):
         raise UserError(f"{other}. {advice}")
     whole = bytes_whole = 0
     with target.open("rb") as stream:
@@ -226,7 +269,7 @@ def _found(target: Path, made_from: dict[str, Any]) -> int:
             whole, bytes_whole = whole + 1, bytes_whole + len(line)
             try:
                 keys = set(json.loads(line))
-            except ValueError:
+            except (ValueError, TypeError):
                 keys = set()
             if keys != {"reward", "parts", "answer", "correct", "reason"}:
                 raise UserError(f"{target}:{whole}: is no verdict. {advice}")

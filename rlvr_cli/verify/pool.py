@@ -16,7 +16,7 @@ from rlvr_cli.verify.math_answer import check
 from rlvr_cli.verify.outcome import DIED, TIMEOUT, Outcome
 from rlvr_cli.verify.process import Nursery, Worker
 
-__all__ = ["Outcome", "Pool", "shared_pool"]
+__all__ = ["Outcome", "Pool", "shared_pool", "size_shared_pool"]
 
 WORKERS = 2
 DEADLINE = 2.0
@@ -199,6 +199,17 @@ def shared_pool() -> Pool:
         if _shared is None or _shared._closed:
             _shared = Pool()
         return _shared
+
+
+def size_shared_pool(workers: int) -> None:
+    """Have ``shared_pool`` give a pool of that many processes; one of another size is closed."""
+    global _shared
+    with _shared_lock:
+        if _shared is not None and not _shared._closed:
+            if _shared.workers == workers:
+                return
+            _shared.close()
+        _shared = Pool(workers)
 
 
 @atexit.register

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import gzip
 import json
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from rlvr_cli.tasks import score as scoring
 from rlvr_cli.tasks.base import Verdict
 from rlvr_cli.tasks.choose import choose_task
 from rlvr_cli.tasks.describe import fields
+from rlvr_cli.verify.pool import shared_pool
 
 KK = {"question": "Who is what?", "names": ["Ann", "Bob"], "solution": [True, False]}
 RIGHT = "So. </think><answer> (1) Ann is a knight (2) Bob is a knave </answer>"
@@ -127,6 +130,69 @@ def test_bad_lines_are_named_at_once_before_anything_is_judged(
     assert not (tmp_path / "out.jsonl").exists()
 
 
+def test_bytes_that_are_no_text_and_objects_that_are_no_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = json.dumps({"problem": KK, "response": RIGHT}).encode()
+    bad = {
+        b'{"problem": "\xff", "response": ""}': "not UTF-8 (byte 14 of the line, 0xff)",
+        b'{"problem": {"solution": [NaN]}, "response": ""}': "NaN is no JSON",
+        b'{"problem": {"target": -Infinity}, "response": ""}': "-Infinity is no JSON",
+        b'{"problem": {}, "response": "", "response": ""}': "'response' stands there twice",
+        b'{"problem": {"names": 1, "names": 2}, "response": ""}': "'names' stands there twice",
+        b'{"problem": {"target": ' + b"1" * 5000 + b'}, "response": ""}': "not a JSON object",
+        b"\xfe\xff\x00{": "not UTF-8",
+    }
+    source = tmp_path / "in.jsonl"
+    source.write_bytes(b"\n".join([good, *bad, good]) + b"\n")
+    score(source, tmp_path / "out.jsonl", code=2)
+    shown = capsys.readouterr().err
+    for number, message in enumerate(bad.values(), start=2):
+        assert any(line.startswith(f"{source}:{number}: ") and message in line for line in shown.splitlines()), message
+    assert f"{source}:1:" not in shown
+
+
+@pytest.mark.parametrize("name", ["in.jsonl", "in.jsonl.gz"])
+def test_byte_order_marks_carriage_returns_blank_and_huge_lines_and_no_last_newline(tmp_path: Path, name: str) -> None:
+    rows = [*kk_rows(3), {"problem": KK, "response": "x" * 5_000_000 + RIGHT}]
+    data = codecs.BOM_UTF8 + "\r\n\r\n  \r\n".join(json.dumps(row) for row in rows).encode()
+    source = tmp_path / name
+    source.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    verdicts = score(source, tmp_path / "out.jsonl")
+    assert [verdict["correct"] for verdict in verdicts] == [False, True, True, True]
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: data[:30] + b"\x00" * 20 + data[50:]])
+def test_damaged_gzip(tmp_path: Path, damage: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "".join(json.dumps(row) + "\n" for row in kk_rows(50))
+    source = tmp_path / "in.jsonl.gz"
+    source.write_bytes(damage(gzip.compress(rows.encode())))
+    score(source, tmp_path / "out.jsonl", code=2)
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_a_problem_without_an_answer_is_not_scorable(tmp_path: Path) -> None:
+    """Two rows of the public gaokao2023en are so."""
+    problem = {"question": "Prove it.", "answer": ""}
+    rows = [{"problem": problem, "response": response} for response in (r"\boxed{}", r"\boxed{5}", "nothing", "")]
+    rows.append({"problem": {"question": "1+1?", "answer": "2"}, "response": r"\boxed{2}"})
+    verdicts = score(write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl", task="math")
+    assert [verdict["reward"] for verdict in verdicts] == [None] * 4 + [1.0]
+    assert [(verdict["correct"], verdict["reason"]) for verdict in verdicts[:4]] == [(None, "unparsed")] * 4
+
+
+def test_workers_of_mathematics_are_the_pools(tmp_path: Path) -> None:
+    rows = [
+        {"problem": {"question": "?", "answer": f"x+{number}"}, "response": rf"\boxed{{{number}+x}}"}
+        for number in range(40)
+    ]
+    source = write(tmp_path / "in.jsonl", rows)
+    for workers in (1, 3):
+        verdicts = score(source, tmp_path / f"{workers}.jsonl", "--workers", str(workers), task="math")
+        assert all(verdict["correct"] for verdict in verdicts)
+        assert shared_pool().workers == workers == len(shared_pool().pids)
+
+
 def test_a_stopped_one_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = write(tmp_path / "in.jsonl", kk_rows(40)), tmp_path / "out.jsonl"
     whole = score(source, tmp_path / "whole.jsonl")
@@ -150,13 +216,42 @@ def test_a_stopped_one_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(judged) == 5, "nothing was left to judge"
 
 
+def test_an_input_that_grew_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = write(tmp_path / "in.jsonl", kk_rows(20)), tmp_path / "out.jsonl"
+    score(source, target)
+    judge, judged = scoring._judge, []
+
+    def counted(*arguments: Any) -> list[Verdict]:
+        judged.append(len(arguments[1]))
+        return judge(*arguments)
+
+    monkeypatch.setattr(scoring, "_judge", counted)
+    whole = score(write(source, kk_rows(25)), target)
+    assert judged == [5]
+    assert whole == score(source, tmp_path / "whole.jsonl")
+    assert score(source, target) == whole
+    score(write(source, kk_rows(24)), target, code=2)
+
+
+def test_a_last_line_that_grew_is_another_input(tmp_path: Path) -> None:
+    """Without a line's end, what is added belongs to the line that was judged."""
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    row = json.dumps({"problem": KK, "response": RIGHT})
+    source.write_text(row)
+    score(source, target)
+    source.write_text(row + "  \n" + row)
+    score(source, target, code=2)
+    source.write_text(row + "\n" + row)
+    assert len(score(source, target)) == 2
+
+
 def test_what_does_not_match_is_not_continued(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, target = write(tmp_path / "in.jsonl", kk_rows(5)), tmp_path / "out.jsonl"
     score(source, target)
     score(source, target, "--rule", "strict", code=2)
     assert "--overwrite" in capsys.readouterr().err
     assert len(score(source, target, "--rule", "strict", "--overwrite")) == 5
-    score(write(source, kk_rows(6)), target, "--rule", "strict", code=2)
+    score(write(source, kk_rows(6)[::-1]), target, "--rule", "strict", code=2)
     other = write(tmp_path / "notes.jsonl", [{"mine": 1}])
     score(source, other, code=2)
     assert answers(other) == [{"mine": 1}]

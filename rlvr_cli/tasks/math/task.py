@@ -13,16 +13,26 @@ from rlvr_cli.tasks.math.answers import AnswerTask
 from rlvr_cli.tasks.math.generate import draw
 from rlvr_cli.tasks.math.reading import Reading, read
 from rlvr_cli.tasks.math.reward import verdict
+from rlvr_cli.tasks.rows import LeftOut
 from rlvr_cli.verify.math_answer import MAX_LENGTH, check, clean
 from rlvr_cli.verify.numbers import exact_number
-from rlvr_cli.verify.outcome import Outcome
+from rlvr_cli.verify.outcome import UNPARSED_GOLD, Outcome
 from rlvr_cli.verify.pool import shared_pool
 
 _RELATION = re.compile(r"=|\\(?:eq|equiv|approx|ne|neq)(?![A-Za-z])|\u2248|\u2261")
 # What an answer may be called: `x`, `x_1`, `f(x)`, `\theta`, `\angle ABC`.
 _NAME = re.compile(r"(?:\\?[A-Za-z]{1,12}\s*){1,3}(?:_(?:\w|\{\w{1,8}\}))?(?:\(\w(?:,\s?\w)*\))?'{0,2}")
 
-problem_from = rows.problem_from
+
+def problem_from(fields: dict[str, Any], where: str) -> Problem:
+    """A problem to judge responses to: as :func:`rows.problem_from`, but a row without an answer is a problem too.
+
+    Such a row is left out of what is trained and evaluated on; a response to it that exists is not scorable.
+    """
+    try:
+        return rows.problem_from(fields, where)
+    except LeftOut:
+        return rows.make_problem(fields, rows.question_of(fields, where), "")
 
 
 class MathTask(AnswerTask):
@@ -47,9 +57,15 @@ class MathTask(AnswerTask):
         outcomes: list[Outcome | None] = []
         waiting: list[int] = []
         for number, (problem, reading) in enumerate(zip(problems, readings, strict=True)):
-            outcomes.append(check(_gold(problem), reading.answer) if reading.answer is not None else None)
-            if reading.answer is not None and outcomes[-1] is None:
-                waiting.append(number)
+            gold = _gold(problem)
+            if not gold.strip():
+                outcomes.append(UNPARSED_GOLD)
+            elif reading.answer is None:
+                outcomes.append(None)
+            else:
+                outcomes.append(check(gold, reading.answer))
+                if outcomes[-1] is None:
+                    waiting.append(number)
         if waiting:
             pairs = [(_gold(problems[number]), str(readings[number].answer)) for number in waiting]
             for number, outcome in zip(waiting, shared_pool().judge_many(pairs), strict=True):
