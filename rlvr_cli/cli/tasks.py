@@ -17,7 +17,7 @@ from rlvr_cli.cli.common import (
     with_data_dir,
 )
 
-app = typer.Typer(help="List the tasks, show one with a judged answer, generate problems.")
+app = typer.Typer(help="List the tasks, show one with a judged answer, generate or filter problems.")
 
 Name = Annotated[str, typer.Argument(metavar="TASK", help="A task, as `kk`.")]
 Overrides = Annotated[
@@ -136,3 +136,80 @@ def generate(
     config = choose_task(task, with_data_dir(overrides, data_dir))
     written = write_problems(config, out, count=count, split=split, seed=seed, overwrite=overwrite)
     print(f"{written:,} {split} problems of {task}: {out}")
+
+
+@app.command("filter")
+def filter_command(
+    task: Name,
+    model: Annotated[
+        str, typer.Option("--model", metavar="NAME", help="Who tries: `lab`, a run, a checkpoint, a folder, a hub id.")
+    ],
+    out: Annotated[Path, typer.Option("--output", metavar="FILE", help="JSONL to write the kept problems to.")],
+    overrides: Overrides = None,
+    attempts: Annotated[
+        int, typer.Option("--attempts", "--samples", "-n", metavar="N", help="Attempts at each problem.")
+    ] = 2,
+    keep_correct: Annotated[
+        str,
+        typer.Option(
+            "--keep-correct", "--keep", metavar="LOW..HIGH", help="Right attempts of a kept problem: 0, 1..7."
+        ),
+    ] = "0",
+    split: Annotated[
+        str, typer.Option("--split", metavar="NAME", help="train, dev, test, or all of a file.")
+    ] = "train",
+    problems: Annotated[
+        int | None, typer.Option("--problems", "--limit", metavar="N", help="Try only so many. Default: all.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", metavar="T", help="Default: eval.temperature.")
+    ] = None,
+    top_p: Annotated[float | None, typer.Option("--top-p", metavar="P", help="Default: eval.top_p.")] = None,
+    max_new_tokens: Annotated[
+        int | None,
+        typer.Option("--max-new-tokens", metavar="N", help="Longest attempt. Default: eval.max_new_tokens."),
+    ] = None,
+    data_dir: DataDir = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the attempts.")] = 0,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if there is one.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Keep the problems that a model gets right as often as is asked for, as a file that `task.data` reads.
+
+    Without further options those that it fails in both of two attempts. Attempts are kept: an interrupted call
+    continues where it stopped, and another --keep-correct samples nothing.
+    """
+    from rlvr_cli.evaluation.filter import FilterOptions, make_filter, run_filter
+
+    request = make_filter(
+        FilterOptions(
+            task=task,
+            model=model,
+            output=out,
+            overrides=tuple(with_data_dir(overrides, data_dir)),
+            attempts=attempts,
+            keep_correct=keep_correct,
+            split=split,
+            problems=problems,
+            temperature=temperature,
+            top_p=top_p,
+            max_new_tokens=max_new_tokens,
+            seed=seed,
+            overwrite=overwrite,
+        )
+    )
+    from rich.console import Console
+
+    from rlvr_cli.evaluation.filter import summary
+    from rlvr_cli.evaluation.progress import watcher
+
+    console = Console(stderr=True, highlight=False, markup=False)
+    try:
+        filtered = run_filter(request, watch=watcher(console), say=lambda line: console.print(line, soft_wrap=True))
+    except KeyboardInterrupt:
+        console.print("stopped: the attempts so far are kept, and the same command continues")
+        raise
+    if as_json:
+        print_json({"output": str(filtered.output), **filtered.result})
+        return
+    print("\n".join(summary(filtered)))

@@ -1,0 +1,376 @@
+"""Problems that a model finds hard, or easy, or neither: kept by how many of its attempts at them are right.
+
+The landscape paper made Numina-Hard this way: the problems at which Qwen2.5-7B fails in both of two attempts (section
+3 and appendix L). Sampling is that of `rlvr eval`, and so is its store: nothing is sampled twice. Imports no torch
+until a model is loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.config.load import load_config
+from rlvr_cli.config.paths import local_path
+from rlvr_cli.config.schema import Config
+from rlvr_cli.evaluation.request import MOST_COMPLETIONS
+from rlvr_cli.evaluation.settings import EvalSettings, digest
+from rlvr_cli.evaluation.store import Key, SampleStore
+from rlvr_cli.evaluation.targets import Subject, find_target
+from rlvr_cli.runs.atomic import write_text
+from rlvr_cli.tasks import Problem, Task, make_task, task_style
+from rlvr_cli.tasks.describe import fields
+
+if TYPE_CHECKING:
+    from rlvr_cli.evaluation.sampling import ProgressCallback
+
+SPLITS = ("train", "dev", "test", "all")
+FORMAT = 1
+# More than any data set has: all of its problems.
+_ALL = 2**40
+_RANGE = re.compile(r"(\d{1,9})|(\d{0,9})\.\.(\d{0,9})")
+
+Fate = Literal["kept", "dropped", "undecided"]
+FATES: tuple[Fate, ...] = ("kept", "dropped", "undecided")
+
+
+@dataclass(frozen=True)
+class FilterOptions:
+    """The command line of `rlvr tasks filter`, as given; None = not given."""
+
+    task: str
+    model: str
+    output: Path
+    overrides: tuple[str, ...] = ()
+    attempts: int = 2
+    keep_correct: str = "0"
+    split: str = "train"
+    problems: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_new_tokens: int | None = None
+    seed: int = 0
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class FilterRequest:
+    """What to filter by what; everything that can be checked without loading a model has been.
+
+    Attributes:
+        keep: the least and the most right attempts of a problem that is kept.
+        problems: those of the data, in its order as the task gives them.
+    """
+
+    config: Config
+    settings: EvalSettings
+    subject: Subject
+    notes: tuple[str, ...]
+    keep: tuple[int, int]
+    problems: tuple[Problem, ...]
+    output: Path
+
+
+@dataclass(frozen=True)
+class Filtered:
+    """What became of the problems: the content of ``<output>.meta.json`` but for the single problems."""
+
+    output: Path
+    meta: Path
+    result: dict[str, Any]
+
+
+def make_filter(options: FilterOptions) -> FilterRequest:
+    """Check ``options`` against the models and data on disk, and read the problems.
+
+    Raises UserError with every problem found.
+    """
+    wrong: list[str] = []
+    keep = _keep(options, wrong)
+    wrong += _output_problems(options)
+    if options.split not in SPLITS:
+        wrong.append(f"--split {options.split}: must be one of {', '.join(SPLITS)}.")
+    root = _collected(wrong, lambda: Path(load_config(overrides=_of_run(options.overrides)).run.dir))
+    target = _collected(wrong, lambda: find_target(options.model, root or Path("runs")))
+    files = [target.run.config_path] if target is not None and target.run is not None else []
+    model = None if files or target is None else options.model
+    config = _collected(
+        wrong, lambda: load_config(files, task=options.task, model=model, overrides=_overrides(options))
+    )
+    if config is not None:
+        wrong += _source_problems(config, options)
+    problems: list[Problem] = []
+    if config is not None and not wrong:
+        style = target.subjects[0].style if target is not None else None
+        problems = _collected(wrong, lambda: _problems(config, style, options)) or []
+    if len(problems) * options.attempts > MOST_COMPLETIONS:
+        wrong.append(
+            f"--attempts {options.attempts}: with {len(problems)} problems at most "
+            f"{MOST_COMPLETIONS // len(problems)} (the attempts are held in memory). Or give --problems."
+        )
+    if wrong or config is None or target is None or keep is None:
+        raise UserError(list(dict.fromkeys(wrong)))
+    settings = EvalSettings.from_config(
+        config,
+        problems=len(problems),
+        samples=options.attempts,
+        pass_at=(1,),
+        greedy=False,
+        split=options.split,
+        seed=options.seed,
+    )
+    return FilterRequest(config, settings, target.subjects[0], target.notes, keep, tuple(problems), options.output)
+
+
+def run_filter(
+    request: FilterRequest,
+    *,
+    watch: Callable[[str], AbstractContextManager[ProgressCallback]],
+    say: Callable[[str], None],
+) -> Filtered:
+    """Sample what attempts are missing, decide, and write the problems kept and the account of all.
+
+    Args:
+        watch: given a label, a context with the callback that is told of the progress. say: shows one line.
+    Raises:
+        UserError: the folder of the samples is in use or holds other samples. RunError: no problem is kept (then
+            nothing is written), or what evaluations raise.
+    """
+    from rlvr_cli.evaluation.sampling import fill, identity
+
+    try:
+        request.output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--output {request.output}: its folder cannot be made ({error.strerror}).") from error
+    for note in request.notes:
+        say(note)
+    model, tokenizer, style = _load(request)
+    task = make_task(request.config.task, task_style(request.config.task, request.subject.style or style))
+    known = identity(model, task, request.settings)
+    name = f"{task.name}-{request.settings.split}-{request.subject.stem}-{digest(known)[:8]}"
+    store = SampleStore(request.subject.root / name, known)
+    with store.open() as samples, watch(f"{request.subject.label} on {task.name}") as progress:
+        fill(store, samples, model, tokenizer, task, request.problems, request.settings, progress)
+        counts = [count(problem.id, samples, request.settings.samples) for problem in request.problems]
+    fates = [fate(right, unjudged, request.keep) for right, unjudged in counts]
+    kept = [problem for problem, what in zip(request.problems, fates, strict=True) if what == "kept"]
+    if not kept:
+        raise RunError(
+            f"no problem is kept: {_told(request, counts, fates)}. Nothing was written. The attempts are kept in "
+            f"{store.folder}, so another --keep-correct needs no new ones."
+        )
+    result: dict[str, Any] = {
+        "format": FORMAT,
+        "task": task.settings,
+        "split": request.settings.split,
+        "problems_seed": request.config.run.seed,
+        "model": {"name": request.subject.model, "label": request.subject.label, "weights": known["weights"]},
+        "sampling": request.settings.sampling(),
+        "attempts": request.settings.samples,
+        "keep_correct": list(request.keep),
+        "problems": len(request.problems),
+        **{name: fates.count(name) for name in FATES},
+        "unjudged_attempts": sum(unjudged for _, unjudged in counts),
+        "by_correct": {str(right): number for right, number in sorted(Counter(right for right, _ in counts).items())},
+        "samples": str(store.folder),
+    }
+    return _written(request, task, kept, counts, fates, result)
+
+
+def summary(filtered: Filtered) -> list[str]:
+    """What a person is told in the end, by lines."""
+    found, sampling = filtered.result, filtered.result["sampling"]
+    low, high = found["keep_correct"]
+    lines = [
+        f"{found['problems']:,} {found['split']} problems of {found['task']['name']}, {found['attempts']} attempts "
+        f"each by {found['model']['label']} (temperature {sampling['temperature']:g}, top_p {sampling['top_p']:g}, "
+        f"at most {sampling['max_new_tokens']} tokens, seed {sampling['seed']})",
+        *(
+            f"  {right} right: {number:,} problems{', kept' if low <= int(right) <= high else ''}"
+            for right, number in found["by_correct"].items()
+        ),
+        f"kept {found['kept']:,} ({found['kept'] / found['problems']:.1%}), dropped {found['dropped']:,}",
+    ]
+    if found["undecided"]:
+        lines.append(
+            f"undecided, so not kept: {found['undecided']:,}, for attempts that could not be judged "
+            f"({found['unjudged_attempts']:,} in all)"
+        )
+    held_out = found["kept"] - found["for_training"]
+    rest = f"; {held_out:,} of them are held out as its dev and test problems" if held_out else ""
+    return [
+        *lines,
+        f"problems: {filtered.output}, for training with task.data={filtered.output}{rest}",
+        f"account of every problem: {filtered.meta}; attempts: {found['samples']}",
+    ]
+
+
+def count(problem: str, samples: Mapping[Key, Mapping[str, Any]], attempts: int) -> tuple[int, int]:
+    """How many of a problem's attempts are right, and how many could not be judged."""
+    rows = [samples[problem, index] for index in range(attempts)]
+    return sum(bool(row["correct"]) for row in rows), sum(not row.get("scorable", True) for row in rows)
+
+
+def fate(right: int, unjudged: int, keep: tuple[int, int]) -> Fate:
+    """Kept or dropped where that does not depend on the attempts that could not be judged, else undecided."""
+    low, high = keep
+    if low <= right and right + unjudged <= high:
+        return "kept"
+    return "dropped" if right > high or right + unjudged < low else "undecided"
+
+
+def parse_keep(text: str, attempts: int) -> tuple[int, int]:
+    """The least and the most of ``3``, ``1..7``, ``1..`` or ``..3``. Raises ValueError saying what is wrong."""
+    match = _RANGE.fullmatch(text.strip())
+    if match is None or text.strip() == "..":
+        raise ValueError("must be a number or a range of right attempts, as 0, 1..7, 1.. or ..3.")
+    low, high = (match[1], match[1]) if match[1] else (match[2] or "0", match[3] or str(attempts))
+    if int(low) > int(high):
+        raise ValueError(f"{low} is above {high}, so no problem would be kept.")
+    if int(high) > attempts:
+        raise ValueError(f"there are only {attempts} attempts. Give --attempts {high}, or a smaller number.")
+    return int(low), int(high)
+
+
+def _keep(options: FilterOptions, wrong: list[str]) -> tuple[int, int] | None:
+    if options.attempts < 1:
+        wrong.append(f"--attempts {options.attempts}: must be at least 1.")
+        return None
+    try:
+        return parse_keep(options.keep_correct, options.attempts)
+    except ValueError as error:
+        wrong.append(f"--keep-correct {options.keep_correct}: {error}")
+        return None
+
+
+def _output_problems(options: FilterOptions) -> list[str]:
+    output, found = options.output, []
+    if not output.name.endswith(".jsonl"):
+        found.append(f"--output {output}: must end in .jsonl")
+    for path in (output, _meta(output)):
+        if path.is_dir():
+            found.append(f"--output {output}: {path} is a folder. Choose another file.")
+        elif path.exists() and not options.overwrite:
+            found.append(f"--output {output}: {path.name} exists. Choose another file, or give --overwrite.")
+    return found
+
+
+def _source_problems(config: Config, options: FilterOptions) -> list[str]:
+    data, found = config.task.data, []
+    if data is None and options.split == "all":
+        found.append("--split all: is for problems from task.data; generated ones have train, dev and test.")
+    path = None if data is None else local_path(data)
+    if path is not None and path.is_file() and options.output.exists() and path.samefile(options.output):
+        found.append(f"--output {options.output}: is the file that the problems are read from. Choose another.")
+    return found
+
+
+def _overrides(options: FilterOptions) -> list[str]:
+    """The overrides, and options that stand for a key: so they have the key's bounds and messages."""
+    keys = {
+        "eval.problems": options.problems,
+        "eval.temperature": options.temperature,
+        "eval.top_p": options.top_p,
+        "eval.max_new_tokens": options.max_new_tokens,
+    }
+    given = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in keys.items() if value is not None]
+    # Bounds of eval.* that this command does not use would only get in the way.
+    return [*options.overrides, *given, "eval.samples=1", "eval.pass_at=[1]"]
+
+
+def _of_run(overrides: Sequence[str]) -> list[str]:
+    return [text for text in overrides if text.startswith("run.")]
+
+
+def _problems(config: Config, style: str | None, options: FilterOptions) -> list[Problem]:
+    """All problems of the data; of a generator, as many as training has; of either, no more than asked for."""
+    task = make_task(config.task, task_style(config.task, style or "logic_rl"))
+    most = _ALL if config.task.data is not None else config.task.problems
+    if options.problems is not None:
+        most = options.problems
+    return task.problems(options.split, most, config.run.seed)  # type: ignore[arg-type]
+
+
+def _load(request: FilterRequest) -> tuple[Any, Any, str]:
+    from rlvr_cli.models.load import load_model, quiet_hub
+    from rlvr_cli.models.source import prompt_style
+    from rlvr_cli.models.threads import set_threads
+
+    quiet_hub()
+    set_threads(request.config.run.threads)
+    import torch
+
+    chosen = request.config.model
+    model, tokenizer = load_model(
+        request.subject.model,
+        revision=chosen.revision if request.subject.model == chosen.name else None,
+        dtype=chosen.dtype,
+        device="cuda" if torch.cuda.is_available() else "cpu",
+    )
+    model.eval()
+    return model, tokenizer, prompt_style(model.config)
+
+
+def _written(
+    request: FilterRequest,
+    task: Task,
+    kept: Sequence[Problem],
+    counts: Sequence[tuple[int, int]],
+    fates: Sequence[Fate],
+    result: dict[str, Any],
+) -> Filtered:
+    """Write the account first: where the output is, it is whole and accounted for."""
+    text = "".join(json.dumps(fields(problem), ensure_ascii=False) + "\n" for problem in kept)
+    account = {**result, "output_sha256": hashlib.sha256(text.encode()).hexdigest()}
+    rows = ",\n".join(
+        "    " + json.dumps({"problem": problem.id, "correct": right, "unjudged": unjudged, "fate": what})
+        for problem, (right, unjudged), what in zip(request.problems, counts, fates, strict=True)
+    )
+    head = json.dumps(account, indent=2, ensure_ascii=False).removesuffix("\n}")
+    request.output.unlink(missing_ok=True)
+    write_text(_meta(request.output), f'{head},\n  "attempted": [\n{rows}\n  ]\n}}\n')
+    write_text(request.output, text)
+    return Filtered(request.output, _meta(request.output), {**account, "for_training": _for_training(request, task)})
+
+
+def _for_training(request: FilterRequest, task: Task) -> int:
+    """How many of the problems kept a training run that reads the output has; the others it holds out."""
+    data = f"./{request.output}" if not request.output.is_absolute() else str(request.output)
+    config = request.config.task.model_copy(update={"data": data, "data_dir": None})
+    style = str(task.settings.get("style", "logic_rl"))
+    try:
+        return len(make_task(config, style).problems("train", _ALL, 0))
+    except UserError:
+        return 0
+
+
+def _told(request: FilterRequest, counts: Sequence[tuple[int, int]], fates: Sequence[Fate]) -> str:
+    low, high = request.keep
+    wanted = f"{low}" if low == high else f"{low} to {high}"
+    found = Counter(right for right, _ in counts)
+    listed = ", ".join(f"{number} with {right} right" for right, number in sorted(found.items()))
+    unsure = f", {fates.count('undecided')} undecided for attempts that could not be judged"
+    return f"of {len(counts)} problems none has {wanted} of {request.settings.samples} attempts right ({listed}" + (
+        f"{unsure})" if "undecided" in fates else ")"
+    )
+
+
+def _meta(output: Path) -> Path:
+    return output.with_name(f"{output.name}.meta.json")
+
+
+def _collected(wrong: list[str], call: Callable[[], Any]) -> Any:
+    """What ``call`` returns; None, and its problems in ``wrong``, where it raises UserError."""
+    try:
+        return call()
+    except UserError as error:
+        wrong.extend(error.problems)
+        return None
