@@ -84,8 +84,8 @@ def write_overview(folder: Path, content: Mapping[str, Any]) -> Path:
 
 
 def overview_table(content: Mapping[str, Any]) -> tuple[Row, list[Row]]:
-    """Header and rows: a benchmark a row, each metric at its largest k; what the paper prints is marked."""
-    header = ["", "problems", "n", "avg@n", "pass@k", "maj@k", "greedy"]
+    """Header and rows: a benchmark a row, pass@k and maj@k at the largest k; what the paper prints is marked."""
+    header = ["", "problems", "n", "avg@n", "pass@n", "maj@n", "greedy"]
     return header, [_row(result) for result in content["benchmarks"]]
 
 
@@ -106,8 +106,9 @@ def _row(result: Mapping[str, Any]) -> Row:
         if name is None:
             cells.append("-")
             continue
-        k = f" k={name.split('@')[1]}" if kind in ("pass@", "maj@") else ""
-        cells.append(f"{with_interval(name, metrics[name])}{k}{' *' if name in result['figures'] else ''}")
+        # Most often the largest k is n; another one is named.
+        k = "" if name in ("greedy", f"{kind}{samples}") else f" k={name.split('@')[1]}"
+        cells.append(f"{with_interval(name, metrics[name])}{k}{'*' if name in result['figures'] else ''}")
     return [result["benchmark"], str(result["problems"]), str(samples), *cells]
 
 

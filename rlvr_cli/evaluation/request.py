@@ -51,6 +51,7 @@ class Request:
         benchmark: what the reader knows the problems by; None = the task's name.
         setting: the benchmark's own setting, which keeps evaluations of different settings apart on the disk.
         whole: all problems of the data are meant, whatever ``settings.problems`` says.
+        notes: what the person should know of how the setting was taken.
     """
 
     config: Config
@@ -61,6 +62,7 @@ class Request:
     benchmark: str | None = None
     setting: Setting | None = None
     whole: bool = False
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ def make_request(options: Options, choice: Choice | None = None) -> Request:
     Raises UserError with every problem found: unknown targets, k above n, values out of bounds, too few checkpoints.
     """
     problems: list[str] = []
+    notes: list[str] = []
     names = [argument for argument in options.arguments if not _OVERRIDE.match(argument)]
     overrides = [argument for argument in options.arguments if _OVERRIDE.match(argument)]
     if len(names) > 1:
@@ -98,7 +101,11 @@ def make_request(options: Options, choice: Choice | None = None) -> Request:
     asked = [*overrides, *_option_overrides(options)]
     if choice is not None and choice.setting is not None:
         style = target.subjects[0].style if target is not None else None
-        choice = replace(choice, setting=fitted(choice.setting, style))
+        setting = fitted(choice.setting, style)
+        if setting is not choice.setting:
+            numbers = ", ".join(map(str, setting.task["people"]))
+            notes.append(f"{choice.benchmark}: with {numbers} people only, as many as this model's words can write")
+        choice = replace(choice, setting=setting)
     if choice is not None:
         asked = [*setting_overrides(choice, options.data_dir, overrides), *asked]
     if target is not None and target.run is not None:
@@ -108,10 +115,12 @@ def make_request(options: Options, choice: Choice | None = None) -> Request:
     settings = _settings(options, config or Config(), pass_at, problems)
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
-    setting = choice.setting if choice else None
     limited = options.problems is not None or bool(_only(overrides, "eval.problems="))
-    name = choice.benchmark if choice else None
-    return Request(config, settings, target, against, options.out, name, setting, setting is not None and not limited)
+    if choice is None:
+        return Request(config, settings, target, against, options.out)
+    whole = choice.setting is not None and not limited
+    name, out = choice.benchmark, options.out
+    return Request(config, settings, target, against, out, name, choice.setting, whole, tuple(notes))
 
 
 def make_plan(benchmarks: Sequence[str], options: Options) -> Plan:

@@ -21,6 +21,7 @@ from rlvr_cli.models.source import prompt_style
 from rlvr_cli.models.threads import set_threads
 from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.tasks import Problem, Task, make_task, task_style
+from rlvr_cli.tasks.sets import DATA_SETS
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,8 @@ class Session:
             raise UserError(f"{request.out}: holds one evaluation. Choose another --out for several.")
         # Bad data must show before a model is loaded, which takes long. A model of the hub has no known style yet;
         # which problems there are does not depend on it.
+        for note in request.notes:
+            say(note)
         subjects = [*request.target.subjects, *(request.against.subjects if request.against else ())]
         tasks = [make_task(self.config.task, task_style(self.config.task, s.style or "logic_rl")) for s in subjects]
         self.problems = self._read(tasks[0])
@@ -181,17 +184,28 @@ def _compare(before: Outcome, after: Outcome) -> Comparison:
 def make_sessions(
     requests: Sequence[Request], *, watch: Callable[[str], Any], say: Callable[[str], None]
 ) -> list[Session]:
-    """A session for each request. Raises UserError with the problems of every request's data."""
-    sessions: list[Session] = []
+    """A session for each request.
+
+    Raises UserError with the problems of every request's data; the hub, which may be slow to answer, is asked only
+    where nothing is wrong with the others.
+    """
+    sessions: dict[int, Session] = {}
     problems: list[str] = []
-    for request in requests:
+    for place in sorted(range(len(requests)), key=lambda place: _on_hub(requests[place])):
+        if problems and _on_hub(requests[place]):
+            break
         try:
-            sessions.append(Session(request, watch=watch, say=say))
+            sessions[place] = Session(requests[place], watch=watch, say=say)
         except UserError as error:
             problems += error.problems
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
-    return sessions
+    return [sessions[place] for place in range(len(requests))]
+
+
+def _on_hub(request: Request) -> bool:
+    task = request.config.task
+    return task.data_dir is None and task.data in DATA_SETS and DATA_SETS[task.data].hub is not None
 
 
 def run_sessions(sessions: Sequence[Session]) -> Iterator[tuple[Outcome, Comparison | None]]:

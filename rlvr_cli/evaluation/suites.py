@@ -22,7 +22,7 @@ class Setting:
     Attributes:
         samples: sampled completions a problem; 0 = the greedy one alone.
         task: keys of the task's section.
-        figures: what the paper prints: `greedy`, `avg` (over all samples) or `pass@k`.
+        figures: what the paper prints: `greedy`, `avg` (over all samples), `pass@k` or `maj@k`.
         source: where `samples` (with k and greedy), `temperature`, `length` and `prompt` are from.
     """
 
@@ -130,7 +130,7 @@ def _ar_lopti() -> Suite:
             Setting("aime24", **many, figures=("pass@16", "avg"), source=sampled),
         ),
         (
-            Average("K&K over 3 to 7 people", (("kk", "greedy"),), "figure 4", by_subgroup=True),
+            Average("K&K over numbers of people", (("kk", "greedy"),), "figure 4", by_subgroup=True),
             Average(
                 "mathematics",
                 (
@@ -296,7 +296,6 @@ def alone(benchmark: str) -> Setting:
         greedy=True,
         max_new_tokens=length,
         task=task,
-        figures=("avg", "greedy"),
         source={
             "samples": f"by size: {source}",
             "temperature": "AR-Lopti's code, DGPO's rollouts: 1.0",

@@ -137,3 +137,14 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"suite {name}" in text for name in SUITES)
     assert rlvr(["eval", "--list-benchmarks", "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)["suites"]) == set(SUITES)
+
+
+def test_a_model_that_cannot_write_many_people_is_given_fewer_and_it_is_said(call: Call, data: Path) -> None:
+    (data / "kk").mkdir()
+    row = {"names": ["A", "B", "C"], "solution": [True, False, True], "question": "?"}
+    statements = [["lying", 1], ["and", ["lying", 0], ["lying", 1]], ["telling-truth", 0]]
+    (data / "kk" / "3ppl.test.jsonl").write_text(json.dumps({**row, "id": "a", "statements": statements}) + "\n")
+    code, out, err = call("kk", "-n", "1")
+    assert code == 0, err
+    assert "kk: with 3, 4, 5 people only" in err
+    assert "kk, test, 1 problems" in out
