@@ -1,0 +1,73 @@
+"""--data-dir of train, plan and tasks, and the list of data sets."""
+
+import json
+
+import pytest
+
+from rlvr_cli.cli.app import run
+
+DIRECTIONS = ["--task", "math", "task.data=dsr_uniform"]
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch):
+    monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    file = tmp_path / "train" / "dsr_uniform.jsonl"
+    file.parent.mkdir()
+    file.write_text("".join(json.dumps({"question": f"{n} + 1?", "answer": str(n + 1)}) + "\n" for n in range(40)))
+    return tmp_path
+
+
+def outcome(capsys, *arguments):
+    code = run([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.mark.parametrize("command", ["plan", "train"])
+def test_training_is_refused_before_it_starts_without_a_folder_that_has_the_set(command, capsys, tmp_path):
+    code, _, error = outcome(capsys, command, *DIRECTIONS)
+    assert code == 2 and "train/dsr_uniform.jsonl" in error and "Nothing was started" in error
+    code, _, error = outcome(capsys, command, *DIRECTIONS, "--data-dir", tmp_path)
+    assert code == 2 and f"task.data_dir='{tmp_path}': no train/dsr_uniform" in error
+    code, _, error = outcome(capsys, command, "--task", "math", "task.data=math500", "--data-dir", tmp_path)
+    assert code == 2 and "math500: has test problems only" in error
+
+
+def test_plan_takes_the_folder_and_says_that_it_has_not_read_it(capsys, folder):
+    code, shown, _ = outcome(capsys, "plan", *DIRECTIONS, "--data-dir", folder)
+    assert code == 0 and "at most 4,096" in shown and "of dsr_uniform (task.data)" in shown
+    code, shown, _ = outcome(capsys, "plan", *DIRECTIONS, f"task.data_dir={folder}", "--json")
+    assert json.loads(shown)["problems_from"] == "dsr_uniform"
+    code, _, error = outcome(capsys, "plan", *DIRECTIONS, "task.data_dir=x", "--data-dir", folder)
+    assert code == 2 and "set the same thing" in error
+
+
+def test_the_folder_of_the_environment_shows_in_the_origins(capsys, folder, monkeypatch):
+    monkeypatch.setenv("RLVR_DATA_DIR", str(folder))
+    code, shown, _ = outcome(capsys, "config", "show", *DIRECTIONS, "--origins", "--json")
+    row = next(one for one in json.loads(shown) if one["key"] == "task.data_dir")
+    assert (code, row["value"], row["origin"]) == (0, str(folder), "environment RLVR_DATA_DIR")
+
+
+def test_sets_lists_every_data_set(capsys, folder):
+    code, shown, _ = outcome(capsys, "tasks", "sets")
+    assert code == 0 and all(word in shown for word in ("gaokao2023en", "numina_math", "openai/gsm8k", "yes"))
+    code, shown, _ = outcome(capsys, "tasks", "sets", "--data-dir", folder, "--json")
+    sets = {one["name"]: one for one in json.loads(shown)["sets"]}
+    assert sets["dsr_uniform"]["rows"] == {"train": 40} and sets["gsm8k"]["rows"] == {"train": None, "test": None}
+    code, _, error = outcome(capsys, "tasks", "sets", "--data-dir", folder / "none")
+    assert code == 2 and "no such folder" in error
+
+
+def test_show_and_generate_take_problems_of_a_named_set(capsys, folder, tmp_path):
+    code, shown, _ = outcome(capsys, "tasks", "show", "math", "task.data=dsr_uniform", "--data-dir", folder)
+    assert code == 0 and "+ 1?" in shown
+    out = tmp_path / "out.jsonl"
+    arguments = ["math", "task.data=dsr_uniform", "--data-dir", folder, "--output", out, "--count", 3]
+    assert outcome(capsys, "tasks", "generate", *arguments)[0] == 0
+    assert len(out.read_text().splitlines()) == 3

@@ -1,0 +1,195 @@
+"""Data sets by name: which there are, where they are looked for, which problems they give, and what is refused."""
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.load import load_config
+from rlvr_cli.config.task_kinds import CountdownTaskConfig, GSM8KTaskConfig, KKTaskConfig, MathTaskConfig
+from rlvr_cli.config.tree import choices
+from rlvr_cli.tasks import make_task, task_style
+from rlvr_cli.tasks.describe import data_sets
+from rlvr_cli.tasks.sets import DATA_SETS, benchmarks, check_training, location, sets_of
+
+_DATA = os.environ.get("RLVR_DATA_DIR") or Path(__file__).resolve().parents[3] / "shared" / "data"
+PUBLIC = Path(_DATA)
+BENCHMARKS = [
+    *("kk", "countdown", "hitab", "gsm8k", "math500", "aime24", "aime25", "amc23", "minerva", "olympiadbench"),
+    *("college_math", "gaokao2023en"),
+]
+TRAINING = [
+    *("dapo_math_17k", "orz_57k", "dsr_uniform", "simplerl", "numina_math", "gsm8k", "math", "hitab", "countdown"),
+    "kk",
+]
+
+# Rows of the files in the data folder: split -> number. Rows with an empty answer are no problems.
+PUBLIC_ROWS = {
+    "kk": {"train": 6200, "test": 700},
+    "countdown": {"test": 1024},
+    "hitab": {"test": 1584},
+    "gsm8k": {"train": 7473, "test": 1319},
+    "math500": {"test": 500},
+    "aime24": {"test": 30},
+    "aime25": {"test": 30},
+    "amc23": {"test": 40},
+    "minerva": {"test": 272},
+    "olympiadbench": {"test": 675},
+    "college_math": {"test": 2818},
+    "gaokao2023en": {"test": 385},
+    "dsr_uniform": {"train": 2000},
+    "simplerl": {"train": 2000},
+}
+WITHOUT_ANSWER = {("gaokao2023en", "test"): 2, ("simplerl", "train"): 1}
+
+
+def row(number):
+    return {"id": f"row-{number}", "question": f"What is {number} + 1?", "answer": str(number + 1)}
+
+
+def write(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(json.dumps(item) + "\n" for item in rows)
+    path.write_bytes(gzip.compress(text.encode()) if path.name.endswith(".gz") else text.encode())
+
+
+def ids(config, split, count=100_000):
+    return {problem.id for problem in make_task(config, "auto").problems(split, count, 0)}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write(tmp_path / "train" / "dsr_uniform.jsonl.gz", map(row, range(400)))
+    write(tmp_path / "math" / "math500.jsonl", map(row, range(50)))
+    write(tmp_path / "gsm8k" / "train.jsonl", map(row, range(100)))
+    write(tmp_path / "gsm8k" / "test.jsonl", map(row, range(100, 120)))
+    return tmp_path
+
+
+def test_the_table_has_every_benchmark_and_training_set_of_a_task_that_exists():
+    assert list(benchmarks())[: len(BENCHMARKS)] == BENCHMARKS
+    assert {name for name, one in DATA_SETS.items() if "train" in one.files} == set(TRAINING)
+    assert {one.task for one in DATA_SETS.values()} == set(choices(("task",)))
+    assert all(one.what and one.licence and set(one.files) <= {"train", "test"} for one in DATA_SETS.values())
+    assert set(sets_of("gsm8k")) == {"gsm8k"} and "math500" not in sets_of("math", "train")
+
+
+def test_a_location_is_a_file_in_the_folder_or_the_hub_id(folder):
+    assert location("gsm8k", "test", folder) == str(folder / "gsm8k" / "test.jsonl")
+    assert location("dsr_uniform", "train", folder) == str(folder / "train" / "dsr_uniform.jsonl.gz")
+    assert location("dsr_uniform", "dev", folder) == location("dsr_uniform", "train", folder)
+    assert location("gsm8k", "train", None) == "openai/gsm8k"
+    for name, split, place, message in (
+        ("math500", "train", folder, "has test problems only.*dapo_math_17k"),
+        ("dsr_uniform", "test", None, "has train problems only.*eval.split=dev.*math500"),
+        ("hitab", "train", None, "on no hub that the project knows.*RLVR_DATA_DIR"),
+        ("aime24", "test", folder, "no math/aime24 .*HuggingFaceH4/aime_2024 from the hub, set task.data_dir=null"),
+        ("countdown", "train", folder, "no countdown/train.*For generated problems, leave task.data out"),
+        ("gsm8k", "test", folder / "none", "no such folder"),
+    ):
+        with pytest.raises(UserError, match=message):
+            location(name, split, place)
+
+
+def test_a_training_set_gives_train_and_dev_and_a_benchmark_all_its_rows_as_test(folder):
+    named = MathTaskConfig(data="dsr_uniform", data_dir=str(folder))
+    train, dev = ids(named, "train"), ids(named, "dev")
+    assert len(train) + len(dev) == 400 and not train & dev and 30 < len(dev) < 75
+    assert ids(named, "all") == train | dev
+    assert len(ids(MathTaskConfig(data="math500", data_dir=str(folder)), "test")) == 50
+    both = GSM8KTaskConfig(data="gsm8k", data_dir=str(folder))
+    assert ids(both, "test") == {f"row-{number}" for number in range(100, 120)}
+    assert len(ids(both, "all")) == 120
+    for data, split in (("dsr_uniform", "test"), ("math500", "train"), ("math500", "dev")):
+        with pytest.raises(UserError, match="problems only"):
+            ids(MathTaskConfig(data=data, data_dir=str(folder)), split)
+
+
+def test_a_named_set_has_the_split_that_its_file_has_by_path(folder):
+    by_path = GSM8KTaskConfig(data=str(folder / "gsm8k"))
+    by_name = GSM8KTaskConfig(data="gsm8k", data_dir=str(folder))
+    assert all(ids(by_path, split) == ids(by_name, split) for split in ("train", "dev", "test", "all"))
+
+
+def test_the_name_wins_over_a_folder_of_that_name_which_is_written_with_a_dot(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    write(folder / "kk" / "3ppl.test.jsonl", [])
+    write(folder / "other" / "gsm8k" / "test.jsonl", map(row, range(7)))
+    assert len(ids(GSM8KTaskConfig(data="gsm8k", data_dir="other"), "test")) == 7
+    assert len(ids(GSM8KTaskConfig(data="./gsm8k", data_dir="other"), "test")) == 20
+
+
+def test_what_a_task_records_names_the_folder_only_where_a_name_is_looked_for(folder):
+    def settings(**keys):
+        return make_task(MathTaskConfig(**keys), "auto").settings
+
+    assert settings(data="math500", data_dir="d")["data_dir"] == "d"
+    assert "data_dir" not in settings(data="math500") and "data_dir" not in settings(data="some.jsonl", data_dir="d")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["task=math", "task.data=math500"], "has test problems only"),
+        (["task=hitab", "task.data=hitab"], "on no hub"),
+        (["task=math", "task.data=simplerl", "task.data_dir=/no/such"], "no such folder"),
+        (["task=math", "task.data=dsr_unifrom"], "Did you mean `dsr_uniform`"),
+        (["task=math", "task.data_dir=/tmp"], "the problems are generated"),
+        (["task=math", "task.data=owner/name", "task.data_dir=/tmp"], "owner/name is no such name"),
+    ],
+)
+def test_training_without_training_problems_is_refused_before_anything_is_loaded(overrides, message, monkeypatch):
+    monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
+    with pytest.raises(UserError, match=message):
+        check_training(load_config(overrides=overrides))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["task=math", "task.data=numina_math"],
+        ["task=math", "task.data=owner/name"],
+        ["task=math", "task.data=math500", "method=sft", "method.data=solutions.jsonl"],
+    ],
+)
+def test_training_on_what_may_be_there_is_not_refused(overrides, monkeypatch):
+    monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
+    check_training(load_config(overrides=overrides))
+
+
+def test_the_list_counts_rows_where_there_is_a_folder(folder):
+    rows = {one["name"]: one for one in data_sets(folder)}
+    assert list(rows) == list(DATA_SETS)
+    assert rows["gsm8k"]["rows"] == {"train": 100, "test": 20} and rows["math500"]["rows"] == {"test": 50}
+    assert rows["kk"]["rows"] == {"train": None, "test": None}
+    assert "rows" not in data_sets(None)[0]
+    with pytest.raises(UserError, match="no such folder"):
+        data_sets(folder / "none")
+
+
+@pytest.mark.skipif(not PUBLIC.is_dir(), reason=f"no public data sets at {PUBLIC}")
+@pytest.mark.filterwarnings("ignore:.*with an empty answer were left out")
+def test_every_public_file_loads_under_its_name():
+    counted = {one["name"]: one["rows"] for one in data_sets(PUBLIC)}
+    found = {name: {split: n for split, n in rows.items() if n is not None} for name, rows in counted.items()}
+    assert {name: rows for name, rows in found.items() if rows} == PUBLIC_ROWS
+    for name, rows in PUBLIC_ROWS.items():
+        kind = choices(("task",))[DATA_SETS[name].task]
+        keys = {"people": {n: 0.125 if n < 8 else 0.25 for n in range(2, 9)}} if kind is KKTaskConfig else {}
+        config = kind(data=name, data_dir=str(PUBLIC), **keys)
+        task = make_task(config, task_style(config, "logic_rl"))
+        for split, count in rows.items():
+            parts = ("train", "dev") if split == "train" else ("test",)
+            loaded = [problem.id for part in parts for problem in task.problems(part, 100_000, 0)]
+            assert len(loaded) == len(set(loaded)) == count - WITHOUT_ANSWER.get((name, split), 0), name
+
+
+@pytest.mark.skipif(not PUBLIC.is_dir(), reason=f"no public data sets at {PUBLIC}")
+def test_countdown_has_no_training_file_in_the_public_folder_and_says_what_to_do():
+    task = make_task(CountdownTaskConfig(data="countdown", data_dir=str(PUBLIC)), "tiny_zero")
+    with pytest.raises(UserError, match=r"no countdown/train .*set task\.data_dir=null.*leave task\.data out"):
+        task.problems("train", 10, 0)
