@@ -70,6 +70,7 @@ if version("antlr4-python3-runtime").startswith("4.13."):
 _KEPT = 500
 _NORMALISATION = replace(parser.LatexExtractionConfig().normalization_config, boxed="last")
 _DELIMITER = re.compile(r"(?<!\\)\$|\\[()\[\]]")
+_LOOSE_SPACE = re.compile(r" +(?![A-Za-z0-9 ])")
 _BOX = re.compile(r"\\(?:boxed|fbox)")
 # The reader takes each digit behind a fraction for a factor of its own: 20 would be 2 times 0.
 _SCALED_FRACTION = re.compile(r"\\[dt]?frac\s*\{[^{}]*\}\s*\{[^{}]*\}\s*\d")
@@ -127,7 +128,7 @@ def _squeezed(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return _DELIMITER.sub(" ", clean(text)).strip()
+    return " ".join(_LOOSE_SPACE.sub("", _DELIMITER.sub(" ", clean(text))).split())
 
 
 def _malformed(text: str) -> bool:

@@ -36,8 +36,14 @@ _BARE = re.compile(r"\s*([^\s{}$\\]+)")
 _SPACING = re.compile(r"\\(?:[!;:]|q?quad(?![A-Za-z])|displaystyle(?![A-Za-z])|left(?![A-Za-z])|right(?![A-Za-z]))")
 _FRAC = re.compile(r"\\[dtc]frac(?![A-Za-z])")
 _SPACES = re.compile(r"\s+")
+# A space that LaTeX keeps; `\\` before a space is a new line.
+_KEPT_SPACE = re.compile(r"\\\\|\\ |~")
 # The space of `48, 384` stays: without it two numbers would be one with a thousands separator.
 _LOOSE_SPACE = re.compile(r"(?<![A-Za-z0-9]) (?!(?<=\d, )\d{3}(?!\d))| (?![A-Za-z0-9])")
+_ASSIGNED = re.compile(
+    r"(?:[A-Za-z]|\\(?:alpha|beta|gamma|delta|epsilon|theta|lambda|mu|nu|rho|sigma|tau|phi|varphi|omega)(?![A-Za-z]))"
+    r"(?:_(?:\w|\{\w+\}))?'{0,2}(?:\([A-Za-z]\))?="
+)
 _DELIMITERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"))
 
 
@@ -92,7 +98,8 @@ def tagged(text: str, tag: str = "answer", rule: Rule = "paper") -> Extracted:
 
 def clean(text: str) -> str:
     r"""An answer in a plainer spelling: ASCII signs, no math delimiters, no spacing commands, no closing full stop."""
-    text = _SPACES.sub(" ", normalise(text)).strip()
+    text = _KEPT_SPACE.sub(lambda match: match[0] if match[0] == "\\\\" else " ", normalise(text))
+    text = _SPACES.sub(" ", text).strip()
     text = _SPACING.sub("", text)
     text = _FRAC.sub(r"\\frac", text).replace("{,}", ",")
     text = _without_stop(text.strip())
@@ -116,8 +123,9 @@ def _without_stop(text: str) -> str:
 def check(gold: str, answer: str) -> Outcome | None:
     """Whether ``answer`` equals ``gold``, where that needs no algebra; None where it does.
 
-    Decided here are answers that are too long or empty, the same spelling after ``clean``, and two plain numbers,
-    compared exactly (two that differ by so little that math-verify may round them together are left to it).
+    Decided here are answers that are too long or empty, the same spelling after ``clean``, and two plain numbers, with
+    a name or without (``x=5``), compared exactly (two that differ by so little that math-verify may round them together
+    are left to it).
     """
     if len(gold) > MAX_LENGTH:
         return TOO_LONG_GOLD
@@ -130,6 +138,12 @@ def check(gold: str, answer: str) -> Outcome | None:
         return UNPARSED_ANSWER
     if gold == answer:
         return EQUAL
+    if (gold_name := _ASSIGNED.match(gold)) is not None:
+        gold = gold[gold_name.end() :]
+    if (name := _ASSIGNED.match(answer)) is not None:
+        answer = answer[name.end() :]
+    if gold_name is not None and name is not None and gold_name[0] != name[0]:
+        return None
     left, right = exact_number(gold), exact_number(answer)
     if left is None or right is None:
         return None

@@ -30,7 +30,7 @@ _KNOWN = (
     trigonometric.atan,
 )
 _MOST_NODES = 400
-_LARGEST_EXPONENT = 50
+_LARGEST_EXPONENT = 10_000
 _LEAST = 1e-6
 
 

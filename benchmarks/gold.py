@@ -1,0 +1,144 @@
+"""Does every gold answer of the public data verify when it is the response?
+
+    python -m benchmarks.gold --data-dir DIR [--out FILE] [--only PART ...] [--workers N]
+
+Runs `rlvr score` on each file of DIR, under both rules, with the rows as they are and responses that hold the gold
+answer in the task's own format: the text of `answer` (Knights & Knaves), an equation that solves the puzzle
+(Countdown), the values as they are written (HiTab), a box (GSM8K, mathematics). Such a box holds the gold answer's own
+spelling, which needs no algebra, so mathematics is scored once more in braces, `{...}`: the same formula, which a
+worker has to parse. Prints a Markdown table and, by cause, the answers that do not verify; FILE gets each of them as a
+line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from benchmarks.hostile_texts import response
+from rlvr_cli.tasks import Task, WorkedSolutions, make_task, problem_reader, task_style
+from rlvr_cli.tasks.choose import choose_task
+from rlvr_cli.tasks.hitab.verdict import written_answer
+
+# By the first folder of a file; `train` and `math` hold mathematics.
+TASKS = {"kk": "kk", "countdown": "countdown", "hitab": "hitab", "gsm8k": "gsm8k", "math": "math", "train": "math"}
+NOT_ROWS = ("tables.jsonl.gz",)
+RULES = ("paper", "strict")
+_DELIMITER = re.compile(r"(?<!\\)\$|\\[()\[\]]")
+
+
+def files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """The task and the path of each file of rows."""
+    for path in sorted(folder.glob("*/*.jsonl*")):
+        if path.parent.name in TASKS and path.name not in NOT_ROWS:
+            yield TASKS[path.parent.name], path
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def answered(name: str, row: dict[str, Any], *, braces: bool) -> str:
+    """A response to the row's problem that holds the gold answer."""
+    if name == "kk":
+        return f"So. </think> <answer> {row['answer']} </answer>"
+    if name in ("math", "gsm8k"):
+        answer = str(row["answer"])
+        return rf"So \boxed{{{{{_DELIMITER.sub(' ', answer).strip()}}}}}" if braces else rf"So \boxed{{{answer}}}"
+    if name == "hitab":
+        return response(choose(name), "So.", f"<answer> {written_answer(row['answer'])} </answer>")
+    task = choose(name)
+    assert isinstance(task, WorkedSolutions)
+    return next(iter(task.solutions(problem_reader(name)(row, "row"))))
+
+
+@cache
+def choose(name: str) -> Task:
+    config = choose_task(name)
+    return make_task(config, task_style(config, "logic_rl"))
+
+
+def scored(name: str, pairs: list[dict[str, Any]], rule: str, workers: int, folder: Path) -> list[dict[str, Any]]:
+    """The verdicts of `rlvr score` on ``pairs``."""
+    source, target = folder / "in.jsonl", folder / "out.jsonl"
+    source.write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
+    options = ["--task", name, "--rule", rule, "--workers", str(workers), "--overwrite"]
+    command = [sys.executable, "-m", "rlvr_cli", "score", "--input", str(source), "--output", str(target), *options]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return [json.loads(line) for line in target.read_text(encoding="utf-8").splitlines()]
+
+
+def cause(row: dict[str, Any], verdict: dict[str, Any]) -> str:
+    """Why a gold answer does not verify, in words for a table."""
+    answer = str(row["answer"])
+    if not answer.strip():
+        return "the row has no answer"
+    if verdict["reason"] == "timeout":
+        return "takes longer than the deadline"
+    bare = re.sub(r"\\[A-Za-z]+|\{[a-z]*\}", " ", answer)
+    words = len(re.findall(r"[A-Za-z]{3,}", bare)) >= 2
+    kind = "prose" if words else "several formulas" if answer.count("$") > 2 else "other"
+    return f"{kind} ({verdict['reason']})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir", type=Path, required=True)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--only", nargs="+", metavar="PART", help="files whose path contains one of these")
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args()
+    failed: list[dict[str, Any]] = []
+    causes: Counter[tuple[str, str, str]] = Counter()
+    print("| file | rows | rule | verified | in braces | not scorable there | seconds |")
+    print("|---|---:|---|---:|---:|---:|---:|")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, path in files(options.data_dir):
+            shown = str(path.relative_to(options.data_dir))
+            if options.only and not any(part in shown for part in options.only):
+                continue
+            items = rows(path)
+            for rule in RULES:
+                started = time.perf_counter()
+                cells = []
+                unscorable = ""
+                for braces in (False, True) if name == "math" else (False,):
+                    pairs = [{"problem": row, "response": answered(name, row, braces=braces)} for row in items]
+                    verdicts = scored(name, pairs, rule, options.workers, Path(folder))
+                    assert len(verdicts) == len(items)
+                    right = sum(verdict["correct"] is True for verdict in verdicts)
+                    cells.append(f"{right:,} ({right / len(items):.2%})")
+                    if braces:
+                        unscorable = str(sum(verdict["correct"] is None for verdict in verdicts))
+                    for row, verdict in zip(items, verdicts, strict=True):
+                        if verdict["correct"] is not True:
+                            why = cause(row, verdict)
+                            spelling = "braces" if braces else "as it is"
+                            causes[spelling, rule, why] += 1
+                            where = {"file": shown, "id": row.get("id"), "rule": rule, "spelling": spelling}
+                            failed.append({**where, "answer": row["answer"], "cause": why, **verdict})
+                second = cells[1] if len(cells) > 1 else ""
+                seconds = time.perf_counter() - started
+                print(f"| {shown} | {len(items):,} | {rule} | {cells[0]} | {second} | {unscorable} | {seconds:.0f} |")
+                sys.stdout.flush()
+    print("\n| spelling | rule | cause | rows |\n|---|---|---|---:|")
+    for (spelling, rule, why), count in sorted(causes.items()):
+        print(f"| {spelling} | {rule} | {why} | {count} |")
+    if options.out:
+        options.out.write_text("".join(json.dumps(item) + "\n" for item in failed), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
