@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.nearest import did_you_mean
-from rlvr_cli.config.tree import choices
+from rlvr_cli.config.tree import choices as task_kinds
 from rlvr_cli.evaluation.suites import SUITES, Setting, Suite, alone
 from rlvr_cli.tasks.kk.compact import MAX_PEOPLE
 from rlvr_cli.tasks.sets import DATA_SETS, benchmarks
 
 DATA_DIR = "RLVR_DATA_DIR"
+_KEY = re.compile(r"[.=]")
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Table:
 
 def known() -> tuple[str, ...]:
     """Every name: benchmarks, suites, tasks."""
-    return tuple(dict.fromkeys([*benchmarks(), *SUITES, *choices(("task",))]))
+    return tuple(dict.fromkeys([*benchmarks(), *SUITES, *task_kinds(("task",))]))
 
 
 def chosen(names: Sequence[str], *, data_folder: bool) -> tuple[list[Choice], list[Table]]:
@@ -89,11 +91,21 @@ def chosen(names: Sequence[str], *, data_folder: bool) -> tuple[list[Choice], li
             suite = SUITES[name]
             tables.append(Table(suite, tuple(place_of(Choice(s.benchmark, s, name)) for s in suite.settings)))
         else:
-            generated = name in choices(("task",)) and not data_folder
+            generated = name in task_kinds(("task",)) and not data_folder
             single.append(place_of(Choice(name, None if generated else alone(name))))
     if single:
         tables.append(Table(None, tuple(single)))
     return found, tables
+
+
+def overrides_for(choice: Choice, choices: Sequence[Choice], overrides: Sequence[str]) -> list[str]:
+    """The overrides without keys of other tasks: those that the choice's task does not know and another's does."""
+    theirs = {key for other in choices for key in _keys(other.task)} - _keys(choice.task)
+    return [text for text in overrides if not (text.startswith("task.") and _KEY.split(text[5:])[0] in theirs)]
+
+
+def _keys(task: str) -> set[str]:
+    return set(task_kinds(("task",))[task].model_fields)
 
 
 def data_folder(given: Path | None, overrides: Sequence[str]) -> bool:

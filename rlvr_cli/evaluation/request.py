@@ -12,7 +12,7 @@ from typing import Any
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
-from rlvr_cli.evaluation.benchmarks import Choice, Table, chosen, data_folder, fitted, setting_overrides
+from rlvr_cli.evaluation.benchmarks import Choice, Table, chosen, data_folder, fitted, overrides_for, setting_overrides
 from rlvr_cli.evaluation.settings import EvalSettings, pass_at_problems
 from rlvr_cli.evaluation.suites import Setting
 from rlvr_cli.evaluation.targets import Target, find_target
@@ -144,7 +144,9 @@ def make_plan(benchmarks: Sequence[str], options: Options) -> Plan:
     for choice in choices:
         apart = len(choices) > 1 or choice.suite is not None
         out = options.out / choice.folder if options.out is not None and apart else options.out
-        requests.append(_collect(problems, make_request, replace(options, out=out), choice))
+        arguments = tuple(overrides_for(choice, choices, options.arguments))
+        own = replace(options, arguments=arguments, out=out)
+        requests.append(_collect(problems, make_request, own, choice))
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
     return Plan(tuple(requests), tuple(table for table in tables if table.suite is not None or len(table.rows) > 1))

@@ -231,8 +231,8 @@ def _gtpo() -> Suite:
         (
             "The paper prints no average.",
             "It tests on all 5,000 of MATH's test problems; here MATH-500, 500 of them. `--benchmark math` is all.",
-            "Its pass@k is the share of problems with a right one of k completions; here the unbiased estimator over "
-            "all samples.",
+            "Its pass@k on AMC are multiples of 1/40: problems with a right one of k completions; here the unbiased "
+            "estimator over all samples.",
         ),
     )
 
@@ -240,7 +240,7 @@ def _gtpo() -> Suite:
 def _landscape() -> Suite:
     names = ("gsm8k", "math500", "college_math", "gaokao2023en", "minerva", "olympiadbench")
     source = {
-        "samples": "ours: greedy. Table 1 prints one number each, in steps of one completion a problem; VeRL's default",
+        "samples": "ours: greedy, VeRL's default. MATH-500 in table 1 is in multiples of 1/500: one completion each",
         "temperature": "greedy",
         "length": _OURS_LENGTH,
         "prompt": _NO_PROMPT,

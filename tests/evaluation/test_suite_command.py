@@ -9,6 +9,7 @@ import pytest
 
 from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.evaluation.suites import SUITES
+from rlvr_cli.runs.directory import RunDir
 
 Call = Callable[..., tuple[int, str, str]]
 MATH = ("math500", "college_math", "gaokao2023en", "minerva", "olympiadbench", "aime24", "aime25", "amc23")
@@ -148,3 +149,16 @@ def test_a_model_that_cannot_write_many_people_is_given_fewer_and_it_is_said(cal
     assert code == 0, err
     assert "kk: with 3, 4, 5 people only" in err
     assert "kk, test, 1 problems" in out
+
+
+def test_checkpoints_averaged_on_several_benchmarks(
+    make_run: Callable[..., RunDir], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(steps=(10, 20))
+    line = ["eval", "trained", "--benchmark", "landscape,aime24", "--average-last", "2", "--data-dir", str(data)]
+    line += ["--limit", "2", "-n", "2", "eval.max_new_tokens=8", f"run.dir={tmp_path / 'runs'}", "--json"]
+    assert rlvr(line) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert [len(result["averaged"]) for result in content["evaluations"]] == [2] * 7
+    assert content["tables"][0]["label"] == "average of trained step 10, trained step 20"
+    assert Path(content["tables"][0]["file"]).parent.name.startswith("landscape-last-2-")

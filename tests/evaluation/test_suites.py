@@ -154,6 +154,15 @@ def test_the_environment_names_a_data_folder(tmp_path: Path, monkeypatch: pytest
     assert (request.config.task.data, request.config.task.data_dir) == ("gsm8k", str(tmp_path))
 
 
+def test_a_key_of_one_task_is_set_for_its_benchmarks_and_a_key_of_none_is_refused() -> None:
+    """K&K has no template; mathematics has no people."""
+    requests = {r.benchmark: r for r in plan("ar_lopti", "task.template=auto", "task.people={3: 1.0}").requests}
+    assert requests["math500"].config.task.template == "auto"  # type: ignore[union-attr]
+    assert requests["kk"].config.task.people == {3: 1.0}  # type: ignore[union-attr]
+    with pytest.raises(UserError, match=r"task\.templates"):
+        plan("ar_lopti", "task.templates=auto")
+
+
 def test_each_evaluation_has_its_folder_in_out(tmp_path: Path) -> None:
     requests = plan("dgpo,math500,gsm8k", out=tmp_path).requests
     assert requests[0].out == tmp_path / "dgpo" / "aime24"
