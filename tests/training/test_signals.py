@@ -1,0 +1,157 @@
+"""What the metrics say of the verifier, and of a format that is learned in place of answers."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from rlvr_cli.config.load import load_config
+from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.tasks import Verdict, make_task
+from rlvr_cli.tasks.base import RewardsFormat
+from rlvr_cli.tasks.choose import choose_task
+from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.training import alerts
+from rlvr_cli.training import run as running
+from rlvr_cli.training.metrics import rollout_summary
+from rlvr_cli.training.progress import Reporter
+from tests.training.processes import interrupt_after
+
+SETTINGS = ("rollout.prompts=4", "rollout.max_new_tokens=24", "task.problems=32", "run.threads=1", "optimizer.lr=1e-3")
+
+
+def row(reason: str, *, scorable: bool = True, format: float = 1.0) -> dict[str, Any]:
+    return {
+        "reward": format if scorable else None,
+        "clean_reward": format if scorable else None,
+        "parts": {"format": format if scorable else 0.0},
+        "correct": reason == "correct",
+        "reason": reason,
+        "scorable": scorable,
+        "tokens": 3,
+        "truncated": False,
+        "advantage": 0.0,
+    }
+
+
+def test_timeouts_and_unparsed_answers_have_rates_of_their_own() -> None:
+    """A gold answer that cannot be read is as unparsed as a response's; a death is a timeout."""
+    rows = [
+        row("correct"),
+        row("wrong"),
+        row("unparsed"),
+        row("unparsed", scorable=False),
+        row("timeout", scorable=False),
+        row("timeout", scorable=False),
+        row("died", scorable=False),
+        row("no_answer"),
+    ]
+    summary = rollout_summary(rows, ("correct", "wrong", "no_answer", "timeout", "unparsed"))
+    assert summary["verifier/timeout"] == 3 / 8 and summary["verifier/unparsed"] == 2 / 8
+    assert summary["unscorable"] == 4 / 8
+    assert "format" not in summary
+
+
+def test_the_format_is_a_share_of_its_range_over_what_could_be_scored() -> None:
+    rows = [row("wrong", format=-1.0), row("correct"), row("correct"), row("wrong"), row("timeout", scorable=False)]
+    summary = rollout_summary(rows, ("correct", "wrong"), (-1.0, 1.0))
+    assert summary["reward/format"] == 0.5 and summary["format"] == 0.75
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "expected"),
+    [
+        ("kk", (), (-1.0, 1.0)),
+        ("kk", ("task.reward=strict",), (-1.0, 1.0)),
+        ("kk", ("task.reward=random",), None),
+        ("countdown", (), (0.0, 0.1)),
+        ("math", ("task.reward=gtpo",), (0.0, 10.0)),
+        ("gsm8k", ("task.reward=gtpo",), (0.0, 10.0)),
+        ("math", (), None),
+        ("gsm8k", ("task.reward=plus_minus",), None),
+        ("hitab", (), None),
+    ],
+)
+def test_what_each_task_pays_for_the_format(
+    name: str, overrides: tuple[str, ...], expected: tuple[float, float] | None
+) -> None:
+    config = choose_task(name, overrides)
+    task = make_task(config, "logic_rl" if name == "kk" else config.style)
+    assert (task.format_range if isinstance(task, RewardsFormat) else None) == expected
+    judged = task.judge(task.problems("train", 1, 0)[0], "No tags at all.")
+    if expected is not None:
+        assert judged.parts["format"] == expected[0]
+    elif "random" not in str(overrides):
+        assert "format" not in judged.parts, "a part for the format has a range"
+
+
+def trained(folder: Path, name: str, *overrides: str) -> RunDir:
+    config = load_config(overrides=[*SETTINGS, f"run.dir={folder}", f"run.name={name}", *overrides])
+    return running.start(config, overwrite=False, console=Console(quiet=True)).run
+
+
+def metrics(run: RunDir) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
+
+
+def test_the_rates_are_in_every_line_and_the_alert_where_the_format_is_paid_for(tmp_path: Path) -> None:
+    for name, overrides, has_format in (("kk", (), True), ("coin", ("task.reward=random",), False)):
+        for line in metrics(trained(tmp_path, name, "train.rollouts=2", *overrides)):
+            assert line["verifier/timeout"] == line["verifier/unparsed"] == 0.0
+            assert (alerts.ALERT in line) == ("format" in line) == has_format
+            assert line.get(alerts.ALERT, 0) == 0
+
+
+def test_verdicts_that_time_out_are_counted_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = KnightsAndKnaves.judge
+    calls: list[int] = []
+
+    def sometimes(self: Any, problem: Any, response: str, *, truncated: bool = False) -> Verdict:
+        calls.append(1)
+        verdict = judge(self, problem, response, truncated=truncated)
+        if len(calls) % 4:
+            return verdict
+        return Verdict(math.nan, dict.fromkeys(verdict.parts, 0.0), False, None, "timeout", scorable=False)
+
+    monkeypatch.setattr(KnightsAndKnaves, "judge", sometimes)
+    run = trained(tmp_path, "slow", "train.rollouts=1")
+    assert metrics(run)[0]["verifier/timeout"] == metrics(run)[0]["unscorable"] == 0.25
+    assert "timeouts 25.00%" in run.log_path.read_text()
+
+
+def test_the_alert_goes_on_exactly_after_a_stop_in_mid_rollout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a rule so lax that it is on whenever the format of two rollouts is above that of the two before."""
+    for name, value in (("WINDOWS", (2,)), ("RISE_ERRORS", 0.0), ("SMALLEST_RISE", 0.0), ("FLAT_ERRORS", 0.0)):
+        monkeypatch.setattr(alerts, name, value)
+    monkeypatch.setattr(alerts, "LAG", 1e9)
+    settings = ("train.rollouts=9", "update.updates_per_rollout=2", "checkpoint.every=1")
+    run = trained(tmp_path, "whole", *settings)
+    states = [line[alerts.ALERT] for line in metrics(run)]
+    assert states[::2] == states[1::2] and len(states) == 18
+    forms = [line["format"] for line in metrics(run)][::2]
+    expected = [0, 0, 0] + [int(sum(forms[i - 1 : i + 1]) > sum(forms[i - 3 : i - 1])) for i in range(3, 9)]
+    assert states[::2] == expected and sum(expected) > 0, "otherwise this shows nothing"
+    watcher = interrupt_after(tmp_path / "broken" / "metrics.jsonl", 8)
+    broken = trained(tmp_path, "broken", *settings)
+    watcher.join()
+    assert broken.read_manifest()["status"] == "interrupted" and 8 < len(metrics(broken)) < 18
+    running.resume(broken, console=Console(quiet=True))
+    assert broken.metrics_path.read_bytes() == run.metrics_path.read_bytes()
+    told = [line for line in run.log_path.read_text().splitlines() if " alert: " in line]
+    starts = [i for i in range(9) if expected[i] and not any(expected[max(0, i - 2) : i])]
+    assert len(told) == len(starts) and all("accuracy did not" in line for line in told)
+
+
+def test_the_display_names_an_alert_that_is_on(tmp_path: Path) -> None:
+    line = {"step": 1, "rollout": 0, "last_update": True, "reward": 1.0, "verifier/timeout": 0.0}
+    with Reporter(tmp_path / "log.txt", console=Console(quiet=True), rollouts=2, steps=2) as reporter:
+        reporter.step({**line, alerts.ALERT: 1}, {})
+        reporter.step({**line, "step": 2, alerts.ALERT: 0}, {})
+    first, second = (tmp_path / "log.txt").read_text().splitlines()
+    assert "alert format without accuracy" in first and "timeouts" not in first
+    assert "alert" not in second
