@@ -5,9 +5,9 @@
 Runs `rlvr score` on each file of DIR, under both rules, with the rows as they are and responses that hold the gold
 answer in the task's own format: the text of `answer` (Knights & Knaves), an equation that solves the puzzle
 (Countdown), the values as they are written (HiTab), a box (GSM8K, mathematics). Such a box holds the gold answer's own
-spelling, which needs no algebra, so mathematics is scored once more in braces, `{...}`: the same formula, which a
-worker has to parse. Prints a Markdown table and, by cause, the answers that do not verify; FILE gets each of them as a
-line of JSON.
+spelling, which needs no algebra, so mathematics is scored once more with a name in front, `y=...`, where the gold
+answer is neither prose nor a relation: all but plain numbers have to be parsed then. Prints a Markdown table and, by
+cause, the answers that do not verify; FILE gets each of them as a line of JSON.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ TASKS = {"kk": "kk", "countdown": "countdown", "hitab": "hitab", "gsm8k": "gsm8k
 NOT_ROWS = ("tables.jsonl.gz",)
 RULES = ("paper", "strict")
 _DELIMITER = re.compile(r"(?<!\\)\$|\\[()\[\]]")
+_RELATION = re.compile(r"[=<>]|\\(?:leq?|geq?|leqslant|geqslant|neq?|in|approx|equiv|perp|to|sim|simeq)(?![A-Za-z])")
 
 
 def files(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -50,13 +51,13 @@ def rows(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in lines]
 
 
-def answered(name: str, row: dict[str, Any], *, braces: bool) -> str:
+def answered(name: str, row: dict[str, Any], *, named: bool) -> str:
     """A response to the row's problem that holds the gold answer."""
     if name == "kk":
         return f"So. </think> <answer> {row['answer']} </answer>"
     if name in ("math", "gsm8k"):
         answer = str(row["answer"])
-        return rf"So \boxed{{{{{_DELIMITER.sub(' ', answer).strip()}}}}}" if braces else rf"So \boxed{{{answer}}}"
+        return rf"So \boxed{{y={_DELIMITER.sub(' ', answer).strip()}}}" if named else rf"So \boxed{{{answer}}}"
     if name == "hitab":
         return response(choose(name), "So.", f"<answer> {written_answer(row['answer'])} </answer>")
     task = choose(name)
@@ -80,6 +81,16 @@ def scored(name: str, pairs: list[dict[str, Any]], rule: str, workers: int, fold
     return [json.loads(line) for line in target.read_text(encoding="utf-8").splitlines()]
 
 
+def may_be_named(answer: str) -> bool:
+    """Whether ``y=answer`` says the same."""
+    return bool(answer.strip()) and not _RELATION.search(answer) and not prose(answer)
+
+
+def prose(answer: str) -> bool:
+    bare = re.sub(r"\\[A-Za-z]+|\{[a-z]*\}", " ", answer)
+    return len(re.findall(r"[A-Za-z]{3,}", bare)) >= 2
+
+
 def cause(row: dict[str, Any], verdict: dict[str, Any]) -> str:
     """Why a gold answer does not verify, in words for a table."""
     answer = str(row["answer"])
@@ -87,9 +98,7 @@ def cause(row: dict[str, Any], verdict: dict[str, Any]) -> str:
         return "the row has no answer"
     if verdict["reason"] == "timeout":
         return "takes longer than the deadline"
-    bare = re.sub(r"\\[A-Za-z]+|\{[a-z]*\}", " ", answer)
-    words = len(re.findall(r"[A-Za-z]{3,}", bare)) >= 2
-    kind = "prose" if words else "several formulas" if answer.count("$") > 2 else "other"
+    kind = "prose" if prose(answer) else "several formulas" if answer.count("$") > 2 else "other"
     return f"{kind} ({verdict['reason']})"
 
 
@@ -102,8 +111,8 @@ def main() -> None:
     options = parser.parse_args()
     failed: list[dict[str, Any]] = []
     causes: Counter[tuple[str, str, str]] = Counter()
-    print("| file | rows | rule | verified | in braces | not scorable there | seconds |")
-    print("|---|---:|---|---:|---:|---:|---:|")
+    print("| file | rows | rule | verified | of | with a name | not scorable | seconds |")
+    print("|---|---:|---|---:|---:|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as folder:
         for name, path in files(options.data_dir):
             shown = str(path.relative_to(options.data_dir))
@@ -112,27 +121,26 @@ def main() -> None:
             items = rows(path)
             for rule in RULES:
                 started = time.perf_counter()
-                cells = []
-                unscorable = ""
-                for braces in (False, True) if name == "math" else (False,):
-                    pairs = [{"problem": row, "response": answered(name, row, braces=braces)} for row in items]
+                cells: list[str] = []
+                for named in (False, True) if name == "math" else (False,):
+                    used = [row for row in items if not named or may_be_named(str(row["answer"]))]
+                    pairs = [{"problem": row, "response": answered(name, row, named=named)} for row in used]
                     verdicts = scored(name, pairs, rule, options.workers, Path(folder))
-                    assert len(verdicts) == len(items)
+                    assert len(verdicts) == len(used)
                     right = sum(verdict["correct"] is True for verdict in verdicts)
-                    cells.append(f"{right:,} ({right / len(items):.2%})")
-                    if braces:
-                        unscorable = str(sum(verdict["correct"] is None for verdict in verdicts))
-                    for row, verdict in zip(items, verdicts, strict=True):
+                    cells += [f"{len(used):,}", f"{right:,} ({right / len(used):.2%})"]
+                    if named:
+                        cells.append(str(sum(verdict["correct"] is None for verdict in verdicts)))
+                    for row, verdict in zip(used, verdicts, strict=True):
                         if verdict["correct"] is not True:
                             why = cause(row, verdict)
-                            spelling = "braces" if braces else "as it is"
+                            spelling = "with a name" if named else "as it is"
                             causes[spelling, rule, why] += 1
                             where = {"file": shown, "id": row.get("id"), "rule": rule, "spelling": spelling}
-                            failed.append({**where, "answer": row["answer"], "cause": why, **verdict})
-                second = cells[1] if len(cells) > 1 else ""
+                            failed.append({**where, "gold": row["answer"], "cause": why, **verdict})
+                cells += [""] * (5 - len(cells))
                 seconds = time.perf_counter() - started
-                print(f"| {shown} | {len(items):,} | {rule} | {cells[0]} | {second} | {unscorable} | {seconds:.0f} |")
-                sys.stdout.flush()
+                print(f"| {shown} | {cells[0]} | {rule} | {' | '.join(cells[1:])} | {seconds:.0f} |", flush=True)
     print("\n| spelling | rule | cause | rows |\n|---|---|---|---:|")
     for (spelling, rule, why), count in sorted(causes.items()):
         print(f"| {spelling} | {rule} | {why} | {count} |")

@@ -113,6 +113,9 @@ def clean(text: str) -> str:
                     continue
                 text, stripped = inner, True
                 break
+        # Not for longer texts, which would take quadratic time.
+        if len(text) <= MAX_LENGTH and text[:1] == "{" and _closing_braces(text).get(0) == len(text) - 1:
+            text, stripped = text[1:-1], True
     return _LOOSE_SPACE.sub("", _without_stop(text))
 
 

@@ -294,7 +294,8 @@ def test_what_cannot_be_scored_is_null() -> None:
 def test_judging_imports_no_torch(name: str, tmp_path: Path) -> None:
     config = example_config(name)
     problem = make_task(config, task_style(config, "logic_rl")).problems("train", 1, 0)[0]
-    source = write(tmp_path / "in.jsonl", [{"problem": fields(problem), "response": response} for response in HOSTILE])
+    responses = [*HOSTILE, r"So \boxed{2x+3-x}", "</think> <answer> 1 + 1 </answer>"]
+    source = write(tmp_path / "in.jsonl", [{"problem": fields(problem), "response": text} for text in responses])
     line = ["score", "--task", name, "--input", str(source), "--output", str(tmp_path / "out.jsonl")]
     program = (
         "import json, sys\n"
@@ -307,4 +308,6 @@ def test_judging_imports_no_torch(name: str, tmp_path: Path) -> None:
     )
     code, modules = json.loads(done.stdout.splitlines()[-1])
     assert code == 0
-    assert not {"torch", "transformers", "trl", "datasets", "accelerate"} & set(modules)
+    # Neither what reads mathematics: that is for the pool's processes.
+    loaded = {"torch", "transformers", "trl", "datasets", "accelerate", "sympy", "math_verify", "antlr4"} & set(modules)
+    assert not loaded

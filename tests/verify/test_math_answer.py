@@ -68,6 +68,11 @@ def test_tags() -> None:
         ("48, 384", "48, 384"),
         ("48 , 38", "48,38"),
         (r"24\ -\ 8\ \sqrt{5}", r"24-8\sqrt{5}"),
+        (r"{(1,2)}", "(1,2)"),
+        (r"{{5}}", "5"),
+        (r"{1}{2}", "{1}{2}"),
+        (r"\{1,2\}", r"\{1,2\}"),
+        (r"{\{1,2\}}", r"\{1,2\}"),
         (r"35~\mathrm{cm}", r"35\mathrm{cm}"),
         (r"1\\ 2", r"1\\2"),
         ("\u22125.", "-5"),
@@ -132,4 +137,5 @@ def test_a_megabyte_of_anything_takes_no_time(piece: str) -> None:
         tagged(text, rule=rule)  # type: ignore[arg-type]
     check("5", text)
     clean(text)
+    clean(text + "}" * len(text))
     assert time.perf_counter() - started < 20
