@@ -16,7 +16,7 @@ from rlvr_cli.evaluation.benchmarks import Choice, Table, chosen, data_folder, f
 from rlvr_cli.evaluation.settings import EvalSettings, pass_at_problems
 from rlvr_cli.evaluation.suites import Setting
 from rlvr_cli.evaluation.targets import Target, find_target
-from rlvr_cli.tasks.kk.load import has_split_mark
+from rlvr_cli.tasks.rows import has_split_mark
 
 SPLITS = ("dev", "test", "all")
 MOST_COMPLETIONS = 10_000_000
@@ -149,7 +149,7 @@ def make_plan(benchmarks: Sequence[str], options: Options) -> Plan:
         requests.append(_collect(problems, make_request, own, choice))
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
-    return Plan(tuple(requests), tuple(table for table in tables if table.suite is not None or len(table.rows) > 1))
+    return Plan(tuple(requests), tuple(table for table in tables if table.suite is not None or len(requests) > 1))
 
 
 def _settings(options: Options, config: Config, pass_at: tuple[int, ...], problems: list[str]) -> EvalSettings:

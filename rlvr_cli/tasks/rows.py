@@ -179,7 +179,7 @@ class Loader(ABC, Generic[Item]):
     def _named(self, name: str, split: DataSplit, folder: Path | None) -> list[Item]:
         one = DATA_SETS[name]
         if folder is None:
-            return self._hub(location(name, "train" if split == "all" else split, None), split)
+            return self._hub(location(name, next(iter(one.files)) if split == "all" else split, None), split)
         if split == "all":
             paths = list(dict.fromkeys(Path(location(name, part, folder)) for part in one.files))
         else:

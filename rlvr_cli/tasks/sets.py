@@ -80,14 +80,22 @@ def check_training(config: Config) -> None:
     """Refuse data without training problems, as far as that shows without reading any.
 
     Raises:
-        UserError: a data set that has none, or that is not where it is looked for; data that is nowhere; a folder that
-            nothing is looked for in.
+        UserError: a data set that has none (or none for the evaluations on the way, where there are any), or that is
+            not where it is looked for; data that is nowhere; a folder that nothing is looked for in.
     """
     if isinstance(config.method, SFTConfig) and config.method.data is not None:
         return
     task = config.task
     if task.data in DATA_SETS:
-        location(task.data, "train", local_path(task.data_dir) if task.data_dir is not None else None)
+        folder = local_path(task.data_dir) if task.data_dir is not None else None
+        problems: list[str] = []
+        for split in ("train", *([config.eval.split] if config.eval.every else [])):
+            try:
+                location(task.data, split, folder)
+            except UserError as error:
+                problems += error.problems
+        if problems:
+            raise UserError(problems)
     elif task.data_dir is not None:
         what = "the problems are generated" if task.data is None else f"task.data={task.data} is no such name"
         raise UserError(

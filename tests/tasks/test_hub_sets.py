@@ -225,6 +225,8 @@ def test_what_the_hub_does_not_have_is_one_message(hub):
         loaded(MathTaskConfig, "dapo_math_17k")
     with pytest.raises(UserError, match="local files"):
         make_task(MathTaskConfig(data="numina_math"), "auto").problems("all", 1, 0)
+    with pytest.raises(UserError, match="local files"):
+        make_task(MathTaskConfig(data="math500"), "auto").problems("all", 1, 0)
 
 
 def test_verls_instruction_behind_a_question_is_taken_off():

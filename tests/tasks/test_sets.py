@@ -137,6 +137,7 @@ def test_what_a_task_records_names_the_folder_only_where_a_name_is_looked_for(fo
         (["task=hitab", "task.data=hitab"], "on no hub"),
         (["task=math", "task.data=simplerl", "task.data_dir=/no/such"], "no such folder"),
         (["task=math", "task.data=dsr_unifrom"], "Did you mean `dsr_uniform`"),
+        (["task=math", "task.data=simplerl", "eval.every=1"], "has train problems only.*eval.split=dev"),
         (["task=math", "task.data_dir=/tmp"], "the problems are generated"),
         (["task=math", "task.data=owner/name", "task.data_dir=/tmp"], "owner/name is no such name"),
     ],
@@ -153,6 +154,7 @@ def test_training_without_training_problems_is_refused_before_anything_is_loaded
         [],
         ["task=math", "task.data=numina_math"],
         ["task=math", "task.data=owner/name"],
+        ["task=math", "task.data=simplerl", "eval.every=1", "eval.split=dev"],
         ["task=math", "task.data=math500", "method=sft", "method.data=solutions.jsonl"],
     ],
 )

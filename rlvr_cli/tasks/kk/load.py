@@ -11,9 +11,7 @@ from typing import Any
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.tasks.base import Split
 from rlvr_cli.tasks.kk.puzzles import MAX_PEOPLE, MIN_PEOPLE, Statement, solve, structure_key
-from rlvr_cli.tasks.rows import DataSplit, Loader, Place, from_hub, has_split_mark, split_of
-
-__all__ = ["Row", "has_split_mark", "load_rows", "parse_row"]
+from rlvr_cli.tasks.rows import DataSplit, Loader, Place, from_hub, split_of
 
 _FOLDER_FILE = re.compile(r"(\d)ppl\.(train|dev|test)\.jsonl(\.gz)?")
 _MAX_STATEMENTS_TEXT = 20_000
