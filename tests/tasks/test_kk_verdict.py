@@ -79,6 +79,13 @@ def test_reasons_and_votes(response: str, truncated: bool, reason: str, answer: 
     assert verdict.reason in task().reasons
 
 
+def test_a_name_is_not_found_inside_another() -> None:
+    data = {"names": ["Ann", "Joann"], "solution": [False, True], "statements": None}
+    problem = Problem("p", "q", data, "2 people")
+    assert task().judge(problem, answered("Joann is a knight, Ann is a knave")).reason == "correct"
+    assert task().judge(problem, answered("Joann is a knight, Joann is a knave")).reason == "no_answer"
+
+
 @pytest.mark.parametrize(
     ("response", "reason", "answer", "reward"),
     [
