@@ -19,7 +19,7 @@ from typing import Any
 
 from math_verify import grader, parser
 
-from rlvr_cli.verify.math_answer import clean
+from rlvr_cli.verify.math_answer import clean, without_stop
 from rlvr_cli.verify.nonzero import simplified
 from rlvr_cli.verify.outcome import DIFFERENT, EQUAL, UNPARSED_ANSWER, UNPARSED_GOLD, Outcome
 from rlvr_cli.verify.size import too_big
@@ -128,7 +128,8 @@ def _squeezed(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return " ".join(_LOOSE_SPACE.sub("", _DELIMITER.sub(" ", clean(text))).split())
+    # `$$ ... .$$` ends in a full stop too.
+    return without_stop(" ".join(_LOOSE_SPACE.sub("", _DELIMITER.sub(" ", clean(text))).split()))
 
 
 def _malformed(text: str) -> bool:

@@ -102,7 +102,7 @@ def clean(text: str) -> str:
     text = _SPACES.sub(" ", text).strip()
     text = _SPACING.sub("", text)
     text = _FRAC.sub(r"\\frac", text).replace("{,}", ",")
-    text = _without_stop(text.strip())
+    text = without_stop(text.strip())
     stripped = True
     while stripped:
         text, stripped = text.strip(), False
@@ -116,10 +116,11 @@ def clean(text: str) -> str:
         # Not for longer texts, which would take quadratic time.
         if len(text) <= MAX_LENGTH and text[:1] == "{" and _closing_braces(text).get(0) == len(text) - 1:
             text, stripped = text[1:-1], True
-    return _LOOSE_SPACE.sub("", _without_stop(text))
+    return _LOOSE_SPACE.sub("", without_stop(text))
 
 
-def _without_stop(text: str) -> str:
+def without_stop(text: str) -> str:
+    """``text`` without a closing full stop; an ellipsis stays."""
     return text[:-1] if text.endswith(".") and not text.endswith("..") else text
 
 

@@ -91,6 +91,8 @@ HOSTILE = [
         ("50", r"50\%"),
         ("6", r"6\text{ cm}"),
         ("1/3", "0.333333"),
+        ("We have\n$$\nx=[1] .\n$$", "We have x=[1]"),
+        ("$y=x+1$ ft", "y=x+1 ft"),
     ],
 )
 def test_equal(gold: str, answer: str) -> None:
