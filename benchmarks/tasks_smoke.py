@@ -5,7 +5,7 @@
 For each case, `rlvr train` and then `rlvr eval` of the run. Both must end with 0; every step must have the task's
 metrics, each a finite number (a reward may be null where no verdict of the step was scorable), the shares of the
 reasons summing to 1; the evaluation must have judged every sample. The lab's base reads and writes Knights & Knaves
-only: on the other tasks no answer is right, and all rewards are the lowest there are (GTPO's pays for some of the tags).
+only: on the other tasks no answer is right, and all rewards are the lowest there are (GTPO's pays for some tags).
 These rows show that the pipeline runs from end to end, not more.
 """
 
