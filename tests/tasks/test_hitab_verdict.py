@@ -134,6 +134,61 @@ def test_texts(rule):
     assert not verdict([215197], "215, 197", rule).correct
 
 
+@pytest.mark.parametrize("rule", RULES)
+def test_a_full_stop_ends_an_answer_and_is_no_part_of_its_number(rule):
+    for text in ("52.1.", "52.1%.", "$52.1.", "**52.1.**", "52.10 ."):
+        assert verdict([52.1], text, rule).correct, text
+    for text in ("52.1..", "5.21.", "52..1", ".52.1"):
+        assert not verdict([52.1], text, rule).correct, text
+    assert not verdict([5], "5..", rule).correct
+    assert verdict([52.1, 3], "3.; 52.1.", rule).correct
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_lines_with_bullets_or_numbers_are_a_list(rule):
+    assert verdict(["men", "women"], "- women\n- men", rule).correct
+    assert verdict(["men", "women"], "* women\n* men", rule).correct
+    assert verdict(["men", "women"], "1. women\n2. men", rule).correct
+    assert verdict([5.2, 3.8], "1) 3.8\n2) 5.2", rule).correct
+    assert verdict([5.2, 3.8], "- 5.2\n- 3.8", rule).correct
+    # A dash in front of one answer, or without a space, is a sign; numbers that do not count are no numbering.
+    assert verdict([-5.2], "- 5.2", rule).correct and not verdict([5.2], "- 5.2", rule).correct
+    assert verdict([-5.2, -3.8], "-5.2\n-3.8", rule).correct
+    assert not verdict([-5.2, -3.8], "- 5.2\n- 3.8", rule).correct
+    assert verdict([-5.2, -3.8], "- 5.2; - 3.8", rule).correct
+    assert not verdict(["men", "women"], "2. women\n1. men", rule).correct
+    assert not verdict(["men", "women"], "1. women\nmen", rule).correct
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_gold_answer_of_signs_alone_is_not_an_empty_text(rule):
+    for gold in (".", "*", "-"):
+        assert verdict([gold], gold, rule).correct, gold
+        for text in ('""', "**", "\\text{}", "$.$" if gold != "." else "_"):
+            assert not verdict([gold], text, rule).correct, (gold, text)
+
+
+def test_strict_sees_every_candidate_and_every_reasoning_that_is_not_closed():
+    for response in (
+        "<think>a</think><think><answer>5</answer>",
+        "<think>a</think><answer>5</answer><think>no, 6",
+        "<think>a</think><answer>5</answer>< THINK >no, 6",
+    ):
+        assert judge([5], response, "paper", EXACT, False).correct
+        assert judge([5], response, "strict", EXACT, False).reason == "no_answer", response
+    for response in (
+        "<answer>5</answer><Answer>6</Answer>",
+        "<answer>5</answer> < answer>6",
+        "<answer>5</answer> \\fbox{6}",
+        "\\fbox{6} \\boxed{5}",
+        "<answer>\\fbox{6} \\boxed{5}</answer>",
+        "\\boxed {6} \\boxed{5}",
+    ):
+        assert judge([5], response, "paper", EXACT, False).correct
+        assert judge([5], response, "strict", EXACT, False).reason == "several_answers", response
+    assert judge([5], "<think>a</think><answer>5</answer>", "strict", EXACT, False).correct
+
+
 def test_where_the_rules_differ():
     for answer, number in (("(5.2)", 5.2), ("1,2,3", 123), ("5.2)", 5.2)):
         assert verdict([number], answer, "paper").correct and not verdict([number], answer, "strict").correct

@@ -67,7 +67,7 @@ def read_value(written: str | int | float, rule: Rule) -> Value:
     if not isinstance(written, str):
         return Value(str(written), Fraction(str(written)))
     text = clean(written)
-    number, percent = _number(text)
+    number, percent = _number(text if text.endswith("..") else text.removesuffix("."))
     if number is None and rule == "paper":
         number, percent = _loose_number(text)
     return Value(_plain_text(text, rule), number, percent)
@@ -100,7 +100,8 @@ def clean(text: str) -> str:
     text = _WRAPPED.sub(r"\1", text)
     if len(text) > 2 and text[0] == text[-1] == "$":
         text = text[1:-1]
-    text = " ".join(text.translate(_QUOTES).split()).strip("*_ ")
+    text = " ".join(text.translate(_QUOTES).split())
+    text = text.strip("*_ ") or text
     return text[1:-1].strip() if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
 
 
@@ -166,7 +167,7 @@ def _plain_text(text: str, rule: Rule) -> str:
         if shorter == text:
             break
         text = shorter
-    return text.removesuffix(".").strip()
+    return text.removesuffix(".").strip() or text
 
 
 def _without_note(text: str) -> str:

@@ -22,7 +22,13 @@ _OPEN, _CLOSE, _BOXED = "<answer>", "</answer>", "\\boxed{"
 _LABEL = re.compile(r"\s*(?:the )?(?:final )?answer(?: is)?\s*:", re.IGNORECASE)
 _HARD_SEPARATOR = re.compile(r"[;|\n]")
 _SOFT_SEPARATORS = (re.compile(r",\s"), re.compile(r",\s+and\s|,\s|\sand\s"), re.compile(r","))
-_ITEM = re.compile(r"""\s*(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|([^,'"\[\]]+))\s*(?P<end>,|\Z)""")
+# Possessive: where it fails, nothing is tried again, so that no text takes more than linear time.
+_ITEM = re.compile(r"""\s*+(?:'((?:[^'\\]|\\.)*+)'\s*+|"((?:[^"\\]|\\.)*+)"\s*+|([^,'"\[\]]++))(?P<end>,|\Z)""")
+# What strict counts as a candidate or as reasoning, however it is written.
+_TAG = re.compile(r"<\s*+(/?)\s*+(answer|think)\s*+>", re.IGNORECASE)
+_ANY_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
+_BULLET = re.compile(r"\s*+[-*\u2022]\s++(?=\S)")
+_LINE_NUMBER = re.compile(r"\s*+(\d{1,2})[.)]\s++(?=\S)")
 _AND = re.compile(r"\s*and\s")
 
 
@@ -97,15 +103,16 @@ def _answer(response: str) -> tuple[str | None, str]:
 
 def _only_answer(response: str) -> tuple[str | None, str]:
     """The one answer there is: a block, a box, or a block that holds nothing but a box."""
-    if "<think>" in response and "</think>" not in response:
-        return None, "no_answer"
     text = _after_reasoning(response)
-    opened, closed, boxes = text.count(_OPEN), text.count(_CLOSE), text.count("\\boxed")
-    if opened > 1 or closed > 1 or boxes > 1:
+    tags = [(tag[2].lower(), bool(tag[1])) for tag in _TAG.finditer(text)]
+    if ("think", False) in tags:
+        return None, "no_answer"
+    opened, closed, boxes = text.count(_OPEN), text.count(_CLOSE), len(_ANY_BOX.findall(text))
+    if tags.count(("answer", False)) > 1 or tags.count(("answer", True)) > 1 or boxes > 1:
         return None, "several_answers"
     box = _last_box(text)
     if boxes and box is None:
-        return None, "no_answer"
+        return None, "several_answers" if opened and closed else "no_answer"
     if not opened and not closed:
         return _bounded(text[box[0] : box[1]]) if box is not None else (None, "no_answer")
     start, end = text.find(_OPEN) + len(_OPEN), text.find(_CLOSE)
@@ -150,10 +157,19 @@ def _splits(written: str, count: int) -> Iterator[list[str]]:
         return
     parts = [part for part in _HARD_SEPARATOR.split(written) if part.strip()]
     if len(parts) > 1:
-        yield parts
+        yield parts if ";" in written or "|" in written else _unmarked(parts)
         return
     for separator in _SOFT_SEPARATORS:
         yield [_AND.sub("", part, count=1) if _AND.match(part) else part for part in separator.split(written)]
+
+
+def _unmarked(lines: list[str]) -> list[str]:
+    """The lines without their bullets, or their numbers 1, 2, 3, ..., where every one of them has such a mark."""
+    marks = [_BULLET.match(line) for line in lines]
+    numbers = [_LINE_NUMBER.match(line) for line in lines]
+    if all(number is not None and int(number[1]) == place for place, number in enumerate(numbers, 1)):
+        marks = numbers
+    return [line[mark.end() :] for line, mark in zip(lines, marks, strict=True) if mark] if all(marks) else lines
 
 
 def _list(text: str) -> list[str] | None:
