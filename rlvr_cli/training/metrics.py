@@ -126,7 +126,8 @@ def rollout_summary(
     could not score; these are not correct, and their reward is in no mean. ``verifier/timeout`` is the share whose
     comparison was stopped at its deadline or took its process with it, ``verifier/unparsed`` the share whose answer or
     gold answer could not be read as mathematics; both are 0 for a task without such a verifier. ``format`` is the
-    reward's part `format` as a share of ``format_range``, where the reward has one.
+    reward's part `format` as a share of ``format_range``, where the reward has one; then ``format/se`` and
+    ``accuracy/se`` are the standard errors of format and accuracy over what could be scored.
     """
     count = len(rows)
 
@@ -142,7 +143,7 @@ def rollout_summary(
         "reward": mean([row["reward"] for row in scored]),
         **({"clean_reward": mean(clean)} if other else {}),
         **{f"reward/{part}": value for part, value in parts.items()},
-        **({"format": _share(parts["format"], format_range)} if format_range else {}),
+        **_format_and_accuracy(scored, format_range),
         "accuracy": mean([float(row["correct"]) for row in rows]),
         **{f"reason/{reason}": sum(row["reason"] == reason for row in rows) / count for reason in reasons},
         **{name: mean([float(row["reason"] in which) for row in rows]) for name, which in VERIFIER.items()},
@@ -155,9 +156,33 @@ def rollout_summary(
     }
 
 
-def _share(value: float, of: tuple[float, float]) -> float:
-    low, high = of
-    return (value - low) / (high - low)
+def _format_and_accuracy(
+    scored: Sequence[Mapping[str, Any]], format_range: tuple[float, float] | None
+) -> dict[str, float]:
+    """The format's share of its range, and standard errors with the problem as the unit; none of a single problem."""
+    if format_range is None:
+        return {}
+    low, high = format_range
+    problems = [row["problem"] for row in scored]
+    shares = [(row["parts"]["format"] - low) / (high - low) for row in scored]
+    errors = {
+        "format/se": _standard_error(problems, shares),
+        "accuracy/se": _standard_error(problems, [float(row["correct"]) for row in scored]),
+    }
+    mean = sum(shares) / len(shares) if shares else 0.0
+    return {"format": mean, **{name: error for name, error in errors.items() if error is not None}}
+
+
+def _standard_error(problems: Sequence[str], values: Sequence[float]) -> float | None:
+    """Of the mean of ``values``, the problem being the unit (cluster-robust); None for fewer than two problems."""
+    if len(set(problems)) < 2:
+        return None
+    mean = sum(values) / len(values)
+    residuals = dict.fromkeys(problems, 0.0)
+    for problem, value in zip(problems, values, strict=True):
+        residuals[problem] += value - mean
+    squares = math.fsum(residual**2 for residual in residuals.values())
+    return math.sqrt(len(residuals) / (len(residuals) - 1) * squares) / len(values)
 
 
 def _values_by_verdict(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -25,7 +25,7 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.rollouts.model = self.model
-        self._watch = FormatWatch()
+        self._watch = FormatWatch(self.config.rollout.prompts)
 
     def begin_updates(self, rollout: int) -> None:
         self._metrics["train"].clear()  # TRL's own, which nobody reads here

@@ -7,18 +7,30 @@ import itertools
 import numpy as np
 import pytest
 
-from rlvr_cli.training.alerts import ALERT, WINDOWS, Change, FormatWatch, change, format_without_accuracy
+from rlvr_cli.training.alerts import (
+    ALERT,
+    PAUSE,
+    WINDOWS,
+    Change,
+    FormatWatch,
+    Mean,
+    Point,
+    change,
+    format_without_accuracy,
+)
 
-Points = list[tuple[float, float]]
+Points = list[Point]
 ROLLOUTS = 200
-COMPLETIONS, GROUP = 128, 8
+PROBLEMS, GROUP = 16, 8
 
 
-def rollout_means(shares: np.ndarray, rng: np.random.Generator) -> list[float]:
+def rollout_means(shares: np.ndarray, rng: np.random.Generator) -> list[Mean]:
     """Each rollout's share of successes where problems differ in difficulty and a group shares its problem."""
     means = np.clip(shares, 1e-6, 1 - 1e-6)[:, None]
-    of_groups = rng.beta(3 * means, 3 * (1 - means), size=(len(shares), COMPLETIONS // GROUP))
-    return [float(value) for value in rng.binomial(GROUP, of_groups).sum(axis=1) / COMPLETIONS]
+    of_groups = rng.beta(3 * means, 3 * (1 - means), size=(len(shares), PROBLEMS))
+    found = rng.binomial(GROUP, of_groups) / GROUP
+    errors = found.std(axis=1, ddof=1) / PROBLEMS**0.5
+    return [Mean(float(mean), float(error)) for mean, error in zip(found.mean(axis=1), errors, strict=True)]
 
 
 def ramp(first: float, last: float, begins: int = 40, length: int = 60) -> np.ndarray:
@@ -28,7 +40,11 @@ def ramp(first: float, last: float, begins: int = 40, length: int = 60) -> np.nd
 
 def alerts(points: Points) -> list[bool]:
     """Whether the alert is on after each rollout."""
-    return [format_without_accuracy(points[: number + 1]) is not None for number in range(len(points))]
+    longest = max(map(sum, WINDOWS))
+    return [
+        format_without_accuracy(points[max(0, number + 1 - longest) : number + 1], PROBLEMS) is not None
+        for number in range(len(points))
+    ]
 
 
 def simulated(form: np.ndarray, accuracy: np.ndarray, runs: int, seed: int) -> list[list[bool]]:
@@ -67,13 +83,26 @@ def test_no_alert(form: np.ndarray, accuracy: np.ndarray) -> None:
     assert not any(itertools.chain(*simulated(form, accuracy, runs=5, seed=3)))
 
 
+def exact(*values: float, error: float = 0.0) -> list[Mean]:
+    return [Mean(value, error) for value in values]
+
+
+def test_the_format_is_learned_in_the_first_rollouts() -> None:
+    """As a run on the lab learned to answer within 20 tokens: the format at once, the answers never."""
+    form = exact(0.60, 0.83, 0.96, 0.98, 1.0, 0.99, 1.0, 0.98, error=0.02)
+    accuracy = exact(0.09, 0.03, 0.05, 0.06, 0.04, 0.06, 0.06, 0.06, error=0.02)
+    found = [format_without_accuracy(list(zip(form[:n], accuracy[:n], strict=True)), PROBLEMS) for n in range(1, 9)]
+    assert found[:6] == [None] * 6 and found[6] is not None
+    assert (found[6].before, found[6].since) == (2, 5)
+    rising = exact(0.05, 0.08, 0.12, 0.16, 0.2, 0.22, 0.25, 0.3, error=0.02)
+    assert format_without_accuracy(list(zip(form, rising, strict=True)), PROBLEMS) is None
+
+
 def test_an_accuracy_too_noisy_to_tell_is_no_alert() -> None:
     """A rise of a quarter of the format's would not be seen either."""
-    rng = np.random.default_rng(0)
-    form = [0.2] * 10 + [0.4] * 10
-    noisy = [float(value) for value in rng.choice([0.0, 0.5], size=20)]
-    assert format_without_accuracy(list(zip(form, noisy, strict=True))) is None
-    assert format_without_accuracy([(value, 0.25) for value in form]) is not None
+    form = exact(*[0.2] * 5, *[0.4] * 5)
+    assert format_without_accuracy(list(zip(form, exact(*[0.25] * 10, error=0.1), strict=True)), PROBLEMS) is None
+    assert format_without_accuracy(list(zip(form, exact(*[0.25] * 10), strict=True)), PROBLEMS) is not None
 
 
 @pytest.mark.parametrize(("form", "accuracy"), [(0.5, 0.0), (0.5, 0.2), (0.95, 0.0)])
@@ -83,22 +112,31 @@ def test_false_alarms_under_noise(form: float, accuracy: float) -> None:
     assert sum(any(run) for run in found) <= 3
 
 
-def test_too_few_rollouts_say_nothing() -> None:
-    points = [(0.0, 0.1)] * 10 + [(1.0, 0.1)] * 9
-    assert format_without_accuracy(points) is None
-    assert format_without_accuracy([*points, (1.0, 0.1)]) is not None
+def test_too_few_rollouts_or_problems_say_nothing() -> None:
+    points = list(zip(exact(*[0.0] * 2, *[1.0] * 5), exact(*[0.1] * 7), strict=True))
+    assert format_without_accuracy(points, 8) is not None
+    assert format_without_accuracy(points, 7) is None, "two rollouts of seven problems"
+    assert format_without_accuracy(points[:-1], 8) is None
+    assert format_without_accuracy([points[0]] * 3 + points, 4) is not None, "five rollouts of four"
 
 
-def test_the_standard_error_is_welchs() -> None:
-    values = [1.0, 2.0, 3.0, 6.0, 6.0, 9.0]
-    assert change(values, 3) == Change(2.0, 7.0, pytest.approx((1.0 / 3 + 3.0 / 3) ** 0.5))
-    assert change([9.0, *values], 3) == change(values, 3)
+def test_the_standard_error_is_of_the_difference_of_the_means() -> None:
+    means = exact(9.0, 1.0, 3.0, error=0.3) + exact(6.0, 6.0, 9.0, error=0.6)
+    expected = (0.3**2 / 2 + 0.6**2 / 3) ** 0.5
+    assert change(means, 2, 3) == Change(2.0, 7.0, pytest.approx(expected))
 
 
 def lines(points: Points, updates: int = 2) -> list[dict[str, float]]:
     """Lines of metrics.jsonl, ``updates`` for each rollout."""
     return [
-        {"rollout": number, "format": form, "accuracy": accuracy, "unscorable": 0.0}
+        {
+            "rollout": number,
+            "format": form.value,
+            "format/se": form.error,
+            "accuracy": accuracy.value,
+            "accuracy/se": accuracy.error,
+            "unscorable": 0.0,
+        }
         for number, (form, accuracy) in enumerate(points)
         for _ in range(updates)
     ]
@@ -111,12 +149,12 @@ def crafted() -> Points:
 
 def test_a_watch_that_begins_again_from_the_lines_goes_on_exactly() -> None:
     rows = lines(crafted())
-    whole = FormatWatch()
+    whole = FormatWatch(PROBLEMS)
     whole.see_all(rows)
     expected = [whole.at(rollout) for rollout in range(ROLLOUTS)]
     assert any(expected) and not all(expected)
     for broken in (1, 77, 140, 255):
-        watch = FormatWatch()
+        watch = FormatWatch(PROBLEMS)
         watch.see_all(rows[:broken])
         for row in rows[broken:]:
             watch.see(row)
@@ -124,32 +162,39 @@ def test_a_watch_that_begins_again_from_the_lines_goes_on_exactly() -> None:
 
 
 def test_it_is_told_once_when_it_starts_and_again_only_after_a_pause() -> None:
-    watch = FormatWatch()
+    watch = FormatWatch(PROBLEMS)
     watch.see_all(lines(crafted()))
     on = [watch.at(rollout) is not None for rollout in range(ROLLOUTS)]
     told = [rollout for rollout in range(ROLLOUTS) if watch.starts(rollout)]
     assert told[0] == on.index(True)
-    assert all(on[rollout] and not any(on[rollout - min(WINDOWS) : rollout]) for rollout in told)
+    assert all(on[rollout] and not any(on[max(0, rollout - PAUSE) : rollout]) for rollout in told)
     text = str(watch.starts(told[0]))
-    assert text.startswith("alert: the format reward rose from 3") and "accuracy did not (" in text
+    assert text.startswith("alert: the format reward rose from ") and "accuracy did not (" in text
     assert "\n" not in text
 
 
 def test_completions_that_could_not_be_judged_are_no_fall_of_accuracy() -> None:
     """Half of the judged ones are right throughout, however many time out."""
     rows = [
-        {"rollout": number, "format": 0.5, "accuracy": 0.5 * (1 - share), "unscorable": share}
+        {
+            "rollout": number,
+            "format": 0.5,
+            "format/se": 0.1,
+            "accuracy/se": 0.1,
+            "accuracy": 0.5 * (1 - share),
+            "unscorable": share,
+        }
         for number, share in enumerate([0.0] * 10 + [0.5] * 10)
     ]
-    watch = FormatWatch()
+    watch = FormatWatch(PROBLEMS)
     watch.see_all(rows)
-    assert set(watch._points.values()) == {(0.5, 0.5)}
+    assert set(watch._points.values()) == {(Mean(0.5, 0.1), Mean(0.5, 0.1))}
     watch.see({"rollout": 20, "format": 0.0, "accuracy": 0.0, "unscorable": 1.0})
     assert len(watch._points) == 20, "a rollout in which nothing was judged says nothing"
 
 
 def test_a_task_that_rewards_no_format_has_no_alert() -> None:
-    watch = FormatWatch()
+    watch = FormatWatch(PROBLEMS)
     watch.see_all([{"rollout": number, "accuracy": 0.5, "unscorable": 0.0} for number in range(40)])
     assert watch.at(39) is None
     assert ALERT == "alert/format_without_accuracy"

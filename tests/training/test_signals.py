@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,9 @@ from tests.training.processes import interrupt_after
 SETTINGS = ("rollout.prompts=4", "rollout.max_new_tokens=24", "task.problems=32", "run.threads=1", "optimizer.lr=1e-3")
 
 
-def row(reason: str, *, scorable: bool = True, format: float = 1.0) -> dict[str, Any]:
+def row(reason: str, *, scorable: bool = True, format: float = 1.0, problem: str = "a") -> dict[str, Any]:
     return {
+        "problem": problem,
         "reward": format if scorable else None,
         "clean_reward": format if scorable else None,
         "parts": {"format": format if scorable else 0.0},
@@ -61,6 +63,17 @@ def test_the_format_is_a_share_of_its_range_over_what_could_be_scored() -> None:
     rows = [row("wrong", format=-1.0), row("correct"), row("correct"), row("wrong"), row("timeout", scorable=False)]
     summary = rollout_summary(rows, ("correct", "wrong"), (-1.0, 1.0))
     assert summary["reward/format"] == 0.5 and summary["format"] == 0.75
+    assert "format/se" not in summary, "one problem has no spread"
+
+
+def test_standard_errors_take_the_problem_as_the_unit() -> None:
+    """Completions that agree within a problem are one piece of evidence, however many they are."""
+    means = {"a": 1.0, "b": 0.0, "c": 0.0, "d": 1.0}
+    rows = [
+        row("correct" if mean else "wrong", format=mean, problem=name) for name, mean in means.items() for _ in range(8)
+    ]
+    summary = rollout_summary([*rows, row("timeout", scorable=False, problem="e")], ("correct",), (0.0, 1.0))
+    assert summary["accuracy/se"] == summary["format/se"] == pytest.approx(statistics.stdev(means.values()) / 2)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +139,14 @@ def test_verdicts_that_time_out_are_counted_and_shown(tmp_path: Path, monkeypatc
 
 def test_the_alert_goes_on_exactly_after_a_stop_in_mid_rollout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a rule so lax that it is on whenever the format of two rollouts is above that of the two before."""
-    for name, value in (("WINDOWS", (2,)), ("RISE_ERRORS", 0.0), ("SMALLEST_RISE", 0.0), ("FLAT_ERRORS", 0.0)):
+    for name, value in (
+        ("WINDOWS", ((2, 2),)),
+        ("FEWEST_PROBLEMS", 1),
+        ("PAUSE", 2),
+        ("RISE_ERRORS", 0.0),
+        ("SMALLEST_RISE", 0.0),
+        ("FLAT_ERRORS", 0.0),
+    ):
         monkeypatch.setattr(alerts, name, value)
     monkeypatch.setattr(alerts, "LAG", 1e9)
     settings = ("train.rollouts=9", "update.updates_per_rollout=2", "checkpoint.every=1")
