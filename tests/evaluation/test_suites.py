@@ -170,6 +170,11 @@ def test_each_evaluation_has_its_folder_in_out(tmp_path: Path) -> None:
     assert one("math500", out=tmp_path).out == tmp_path
 
 
+def test_a_benchmark_beside_a_suite_has_a_table_too_and_one_by_itself_has_none() -> None:
+    assert [table.suite.name if table.suite else None for table in plan("dgpo,gsm8k").tables] == ["dgpo", None]
+    assert plan("math500").tables == ()
+
+
 def test_unknown_names_are_refused_with_what_there_is() -> None:
     with pytest.raises(UserError) as caught:
         plan("maths500,dgpo,nonsense")
