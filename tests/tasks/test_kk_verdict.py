@@ -124,6 +124,10 @@ ACCEPTED = [
     "Zoey (knight), Oliver (knave), Mia (knight)",
     "ZOEY = KNIGHT, oliver = knave, mia = Knight",
     "Zoey is a knight, Oliver is a knave, Mia is a knight. So Zoey is a knight.",
+    "Zoey and Mia are not knaves. Oliver is a knave.",
+    "Both Zoey and Mia are knights; Oliver is not a knight.",
+    "Zoey -> knight, Oliver => knave, Mia --> knight",
+    "Knights \u2192 Zoey, Mia\nKnaves \u2192 Oliver",
 ]
 
 REFUSED = [
@@ -148,6 +152,18 @@ REFUSED = [
     "Not knights: Oliver. Knights: Zoey, Mia",
     "Zoey\u0301 is a knight, Oliver is a knave, Mia is a knight",
     "KNK",
+    "Zoey and Mia are not both knaves. Oliver is a knave.",
+    "Zoey and Mia are both not knaves. Oliver is a knave.",
+    "Both Zoey and Mia aren't knaves. Oliver is a knave.",
+    "Oliver is a knave. All of Zoey and Mia are not knaves.",
+    "Zoey and Mia are not all knaves. Oliver is a knave.",
+    "Zoey and Mia cannot both be knaves. Oliver is a knave.",
+    "Zoey and Mia are not knaves, both. Oliver is a knave.",
+    "Zoey is a knight \u2192 Oliver is a knave, Mia is a knight",
+    "Zoey is a knight \u21d2 Oliver is a knave \u21d2 Mia is a knight",
+    "Zoey: knight, Oliver: knave -> Mia: knight",
+    "Zoey is a knight => Oliver is a knave, Mia is a knight",
+    "Knights: Zoey, Mia \u2192 Knaves: Oliver",
 ]
 
 

@@ -15,8 +15,9 @@ _TAG = re.compile(r"<\s*+(/?)\s*+(think|answer)\s*+>", re.IGNORECASE)
 _BLOCK = [("/", "think"), ("", "answer"), ("/", "answer")]
 
 # Typographic apostrophes, dashes and arrows, read as their plain forms.
-_SPELLINGS = str.maketrans({"\u2019": "'", "\u2013": "-", "\u2014": "-", "\u2192": ">", "\u21d2": ">", "\u2022": "*"})
+_SPELLINGS = str.maketrans({"\u2019": "'", "\u2013": "-", "\u2014": "-", "\u2192": "->", "\u21d2": "->", "\u2022": "*"})
 _WORD = r"[^\W\d_]+(?:'[^\W\d_]+)?"
+_ARROW = r"[-=]{1,3}+>"
 _NUMBERING = re.compile(r"\(?\b\d{1,2}[.):]")
 # Eight people fit many times over; a longer block is not an answer.
 _MAX_ANSWER = 10_000
@@ -24,6 +25,8 @@ _MAX_ANSWER = 10_000
 _ROLES = {"knight": True, "knights": True, "knave": False, "knaves": False}
 _NEGATION = re.compile(r"not|isn't|aren't|isnt|arent|cannot")
 _GROUP_WORD = re.compile(r"are|both|all|aren't|arent|knights|knaves")
+# With a negation these leave open who is meant: one of "not both knights" may be a knight.
+_QUANTIFIER = re.compile(r"both|all|each|every")
 _NOBODY = re.compile(r"none|nobody")
 _FILLER = re.compile(
     r"is|are|was|be|must|a|an|the|and|but|also|so|thus|hence|therefore|both|all|of|each|every|final|answers?|solution"
@@ -71,7 +74,7 @@ def _tokens(answer: str, names: Sequence[str]) -> list[int | str]:
     longest_first = sorted(names, key=len, reverse=True)
     pattern = "|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in longest_first)
     text = _NUMBERING.sub("\n", answer.translate(_SPELLINGS))
-    found = re.finditer(rf"{pattern}|{_WORD}|\S", text, re.IGNORECASE)
+    found = re.finditer(rf"{pattern}|{_WORD}|{_ARROW}|\S", text, re.IGNORECASE)
     return [people.get(match[0].casefold(), match[0].lower()) for match in found]
 
 
@@ -87,11 +90,11 @@ def _name_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
     """Read names followed by roles: `Zoey: knight`, `Zoey and Mia are not knaves`, `Zoey is a knight, not a knave`."""
     claims: list[tuple[int, bool]] = []
     subjects: list[int] = []
-    joined = negated = described = False
+    joined = negated = described = denied = quantified = False
     for token in tokens:
         if isinstance(token, int):
             if described or not subjects:
-                subjects, joined, described = [], False, False
+                subjects, joined, described, denied = [], False, False, False
             if negated:
                 return None
             subjects.append(token)
@@ -99,14 +102,24 @@ def _name_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
             if negated or not subjects:
                 return None
             negated, joined = True, joined or bool(_GROUP_WORD.fullmatch(token))
+            denied = denied or len(subjects) > 1
         elif token in _ROLES:
             joined = joined or bool(_GROUP_WORD.fullmatch(token))
             if not subjects or (len(subjects) > 1 and not joined and not described):
                 return None
+            if negated and quantified and len(subjects) > 1:
+                return None
             claims += [(subject, _ROLES[token] != negated) for subject in subjects]
-            negated, described = False, True
+            negated, described, quantified = False, True, False
+        elif re.fullmatch(_ARROW, token):
+            # Between a name and its role it is a colon; after a claim it says what the claim implies.
+            if described or not subjects:
+                return None
         elif _FILLER.fullmatch(token):
             joined = joined or bool(_GROUP_WORD.fullmatch(token))
+            quantified = quantified or bool(_QUANTIFIER.fullmatch(token))
+            if quantified and denied and described:
+                return None
         else:
             return None
     return claims if described and not negated else None
@@ -127,6 +140,9 @@ def _role_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
             if not listed:
                 return None
             role, listed = _ROLES[token], False
+        elif re.fullmatch(_ARROW, token):
+            if listed:
+                return None
         elif _NOBODY.fullmatch(token):
             if listed:
                 return None
