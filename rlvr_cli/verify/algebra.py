@@ -18,6 +18,7 @@ from importlib.metadata import version
 from typing import Any
 
 from math_verify import grader, parser
+from sympy import Expr, UnevaluatedExpr
 
 from rlvr_cli.verify.math_answer import clean, without_stop
 from rlvr_cli.verify.nonzero import simplified
@@ -71,11 +72,14 @@ _KEPT = 500
 _NORMALISATION = replace(parser.LatexExtractionConfig().normalization_config, boxed="last")
 _DELIMITER = re.compile(r"(?<!\\)\$|\\[()\[\]]")
 _LOOSE_SPACE = re.compile(r" +(?![A-Za-z0-9 ])")
+# math-verify reads 1.5e3 as 1.5 times e times 3.
+_SCIENTIFIC = re.compile(r"\A((?:[A-Za-z]=)?[+-]?\d+(?:\.\d+)?)[eE]([+-]?\d{1,3})\Z")
 _BOX = re.compile(r"\\(?:boxed|fbox)")
 # The reader takes each digit behind a fraction for a factor of its own: 20 would be 2 times 0.
 _SCALED_FRACTION = re.compile(r"\\[dt]?frac\s*\{[^{}]*\}\s*\{[^{}]*\}\s*\d")
 _BRACE = re.compile(r"\\.|[{}]")
 _TOP = re.compile(r"\\.|[{}()\[\],;]")
+_AND = re.compile(r"\\(?:text|mbox|mathrm)\s*\{\s*(?:and|or)\s*\}|\b(?:and|or)\b")
 _EQUALS = re.compile(r"(?<![\\<>!:])=|\\(?:equiv|approx)(?![A-Za-z])")
 # math-verify takes what stands behind a number for its unit and leaves it out.
 _DIGITS_IN_TEXT = re.compile(r"\\(?:text|mbox)\s*\{[^{}]*\d")
@@ -120,7 +124,31 @@ def _compared(gold: str, answer: str) -> Outcome:
     left = _parsed(left_text)
     if left is None:
         return UNPARSED_ANSWER
-    return EQUAL if grader.verify(right, left, timeout_seconds=None) else DIFFERENT
+    equal = grader.verify(right, left, timeout_seconds=None)
+    return EQUAL if equal and not _tiny_and_apart(right, left) else DIFFERENT
+
+
+def _tiny_and_apart(right: Any, left: Any) -> bool:
+    """Whether both are numbers below 0.001 which differ by more than a hundredth.
+
+    math-verify rounds to six decimals, so that 0.0 is 6.6 times ten to the minus 34.
+    """
+    values = []
+    for expression in (right, left):
+        if not isinstance(expression, Expr) or not expression.is_number or expression.has(UnevaluatedExpr):
+            return False
+        try:
+            value = expression.evalf(15)
+        except MemoryError as error:
+            raise Unable from error
+        except Exception:
+            return False
+        # A precision of 1: what is left of a difference that may be zero.
+        if not (value.is_zero or (value.is_Float and value._prec > 1)):
+            return False
+        values.append(float(value))
+    largest = max(map(abs, values))
+    return largest < 1e-3 and abs(values[0] - values[1]) > largest / 100
 
 
 def _squeezed(text: str) -> str:
@@ -129,7 +157,8 @@ def _squeezed(text: str) -> str:
 
 def _plain(text: str) -> str:
     # `$$ ... .$$` ends in a full stop too.
-    return without_stop(" ".join(_LOOSE_SPACE.sub("", _DELIMITER.sub(" ", clean(text))).split()))
+    plain = without_stop(" ".join(_LOOSE_SPACE.sub("", _DELIMITER.sub(" ", clean(text))).split()))
+    return _SCIENTIFIC.sub(r"\1\\times 10^{\2}", plain)
 
 
 def _malformed(text: str) -> bool:
@@ -168,7 +197,8 @@ def _sides(answer: str) -> list[tuple[str, str]]:
 
 
 def _pieces(text: str) -> list[str]:
-    """``text`` split at the commas and semicolons that stand in no bracket."""
+    """``text`` split at the commas and semicolons that stand in no bracket, and at "and" and "or"."""
+    text = _AND.sub(",", text)
     pieces, depth, start = [], 0, 0
     for match in _TOP.finditer(text):
         if match[0] in "{([":
