@@ -158,6 +158,141 @@ def test_a_sentence_with_one_number_is_read_by_the_paper_rule_alone(text, strict
     assert (read_number(text), read_number(text, "paper")) == (strict, paper)
 
 
+OTHER_NUMBERS = [
+    *("5 Thousand", "5 Dozen", "5 HUNDRED", "5 Million", "5 Times", "5 Half", "5 Squared", "5thousand", "5 dozens"),
+    *("5 tenths", "5 fifths", "5 fifth", "5 thousandths", "5 twentieths", "5 halves", "5 lakh", "5 crore", "5 tens"),
+    *("5 grand", "5 score", "5 gross", "5 mil", "5 thou", "5M", "5B", "5K", "5MM", "$5m", "$5 mm", "5m dollars", "$5b"),
+    *(
+        "5x",
+        "5 x",
+        "5pi",
+        "5 pi",
+        "5\u03c0",
+        "5e",
+        "5i",
+        "5y",
+        "5 t",
+        "5-x",
+        "5-m",
+        "5 kg x",
+        "5 m/x",
+        "x5",
+        "x 5",
+        "5 I",
+    ),
+    *(
+        "5 twenty",
+        "5 remainder",
+        "5 apples remainder",
+        "5 is too big",
+        "5 too many",
+        "5 is wrong",
+        "5 isn't",
+        "5 point",
+    ),
+    *(
+        "Minus 5",
+        "Negative 5",
+        "Not 5",
+        "isn't 5",
+        "isn\u2019t 5",
+        "never 5",
+        "neither 5",
+        "nor 5",
+        "Half of 5",
+        "No 5",
+    ),
+    *(
+        "Twenty 5",
+        "twenty-5",
+        "square root of 5",
+        "cube of 5",
+        "log 5",
+        "opposite of 5",
+        "Double 5",
+        "under 5",
+        "almost 5",
+    ),
+    *(
+        "5\u215b",
+        "5\u2030",
+        "\u221b5",
+        "5\u203c",
+        "\u00ac5",
+        "=\u03385",
+        "5\u4e07",
+        "5\u2026",
+        "5\u2075",
+        "\u22485\u2030",
+    ),
+    *(
+        "5 repeating",
+        "5 mille",
+        "5 fortieths",
+        "(5)(1)",
+        "($5)",
+        "-(5)",
+        r"5 x^2",
+        r"(5 cm)^2",
+        r"5^2 cm",
+        "5^\u00b0^2",
+    ),
+]
+
+
+@pytest.mark.parametrize("rule", ["strict", "paper"])
+def test_a_number_beside_a_word_or_a_sign_that_changes_it_is_not_that_number(rule):
+    for text in OTHER_NUMBERS:
+        assert read_number(text, rule) != 5, text
+        assert read_number(rf"\text{{{text}}}", rule) != 5, text
+        assert read_number(f"The answer: {text}.", rule) != 5, text
+
+
+@pytest.mark.parametrize("rule", ["strict", "paper"])
+def test_units_labels_degrees_and_parentheses_leave_the_number(rule):
+    for text in (
+        *(r"18\text{ cm}^2", "18 cm\u00b2", r"18\text{ m}^{3}", "18 square feet", "18 cubic inches", "18 feet^2"),
+        *(r"18^\circ", r"18^{\circ}", "18\u00b0", "18\u00b0C", "18 degrees F", "(18)", "(18 apples)", r"$(18)$"),
+        *(r"\approx 18", "\u2248 18", r"x \approx 18", r"\text{Total} = 18", r"\text{Cost per pack} = \$18", "x=18"),
+        *(
+            "18 m",
+            "18m",
+            "18 g",
+            "18h",
+            "18 s",
+            "18 l",
+            "18 L",
+            "18 m/s",
+            "18 km/h",
+            "18 months",
+            "18 depths",
+            "18 seconds",
+        ),
+        *("$18 a week", "18 miles a day", "18 points", "18 logs", "18-year-old", "18 inches", "18 CAD", "18 pairs"),
+    ):
+        assert read_number(text, rule) == 18, text
+
+
+def test_a_sentence_may_hold_other_letters_and_a_verb():
+    for text in (
+        *(
+            "Jos\u00e9 has 18 eggs",
+            "18 is the answer",
+            "\u201c18\u201d",
+            "Bob\u2019s total is 18",
+            "He earns $18 in all",
+        ),
+        *(
+            "The grand total is 18",
+            "Gross pay is $18",
+            "The remainder is 18",
+            "His test score is 18",
+            "As shown above: 18",
+        ),
+    ):
+        assert (read_number(text), read_number(text, "paper")) == (None, 18), text
+
+
 def test_rewards():
     problem = problem_from({"question": "How many?", "answer": "18"}, "here")
     for reward, right, wrong, none in (("zero_one", 1, 0, 0), ("plus_minus", 1, -1, -1)):

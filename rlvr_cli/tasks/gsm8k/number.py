@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from rlvr_cli.tasks.gsm8k.words import changes, goes_on, has_odd_sign
 from rlvr_cli.verify.math_answer import Rule
 from rlvr_cli.verify.numbers import exact_number, normalise
 
@@ -14,24 +15,25 @@ MAX_LENGTH = 300
 _TEXT_COMMAND = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox|operatorname)\s*\{([^{}]*)\}")
 _SPACING = re.compile(r"\\[,;: ]|~|\\(?:quad|qquad|left|right|displaystyle)(?![A-Za-z])")
 _DELIMITERS = (("**", "**"), ("`", "`"), ("$$", "$$"), ("\\(", "\\)"), ("\\[", "\\]"), ("{", "}"))
+_DEGREES = re.compile(r"\s?\^\s?(?:\{\s?\\circ\s?\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])")
+# An area or a volume; the power is the unit's and not the number's.
+_POWER = re.compile(
+    r"(?<![A-Za-z])(mm|cm|dm|m|km|in|inch(?:es)?|ft|foot|feet|yd|yards?|mi|miles?|(?:centi|kilo|milli)?met(?:er|re)s?|units?)"
+    r"\s?\^\s?(?:\{\s?[23]\s?\}|[23](?!\d))"
+)
 
 _CURRENCY = r"(?:US\s?\$|\$|\u20ac|\u00a3|\u00a5|\u20b9|(?:USD|EUR|GBP|Rs\.?)(?![A-Za-z]))"
 _PLAIN = r"(?:\d{1,3}(?:,\d{3})+|\d{1,3}(?: \d{3})+|\d+)(?:\.\d*)?|\.\d+"
 _FRACTION = r"\\frac\s*\{\s*\d+\s*\}\s*\{\s*\d+\s*\}|\d+\s*/\s*\d+"
 _UNIT = r"\s*(?:%|(?:per)?-?[A-Za-z]+(?:[ /-]{1,2}[A-Za-z]+){0,3})"
 _NUMBER = re.compile(
-    rf"(?:[A-Za-z]\s*=\s*)?(?P<sign>[+-]?)\s?{_CURRENCY}?\s?(?P<sign2>[+-]?)"
+    r"(?:(?:(?:[A-Za-z]|[A-Za-z]{3,20}(?: [A-Za-z]{1,20}){0,3})\s?=|(?:[A-Za-z]\s?)?\\approx(?![A-Za-z]))\s?)?"
+    rf"(?P<sign>[+-]?)\s?{_CURRENCY}?\s?(?P<sign2>[+-]?)"
     rf"(?:(?P<whole>\d{{1,9}})\s*(?P<part>(?<=\s)(?:{_FRACTION})|\\frac\s*\{{\s*\d+\s*\}}\s*\{{\s*\d+\s*\}})"
     rf"|(?P<fraction>{_FRACTION})|(?P<plain>{_PLAIN}))"
     rf"(?:\s*{_CURRENCY})?(?P<unit>{_UNIT})?\s*\.?"
 )
 
-# Words that change the number they stand beside, or make it one of several.
-_CHANGING = re.compile(
-    r"\b(?:k|K|M|B|bn|mn|hundreds?|thousands?|millions?|billions?|trillions?|dozens?|half|halves|thirds?|quarters?|"
-    r"double|twice|triple|zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|minus|negative|plus|"
-    r"times|squared|cubed|factorial|or|and|not|no|to|than|least|most|between|mod|modulo|over|divided|false|wrong|incorrect)\b|(?<=\d)[kKMB]\b",
-)
 _LITERAL = re.compile(r"\d(?:[\d,./ ]*\d)?")
 _LOOSE_REFUSED = re.compile(r"[\\{}^*/+<>~!|%_()]|\d\s*[A-Za-z]*\d")
 _NEGATIVE = re.compile(rf"(?:^|[\s=:])-\s?{_CURRENCY}?\s?\Z")
@@ -47,19 +49,27 @@ def read_number(text: str, rule: Rule = "strict") -> Fraction | None:
     if len(text) > MAX_LENGTH:
         return None
     plain = _plain(text)
-    if _CHANGING.search(plain):
+    if changes(plain):
         return None
     match = _NUMBER.fullmatch(plain)
-    if match is not None:
+    if match is not None and not (rule == "strict" and goes_on(plain)):
         return _value(match)
     return _single(plain) if rule == "paper" else None
 
 
 def _plain(text: str) -> str:
-    text = normalise(text).replace("\\$", "$").replace("\\%", "%").replace("{,}", ",").replace("\\!", "")
+    text = (
+        normalise(text)
+        .replace("\u2248", "\\approx ")
+        .replace("\\$", "$")
+        .replace("\\%", "%")
+        .replace("{,}", ",")
+        .replace("\\!", "")
+    )
     text = re.sub(r"\\[dtc]frac(?![A-Za-z])", r"\\frac", text)
     text = _SPACING.sub(" ", _TEXT_COMMAND.sub(r" \1 ", text)).removeprefix("####")
-    text = " ".join(text.split())
+    text = " ".join(_DEGREES.sub(" degrees ", text).split())
+    text = _POWER.sub(r"\1", text)
     stripped = True
     while stripped:
         stripped = False
@@ -67,6 +77,8 @@ def _plain(text: str) -> str:
             inner = text[len(opening) : -len(closing)]
             if inner and text.startswith(opening) and text.endswith(closing) and closing not in inner:
                 text, stripped = inner.strip(), True
+        if len(text) > 2 and text[0] == "(" and text.find(")") == len(text) - 1 and "$" not in text:
+            text, stripped = text[1:-1].strip(), True
         # A dollar sign at both ends marks mathematics; one in front is money.
         if len(text) > 2 and text[0] == text[-1] == "$":
             text, stripped = text[1:-1].strip(), True
@@ -89,6 +101,8 @@ def _value(match: re.Match[str]) -> Fraction | None:
 
 def _single(text: str) -> Fraction | None:
     """The only number of a sentence."""
+    if has_odd_sign(text):
+        return None
     literals = list(_LITERAL.finditer(text))
     if len(literals) != 1 or _LOOSE_REFUSED.search(text.replace(literals[0][0], "0")):
         return None
