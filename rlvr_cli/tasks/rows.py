@@ -285,11 +285,6 @@ def from_hub(hub_id: str, what: str, instead: str, **options: Any) -> Any:
         ) from error
 
 
-def data_settings(data: str | None, folder: str | None) -> dict[str, Any]:
-    """What a task records of where its problems come from; the folder only where it has a say."""
-    return {"data": data, "data_dir": folder} if data in DATA_SETS and folder is not None else {"data": data}
-
-
 def stem(path: Path) -> str:
     """The name of a file without `.jsonl` or `.jsonl.gz`."""
     return path.name.removesuffix(".gz").removesuffix(".jsonl")

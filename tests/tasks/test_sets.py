@@ -122,12 +122,11 @@ def test_the_name_wins_over_a_folder_of_that_name_which_is_written_with_a_dot(fo
     assert len(ids(GSM8KTaskConfig(data="./gsm8k", data_dir="other"), "test")) == 20
 
 
-def test_what_a_task_records_names_the_folder_only_where_a_name_is_looked_for(folder):
+def test_what_a_task_records_is_the_set_and_not_its_folder(folder):
     def settings(**keys):
         return make_task(MathTaskConfig(**keys), "auto").settings
 
-    assert settings(data="math500", data_dir="d")["data_dir"] == "d"
-    assert "data_dir" not in settings(data="math500") and "data_dir" not in settings(data="some.jsonl", data_dir="d")
+    assert settings(data="math500", data_dir="d") == settings(data="math500", data_dir="moved")
 
 
 @pytest.mark.parametrize(

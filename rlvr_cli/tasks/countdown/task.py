@@ -16,7 +16,6 @@ from rlvr_cli.tasks.countdown.load import load_problems, make_problem, problem_f
 from rlvr_cli.tasks.countdown.prompt import base_prompt, chat_prompt
 from rlvr_cli.tasks.countdown.puzzles import Puzzle, generate, key
 from rlvr_cli.tasks.countdown.verdict import ANSWER, FORMAT, REASONS, verdict
-from rlvr_cli.tasks.rows import data_settings
 
 __all__ = ["Countdown", "problem_from"]
 
@@ -54,7 +53,7 @@ class Countdown:
             "style": self.style,
             "rule": self.config.rule,
             "numbers": {str(number): share for number, share in sorted(self.config.numbers.items())},
-            **data_settings(self.config.data, self.config.data_dir),
+            "data": self.config.data,
         }
 
     def problems(self, split: Split | Literal["all"], count: int, seed: int) -> list[Problem]:

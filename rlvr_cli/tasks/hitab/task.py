@@ -17,7 +17,6 @@ from rlvr_cli.tasks.hitab.load import load_problems
 from rlvr_cli.tasks.hitab.prompt import chat_prompt, user_text
 from rlvr_cli.tasks.hitab.values import Conventions, decimal_text
 from rlvr_cli.tasks.hitab.verdict import REASONS, judge, written_answer
-from rlvr_cli.tasks.rows import data_settings
 
 __all__ = ["HiTab", "problem_from", "written_answer"]
 
@@ -47,7 +46,7 @@ class HiTab:
         config = self.config
         return {
             "name": self.name,
-            **data_settings(config.data, config.data_dir),
+            "data": config.data,
             "corrected": config.corrected,
             "style": self.style,
             "tolerance": config.tolerance,

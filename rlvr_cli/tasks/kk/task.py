@@ -28,7 +28,6 @@ from rlvr_cli.tasks.kk.verdict import (
     read_logic_rl,
     verdict,
 )
-from rlvr_cli.tasks.rows import data_settings
 
 # Draws in a row that bring nothing new before a pool counts as used up.
 _PATIENCE = 400
@@ -84,7 +83,7 @@ class KnightsAndKnaves:
             "people": {str(number): share for number, share in sorted(self.config.people.items())},
             "compound": self.config.compound,
             "depth": self.config.depth,
-            **data_settings(self.config.data, self.config.data_dir),
+            "data": self.config.data,
         }
 
     def problems(self, split: Split | Literal["all"], count: int, seed: int) -> list[Problem]:

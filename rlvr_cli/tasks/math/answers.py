@@ -15,7 +15,7 @@ from rlvr_cli.tasks.base import Problem, Split
 from rlvr_cli.tasks.math.load import load_problems
 from rlvr_cli.tasks.math.prompt import Style, math_prompt
 from rlvr_cli.tasks.math.reward import GTPO_FORMAT_RANGE, RANGES, REASONS
-from rlvr_cli.tasks.rows import data_settings, split_of
+from rlvr_cli.tasks.rows import split_of
 
 # Draws in a row that bring nothing new before the generator counts as used up.
 _PATIENCE = 100_000
@@ -67,7 +67,7 @@ class AnswerTask(ABC):
             "template": config.template,
             "reward": config.reward,
             "rule": config.rule,
-            **data_settings(config.data, config.data_dir),
+            "data": config.data,
         }
 
     def problems(self, split: Split | Literal["all"], count: int, seed: int) -> list[Problem]:
