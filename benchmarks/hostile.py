@@ -73,6 +73,9 @@ def run(name: str, rule: str, count: int, seed: int) -> Result:
     good = [response(task, "So", block(task, right_answer(task, problem))) for problem in problems[:5]]
     pooled = name == "math"
     _all_right(task, problems, good)
+    if pooled:
+        # Starting is no part of a verdict's time.
+        shared_pool().judge("x^2-1", "(x-1)(x+1)")
     memory = _WorkerMemory() if pooled else None
     stream = completions(task, problems, count, seed)
     lock = threading.Lock()
