@@ -18,12 +18,13 @@ from importlib.metadata import version
 from typing import Any
 
 from math_verify import grader, parser
-from sympy import Expr, UnevaluatedExpr
 
-from rlvr_cli.verify.math_answer import clean, without_stop
+from rlvr_cli.verify import reader
+from rlvr_cli.verify.math_answer import check, is_name
 from rlvr_cli.verify.nonzero import simplified
 from rlvr_cli.verify.outcome import DIFFERENT, EQUAL, UNPARSED_ANSWER, UNPARSED_GOLD, Outcome
 from rlvr_cli.verify.size import too_big
+from rlvr_cli.verify.spelling import hides_digits, letters, spelled, without_unit
 
 logging.disable(logging.CRITICAL)
 
@@ -69,96 +70,103 @@ if version("antlr4-python3-runtime").startswith("4.13."):
 
 # Expressions that are kept: a gold answer is compared with the answers of a whole group.
 _KEPT = 500
-_NORMALISATION = replace(parser.LatexExtractionConfig().normalization_config, boxed="last")
-_DELIMITER = re.compile(r"(?<!\\)\$|\\[()\[\]]")
-_LOOSE_SPACE = re.compile(r" +(?![A-Za-z0-9 ])")
-# math-verify reads 1.5e3 as 1.5 times e times 3.
-_SCIENTIFIC = re.compile(r"\A((?:[A-Za-z]=)?[+-]?\d+(?:\.\d+)?)[eE]([+-]?\d{1,3})\Z")
+_NORMALISATION = replace(parser.LatexExtractionConfig().normalization_config, boxed="last", units=False)
 _BOX = re.compile(r"\\(?:boxed|fbox)")
 # The reader takes each digit behind a fraction for a factor of its own: 20 would be 2 times 0.
 _SCALED_FRACTION = re.compile(r"\\[dt]?frac\s*\{[^{}]*\}\s*\{[^{}]*\}\s*\d")
 _BRACE = re.compile(r"\\.|[{}]")
 _TOP = re.compile(r"\\.|[{}()\[\],;]")
 _AND = re.compile(r"\\(?:text|mbox|mathrm)\s*\{\s*(?:and|or)\s*\}|\b(?:and|or)\b")
-_EQUALS = re.compile(r"(?<![\\<>!:])=|\\(?:equiv|approx)(?![A-Za-z])")
-# math-verify takes what stands behind a number for its unit and leaves it out.
-_DIGITS_IN_TEXT = re.compile(r"\\(?:text|mbox)\s*\{[^{}]*\d")
-_NAME = re.compile(r"[A-Za-z](?:_?(?:\w|\{\w+\}))?'*|\\[A-Za-z]+|[A-Za-z]\s*\(\s*[A-Za-z]\s*\)")
+_EQUALS = re.compile(r"(?<![\\<>!:])=|\\(?:equiv|approx|in)(?![A-Za-z])")
+_DOTS = re.compile(r"\\[lcd]?dots|\.\.\.|\u2026")
+_CHOICE = re.compile(r"[A-Ha-h]\Z")
 
 
 def judge(gold: str, answer: str) -> Outcome:
     r"""Whether ``answer`` is worth ``gold``.
 
     As math-verify says, but for equations: where the gold answer has none, the sides of ``a=b=c`` must equal each
-    other (a name on the left, as in ``x=5``, aside), while math-verify looks at the last one only. Numbers too large
+    other (names on the left, as in ``x=5``, aside), while math-verify looks at the last one only. Numbers too large
     to compute are not computed, braces must be balanced, and no number may stand behind a fraction (all
-    ``unparsed``); a second number hidden in a ``\text`` is no unit.
+    ``unparsed``). Units are left out at the end of an answer only. See docs/verifiers.md for the rest.
     """
     global _out_of_memory
     _out_of_memory = False
-    gold, answer = _plain(gold), _plain(answer)
+    gold, answer = spelled(gold), spelled(answer)
     if _malformed(answer):
         return UNPARSED_ANSWER
     if _malformed(gold):
         return UNPARSED_GOLD
-    if _DIGITS_IN_TEXT.search(answer) and not _DIGITS_IN_TEXT.search(gold) and not answer.startswith("\\text"):
+    if hides_digits(answer) and not hides_digits(gold) and not answer.startswith("\\text"):
         return DIFFERENT
-    outcome = _compared(gold, answer)
-    if outcome.equal and not _EQUALS.search(gold):
-        for left, right in _sides(answer):
-            if _compared(right, left).equal is not True:
-                outcome = DIFFERENT
-                break
+    if _DOTS.search(answer) and not _DOTS.search(gold):
+        return DIFFERENT
+    outcome = _with_units(gold, answer) if _EQUALS.search(gold) else _of_value(gold, answer)
     if _out_of_memory:
         raise Unable
     return outcome
 
 
+def _of_value(gold: str, answer: str) -> Outcome:
+    """The outcome where the gold answer is no equation."""
+    pieces = _pieces(answer)
+    if len(pieces) == 1:
+        sides = _values(answer)
+        if len(sides) == 1:
+            return _with_units(gold, sides[0])
+    values = [_values(piece) for piece in pieces]
+    if "=" in answer and ";" not in answer and all(len(sides) == 1 for sides in values):
+        return _with_units(gold, ", ".join(sides[0] for sides in values))
+    outcome = _with_units(gold, answer)
+    if outcome.equal:
+        for sides in values:
+            if sides and any(_with_units(sides[-1], side).equal is not True for side in sides[:-1]):
+                return DIFFERENT
+    return outcome
+
+
+def _values(text: str) -> list[str]:
+    """The sides of a chain of equations, without the names on its left."""
+    sides = [side.strip() for side in _EQUALS.split(text) if side.strip()]
+    while len(sides) > 1 and is_name(sides[0]):
+        sides = sides[1:]
+    return sides
+
+
+def _with_units(gold: str, answer: str) -> Outcome:
+    bare_gold, bare_answer = without_unit(gold), without_unit(answer)
+    outcome = _compared(bare_gold, bare_answer)
+    if outcome.equal or (bare_gold == gold) == (bare_answer == answer):
+        return outcome
+    return EQUAL if _compared(gold, answer).equal else outcome
+
+
 def _compared(gold: str, answer: str) -> Outcome:
+    if (outcome := check(gold, answer)) is not None and outcome.reason in ("equal", "different"):
+        return outcome
     right_text, left_text = _normalised(gold), _normalised(answer)
     if right_text and right_text == left_text:
         return EQUAL
-    right = _parsed(right_text)
+    case = _cases_differ(gold, answer)
+    right = _parsed(right_text, case)
     if right is None:
         return EQUAL if _squeezed(right_text) and _squeezed(right_text) == _squeezed(left_text) else UNPARSED_GOLD
-    left = _parsed(left_text)
+    left = _parsed(left_text, case)
     if left is None:
         return UNPARSED_ANSWER
-    equal = grader.verify(right, left, timeout_seconds=None)
-    return EQUAL if equal and not _tiny_and_apart(right, left) else DIFFERENT
+    return EQUAL if reader.same(right, left) else DIFFERENT
 
 
-def _tiny_and_apart(right: Any, left: Any) -> bool:
-    """Whether both are numbers below 0.001 which differ by more than a hundredth.
-
-    math-verify rounds to six decimals, so that 0.0 is 6.6 times ten to the minus 34.
-    """
-    values = []
-    for expression in (right, left):
-        if not isinstance(expression, Expr) or not expression.is_number or expression.has(UnevaluatedExpr):
-            return False
-        try:
-            value = expression.evalf(15)
-        except MemoryError as error:
-            raise Unable from error
-        except Exception:
-            return False
-        # A precision of 1: what is left of a difference that may be zero.
-        if not (value.is_zero or (value.is_Float and value._prec > 1)):
-            return False
-        values.append(float(value))
-    largest = max(map(abs, values))
-    return largest < 1e-3 and abs(values[0] - values[1]) > largest / 100
+def _cases_differ(gold: str, answer: str) -> bool:
+    """Whether a letter is used in both sizes; ``b`` is the choice ``B``."""
+    if _CHOICE.match(gold) and _CHOICE.match(answer):
+        return False
+    used = letters(gold) | letters(answer)
+    return any(letter.isupper() and letter.lower() in used for letter in used)
 
 
 def _squeezed(text: str) -> str:
     return "".join(text.split())
-
-
-def _plain(text: str) -> str:
-    # `$$ ... .$$` ends in a full stop too.
-    plain = without_stop(" ".join(_LOOSE_SPACE.sub("", _DELIMITER.sub(" ", clean(text))).split()))
-    return _SCIENTIFIC.sub(r"\1\\times 10^{\2}", plain)
 
 
 def _malformed(text: str) -> bool:
@@ -175,25 +183,14 @@ def _normalised(text: str) -> str:
 
 
 @lru_cache(maxsize=_KEPT)
-def _parsed(text: str) -> Any:
+def _parsed(text: str, case: bool) -> Any:
     """The expression, or None when there is none."""
     try:
-        return parser.parse_latex_cached(text)
+        return reader.read(text, case=case)
     except MemoryError as error:
         raise Unable from error
     except Exception:
         return None
-
-
-def _sides(answer: str) -> list[tuple[str, str]]:
-    """Each side of the answer's equations with the last side of the same one; names on the left are left out."""
-    pairs = []
-    for piece in _pieces(answer):
-        sides = [side.strip() for side in _EQUALS.split(piece) if side.strip()]
-        if sides and _NAME.fullmatch(sides[0]):
-            sides = sides[1:]
-        pairs += [(side, sides[-1]) for side in sides[:-1]]
-    return pairs
 
 
 def _pieces(text: str) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from rlvr_cli.verify.numbers import exact_number, normalise
+from rlvr_cli.verify.numbers import exact_number, normalise, scientific_number
 from rlvr_cli.verify.outcome import (
     DIFFERENT,
     EQUAL,
@@ -30,21 +30,47 @@ MAX_LENGTH = 2000
 # math-verify rounds to six decimals where either side has a decimal point; nearer numbers than this are its to judge.
 _ROUNDING = Fraction(1, 100_000)
 
+# Numbers smaller than this are compared by their ratio.
+_SMALL = Fraction(1, 10_000)
+_RATIO = Fraction(1, 1_000_000)
+_LONGEST_NAME = 60
+_BASED = re.compile(r"(?P<digits>-?\d+)_\{?(?P<base>\d{1,3})\}?")
+
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
+_LAST_BOX = re.compile(r"\\(?:boxed|fbox)\Z")
+_AROUND = re.compile(r"(?:[$.\s]|\\[()\[\]])*")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _BARE = re.compile(r"\s*([^\s{}$\\]+)")
-_SPACING = re.compile(r"\\(?:[!;:]|q?quad(?![A-Za-z])|displaystyle(?![A-Za-z])|left(?![A-Za-z])|right(?![A-Za-z]))")
+_SPACING = re.compile(r"\\(?:!|displaystyle(?![A-Za-z])|left(?![A-Za-z])|right(?![A-Za-z]))")
 _FRAC = re.compile(r"\\[dtc]frac(?![A-Za-z])")
 _SPACES = re.compile(r"\s+")
 # A space that LaTeX keeps; `\\` before a space is a new line.
-_KEPT_SPACE = re.compile(r"\\\\|\\ |~")
+_KEPT_SPACE = re.compile(r"\\\\|\\[ ;:]|~|\\q?quad(?![A-Za-z])")
+# A dash between digits is a range; a hyphen or a minus sign is a minus.
+_RANGE = re.compile("(?<=[0-9])\\s?[\\u2012-\\u2015]\\s?(?=[0-9])")
+_RELATION = re.compile(r"\\(le|ge|ne)(?:q?slant|qq?)(?![A-Za-z])")
 # The space of `48, 384` stays: without it two numbers would be one with a thousands separator.
-_LOOSE_SPACE = re.compile(r"(?<![A-Za-z0-9]) (?!(?<=\d, )\d{3}(?!\d))| (?![A-Za-z0-9])")
-_ASSIGNED = re.compile(
-    r"(?:[A-Za-z]|\\(?:alpha|beta|gamma|delta|epsilon|theta|lambda|mu|nu|rho|sigma|tau|phi|varphi|omega)(?![A-Za-z]))"
-    r"(?:_(?:\w|\{\w+\}))?'{0,2}(?:\([A-Za-z]\))?="
+_LOOSE_SPACE = re.compile(r"(?<![A-Za-z0-9]) (?!(?:(?<=\d, )|(?<=\d , ))\d{3}(?!\d))| (?![A-Za-z0-9])")
+_NAMED = re.compile(
+    r"(?P<name>(?:[A-Za-z]|\\(?:alpha|beta|gamma|delta|epsilon|theta|lambda|mu|nu|rho|sigma|tau|phi|varphi|omega)"
+    r"(?![A-Za-z]))(?:_(?:\w|\{\w+\}))?'{0,2}(?:\([A-Za-z]\))?)="
 )
-_DELIMITERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"))
+# In a name: an index, what a function is of, words.
+_INDEX = re.compile(r"_(?:[A-Za-z0-9]|\\[A-Za-z]+|\{[^{}]{1,12}\})")
+_OF = re.compile(r"(?<=[A-Za-z}'])\s*\([^()=<>]{1,20}\)")
+_WORDS = re.compile(r"\\(?:text|mbox|textbf|textit|mathrm|operatorname)\s*\{([A-Za-z ,.:'-]*)\}")
+_BARS = re.compile(r"\|\s?([A-Z]{2,3})\s?\||\\lvert\s?([A-Z]{2,3})\s?\\rvert")
+_NAME = re.compile(r"(?:\\[A-Za-z]+|[A-Za-z]|[(){}\s,'])+")
+_NO_NAME = re.compile(
+    r"\\(?:frac|sqrt|c?dots?|ldots|times|div|pm|mp|le|ge|ne|lt|gt|not|neg|lnot|sum|prod|int|lim|binom|cup|cap|setminus|to|"
+    r"rightarrow|Rightarrow|implies|iff|equiv|approx|sim|cong|in|notin|subset|subseteq|mid|infty|pi|boxed|fbox|cancel|"
+    r"phantom|color|log|ln|exp|over|and|or|lor|land|wedge|vee|neq|bot|perp|parallel|circ|left|right|begin|end|max|min|"
+    r"lfloor|lceil|mod|bmod|pmod)(?![A-Za-z])"
+    r"|\b(?:not|no|never|isn|wrong|false|incorrect|or|and|if|but|less|more|than|times|minus|plus|half|twice|double|"
+    r"neither|nor|except|over|is)\b",
+    re.IGNORECASE,
+)
+_DELIMITERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"))
 
 
 @dataclass(frozen=True)
@@ -74,10 +100,7 @@ def boxed(text: str, rule: Rule = "paper") -> Extracted:
     closing = _closing_braces(text)
     last = _content(text, starts[-1], closing)
     if rule == "strict":
-        if last is None:
-            return Extracted(None, "none")
-        contents = [_content(text, start, closing) for start in _innermost(text, starts, closing)]
-        return _only(last, [content for content in contents if content is not None])
+        return _only_box(text, starts, closing, last)
     if last is None and (match := _BARE.match(text, starts[-1])) is not None:
         last = match[1].rstrip(".,;")
     return Extracted(last, "found") if last else Extracted(None, "none")
@@ -98,10 +121,12 @@ def tagged(text: str, tag: str = "answer", rule: Rule = "paper") -> Extracted:
 
 def clean(text: str) -> str:
     r"""An answer in a plainer spelling: ASCII signs, no math delimiters, no spacing commands, no closing full stop."""
+    text = _RANGE.sub(r"\\text{ to }", text)
     text = _KEPT_SPACE.sub(lambda match: match[0] if match[0] == "\\\\" else " ", normalise(text))
     text = _SPACES.sub(" ", text).strip()
     text = _SPACING.sub("", text)
     text = _FRAC.sub(r"\\frac", text).replace("{,}", ",")
+    text = _RELATION.sub(r"\\\1", text)
     text = without_stop(text.strip())
     stripped = True
     while stripped:
@@ -142,19 +167,72 @@ def check(gold: str, answer: str) -> Outcome | None:
         return UNPARSED_ANSWER
     if gold == answer:
         return EQUAL
-    if (gold_name := _ASSIGNED.match(gold)) is not None:
-        gold = gold[gold_name.end() :]
-    if (name := _ASSIGNED.match(answer)) is not None:
-        answer = answer[name.end() :]
-    if gold_name is not None and name is not None and gold_name[0] != name[0]:
+    gold_name, gold = _without_name(gold)
+    name, answer = _without_name(answer)
+    if gold_name and name and gold_name != name:
         return None
-    left, right = exact_number(gold), exact_number(answer)
+    if _BASED.fullmatch(gold) is not None or _BASED.fullmatch(answer) is not None:
+        return _in_bases(gold, answer)
+    gold_percent, gold = _without_percent(gold)
+    percent, answer = _without_percent(answer)
+    left, right = plain_number(gold), plain_number(answer)
     if left is None or right is None:
         return None
     if left == right:
         return EQUAL
+    if gold_percent != percent:
+        return None
     rounded = "." in gold or "." in answer
-    return None if rounded and abs(left - right) <= _ROUNDING else DIFFERENT
+    if not rounded or abs(left - right) > _ROUNDING:
+        return DIFFERENT
+    largest = max(abs(left), abs(right))
+    # Below this, six decimals say little or nothing.
+    return None if largest >= _SMALL else EQUAL if abs(left - right) <= _RATIO * largest else DIFFERENT
+
+
+def plain_number(text: str) -> Fraction | None:
+    """The number that a cleaned text spells, with a power of ten or without, exactly; None when it is none."""
+    number = exact_number(text)
+    return number if number is not None else scientific_number(text)
+
+
+def is_name(text: str) -> bool:
+    r"""Whether a side of an equation is what the other side is called: ``x``, ``a_{n+1}``, ``f(2)``, ``\angle ABC``.
+
+    A name has no digits (but in its index and in what it is of), no operators, and no words that deny or compare.
+    """
+    text = text.strip()
+    if not text or len(text) > _LONGEST_NAME:
+        return False
+    text = _OF.sub("", _INDEX.sub("", _BARS.sub(r"\1\2", _WORDS.sub(r" \1 ", text)))).replace(".", "").replace("-", " ")
+    return any(map(str.isalpha, text)) and _NAME.fullmatch(text) is not None and _NO_NAME.search(text) is None
+
+
+def _without_name(text: str) -> tuple[str, str]:
+    if (match := _NAMED.match(text)) is not None:
+        return match["name"], text[match.end() :]
+    name, equals, value = text.partition("=")
+    if equals and "=" not in value and len(name) <= _LONGEST_NAME and is_name(name):
+        return name, value
+    return "", text
+
+
+def _without_percent(text: str) -> tuple[bool, str]:
+    bare = text.removesuffix("%")
+    return bare != text, bare.removesuffix("\\").strip() if bare != text else text
+
+
+def _in_bases(gold: str, answer: str) -> Outcome | None:
+    """Two whole numbers, one of them at least with its base. Without one it is ten, or the gold answer's."""
+    left, right = _BASED.fullmatch(gold), _BASED.fullmatch(answer)
+    if left is not None and right is not None:
+        return EQUAL if left["digits"] == right["digits"] and left["base"] == right["base"] else DIFFERENT
+    if left is not None:
+        return EQUAL if answer == left["digits"] else DIFFERENT if exact_number(answer) is not None else None
+    assert right is not None
+    if exact_number(gold) is None:
+        return None
+    return EQUAL if right["base"] == "10" and gold == right["digits"] else DIFFERENT
 
 
 def _closing_braces(text: str) -> dict[int, int]:
@@ -180,23 +258,47 @@ def _opening(text: str, start: int) -> int:
     return start
 
 
-def _innermost(text: str, starts: list[int], closing: dict[int, int]) -> list[int]:
-    """The boxes that hold no other box; a box in a box is the same candidate."""
-    following = [*starts[1:], len(text) + 1]
-    return [start for start, after in zip(starts, following, strict=True) if after > _end(text, start, closing)]
+def _only_box(text: str, starts: list[int], closing: dict[int, int], last: str | None) -> Extracted:
+    """The content of boxes that all hold the same; a box around a box holds nothing else."""
+    contents = [_content(text, start, closing) for start in starts]
+    if len(starts) == 1 and last is None:
+        return Extracted(None, "none")
+    inner = []
+    for number, content in enumerate(contents):
+        if content is None:
+            return Extracted(None, "several")
+        following = starts[number + 1] if number + 1 < len(starts) else len(text)
+        if following > closing[_opening(text, starts[number])]:
+            inner.append(content)
+        elif not around_box(text[_opening(text, starts[number]) + 1 : following], ""):
+            return Extracted(None, "several")
+        else:
+            end, inside = closing[_opening(text, starts[number])], closing.get(_opening(text, following))
+            if inside is None or not around_box("", text[inside + 1 : end]):
+                return Extracted(None, "several")
+    return _only(last or "", inner)
 
 
-def _end(text: str, start: int, closing: dict[int, int]) -> int:
-    return closing.get(_opening(text, start), start)
+def box_alone(text: str) -> bool:
+    """Whether ``text`` begins with a box and ends with it, delimiters aside."""
+    start = _BOX.search(text)
+    if start is None:
+        return False
+    end = _closing_braces(text).get(_opening(text, start.end()))
+    return end is not None and around_box(text[: start.end()], text[end + 1 :])
+
+
+def around_box(before: str, after: str) -> bool:
+    r"""Whether nothing but delimiters stands around a box; ``before`` ends in the command itself or is empty."""
+    return _AROUND.fullmatch(_LAST_BOX.sub("", before)) is not None and _AROUND.fullmatch(after) is not None
 
 
 def _only(last: str, contents: list[str]) -> Extracted:
     if not last:
         return Extracted(None, "none")
-    gold = clean(last)
+    gold, *others = (clean(content) if len(content) <= MAX_LENGTH else content for content in [last, *contents])
     number = exact_number(gold)
-    for content in contents:
-        other = clean(content)
+    for other in others:
         if other != gold and (number is None or exact_number(other) != number):
             return Extracted(None, "several")
     return Extracted(last, "found")

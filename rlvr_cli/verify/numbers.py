@@ -49,6 +49,7 @@ _SIGNS = {
 }
 _SUPERSCRIPTS = dict(zip("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079", "0123456789", strict=True))
 _SUPERSCRIPT_RUN = re.compile(f"\u207b?[{''.join(_SUPERSCRIPTS)}]+")
+_SUBSCRIPT_RUN = re.compile("[\u2080-\u2089]+")
 _ROOT = re.compile(r"\u221a\s*(\d+(?:\.\d+)?|[A-Za-z](?![A-Za-z]))")
 _NOT_ASCII = re.compile(r"[^\x20-\x7e]")
 
@@ -57,6 +58,12 @@ _NUMBER = re.compile(rf"(?P<sign>[+-]?)\s*(?P<whole>{_INTEGER})?(?:\.(?P<decimal
 _FRACTION = re.compile(
     r"(?P<sign>[+-]?)\s*(?:\\[dt]?frac\s*\{\s*(?P<top>[+-]?\s*\d+)\s*\}\s*\{\s*(?P<bottom>[+-]?\s*\d+)\s*\}"
     r"|\\[dt]?frac\s*(?P<one>\d)\s*(?P<other>\d)|(?P<left>\d+)\s*/\s*(?P<right>\d+))\Z"
+)
+
+_SCIENTIFIC = re.compile(
+    r"(?P<sign>[+-]?)\s*(?:(?P<factor>\d+(?:\.\d*)?)\s*"
+    r"(?:[eE](?P<e>[+-]?\d{1,3})|(?:\\times|\\cdot|\*)\s*10\s*\^\s*(?:\{\s*(?P<n>[+-]?\d{1,3})\s*\}|(?P<d>\d)))"
+    r"|10\s*\^\s*(?:\{\s*(?P<power>[+-]?\d{1,3})\s*\}|(?P<digit>\d)))\Z"
 )
 
 
@@ -69,6 +76,7 @@ def normalise(text: str) -> str:
     if not _NOT_ASCII.search(text):
         return text
     text = _SUPERSCRIPT_RUN.sub(_power, text)
+    text = _SUBSCRIPT_RUN.sub(_index, text)
     text = _NOT_ASCII.sub(_plain, text)
     return _ROOT.sub(r"\\sqrt{\1}", text)
 
@@ -101,6 +109,17 @@ def exact_number(text: str) -> Fraction | None:
     return -value if match["sign"] == "-" else value
 
 
+def scientific_number(text: str) -> Fraction | None:
+    """The number that ``text`` spells with a power of ten, exactly: ``3e8``, ``3 \\times 10^{8}``, ``10^{-3}``."""
+    match = _SCIENTIFIC.match(text.strip()) if len(text) <= MAX_DIGITS else None
+    if match is None:
+        return None
+    power = int(match["e"] or match["n"] or match["d"] or match["power"] or match["digit"])
+    whole, _, decimals = (match["factor"] or "1").partition(".")
+    value = Fraction(int(whole + decimals), 10 ** len(decimals)) * Fraction(10) ** power
+    return -value if match["sign"] == "-" else value
+
+
 def _whole(text: str) -> int:
     return int("".join(text.split()))
 
@@ -108,6 +127,10 @@ def _whole(text: str) -> int:
 def _power(match: re.Match[str]) -> str:
     digits = "".join(_SUPERSCRIPTS.get(character, "-") for character in match[0])
     return f"^{{{digits}}}"
+
+
+def _index(match: re.Match[str]) -> str:
+    return f"_{{{''.join(str(ord(character) - 0x2080) for character in match[0])}}}"
 
 
 def _plain(match: re.Match[str]) -> str:

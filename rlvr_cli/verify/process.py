@@ -43,8 +43,11 @@ class Nursery:
         """A new worker: its process id and the socket it listens on. Raises RunError where none can be started."""
         with self._lock:
             for _ in range(_ATTEMPTS):
-                control = self._started()
-                ours, theirs = socket.socketpair()
+                try:
+                    control = self._started()
+                    ours, theirs = socket.socketpair()
+                except OSError as error:
+                    raise RunError(f"A process that judges mathematics cannot be started: {error}.") from error
                 try:
                     socket.send_fds(control, [channel.command(channel.FORK)], [theirs.fileno()])
                     return int(channel.receive(control.fileno(), _START_SECONDS)), ours

@@ -96,7 +96,7 @@ class _Sizes:
             size = self.largest()
             self.at += 1
             return size
-        if token[0].isdigit():
+        if token[0].isdecimal():
             return math.log(max(1.0, float(token))) if len(token) < 300 else len(token) * math.log(10)
         return 0.0
 

@@ -99,10 +99,11 @@ def _serve(descriptor: int, above: int, deadline: float, judge: Judge) -> None:
         signal.alarm(math.ceil(deadline) + 2)
         try:
             outcome = judge(gold, answer)
-        except RecursionError:
-            outcome = UNPARSED_ANSWER
         except (MemoryError, Unable):
             os._exit(1)
+        except Exception:
+            # A recursion too deep, or a text that nobody thought of: no answer that can be read, and no reason to die.
+            outcome = UNPARSED_ANSWER
         signal.alarm(0)
         channel.send(descriptor, [outcome.equal, outcome.reason])
 

@@ -164,10 +164,10 @@ def test_math_verify_takes_the_last_side_of_a_chain() -> None:
 
 
 def test_memory_that_ran_out_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_memory(*_: object) -> object:
+    def no_memory(*_: object, **__: object) -> object:
         raise MemoryError
 
-    monkeypatch.setattr(algebra.parser, "parse_latex_cached", no_memory)
+    monkeypatch.setattr(algebra.reader, "read", no_memory)
     with pytest.raises(algebra.Unable):
         algebra.judge("5", "6+1")
 

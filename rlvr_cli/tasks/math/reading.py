@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlvr_cli.tasks.math.prompt import Style
-from rlvr_cli.verify.math_answer import Extracted, Rule, boxed, tagged
+from rlvr_cli.verify.math_answer import Extracted, Rule, box_alone, boxed, tagged
 
 Format = Literal["full", "partial", "none"]
 
@@ -70,6 +70,9 @@ def _read_strict_tags(response: str) -> Reading:
     inner = boxed(found.answer, "strict")
     if inner.reason == "none":
         return Reading("full", found.answer)
+    if not box_alone(found.answer):
+        # Something else stands in the block, beside the box.
+        return Reading("full", None, refused=True)
     return _from(inner, "full", otherwise="full")
 
 

@@ -14,14 +14,11 @@ from rlvr_cli.tasks.math.generate import draw
 from rlvr_cli.tasks.math.reading import Reading, read
 from rlvr_cli.tasks.math.reward import verdict
 from rlvr_cli.tasks.rows import LeftOut
-from rlvr_cli.verify.math_answer import MAX_LENGTH, check, clean
-from rlvr_cli.verify.numbers import exact_number
+from rlvr_cli.verify.math_answer import MAX_LENGTH, check, clean, is_name, plain_number
 from rlvr_cli.verify.outcome import UNPARSED_GOLD, Outcome
 from rlvr_cli.verify.pool import shared_pool
 
 _RELATION = re.compile(r"=|\\(?:eq|equiv|approx|ne|neq)(?![A-Za-z])|\u2248|\u2261")
-# What an answer may be called: `x`, `x_1`, `f(x)`, `\theta`, `\angle ABC`.
-_NAME = re.compile(r"(?:\\?[A-Za-z]{1,12}\s*){1,3}(?:_(?:\w|\{\w{1,8}\}))?(?:\(\w(?:,\s?\w)*\))?'{0,2}")
 
 
 def problem_from(fields: dict[str, Any], where: str) -> Problem:
@@ -98,8 +95,8 @@ def is_chain(answer: str, gold: str) -> bool:
     answer = answer[:MAX_LENGTH]
     if not _RELATION.search(answer) or _RELATION.search(gold):
         return False
-    name, *values = _RELATION.split(clean(answer))
-    return len(values) != 1 or _NAME.fullmatch(name.strip()) is None
+    *names, _ = _RELATION.split(clean(answer))
+    return not all(map(is_name, names))
 
 
 def canonical(answer: str | None) -> str | None:
@@ -107,7 +104,7 @@ def canonical(answer: str | None) -> str | None:
     if answer is None:
         return None
     text = clean(answer[:MAX_LENGTH])
-    number = exact_number(text)
+    number = plain_number(text)
     return str(number) if number is not None else "".join(text.split())
 
 

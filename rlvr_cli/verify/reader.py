@@ -1,0 +1,137 @@
+"""math-verify's reader of one LaTeX expression and its comparison, where they take one thing for another.
+
+Imported by worker processes only; importing it changes math-verify in this process.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import sympy
+from latex2sympy2_extended import latex2sympy2, logic
+from math_verify import grader, parser
+from sympy import Basic
+
+_EXPR = (sympy.Expr, sympy.Matrix)
+_DIGITS = re.compile(r"\d+\Z")
+_NUMBER = re.compile(r"\{*[\d.,]+\}*\Z|\\frac")
+_NUMBER_START = re.compile(r"\{*\.?\d")
+_FRACTION = re.compile(r"\\frac(?:\{(\d+)\}|(\d))(?:\{(\d+)\}|(\d))\Z")
+# Below this six decimals say little or nothing, so numbers are compared by their ratio.
+_SMALL = 1e-4
+_RATIO = 1e-6
+
+
+class Unreadable(Exception):
+    """The text may mean several things."""
+
+
+class _Reader(latex2sympy2._Latex2Sympy):
+    """What stands side by side is multiplied; a mixed number is a whole number before a fraction and nothing else.
+
+    A number beside a number is refused, and a number with a base that is not ten is a name.
+    """
+
+    def convert_postfix_list(self, arr: Any, i: int = 0) -> Any:
+        if i + 1 >= len(arr):
+            return super().convert_postfix_list(arr, i)
+        left, right = arr[i].getText(), arr[i + 1].getText()
+        fraction = _FRACTION.match(right)
+        if _DIGITS.match(left) and fraction is not None:
+            top, bottom = int(fraction[1] or fraction[2]), int(fraction[3] or fraction[4])
+            if bottom == 0 or top >= bottom:
+                raise Unreadable
+            mixed = sympy.Integer(left) + sympy.Rational(top, bottom)
+            return mixed if i + 2 == len(arr) else self.mul_flat(mixed, self.convert_postfix_list(arr, i + 2))
+        if _NUMBER.match(left) and _NUMBER_START.match(right):
+            raise Unreadable
+        value = self.convert_postfix(arr[i])
+        if not isinstance(value, _EXPR):
+            return super().convert_postfix_list(arr, i)
+        rest = self.convert_postfix_list(arr, i + 1)
+        matrices = getattr(value, "is_Matrix", False) or getattr(rest, "is_Matrix", False)
+        return self.mat_mul_flat(value, rest) if matrices else self.mul_flat(value, rest)
+
+    def convert_atom(self, atom: Any) -> Any:
+        number = atom.number_subexpr()
+        if number is not None and number.subexpr() is not None:
+            base = number.subexpr().getText().lstrip("_").strip("{}")
+            if base != "10":
+                return sympy.Symbol(f"{number.NUMBER().getText()}_{base}")
+        return super().convert_atom(atom)
+
+
+def read(text: str, *, case: bool) -> Any:
+    """The expression that ``text`` spells. Raises what the parser raises for text that is none.
+
+    ``case``: capital letters are other names than small ones.
+    """
+    try:
+        return _read(text, case)
+    except (MemoryError, Unreadable):
+        raise
+    except Exception:
+        last = parser.get_last_eq(text)
+        if last == text:
+            raise
+        return _read(last, case)
+
+
+def _read(text: str, case: bool) -> Any:
+    config = latex2sympy2.ConversionConfig(lowercase_symbols=not case)
+    return _Reader(is_real=not parser.should_treat_as_complex(text), config=config).parse(text)
+
+
+def same(gold: Any, answer: Any) -> bool:
+    """Whether math-verify takes the two for equal; lists with their repetitions, and pairs in their order."""
+    if repeated(gold) != repeated(answer):
+        return False
+    written = getattr(gold, "_unsorted_args", None)
+    pair = isinstance(answer, sympy.Tuple) or (isinstance(answer, sympy.Interval) and answer.is_open)
+    if isinstance(gold, sympy.FiniteSet) and written and pair:
+        gold = sympy.Tuple(*written)
+    return bool(grader.verify(gold, answer, timeout_seconds=None, allow_set_relation_comp=True))
+
+
+def repeated(value: Any) -> int:
+    """How many elements of a list are there already."""
+    written = getattr(value, "_unsorted_args", None)
+    return len(written) - len(value.args) if isinstance(value, sympy.FiniteSet) and written else 0
+
+
+def _separate(cls: Any, *arguments: Any, **keywords: Any) -> Any:
+    """A chain of relations with its own order; SymPy's cache would share one object among chains."""
+    arguments = tuple(sympy.sympify(argument) for argument in arguments)
+    shared = sympy.And.__new__(cls, *arguments, **keywords)
+    if not isinstance(shared, logic.And):
+        return shared
+    own = Basic.__new__(cls, *shared.args)
+    own._argset = shared._argset
+    own._unsorted_args = list(arguments)
+    return own
+
+
+def _by_ratio(equal: Callable[..., bool]) -> Callable[..., bool]:
+    """Two small numbers are not equal because both are nearly nothing."""
+
+    def comparing(a: Any, b: Any, *arguments: Any) -> bool:
+        if not equal(a, b, *arguments):
+            return False
+        if not (getattr(a, "is_number", False) and getattr(b, "is_number", False)):
+            return True
+        try:
+            first, second = a.doit().evalf(20), b.doit().evalf(20)
+            largest = max(abs(first), abs(second))
+            return bool(largest == 0 or largest >= _SMALL or abs(first - second) <= _RATIO * largest)
+        except MemoryError:
+            raise
+        except Exception:
+            return True
+
+    return comparing
+
+
+logic.And.__new__ = _separate
+grader.sympy_numeric_eq = _by_ratio(grader.sympy_numeric_eq)

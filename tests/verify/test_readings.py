@@ -1,0 +1,232 @@
+"""What an answer means under its ordinary reading: pairs that are worth the gold answer, and pairs that are not."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlvr_cli.config.errors import RunError
+from rlvr_cli.tasks.math.reading import read as read_response
+from rlvr_cli.verify import algebra
+from rlvr_cli.verify.math_answer import boxed, check
+from rlvr_cli.verify.outcome import DIFFERENT, EQUAL, UNPARSED_ANSWER, Outcome
+from rlvr_cli.verify.pool import Pool
+from rlvr_cli.verify.reader import read
+
+WRONG = [
+    # Side by side is multiplied, and two numbers side by side are none.
+    ("12", "4(8)"),
+    (r"\frac{11}{4}", r"2\left(\frac{3}{4}\right)"),
+    ("7", "3 4"),
+    ("7", "{2}{5}"),
+    ("10", "{2}{5}"),
+    ("7", r"2\,(5)"),
+    ("10", "1(2)(3)(4)"),
+    ("12", r"1\;2"),
+    ("3", r"1\ 2"),
+    # What stands behind words counts.
+    ("15", r"15\text{ ft }6\text{ in}"),
+    ("7", r"7\text{ m} + 8\text{ s}"),
+    ("7", r"3+4\mathrm{i}"),
+    ("3", r"3+4\mathrm{i}"),
+    ("2", r"2\mathrm{e}^{x}"),
+    ("6.02", r"6.02\text{ mol} \times 10^{23}"),
+    ("5", r"5\mathbf{i} + 3\mathbf{j}"),
+    ("5", r"5\mathbf{i}"),
+    (r"\frac12", r"\frac12\mathrm{i}"),
+    ("7", r"7\text{ is too small; the answer is }\frac{1}{2}"),
+    (r"15\mbox{ cm}^2", r"15 \text{ cm} \times 3 \text{ cm}"),
+    ("5", r"5\textbf{ or 6}"),
+    ("5", r"5\textrm{6}"),
+    ("5", r"5\mathbf{6}"),
+    ("5", r"5\mathrm{ or 6}"),
+    ("5", r"5\text{ {6}}"),
+    # Words that are no unit.
+    ("7", r"7\text{ thousand}"),
+    ("7", r"7\text{ Million}"),
+    ("7", r"7\text{ is wrong}"),
+    ("7", r"7\text{ tenths}"),
+    ("4", "4 less"),
+    ("4", "4 more"),
+    ("4", "4t"),
+    ("4", "4 thousand"),
+    # Capitals.
+    (r"\frac{r}{R}", "1"),
+    ("R-r", "0"),
+    (r"\pi r^2", r"\pi R^2"),
+    ("x^2", "X^2"),
+    # Powers of ten, small numbers, bases.
+    ("3e6", "18e"),
+    (r"1.6 \times 10^{-27}", r"9.1 \times 10^{-31}"),
+    ("10^{-20}", "10^{-30}"),
+    (r"\frac{1}{10^{20}}", r"\frac{2}{2\cdot 10^{30}}"),
+    ("1.6e-27", "9.1e-31"),
+    ("0", "10^{-20}"),
+    ("2516_8", "2516_7"),
+    ("2516_8", "2516_{10}"),
+    ("11111_4", "11111_{2}"),
+    ("2516", "2516_8"),
+    ("x+12_3", "x+12_4"),
+    # Lists.
+    ("1,2", "1,1,2"),
+    ("1,2", r"1,2,\ldots"),
+    ("1,2", "(2,1)"),
+    ("5", "5,5"),
+    # Others.
+    ("-2", "3\u20135"),
+    ("-2", "3 \u2014 5"),
+    ("4", r"\mathbf{8}\in4"),
+    ("x^2+y^2=-1", "0=1"),
+    ("5", "\u2460"),
+    ("5", "\u2464"),
+    ("7", r"\text{not}=7"),
+    ("7", r"\text{less than}=7"),
+    ("7", "x+y=7=8"),
+    ("7", "7b"),
+]
+
+RIGHT = [
+    ("20", "4(5)"),
+    (r"\frac{3}{2}", r"2(\frac34)"),
+    (r"\frac{3}{2}", r"2\left(\frac{3}{4}\right)"),
+    (r"\frac{11}{4}", r"2\frac{3}{4}"),
+    (r"\frac{11}{4}", r"2 \frac34"),
+    ("2.75", "2 3/4"),
+    ("-2.75", r"-2\frac{3}{4}"),
+    ("24", "1(2)(3)(4)"),
+    ("3+4i", r"3+4\mathrm{i}"),
+    ("e^2", r"\mathrm{e}^2"),
+    ("15", r"15\text{ cm}"),
+    ("15", r"15\mbox{ cm}^2"),
+    ("15", r"15\mathrm{~m}/\mathrm{s}^{2}"),
+    ("15", r"15\text{ square feet}"),
+    ("15", "15 square feet"),
+    ("15", "15 m"),
+    (r"12\pi", r"12\pi\text{ cm}^3"),
+    (r"15\mbox{ cm}^2", "15"),
+    ("1e-3", "0.001"),
+    ("3e8", r"3 \times 10^{8}"),
+    ("3e8", "300000000"),
+    ("3e8", r"3 \times 10^{8} \text{ m}"),
+    (r"1.6 \times 10^{-27}", "1.6e-27"),
+    ("2516_8", "2516_{8}"),
+    ("2516_8", "2516"),
+    ("2516", "2516_{10}"),
+    ("5", "x_1=5"),
+    ("x_1=2", "x\u2081 = 2"),
+    (r"\log_2 5", "log\u20825".replace("log", r"\log")),
+    ("-5", "\u20135"),
+    ("b > a > c", "b>a>c+0"),
+    ("60", r"\angle ABC = 60"),
+    ("60", r"\angle ABC = 60^\circ"),
+    ("5", "a_{n+1} = 5"),
+    ("12", r"\text{Area} = 12"),
+    ("5", "f(2) = 5"),
+    ("5", "|AB| = 5"),
+    (r"\frac12", r"\cos A = \frac12"),
+    ("5", "x=y=5"),
+    (r"97.5\%", "97.5"),
+    (r"60\%", "60"),
+    ("0.5", r"50\%"),
+    (r"\{x|-2\leq x < 1\}", r"\{x|-2\le x < 1\}"),
+    (r"\{x|-2\leq x < 1\}", "\\{x|-2\u2264x<1\\}"),
+    (r"x\geq 2", "x\u22652"),
+    ("25", "**25**"),
+    ("1234", "x=1,234"),
+    ("B,E", r"\text{B,E}"),
+    ("40, 200", r"40 \text{ and } 200"),
+    ("40, 200", "200, 40"),
+    ("[-2,1)", r"-2 \leq x < 1"),
+    ("-2 \\leq x < 1", "[-2,1)"),
+    ("B", "b"),
+    (r"\text{Yes}", r"\text{yes}"),
+    ("12", r"\mathbf{12}"),
+    ("40, 200", "40 , 200"),
+    ("-1,-1,1,1", "y=-1,-1,1,1"),
+    ("1,2", "x=1, x=2"),
+    ("1,2", "x_1=2, x_2=1"),
+    ("1,2", "(1,2)"),
+    ("(1,2)", "1,2"),
+    ("1,-1", r"\pm 1"),
+]
+
+
+def judged(gold: str, answer: str) -> Outcome:
+    return check(gold, answer) or algebra.judge(gold, answer)
+
+
+@pytest.mark.parametrize(("gold", "answer"), WRONG)
+def test_an_answer_that_says_something_else_is_not_paid(gold: str, answer: str) -> None:
+    assert judged(gold, answer).equal is not True
+
+
+@pytest.mark.parametrize(("gold", "answer"), RIGHT)
+def test_an_answer_that_says_the_same_is_right(gold: str, answer: str) -> None:
+    assert judged(gold, answer) == EQUAL
+
+
+def test_what_was_read_before_changes_no_verdict() -> None:
+    assert judged("b > a > c", "b>a>c+0") == EQUAL
+    judged("b > a > c", "3.5")
+    assert judged("b > a > c", "b>a>c+0") == EQUAL
+    assert judged("b > a > c", "a>c>b") == DIFFERENT
+
+
+def test_a_capital_is_another_name_only_where_it_matters() -> None:
+    assert read("R", case=True) != read("r", case=True)
+    assert read("R", case=False) == read("r", case=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"\boxed{6 \boxed{5}}",
+        r"\boxed{\boxed{5} 6}",
+        r"\boxed{-\boxed{5}}",
+        r"\boxed 6 \boxed{5}",
+        r"\boxed{6 and then \boxed{5}",
+        r"\fbox 6 \boxed{5}",
+        r"\boxed{\boxed{5}\boxed{6}}",
+    ],
+)
+def test_strict_sees_every_candidate(text: str) -> None:
+    assert boxed(text, "strict").reason == "several"
+
+
+@pytest.mark.parametrize("text", [r"\boxed{$\boxed{5}$.}", r"\boxed{ \boxed{5} }", r"\boxed{\boxed{\boxed{5}}}"])
+def test_strict_takes_a_box_in_a_box(text: str) -> None:
+    assert boxed(text, "strict").answer == "5"
+
+
+def test_a_worker_survives_what_nobody_thought_of() -> None:
+    with Pool(workers=1) as pool:
+        assert pool.judge("x^2", "x\u2460") == UNPARSED_ANSWER
+        pids = pool.pids
+        assert pool.judge("x^2", "\u2464\u00b2") == UNPARSED_ANSWER
+        assert pool.pids == pids
+
+
+def test_a_process_that_cannot_be_started_is_an_error_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_descriptors(*_: object, **__: object) -> object:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("rlvr_cli.verify.process.subprocess.Popen", no_descriptors)
+    with Pool(workers=1) as pool, pytest.raises(RunError, match="Too many open files"):
+        pool.judge("x^2-1", "(x-1)(x+1)")
+
+
+@pytest.mark.parametrize(
+    ("block", "answer"),
+    [
+        (r"$\boxed{5}$.", "5"),
+        (r"\[ \boxed{5} \]", "5"),
+        ("5", "5"),
+        (r"It is not \boxed{5}", None),
+        (r"6 \boxed{5}", None),
+        (r"\boxed{5} or 6", None),
+        (r"\boxed{5} or \frac{1}{2}", None),
+        (r"\boxed{5} \text{ or 6}", None),
+    ],
+)
+def test_a_strict_block_holds_nothing_beside_its_box(block: str, answer: str | None) -> None:
+    response = f"<reasoning>so</reasoning><answer>{block}</answer>"
+    assert read_response(response, "reasoning_answer", "strict").answer == answer
