@@ -21,10 +21,11 @@ from rlvr_cli.config.overrides import choices_first, label, parse_override
 from rlvr_cli.config.problems import ConfigError, shown, validate
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.tree import variants
-from rlvr_cli.config.yaml_reader import YamlProblem, dump, parse, read_text
+from rlvr_cli.config.yaml_reader import Document, YamlProblem, dump, parse, read_text
 
 DATA_DIR_VARIABLE = "RLVR_DATA_DIR"
 PRESET_FOLDERS = {"model": "models", "task": "tasks"}
+ABOUT_THE_MODEL = ("hub", "architecture", "tasks")
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,10 @@ def _preset_layers(user_layers: Iterable[Layer]) -> Iterable[Layer]:
         name = _chosen_name(chosen, section)
         if name in preset_names(section):
             document = preset_document(folder, name)
-            yield Layer(f"{PRESET}{folder}/{name}.yaml", _for_task(document.data, task), document.lines)
+            label = f"{PRESET}{folder}/{name}.yaml"
+            yield Layer(label, _for_task(document.data, task), document.lines)
+            if task in document.data.get("tasks", {}):
+                yield _layer(label, document, ("tasks", task), "task")
     name = _chosen_name(chosen, "method")
     try:
         method = parse_method_name(name)
@@ -196,7 +200,11 @@ def _preset_layers(user_layers: Iterable[Layer]) -> Iterable[Layer]:
 
 
 def _for_task(values: dict[str, Any], name: str) -> dict[str, Any]:
-    """The values of a preset without those for another task; the task that they are for is not chosen by it."""
+    """The values of a preset without those for another task; the task that they are for is not chosen by it.
+
+    Nor are `hub`, `architecture` (what a model is) and `tasks` (values for each of several tasks) configuration.
+    """
+    values = {section: inner for section, inner in values.items() if section not in ABOUT_THE_MODEL}
     own = values.get("task", {})
     if own.get("name", name) != name:
         return {section: inner for section, inner in values.items() if section != "task"}
@@ -213,14 +221,18 @@ def _method_layers(method: MethodName) -> Iterable[Layer]:
 
 def _values_of(folder: str, name: str, place: tuple[str, ...]) -> Layer:
     """The values that stand at `place` in a preset's file, as keys of `method`."""
-    document = preset_document(folder, name)
+    return _layer(f"{PRESET}{folder}/{name}.yaml", preset_document(folder, name), place, "method")
+
+
+def _layer(label: str, document: Document, place: tuple[str, ...], section: str) -> Layer:
+    """The values that stand at `place` of `document`, as keys of `section`."""
     values = document.data
     for key in place:
         values = values[key]
     lines = {
-        ("method", *path[len(place) :]): line for path, line in document.lines.items() if path[: len(place)] == place
+        (section, *path[len(place) :]): line for path, line in document.lines.items() if path[: len(place)] == place
     }
-    return Layer(f"{PRESET}{folder}/{name}.yaml", {"method": values}, lines)
+    return Layer(label, {section: values}, lines)
 
 
 def _chosen_name(chosen: dict[Any, Any], section: str) -> str:

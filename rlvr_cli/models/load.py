@@ -100,7 +100,7 @@ def _hub_options(source: ModelSource, revision: str | None) -> dict[str, Any]:
     options: dict[str, Any] = {"revision": revision or "main"}
     if not is_offline() and (problem := connection_problem()):
         if not is_cached(source.location):
-            raise UserError(unreachable(source.name, revision, problem))
+            raise UserError(unreachable(source.location, revision, problem))
         options["local_files_only"] = True
     return options
 
@@ -113,5 +113,5 @@ def _explain(source: ModelSource, revision: str | None, error: Exception) -> str
     if len(text) > 300:
         text = text[:297] + "..."
     if source.kind == "hub":
-        return unreachable(source.name, revision, text.rstrip("."))
+        return unreachable(source.location, revision, text.rstrip("."))
     return f"model: {source.location} cannot be loaded: {text}"

@@ -9,18 +9,29 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.load import preset_names
+from rlvr_cli.config.methods import preset_document
 from rlvr_cli.config.paths import local_path
 
+# Presets whose weights ship with the package; those on the hub are in `hub_presets`.
 PRESETS: Mapping[str, Path] = {"lab": Path(__file__).parents[1] / "lab" / "base"}
 PromptStyle = Literal["logic_rl", "compact"]
 PROMPT_STYLES: tuple[PromptStyle, ...] = get_args(PromptStyle)
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
+
+
+@cache
+def hub_presets() -> Mapping[str, str]:
+    """The presets of models on the hub: name -> hub id."""
+    presets = {name: preset_document("models", name).data for name in preset_names("model")}
+    return {name: str(preset["hub"]) for name, preset in presets.items() if "hub" in preset}
 
 
 @dataclass(frozen=True)
@@ -47,6 +58,8 @@ def resolve_model(name: str, *, revision: str | None = None) -> ModelSource:
             )
         _check_folder(folder)
         return ModelSource(name, "preset", str(folder))
+    if name in hub_presets():
+        return _on_the_hub(name, hub_presets()[name], revision)
     path = local_path(name)
     if path.is_dir():
         _check_folder(path)
@@ -55,10 +68,14 @@ def resolve_model(name: str, *, revision: str | None = None) -> ModelSource:
         raise UserError(f"model: {name} is a file. Give the folder that holds config.json and the weights.")
     if _looks_like_a_path(name) or not _HUB_ID.fullmatch(name):
         raise UserError(f"model: there is no folder {name}. Give a model folder, a Hugging Face hub id or a preset "
-                        f"({', '.join(PRESETS)}).")  # fmt: skip
-    if is_offline() and not is_cached(name):
-        raise UserError(unreachable(name, revision, "HF_HUB_OFFLINE is set and it is not in the local cache"))
-    return ModelSource(name, "hub", name)
+                        f"({', '.join([*PRESETS, *hub_presets()])}).")  # fmt: skip
+    return _on_the_hub(name, name, revision)
+
+
+def _on_the_hub(name: str, hub_id: str, revision: str | None) -> ModelSource:
+    if is_offline() and not is_cached(hub_id):
+        raise UserError(unreachable(hub_id, revision, "HF_HUB_OFFLINE is set and it is not in the local cache"))
+    return ModelSource(name, "hub", hub_id)
 
 
 def unreachable(name: str, revision: str | None, why: str) -> str:

@@ -1,0 +1,150 @@
+"""The shape of a decoder-only transformer and its number of parameters, from its config.json alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# The linear layers of a block by the names that Qwen2, Qwen3 and Llama give them.
+LINEAR_LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+_QKV_BIAS = {"qwen2": True, "qwen3": False, "llama": False}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A stack of blocks of attention (grouped queries, rotary positions) and a gated feed-forward network.
+
+    Attributes:
+        family: config.json's ``model_type``.
+        hidden, intermediate: width of the residual stream and of the feed-forward network.
+        heads, kv_heads, head_dim: query heads, key and value heads, and the width of each.
+        tied: the head is the embedding matrix.
+        qkv_bias, out_bias, mlp_bias: biases of the query, key and value projections, of the output projection, and of
+            the feed-forward network.
+        qk_norm: a norm on queries and on keys (one weight of head_dim each a block, Qwen3).
+        positions: the longest sequence; None where config.json says nothing.
+        counted: the number of parameters, where it was counted and not worked out: the family is not known.
+    """
+
+    family: str
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    tied: bool
+    qkv_bias: bool = False
+    out_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: bool = False
+    positions: int | None = None
+    counted: int | None = None
+
+    @property
+    def embedding(self) -> int:
+        """Parameters of the embedding matrix, and of a head of its own."""
+        return self.vocabulary * self.hidden
+
+    @property
+    def linear_shapes(self) -> dict[str, tuple[int, int]]:
+        """(inputs, outputs) of each linear layer of a block."""
+        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        return {
+            "q_proj": (self.hidden, queries),
+            "k_proj": (self.hidden, keys),
+            "v_proj": (self.hidden, keys),
+            "o_proj": (queries, self.hidden),
+            "gate_proj": (self.hidden, self.intermediate),
+            "up_proj": (self.hidden, self.intermediate),
+            "down_proj": (self.intermediate, self.hidden),
+        }
+
+    @property
+    def block(self) -> int:
+        """Parameters of one block: linear layers, their biases, two norms, and the norms of queries and keys."""
+        biased = {
+            **dict.fromkeys(("q_proj", "k_proj", "v_proj"), self.qkv_bias),
+            "o_proj": self.out_bias,
+            **dict.fromkeys(("gate_proj", "up_proj", "down_proj"), self.mlp_bias),
+        }
+        linear = sum(
+            inputs * outputs + outputs * biased[name] for name, (inputs, outputs) in self.linear_shapes.items()
+        )
+        return linear + 2 * self.hidden + 2 * self.head_dim * self.qk_norm
+
+    @property
+    def parameters(self) -> int:
+        """All parameters; a tied head counts once."""
+        if self.counted is not None:
+            return self.counted
+        return self.embedding * (1 if self.tied else 2) + self.layers * self.block + self.hidden
+
+    @property
+    def outside_embedding(self) -> int:
+        """Parameters without the embedding and the head."""
+        return self.parameters - self.embedding * (1 if self.tied else 2)
+
+    @property
+    def linear_parameters(self) -> int:
+        """Weights of the blocks' linear layers: what QLoRA quantizes."""
+        return self.layers * sum(inputs * outputs for inputs, outputs in self.linear_shapes.values())
+
+    def adapter_parameters(self, rank: int, targets: Collection[str] | None = None) -> int:
+        """Parameters of low-rank adapters: rank x (inputs + outputs) for each adapted layer (LoRA, arXiv:2106.09685).
+
+        Args:
+            targets: names of linear layers; None = every one of the blocks.
+        """
+        shapes = [shape for name, shape in self.linear_shapes.items() if targets is None or name in targets]
+        return self.layers * rank * sum(inputs + outputs for inputs, outputs in shapes)
+
+    def kv_bytes_per_token(self, element: int) -> int:
+        """Bytes of keys and values of one token, ``element`` bytes each number."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * element
+
+
+def from_config(config: Mapping[str, Any]) -> Architecture | None:
+    """The architecture that config.json describes; None where its family's parameters cannot be worked out.
+
+    Known are Qwen2 (also Qwen2.5 and what was distilled into it), Qwen3 and Llama.
+    """
+    family = config.get("model_type")
+    if family not in _QKV_BIAS:
+        return None
+    return _shape(config, str(family), None)
+
+
+def counted(config: Mapping[str, Any], parameters: int) -> Architecture | None:
+    """The shape of any other decoder with a number of parameters that was counted; None where it lacks the fields."""
+    try:
+        return _shape(config, str(config.get("model_type")), parameters)
+    except (KeyError, TypeError, ZeroDivisionError):
+        return None
+
+
+def _shape(config: Mapping[str, Any], family: str, parameters: int | None) -> Architecture:
+    heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
+    biased = bool(config.get("attention_bias"))
+    return Architecture(
+        family=family,
+        hidden=hidden,
+        intermediate=int(config["intermediate_size"]),
+        layers=int(config["num_hidden_layers"]),
+        heads=heads,
+        kv_heads=int(config.get("num_key_value_heads") or heads),
+        # Qwen3's class has 128 where config.json is silent.
+        head_dim=int(config.get("head_dim") or (128 if family == "qwen3" else hidden // heads)),
+        vocabulary=int(config["vocab_size"]),
+        tied=bool(config.get("tie_word_embeddings", False)),
+        qkv_bias=_QKV_BIAS.get(family, False) or biased,
+        # In Llama and Qwen3 attention_bias is that of all four projections; Qwen2 has no such option.
+        out_bias=biased and family != "qwen2",
+        mlp_bias=bool(config.get("mlp_bias")) and family == "llama",
+        qk_norm=family == "qwen3",
+        positions=config.get("max_position_embeddings"),
+        counted=parameters,
+    )

@@ -1,0 +1,382 @@
+"""How much memory a training takes on each GPU, term by term, before anything is loaded.
+
+P = parameters, b = rows of a micro-batch, S = prompt + completion tokens, T = completion tokens, H, I, V = hidden,
+intermediate and vocabulary size, L = blocks, q = heads x head_dim, N = processes. Where the equations come from:
+
+- States: ZeRO (arXiv:1910.02054, section 3 and figure 1). AdamW holds two float32 moments, 8 bytes a trained weight.
+  DDP's buckets are as large as the gradients (its `gradient_as_bucket_view` is off).
+- Activations: what autograd keeps of a block of transformers 5 (Qwen2, Qwen3, Llama), counted operation by operation
+  (:func:`block_activations`); with gradient checkpointing the input of each block and, in the backward pass, one block.
+- Head: this project's (`training/head.py`), or TRL 1.16's, which projects tiles of 4096 tokens x 32768 words.
+- Keys and values: two numbers a token, block, key head and head dimension.
+
+`docs/plan.md` compares the estimate with measured memory. What was measured is the CPU's float32 arithmetic; the terms
+for bfloat16, several GPUs and quantized weights follow the libraries' sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from rlvr_cli.planning.architecture import Architecture
+
+GIB = 2**30
+Strategy = Literal["single", "ddp", "zero2", "zero3", "zero3-offload", "fsdp"]
+Engine = Literal["none", "local", "transformers", "vllm_colocate", "vllm_server"]
+Attention = Literal["sdpa", "eager", "flash_attention_2"]
+
+# TRL 1.16: kernels/chunked_logprob.py and trainer/utils.py.
+TILE_TOKENS, TILE_WORDS = 4096, 32768
+# This project's head, training/head.py: MOST_LOGITS.
+PLAIN_HEAD_LOGITS = 2**26
+# models/sampler.py and models/transformers_engine.py, on a GPU.
+LOCAL_ROWS, TRANSFORMERS_ROWS, SCORED_LOGITS = 256, 64, 2**28
+# NF4 with double quantization (arXiv:2305.14314, section 3): 4 bits, and 0.127 bits of constants.
+NF4_BYTES = (4 + 0.127) / 8
+# The CUDA context, its libraries and NCCL's buffers, which no tensor shows. A round number, not measured.
+CUDA_CONTEXT = GIB
+# DeepSpeed's default bucket of 5e8 numbers where its configuration does not say otherwise.
+DEEPSPEED_BUCKET = 500_000_000
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """Low-rank adapters on the linear layers (``targets``, None = all); ``quantized``: on a base in 4 bits (QLoRA)."""
+
+    rank: int
+    targets: tuple[str, ...] | None = None
+    quantized: bool = False
+
+
+@dataclass(frozen=True)
+class Training:
+    """What decides the memory of an update.
+
+    Attributes:
+        micro_batch: rows of one forward pass.
+        prompt_tokens, completion_tokens: of the longest row.
+        weights: bytes of a weight as it is loaded: 4 (float32) or 2 (bfloat16).
+        autocast: bfloat16 arithmetic on float32 weights (on a GPU).
+        accumulates: more than one micro-batch a step, so that gradients are there during a forward pass.
+        processes: GPUs that train together.
+        reference: a second model for the KL term; with adapters it is the base, and costs nothing.
+        gpu: tiles and sampler of a GPU, in place of a CPU's.
+    """
+
+    micro_batch: int
+    prompt_tokens: int
+    completion_tokens: int
+    weights: Literal[2, 4] = 4
+    autocast: bool = True
+    checkpointing: bool = True
+    accumulates: bool = True
+    strategy: Strategy = "single"
+    processes: int = 1
+    adapter: Adapter | None = None
+    reference: bool = False
+    value_head: bool = False
+    attention: Attention = "sdpa"
+    gpu: bool = True
+
+    @property
+    def tokens(self) -> int:
+        """S, tokens of the longest row."""
+        return self.prompt_tokens + self.completion_tokens
+
+    @property
+    def compute(self) -> int:
+        """Bytes of a number in a matrix product."""
+        return 2 if self.autocast or self.weights == 2 or self.deepspeed else 4
+
+    @property
+    def deepspeed(self) -> bool:
+        """Whether DeepSpeed holds the weights: it keeps them in bfloat16, with a float32 copy beside the moments."""
+        return self.strategy.startswith("zero")
+
+    @property
+    def stream(self) -> int:
+        """Bytes of a number in the residual stream: that of the weights, which autocast leaves alone."""
+        return 2 if self.deepspeed and self.gpu else self.weights
+
+    @property
+    def shards(self) -> int:
+        """Over how many GPUs the weights are spread."""
+        return self.processes if self.strategy in ("zero3", "zero3-offload", "fsdp") else 1
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """What decides the memory of a rollout on a training GPU.
+
+    Attributes:
+        rows: completions that this process samples for one rollout.
+        gpu_memory: share of the GPU that vLLM takes (colocate).
+    """
+
+    engine: Engine
+    rows: int
+    gpu_memory: float = 0.3
+
+
+@dataclass(frozen=True)
+class Term:
+    """A part of the memory: bytes on one GPU, and how they come about."""
+
+    name: str
+    bytes: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Memory of one GPU.
+
+    Attributes:
+        states: what is there throughout: weights, optimizer states, reference, buffers.
+        phases: what each phase adds: sampling, the end of a forward pass, the backward pass, the optimizer's step.
+        host: bytes in the computer's memory that offloading takes.
+    """
+
+    states: tuple[Term, ...]
+    phases: dict[str, tuple[Term, ...]]
+    host: int = 0
+
+    def total(self, phase: str) -> int:
+        """Bytes while ``phase`` lasts."""
+        return _sum(self.states) + _sum(self.phases[phase])
+
+    @property
+    def peak_phase(self) -> str:
+        """The phase that takes the most."""
+        return max(self.phases, key=self.total)
+
+    @property
+    def peak(self) -> int:
+        """The most bytes at once."""
+        return self.total(self.peak_phase)
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Every term of the peak, the largest first."""
+        terms = [term for term in (*self.states, *self.phases[self.peak_phase]) if term.bytes]
+        return tuple(sorted(terms, key=lambda term: -term.bytes))
+
+
+def estimate(model: Architecture, training: Training, sampling: Sampling, gpu_bytes: int = 80 * GIB) -> Estimate:
+    """The memory of one GPU; ``gpu_bytes``, its size, is what vLLM's share is taken of."""
+    states = tuple(_states(model, training))
+    gradients = _gradients(model, training)
+    held = (gradients,) if training.accumulates else ()
+    head_forward, head_backward = _head(model, training)
+    saved = _saved(model, training)
+    casts = _casts(model, training, model.linear_parameters, "all blocks")
+    block_casts = _casts(model, training, model.linear_parameters // model.layers, "one block")
+    kept = () if training.checkpointing else (casts,)
+    one_block = (_one_block(model, training), block_casts) if training.checkpointing else (_work(model, training),)
+    phases = {
+        "sampling": tuple(_sampling(model, training, sampling, gpu_bytes)),
+        "end of the forward pass": (*held, casts, saved, head_forward),
+        "backward pass of the head": (*held, *kept, saved, head_backward),
+        # Without accumulation gradients appear as activations go, and only here they are all there.
+        "backward pass of the blocks": (*held, *kept, saved, *one_block),
+        "last block's backward pass": (gradients, *one_block) if training.checkpointing else (gradients,),
+        "optimizer step": (gradients, *_step_work(model, training)),
+    }
+    return Estimate(states, phases, _host(model, training))
+
+
+def trained_parameters(model: Architecture, training: Training) -> int:
+    """How many weights have a gradient."""
+    head = model.hidden + 1 if training.value_head else 0
+    if training.adapter is None:
+        return model.parameters + head
+    return model.adapter_parameters(training.adapter.rank, training.adapter.targets) + head
+
+
+def block_activations(model: Architecture, training: Training) -> int:
+    """Bytes that autograd keeps of one block, for the whole micro-batch.
+
+    Each of two norms keeps its input, the normalised input and its output; the linear layers their inputs (under
+    autocast a bfloat16 copy each), attention its queries, keys, values and output, the gated network four tensors of
+    width I. sdpa with a padding mask keeps keys and values repeated for every head, and the mask in the number format
+    of the arithmetic; eager attention keeps its weights.
+    """
+    c, s, h = training.compute, training.stream, model.hidden
+    queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
+    # Input and normalised input in the format of the stream; a bfloat16 stream is copied to float32 first.
+    norm = (2 * s + (4 if s == 2 else 0)) * h
+    # Copies for q, k and v, and for gate and up, where the stream has another format than the arithmetic.
+    outputs = 5 * c * h if s != c else 2 * c * h
+    repeated = keys if training.attention == "flash_attention_2" else queries
+    attention = c * (2 * queries + 2 * repeated) + 4 * model.heads
+    if model.qk_norm:
+        attention += (c + 4) * (queries + keys)
+    per_token = 2 * norm + outputs + attention + 4 * c * model.intermediate
+    rows, length = training.micro_batch, training.tokens
+    square = rows * length * length
+    quadratic = {
+        "sdpa": c * square,
+        # Softmax in float32, and its result in the format of the arithmetic.
+        "eager": (4 + c + (c if c != 4 else 0)) * square * model.heads,
+        "flash_attention_2": 0,
+    }
+    return rows * length * per_token + quadratic[training.attention]
+
+
+def _states(model: Architecture, training: Training) -> Iterable[Term]:
+    parameters, trained, n = model.parameters, trained_parameters(model, training), training.processes
+    adapter, strategy = training.adapter, training.strategy
+    spread = f", spread over {training.shards} GPUs" if training.shards > 1 else ""
+    if adapter is not None and adapter.quantized:
+        rest = parameters - model.linear_parameters
+        held = round(model.linear_parameters * NF4_BYTES + rest * training.weights + trained * 4)
+        yield Term("weights", held, f"linear layers in 4 bits, the rest in {8 * training.weights}, adapters in 32")
+    elif adapter is not None:
+        held = (parameters * training.weights) // training.shards + trained * 4
+        yield Term("weights", held, f"{training.weights} bytes each{spread}; adapters 4 bytes")
+    elif training.deepspeed and training.gpu:
+        yield Term(
+            "weights", 0 if strategy == "zero3-offload" else 2 * parameters // training.shards, f"bfloat16{spread}"
+        )
+    else:
+        yield Term(
+            "weights", training.weights * parameters // training.shards, f"{training.weights} bytes each{spread}"
+        )
+    yield _optimizer(trained, training)
+    if training.reference and adapter is None:
+        element = 2 if training.deepspeed and training.gpu else training.weights
+        size = 0 if strategy == "zero3-offload" else element * parameters // training.shards
+        yield Term(
+            "reference policy", size, f"a second model for the KL term (method.kl.beta), {element} bytes{spread}"
+        )
+    if strategy == "ddp" and n > 1:
+        yield Term("communication buckets", 4 * trained, "DDP's, as large as the gradients")
+    elif training.deepspeed:
+        yield Term("communication buckets", 2 * min(2 * DEEPSPEED_BUCKET, parameters), "DeepSpeed's, 5e8 numbers each")
+    if training.shards > 1 or strategy == "zero3-offload":
+        gathered = training.compute * (2 * model.block + model.embedding)
+        yield Term("gathered layers", gathered, "the block at work, the next one, and the embedding")
+    if training.gpu:
+        yield Term("CUDA", CUDA_CONTEXT, "context and libraries: a round number, not measured")
+
+
+def _optimizer(trained: int, training: Training) -> Term:
+    copies = 12 if training.deepspeed and training.gpu else 8
+    name, what = "optimizer states", "two float32 moments" + (" and a float32 copy of the weights" * (copies == 12))
+    if training.strategy == "zero3-offload":
+        return Term(name, 0, f"{what}, in the computer's memory")
+    spread = training.processes if training.deepspeed or training.strategy == "fsdp" else 1
+    return Term(name, copies * trained // spread, what + (f", spread over {spread} GPUs" if spread > 1 else ""))
+
+
+def _gradients(model: Architecture, training: Training) -> Term:
+    trained = trained_parameters(model, training)
+    if training.deepspeed and training.gpu:
+        if training.strategy == "zero3-offload":
+            return Term("gradients", 0, "in the computer's memory")
+        return Term("gradients", 2 * trained // training.processes, f"bfloat16, spread over {training.processes} GPUs")
+    element = training.weights if training.adapter is None else 4
+    spread = training.processes if training.strategy == "fsdp" else 1
+    return Term("gradients", element * trained // spread, f"{element} bytes for each trained weight")
+
+
+def _step_work(model: Architecture, training: Training) -> Iterable[Term]:
+    if training.deepspeed and training.gpu and training.strategy != "zero3-offload":
+        size = 4 * trained_parameters(model, training) // training.processes
+        yield Term("gradients in float32", size, "for the step of the float32 copy")
+
+
+def _saved(model: Architecture, training: Training) -> Term:
+    rows = training.micro_batch * training.tokens
+    # The final norm: input, normalised input, output.
+    ends = rows * model.hidden * (3 * training.stream + (4 if training.stream == 2 else 0))
+    if training.checkpointing:
+        size = model.layers * rows * model.hidden * training.stream + ends
+        return Term("activations", size, "the input of each block (gradient checkpointing)")
+    return Term("activations", model.layers * block_activations(model, training) + ends, "of every block")
+
+
+def _one_block(model: Architecture, training: Training) -> Term:
+    work = _work(model, training).bytes
+    return Term("one block at work", block_activations(model, training) + work, "computed again, and its gradients")
+
+
+def _work(model: Architecture, training: Training) -> Term:
+    """Gradients of activations while the gated network of a block is gone through backwards."""
+    per_token = 2 * training.compute * model.intermediate + 2 * training.stream * model.hidden
+    return Term("gradients of activations", training.micro_batch * training.tokens * per_token, "of one block")
+
+
+def _casts(model: Architecture, training: Training, weights: int, which: str) -> Term:
+    """bfloat16 copies of float32 weights, which autocast makes and keeps until the forward pass ends."""
+    held = training.stream
+    quantized = training.adapter is not None and training.adapter.quantized
+    size = 0 if held == training.compute or quantized or training.shards > 1 else training.compute * weights
+    return Term("weights in bfloat16", size, f"autocast's copies of {which}")
+
+
+def _head(model: Architecture, training: Training) -> tuple[Term, Term]:
+    """What the head needs beside the hidden states, at the end of the forward and at the start of the backward pass."""
+    b, length, v, h = training.micro_batch, training.tokens, model.vocabulary, model.hidden
+    frozen = training.adapter is not None
+    gathered = not frozen and training.accumulates
+    weight_gradient = 0 if frozen else 4 * v * h
+    if not training.gpu:
+        logits = b * (training.completion_tokens + 1) * v
+        if logits <= PLAIN_HEAD_LOGITS:
+            # Logits, tempered logits, log-probabilities; for the entropy, probabilities and their product.
+            forward = Term("logits", 5 * 4 * logits, "five float32 tensors of completions x vocabulary")
+            backward = Term(
+                "logits", 4 * 4 * logits + (weight_gradient if gathered else 0), "four tensors, and a gradient"
+            )
+            return forward, backward
+        rows = b * (length - 1)
+        tile = min(rows, TILE_TOKENS) * min(v, TILE_WORDS)
+        buffer = 4 * min(rows, TILE_TOKENS) * TILE_WORDS
+        forward = Term("head", buffer + 4 * 4 * tile, "TRL's tiles, in float32, and the passes over them")
+        backward = Term(
+            "head", buffer + 6 * 4 * tile + 4 * rows * h + weight_gradient, "tiles and float32 gradients of the head"
+        )
+        return forward, backward
+    rows = b * training.completion_tokens
+    buffer = training.compute * min(rows, TILE_TOKENS) * TILE_WORDS
+    words = training.compute * min(v, TILE_WORDS) * h if training.stream != training.compute else 0
+    picked = training.stream * rows * h
+    forward = Term("head", buffer + words + picked, "TRL's tiles of 4096 tokens x 32768 words")
+    backward = Term(
+        "head",
+        buffer + words + picked + 4 * rows * h + weight_gradient,
+        "tiles, and float32 gradients of hidden states and of the head's weight",
+    )
+    return forward, backward
+
+
+def _sampling(model: Architecture, training: Training, sampling: Sampling, gpu_bytes: int) -> Iterable[Term]:
+    element, v, length = training.stream, model.vocabulary, training.tokens
+    engine = sampling.engine
+    if engine == "vllm_colocate":
+        share = round(sampling.gpu_memory * gpu_bytes)
+        yield Term("vLLM", share, f"its weights and cache: rollout.gpu_memory={sampling.gpu_memory:g} of the GPU")
+    elif engine == "local":
+        rows = min(sampling.rows, LOCAL_ROWS) if training.gpu else sampling.rows
+        why = f"{rows} rows of {length} tokens, {element} bytes a number"
+        yield Term("keys and values", rows * length * model.kv_bytes_per_token(element), why)
+        yield Term("logits of a step", 4 * 4 * rows * v, f"{rows} rows")
+    elif engine == "transformers":
+        rows = min(sampling.rows, TRANSFORMERS_ROWS)
+        # Each block's cache grows by copying it.
+        cache = rows * length * model.kv_bytes_per_token(element) * (model.layers + 1) // model.layers
+        yield Term("keys and values", cache, f"{rows} rows of {length} tokens, {element} bytes a number")
+        scored = max(1, SCORED_LOGITS // (length * v)) * length * v
+        yield Term("scored logits", 3 * 4 * min(scored, rows * length * v), "log-probabilities of what was generated")
+
+
+def _host(model: Architecture, training: Training) -> int:
+    """Bytes in the computer's memory for one GPU's share of what is offloaded."""
+    return 18 * model.parameters // training.processes if training.strategy == "zero3-offload" else 0
+
+
+def _sum(terms: Iterable[Term]) -> int:
+    return sum(term.bytes for term in terms)

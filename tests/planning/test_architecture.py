@@ -1,0 +1,128 @@
+"""The number of parameters from config.json: against transformers' own models and the published sizes of weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_cli.config.load import load, preset_names
+from rlvr_cli.config.methods import preset_document
+from rlvr_cli.models.source import PRESETS, hub_presets
+from rlvr_cli.planning.architecture import Architecture, counted, from_config
+
+SMALL = {
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "vocab_size": 101,
+    "max_position_embeddings": 64,
+}
+# `total_size` of model.safetensors.index.json on the hub, bfloat16: two bytes a parameter.
+PUBLISHED_BYTES = {
+    "qwen2.5-3b": 6_171_877_376,
+    "qwen2.5-3b-instruct": 6_171_877_376,
+    "qwen2.5-7b": 15_231_233_024,
+    "qwen2.5-7b-instruct": 15_231_233_024,
+    "qwen2.5-7b-instruct-1m": 15_231_233_024,
+    "llama-3.1-8b-instruct": 16_060_522_496,
+    "deepseek-r1-distill-qwen-1.5b": 3_554_176_000,
+    "deepseek-r1-distill-qwen-7b": 15_231_233_024,
+    "deepseek-r1-distill-qwen-14b": 29_540_067_328,
+}
+
+
+def shape(**changes: Any) -> Architecture:
+    found = from_config({**SMALL, **changes})
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        ("qwen2", {}),
+        ("qwen3", {"head_dim": 16}),
+        ("qwen3", {"head_dim": 16, "attention_bias": True}),
+        ("llama", {}),
+        ("llama", {"attention_bias": True, "mlp_bias": True, "head_dim": 12}),
+    ],
+)
+def test_as_many_parameters_as_the_model_has(family: str, options: dict[str, Any], tied: bool) -> None:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    values = {**SMALL, **options, "tie_word_embeddings": tied}
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **values))
+    found = shape(model_type=family, **options, tie_word_embeddings=tied)
+    assert found.parameters == model.num_parameters()
+    assert found.outside_embedding == found.parameters - found.embedding * (1 if tied else 2)
+    linear = [layer for name, layer in model.named_modules() if name.endswith("_proj")]
+    assert found.linear_parameters == sum(layer.weight.numel() for layer in linear)
+    rank = 4
+    assert found.adapter_parameters(rank) == sum(rank * (x.in_features + x.out_features) for x in linear)
+    attention = [layer for name, layer in model.named_modules() if name.endswith(("q_proj", "v_proj"))]
+    assert found.adapter_parameters(rank, ("q_proj", "v_proj")) == sum(
+        rank * (x.in_features + x.out_features) for x in attention
+    )
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED_BYTES))
+def test_presets_have_the_parameters_of_the_published_weights(name: str) -> None:
+    found = from_config(preset_document("models", name).data["architecture"])
+    assert found is not None
+    assert 2 * found.parameters == PUBLISHED_BYTES[name]
+
+
+def test_every_preset_on_the_hub_is_compared_with_its_weights() -> None:
+    assert set(hub_presets()) == set(PUBLISHED_BYTES)
+    assert set(preset_names("model")) == set(PUBLISHED_BYTES) | set(PRESETS)
+
+
+def test_the_lab_model() -> None:
+    import torch
+    from safetensors import safe_open
+
+    folder: Path = PRESETS["lab"]
+    found = from_config(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    assert found is not None
+    with safe_open(folder / "model.safetensors", "pt") as weights:
+        sizes = [torch.Size(weights.get_slice(key).get_shape()).numel() for key in weights.keys()]  # noqa: SIM118
+    assert found.parameters == sum(sizes)
+
+
+def test_keys_and_values() -> None:
+    assert shape(model_type="qwen2").kv_bytes_per_token(2) == 2 * 3 * 2 * 8 * 2
+
+
+def test_another_family_is_not_guessed() -> None:
+    other = {**SMALL, "model_type": "gpt_oss"}
+    assert from_config(other) is None
+    known = counted(other, 12345)
+    assert known is not None
+    assert known.parameters == 12345
+    assert counted({"model_type": "gpt2", "n_embd": 12}, 5) is None
+
+
+def test_what_a_preset_says_of_the_model_is_no_configuration() -> None:
+    loaded = load(model="qwen2.5-7b", task="math")
+    assert (loaded.config.model.name, loaded.config.task.name) == ("qwen2.5-7b", "math")
+
+
+@pytest.mark.parametrize("task", ["kk", "countdown", "math", "gsm8k", "hitab"])
+def test_prompts_of_base_models_are_plain(task: str) -> None:
+    base, chat = load(model="qwen2.5-7b", task=task), load(model="qwen2.5-7b-instruct", task=task)
+    if task in ("kk", "hitab"):
+        assert base.config.task == chat.config.task
+    elif task == "countdown":
+        assert (base.config.task.style, chat.config.task.style) == ("tiny_zero_base", "tiny_zero")  # type: ignore[union-attr]
+        assert base.origin("task", "style") == "preset models/qwen2.5-7b.yaml:17"
+    else:
+        assert (base.config.task.template, chat.config.task.template) == ("none", "auto")  # type: ignore[union-attr]
+        assert base.origin("task", "template").startswith("preset models/qwen2.5-7b.yaml:")
