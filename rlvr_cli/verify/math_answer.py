@@ -204,8 +204,12 @@ def is_name(text: str) -> bool:
     text = text.strip()
     if not text or len(text) > _LONGEST_NAME:
         return False
-    text = _OF.sub("", _INDEX.sub("", _BARS.sub(r"\1\2", _WORDS.sub(r" \1 ", text)))).replace(".", "").replace("-", " ")
+    text = _OF.sub("", _INDEX.sub("", _BARS.sub(r"\1\2", _WORDS.sub(_bare_words, text))))
     return any(map(str.isalpha, text)) and _NAME.fullmatch(text) is not None and _NO_NAME.search(text) is None
+
+
+def _bare_words(match: re.Match[str]) -> str:
+    return f" {re.sub('[^A-Za-z]', ' ', match[1])} "
 
 
 def _without_name(text: str) -> tuple[str, str]:

@@ -82,7 +82,7 @@ def without_unit(text: str) -> str:
         match = _UNIT_NAMES.search(text)
     if match is None or match.start() == 0:
         return text
-    number = text[: match.start()].strip()
+    number = text[: match.start()].strip().removesuffix("\\,").strip()
     return text if not number or _OPERATOR_AT_END.search(number) else number
 
 
