@@ -134,11 +134,20 @@ def _values(text: str) -> list[str]:
 
 
 def _with_units(gold: str, answer: str) -> Outcome:
-    bare_gold, bare_answer = without_unit(gold), without_unit(answer)
+    bare_gold, bare_answer = _bare(gold), _bare(answer)
     outcome = _compared(bare_gold, bare_answer)
     if outcome.equal or (bare_gold == gold) == (bare_answer == answer):
         return outcome
     return EQUAL if _compared(gold, answer).equal else outcome
+
+
+def _bare(text: str) -> str:
+    """``text`` without its unit; a list without the units of its elements."""
+    pieces = _pieces(text)
+    if len(pieces) == 1 or ";" in text:
+        return without_unit(text)
+    bare = [without_unit(piece.strip()) for piece in pieces]
+    return text if bare == [piece.strip() for piece in pieces] else ", ".join(bare)
 
 
 def _compared(gold: str, answer: str) -> Outcome:

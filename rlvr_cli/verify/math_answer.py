@@ -57,7 +57,7 @@ _NAMED = re.compile(
 )
 # In a name: an index, what a function is of, words.
 _INDEX = re.compile(r"_(?:[A-Za-z0-9]|\\[A-Za-z]+|\{[^{}]{1,12}\})")
-_OF = re.compile(r"(?<=[A-Za-z}'])\s*\([^()=<>]{1,20}\)")
+_OF = re.compile(r"(?<=[A-Za-z}'])\s*\(-?[^()=<>+*/^-]{1,20}\)|(?<=[fghFGHPQ])\s*\([^()=<>]{1,20}\)")
 _WORDS = re.compile(r"\\(?:text|mbox|textbf|textit|mathrm|operatorname)\s*\{([A-Za-z ,.:'-]*)\}")
 _BARS = re.compile(r"\|\s?([A-Z]{2,3})\s?\||\\lvert\s?([A-Z]{2,3})\s?\\rvert")
 _NAME = re.compile(r"(?:\\[A-Za-z]+|[A-Za-z]|[(){}\s,'])+")

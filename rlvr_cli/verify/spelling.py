@@ -22,7 +22,7 @@ _UNIT_TEXT = re.compile(
     rf"(?:{_COMMAND}\s*\{{[^{{}}\d\\]*\}}{_POWER}(?:\s*(?:/|\\cdot|\\,)\s*|\s*))+\Z",
 )
 _UNIT_WORDS = re.compile(_COMMAND + r"\s*\{([^{}]*)\}")
-_LETTER_UNITS = "msghLlNJWVACFKT"
+_LETTER_UNITS = "msghLlNJWVACFT"
 _NAMES = (
     "feet|foot|ft|inch(?:es)?|in|yards?|yds?|miles?|mi|mph|km/h|kmph|km|cm|mm|dm|met(?:er|re)s?|kilomet(?:er|re)s?|"
     "centimet(?:er|re)s?|millimet(?:er|re)s?|lit(?:er|re)s?|ml|mL|gallons?|gal|acres?|hectares?|pounds?|lbs?|kg|mg|grams?|"
