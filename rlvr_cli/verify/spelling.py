@@ -45,7 +45,7 @@ _LETTER = re.compile(
 )
 _BOLD_NUMBER = re.compile(r"\\(?:text|math)(?:bf|rm|it|normal)?\s*\{\s*([-+]?[\d.,/]+)\s*\}\Z")
 _CHOICES = re.compile(r"\\(?:text|textbf|mathrm|mathbf)\s*\{\s*(\(?[A-Z]\)?(?:\s*,\s*\(?[A-Z]\)?)+)\s*\}")
-_JOINED = re.compile(r"\s*,?\s*\\text\s*\{\s*(?:and|or)\s*\}\s*")
+_JOINED = re.compile(r"\s*,?\s*\\text\s*\{\s*,?\s*(?:and|or)\s*\}\s*")
 _SCIENTIFIC = re.compile(r"(?<![\w.\\}])(\d+(?:\.\d*)?)[eE]([+-]?\d{1,3})(?![\w.])")
 _MIXED = re.compile(r"(?<![\w.^_}/])(\d+) (\d+)/(\d+)(?![\w.^/])")
 _TEXT = re.compile(r"\\(?:text|mbox|math|operatorname)[a-z]*\s*\{(?:[^{}]|\{[^{}]*\})*\}?")
