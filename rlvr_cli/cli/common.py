@@ -69,6 +69,29 @@ def with_data_dir(overrides: list[str] | None, folder: Path | None) -> list[str]
     return [*given, f"task.data_dir={json.dumps(str(folder), ensure_ascii=False)}"]
 
 
+def with_options(overrides: list[str], launch: dict[str, Any]) -> list[str]:
+    """The overrides with those that the options of `launch` stand for, by their keys; None is an option not given.
+
+    Raises:
+        UserError: an override sets the same key.
+    """
+    given = {name: value for name, value in launch.items() if value is not None}
+    if "accelerate_config" in given:
+        given.setdefault("launcher", "accelerate")
+    set_already = {text.partition("=")[0].strip() for text in overrides}
+    both = [name for name in given if launch[name] is not None and f"launch.{name}" in set_already]
+    if both:
+        raise UserError(
+            [f"--{name.replace('_', '-')} and launch.{name} set the same thing; give one of them." for name in both]
+        )
+    new = [
+        f"launch.{name}={json.dumps(str(value), ensure_ascii=False) if isinstance(value, Path) else value}"
+        for name, value in given.items()
+        if f"launch.{name}" not in set_already
+    ]
+    return [*overrides, *new]
+
+
 def print_json(data: Any) -> None:
     """Prints `data` as indented JSON to standard output."""
     print(json.dumps(data, indent=2, ensure_ascii=False))

@@ -7,11 +7,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlvr_cli.cli.common import ConfigFiles, DataDir, Json, Method, Model, Overrides, Task, print_json, with_data_dir
+from rlvr_cli.cli.common import (
+    ConfigFiles,
+    DataDir,
+    Json,
+    Method,
+    Model,
+    Overrides,
+    Task,
+    print_json,
+    with_data_dir,
+    with_options,
+)
 from rlvr_cli.config.errors import UserError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rlvr_cli.config.schema import Config
+    from rlvr_cli.launch.supervise import Ended
+    from rlvr_cli.launch.world import World
     from rlvr_cli.runs.directory import RunDir
+    from rlvr_cli.training.run import Outcome
 
 
 def train(
@@ -25,6 +42,16 @@ def train(
         str | None, typer.Option("--resume", metavar="RUN", help="Continue this run (its folder, or its name).")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete a run of the same name first.")] = False,
+    processes: Annotated[
+        int | None, typer.Option("--processes", metavar="N", help="Train in N processes, one a GPU (launch.processes).")
+    ] = None,
+    launcher: Annotated[
+        str | None, typer.Option("--launcher", metavar="NAME", help="`torchrun` or `accelerate` (launch.launcher).")
+    ] = None,
+    accelerate_config: Annotated[
+        Path | None,
+        typer.Option("--accelerate-config", metavar="FILE", help="File of `accelerate config`; implies the launcher."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Train a model; with no argument, GRPO teaches the lab model Knights & Knaves.
@@ -32,41 +59,84 @@ def train(
     By reinforcement learning, or with `--method sft` by imitation of worked solutions.
 
     Ends with 0 when finished, 130 after Ctrl-C and 143 after SIGTERM (both save first and can be resumed), 1 when
-    training failed, 2 on bad input.
+    training failed, 2 on bad input. With several processes the first failure of any of them ends them all.
     """
-    from rlvr_cli.config.load import load_config
-    from rlvr_cli.tasks.sets import check_training
+    from rlvr_cli.launch.command import needs_launcher
+    from rlvr_cli.launch.world import world_of_environment
 
+    world = world_of_environment()
+    launch = {"processes": processes, "launcher": launcher, "accelerate_config": accelerate_config}
+    run: RunDir | None = None
     if resume is None:
-        asked = with_data_dir(overrides, data_dir)
-        config = load_config(config_files or [], method=method, task=task, model=model, overrides=asked)
-        check_training(config)
+        asked = with_options(with_data_dir(overrides, data_dir), launch)
+        config = _configured(config_files or [], method, task, model, asked, world)
     else:
         others = bool(overrides or config_files or method or task or model or data_dir or overwrite)
-        resumed = _resumed_run(resume, others=others)
+        run, config = _resumed(resume, others=others or any(value is not None for value in launch.values()))
     from rich.console import Console
 
-    from rlvr_cli.training import run
-
     console = Console(stderr=json)
-    if resume is None:
-        outcome = run.start(config, overwrite=overwrite, console=console)
+    outcome: Outcome | Ended
+    if world.processes == 1 and needs_launcher(config.launch):
+        from rlvr_cli.launch import supervise
+
+        if run is None:
+            outcome = supervise.start(config, overwrite=overwrite, console=console)
+        else:
+            outcome = supervise.resume(run, config, console=console)
     else:
-        outcome = run.resume(resumed, console=console)
-    if json:
+        outcome = _train_here(config, run, overwrite=overwrite, console=console, world=world)
+    if world.main and json:
         print_json(outcome.run.read_manifest())
-    elif outcome.status == "finished":
+    elif world.main and outcome.status == "finished":
         console.print(f"next: rlvr eval {outcome.run.path} --pass-at 32", highlight=False, markup=False)
+    if world.processes > 1:
+        from rlvr_cli.launch.worker import leave
+
+        leave(outcome.exit_code)
     raise typer.Exit(outcome.exit_code)
 
 
-def _resumed_run(name: str, *, others: bool) -> RunDir:
+def _train_here(config: Config, run: RunDir | None, *, overwrite: bool, console: Console, world: World) -> Outcome:
+    """Train in this process: all of the training, or the part of it that an outer launcher started it for."""
+    from rlvr_cli.training import run as training
+    from rlvr_cli.training.stopping import StopRequest
+
+    place = training.Place(world, StopRequest(announce=world.main))
+    if run is None:
+        return training.start(config, overwrite=overwrite, console=console, place=place)
+    return training.resume(run, console=console, place=place)
+
+
+def _configured(
+    files: list[Path], method: str | None, task: str | None, model: str | None, overrides: list[str], world: World
+) -> Config:
+    """The configuration; an outer launcher's number of processes is that of the run, unless the user says another."""
+    from rlvr_cli.config.load import load
+    from rlvr_cli.tasks.sets import check_training
+
+    loaded = load(files, method, task, model, overrides)
+    if world.processes > 1 and not loaded.merged.set_by_user(("launch", "processes")):
+        loaded = load(files, method, task, model, [*overrides, f"launch.processes={world.processes}"])
+    wanted = loaded.config.launch.processes
+    if world.processes not in (1, wanted):
+        raise UserError(
+            f"launch.processes={wanted} ({loaded.origin('launch', 'processes')}), and the launcher that started this "
+            f"process started {world.processes} (WORLD_SIZE). Make them equal, or leave one of them out."
+        )
+    check_training(loaded.config)
+    return loaded.config
+
+
+def _resumed(name: str, *, others: bool) -> tuple[RunDir, Config]:
     if others:
         raise UserError(
             "--resume continues a run with its own configuration: leave out --config, --method, --task, --model, "
-            "--data-dir, --overwrite and overrides. To change a setting, start a new run."
+            "--data-dir, --overwrite, --processes, --launcher, --accelerate-config and overrides. To change a "
+            "setting, start a new run."
         )
     from rlvr_cli.config.load import load_config
     from rlvr_cli.runs.directory import find_run
 
-    return find_run(name, Path(load_config([]).run.dir))
+    run = find_run(name, Path(load_config([]).run.dir))
+    return run, load_config([run.config_path])

@@ -16,8 +16,9 @@ class BatchArithmetic:
     Attributes:
         completions: completions of one rollout batch, prompts x group_size.
         step_batch: completions of one optimizer step.
-        micro_batch: completions of one forward pass.
-        micro_batches: forward passes of one optimizer step.
+        processes: how many share each optimizer step: step_batch = micro_batch x micro_batches x processes.
+        micro_batch: completions of one forward pass in one process.
+        micro_batches: forward passes of one optimizer step in each process.
         passes: passes over the rollout batch that the method's schedule makes of one epoch (2 in Lopti).
         steps_per_rollout: optimizer steps made from one rollout batch, over all passes and epochs.
         steps_total: optimizer steps of the whole training.
@@ -25,6 +26,7 @@ class BatchArithmetic:
 
     completions: int
     step_batch: int
+    processes: int
     micro_batch: int
     micro_batches: int
     passes: int
@@ -36,14 +38,17 @@ def batch_arithmetic(config: Config) -> BatchArithmetic:
     """The batch sizes of a loaded configuration (`load_config` has checked that they divide)."""
     completions = config.rollout.prompts * config.rollout.group_size
     step_batch = completions // config.update.updates_per_rollout
-    micro_batch = config.update.micro_batch or largest_divisor(step_batch, LARGEST_AUTO_MICRO_BATCH)
+    processes = config.launch.processes
+    share = step_batch // processes
+    micro_batch = config.update.micro_batch or largest_divisor(share, LARGEST_AUTO_MICRO_BATCH)
     passes = len(config.method.passes)
     steps_per_rollout = config.update.updates_per_rollout * config.update.epochs * passes
     return BatchArithmetic(
         completions=completions,
         step_batch=step_batch,
+        processes=processes,
         micro_batch=micro_batch,
-        micro_batches=step_batch // micro_batch,
+        micro_batches=share // micro_batch,
         passes=passes,
         steps_per_rollout=steps_per_rollout,
         steps_total=config.train.rollouts * steps_per_rollout,

@@ -53,18 +53,44 @@ def _a_rollout_has_something_to_compare(config: Config) -> Iterable[CrossProblem
         )
 
 
-def _micro_batches_split_the_step(config: Config) -> Iterable[CrossProblem]:
-    completions = config.rollout.prompts * config.rollout.group_size
-    updates, micro_batch = config.update.updates_per_rollout, config.update.micro_batch
-    if micro_batch is None or completions % updates:
-        return
-    step_batch = completions // updates
-    if step_batch % micro_batch:
+def _processes_share_the_step(config: Config) -> Iterable[CrossProblem]:
+    prompts, group_size = config.rollout.prompts, config.rollout.group_size
+    updates, processes = config.update.updates_per_rollout, config.launch.processes
+    step_batch, rest = divmod(prompts * group_size, updates)
+    if rest == 0 and step_batch % processes:
+        parts = updates * processes
+        more_prompts = nearest_multiples(parts // gcd(parts, group_size), prompts)
         yield CrossProblem(
-            ("update.micro_batch", "rollout.prompts", "rollout.group_size", "update.updates_per_rollout"),
-            f"update.micro_batch={micro_batch} does not divide the {step_batch} completions of an "
-            f"optimizer step (prompts x group_size / updates_per_rollout). "
-            f"Nearest valid: {_either(nearest_divisors(step_batch, micro_batch))}",
+            ("launch.processes", "rollout.prompts", "rollout.group_size", "update.updates_per_rollout"),
+            f"launch.processes={processes} cannot share the {step_batch} completions of an optimizer step (prompts x "
+            f"group_size / updates_per_rollout) equally. Nearest valid: processes "
+            f"{_either(nearest_divisors(step_batch, processes))}; prompts {_either(more_prompts)}",
+        )
+
+
+def _micro_batches_split_the_step(config: Config) -> Iterable[CrossProblem]:
+    completions, processes = config.rollout.prompts * config.rollout.group_size, config.launch.processes
+    updates, micro_batch = config.update.updates_per_rollout, config.update.micro_batch
+    if micro_batch is None or completions % (updates * processes):
+        return
+    share = completions // updates // processes
+    if share % micro_batch:
+        each = f" in each of launch.processes={processes}" if processes > 1 else ""
+        yield CrossProblem(
+            ("update.micro_batch", "rollout.prompts", "rollout.group_size", "update.updates_per_rollout")
+            + (("launch.processes",) if processes > 1 else ()),
+            f"update.micro_batch={micro_batch} does not divide the {share} completions of an "
+            f"optimizer step (prompts x group_size / updates_per_rollout){each}. "
+            f"Nearest valid: {_either(nearest_divisors(share, micro_batch))}",
+        )
+
+
+def _accelerate_reads_its_file(config: Config) -> Iterable[CrossProblem]:
+    if config.launch.accelerate_config is not None and config.launch.launcher != "accelerate":
+        yield CrossProblem(
+            ("launch.accelerate_config", "launch.launcher"),
+            f"launch.accelerate_config={config.launch.accelerate_config} is read by launch.launcher=accelerate alone, "
+            f"and the launcher is {config.launch.launcher}. Set launch.launcher=accelerate, or leave the file out",
         )
 
 
@@ -126,7 +152,9 @@ def _warmup_within_training(config: Config) -> Iterable[CrossProblem]:
 _CHECKS: tuple[Callable[[Config], Iterable[CrossProblem]], ...] = (
     _updates_split_the_rollout,
     _a_rollout_has_something_to_compare,
+    _processes_share_the_step,
     _micro_batches_split_the_step,
+    _accelerate_reads_its_file,
     _pass_at_within_samples,
     _shares_sum_to_one,
     _data_set_of_the_task,

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
+from rlvr_cli.config.launch_keys import LaunchConfig
 from rlvr_cli.config.method import MethodConfig, PolicyMethodConfig
 from rlvr_cli.config.section import Count, Probability, Section, Text
 from rlvr_cli.config.task_kinds import (
@@ -84,7 +85,8 @@ class UpdateConfig(Section):
     epochs: Count = Field(1, description="Passes over a rollout batch.")
     micro_batch: Count | None = Field(
         None,
-        description="Completions in one forward pass; null = the step's batch, or its largest divisor up to 16.",
+        description="Completions in one forward pass; null = a process's share of the step's batch, or its largest "
+        "divisor up to 16.",
     )
     max_grad_norm: Annotated[float, Field(gt=0.0)] = Field(
         1.0, description="The gradient is scaled down to this norm when it is longer."
@@ -160,7 +162,9 @@ class RunConfig(Section):
     )
     dir: Annotated[Text, AfterValidator(_under_home)] = Field("runs", description="Folder that holds all runs.")
     threads: Annotated[int, Field(ge=1, le=1024)] | None = Field(
-        None, description="CPU threads; null = every core. Results repeat exactly only with the same number."
+        None,
+        description="CPU threads of each process; null = every core, shared out. Results repeat exactly only with "
+        "the same number.",
     )
 
 
@@ -182,4 +186,5 @@ class Config(Section):
     train: TrainConfig = Field(default=TrainConfig(), description=str(TrainConfig.__doc__))
     eval: EvalConfig = Field(default=EvalConfig(), description=str(EvalConfig.__doc__))
     checkpoint: CheckpointConfig = Field(default=CheckpointConfig(), description=str(CheckpointConfig.__doc__))
+    launch: LaunchConfig = Field(default=LaunchConfig(), description=str(LaunchConfig.__doc__))
     run: RunConfig = Field(default=RunConfig(), description=str(RunConfig.__doc__))

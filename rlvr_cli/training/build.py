@@ -6,11 +6,12 @@ from collections import Counter
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
+from accelerate.utils import DistributedType, gather_object
 from datasets import Dataset
 from transformers import PrinterCallback
 
 from rlvr_cli.config.batch import BatchArithmetic
+from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.schema import Config
 from rlvr_cli.methods.method import Method
 from rlvr_cli.runs.directory import RunDir
@@ -45,6 +46,8 @@ def build_trainer(
         "use_cpu": not gpu,
         "bf16": gpu and torch.cuda.is_bf16_supported(),
         "gradient_checkpointing": gpu,
+        # Every weight has its part in every loss; looking for others costs a walk of the graph in each micro-batch.
+        "ddp_find_unused_parameters": False,
         "seed": config.run.seed,
         "per_device_train_batch_size": batch.micro_batch,
         "gradient_accumulation_steps": batch.micro_batches,
@@ -74,7 +77,23 @@ def build_trainer(
     else:
         trainer = _policy_trainer(config, batch, run, prepared, prepared.method, arguments, of_every_run)
     trainer.remove_callback(PrinterCallback)
+    _check_processes(trainer, batch)
     return trainer
+
+
+def _check_processes(trainer: RecordedTrainer, batch: BatchArithmetic) -> None:
+    """Raise RunError where accelerate made something else of the launch than was asked for."""
+    accelerator = trainer.accelerator
+    found = accelerator.distributed_type
+    if batch.processes == 1:
+        expected = (DistributedType.NO, found)  # torchrun with one process is no other training
+    else:
+        expected = (DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
+    if accelerator.num_processes != batch.processes or found not in expected:
+        raise RunError(
+            f"launch.processes={batch.processes} was asked for, and accelerate runs {accelerator.num_processes} as "
+            f"{found.value}: its environment variables (ACCELERATE_..., RANK, WORLD_SIZE) say something else."
+        )
 
 
 def _sft_trainer(

@@ -12,9 +12,11 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.evaluation.settings import EvalSettings
+from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.models.load import load_model, quiet_hub
 from rlvr_cli.models.source import prompt_style, resolve_model
 from rlvr_cli.models.threads import set_threads
+from rlvr_cli.runs.environment import usable_cores
 from rlvr_cli.tasks import make_task, task_style
 from rlvr_cli.tasks.base import Problem, Task, prompt_ids
 from rlvr_cli.training.demonstrations import SFTMethod, load_demonstrations
@@ -44,26 +46,56 @@ class Prepared:
     threads: int
 
 
-def prepare(config: Config) -> Prepared:
-    """Load and check everything ``config`` names. Raises UserError."""
-    if os.environ.get("WORLD_SIZE", "1") != "1":
-        raise UserError("rlvr train runs in one process so far: start it without torchrun or accelerate launch.")
-    resolve_model(config.model.name, revision=config.model.revision)
+def join(config: Config, world: World) -> int:
+    """Make torch ready in this process and meet the other ranks; returns the number of CPU threads of this one.
+
+    Raises UserError where the machine has not the devices that were asked for.
+    """
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl")
     quiet_hub()
-    threads = set_threads(config.run.threads)
+    threads = set_threads(config.run.threads or max(1, usable_cores() // world.local_processes))
     import torch
 
+    devices = torch.cuda.device_count()
+    if world.processes == 1 and devices > 1:
+        raise UserError(
+            f"{devices} GPUs are visible, and launch.processes=1 trains on one: give --processes {devices} to use "
+            "them all, or set CUDA_VISIBLE_DEVICES=0."
+        )
+    if 0 < devices <= world.local_rank:
+        raise UserError(
+            f"process {world.local_rank} of this node has no GPU of its own: {devices} visible, "
+            f"{world.local_processes} processes. Start {devices} a node."
+        )
+    if devices == 0:
+        # Else DeepSpeed, which TRL imports, looks for an accelerator and warns that there is none.
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    world.join(cpu=devices == 0)
+    return threads
+
+
+def device_of(world: World) -> str:
+    """Where this process computes."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return "cpu"
+    return "cuda" if world.processes == 1 else f"cuda:{world.local_rank}"
+
+
+def prepare(config: Config, world: World = ALONE) -> Prepared:
+    """Load and check everything ``config`` names. Raises UserError."""
+    resolve_model(config.model.name, revision=config.model.revision)
+    threads = join(config, world)
+    with world.one_before_the_others():
+        return _loaded(config, device_of(world), threads)
+
+
+def _loaded(config: Config, device: str, threads: int) -> Prepared:
     from rlvr_cli.methods.make import make_method
     from rlvr_cli.models.engines import choose_engine
 
-    if torch.cuda.device_count() > 1:
-        raise UserError("rlvr train uses one GPU so far, and several are visible: set CUDA_VISIBLE_DEVICES=0.")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cpu":
-        # Else DeepSpeed, which TRL imports, looks for an accelerator and warns that there is none.
-        os.environ.setdefault("DS_ACCELERATOR", "cpu")
     # Optimizer steps are smaller than bfloat16 can add to a weight; on a GPU the forward pass is in bfloat16 anyway.
     dtype = "float32" if config.model.dtype == "auto" else config.model.dtype
     model, tokenizer = load_model(config.model.name, revision=config.model.revision, dtype=dtype, device=device)

@@ -130,3 +130,31 @@ class Reporter:
         # Text, not markup: a message printed above the display decides how markup in it is read.
         status = Text(f"sampling: {self._sampled:,} tokens" if self._sampled else "", style="dim")
         return Group(self._bar, table, status)
+
+
+class Silence(Reporter):
+    """What the ranks beside rank 0 report to: nothing is shown, and log.txt is left alone."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __enter__(self) -> Silence:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def message(self, text: str) -> None:
+        pass
+
+    def log(self, text: str) -> None:
+        pass
+
+    def resumed_at(self, rollout: int) -> None:
+        pass
+
+    def sampled(self, tokens: int) -> None:
+        pass
+
+    def step(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
+        pass

@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 import torch
@@ -66,7 +67,7 @@ class RecordedTrainer(ManagedTrainer):
         self._step_started = time.perf_counter()
         self._use_cache = getattr(arguments["model"].config, "use_cache", True)
         super().__init__(**arguments)
-        self.add_callback(_StopAtStepEnd(stop))
+        self.add_callback(_StopAtStepEnd(stop, self._agreed))
 
     @abstractmethod
     def step_numbers(self) -> dict[str, Any]:
@@ -120,6 +121,14 @@ class RecordedTrainer(ManagedTrainer):
                 "not touched by them; the newest checkpoint is from before."
             )
 
+    def _agreed(self, own: Signals | None) -> Signals | None:
+        """The signal that a process was sent, SIGTERM before SIGINT, where any was; called in every process."""
+        if self.accelerator.num_processes == 1:
+            return own
+        sent = torch.tensor([own == number for number in StopRequest.SIGNALS], device=self.args.device)
+        anywhere = self.accelerator.reduce(sent.float(), reduction="sum").tolist()
+        return max((number for number, count in zip(StopRequest.SIGNALS, anywhere, strict=True) if count), default=None)
+
     # --- records -----------------------------------------------------------------------------------------------
 
     def record_step(self, step: int, grad_norm: float, learning_rate: float) -> None:
@@ -135,7 +144,7 @@ class RecordedTrainer(ManagedTrainer):
             "skips": self.skips,
         }
         timing = self._timing(row["update_tokens"])
-        held_out = self.evaluate_held_out(rollout + 1) if last_update else None
+        held_out = self._held_out(rollout + 1) if last_update else None
         if held_out is not None:
             row["eval"] = held_out
         self._last_row = row
@@ -146,6 +155,12 @@ class RecordedTrainer(ManagedTrainer):
         for notice in self.notices():
             self.reporter.message(notice)
         self._step_started = time.perf_counter()
+
+    def _held_out(self, rollouts: int) -> dict[str, Any] | None:
+        """Rank 0 evaluates, as one process would; the others wait."""
+        held_out = self.evaluate_held_out(rollouts) if self.accelerator.is_main_process else None
+        self.accelerator.wait_for_everyone()
+        return held_out
 
     def _timing(self, tokens: float) -> dict[str, float]:
         seconds = time.perf_counter() - self._step_started
@@ -243,12 +258,17 @@ class RecordedTrainer(ManagedTrainer):
 
 
 class _StopAtStepEnd(TrainerCallback):
-    """Saves and stops at the end of the step in which a signal arrived."""
+    """Saves and stops at the end of the step in which a signal arrived, in all processes at the same one.
 
-    def __init__(self, stop: StopRequest) -> None:
-        self.stop = stop
+    Args:
+        agreed: the signal of any process, in every one of them.
+    """
+
+    def __init__(self, stop: StopRequest, agreed: Callable[[Signals | None], Signals | None]) -> None:
+        self.stop, self.agreed = stop, agreed
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        self.stop.signal = self.agreed(self.stop.signal)
         if self.stop.signal is not None:
             control.should_save = control.should_training_stop = True
         return control

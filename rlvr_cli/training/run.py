@@ -9,7 +9,9 @@ import shutil
 import sys
 import traceback
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ from rlvr_cli.config.batch import BatchArithmetic, batch_arithmetic
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.config.schema import Config
+from rlvr_cli.launch.link import FAILURES
+from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.runs.checkpoints import Checkpoint, Damaged, survey
 from rlvr_cli.runs.directory import RunDir, check_free, create_run, now, unique_name
@@ -26,8 +30,8 @@ from rlvr_cli.runs.environment import git_state, hardware, versions
 from rlvr_cli.runs.records import truncate_jsonl
 from rlvr_cli.training.demonstrations import SFTMethod
 from rlvr_cli.training.failures import explain
-from rlvr_cli.training.prepare import Prepared, prepare
-from rlvr_cli.training.progress import Reporter
+from rlvr_cli.training.prepare import Prepared, join, prepare
+from rlvr_cli.training.progress import Reporter, Silence
 from rlvr_cli.training.stopping import StopRequest
 
 ROLLOUT_FILE = re.compile(r"\.?rollout-(\d+)\.jsonl.*")
@@ -50,68 +54,137 @@ class _Resumption:
     notes: tuple[str, ...]
 
 
-def start(config: Config, *, overwrite: bool, console: Console) -> Outcome:
-    """Train a new run. Raises UserError before anything is started, RunError while running."""
+@dataclass(frozen=True)
+class Place:
+    """Where the training happens: this process among others, who stops it, and who is told which run it is."""
+
+    world: World = ALONE
+    stop: StopRequest = field(default_factory=StopRequest)
+    begun: Callable[[Path], None] = lambda run: None
+
+
+def start(
+    config: Config, *, overwrite: bool, console: Console, command: str | None = None, place: Place | None = None
+) -> Outcome:
+    """Train a new run. Raises UserError before anything is started, RunError while running.
+
+    Every one of several processes calls it; rank 0 alone writes.
+
+    Args:
+        command: how a person would start it; None = as this process was started.
+    """
+    place = place or Place()
     root = Path(config.run.dir)
-    if config.run.name:
+    if config.run.name and place.world.main:
         check_free(RunDir(root / config.run.name), overwrite=overwrite)
-    prepared = prepare(config)
-    name = config.run.name or unique_name(root, default_name(config))
-    run = create_run(root, name, overwrite=overwrite)
-    with run.lock():
-        text = dump_yaml(config)
-        write_text(run.config_path, text)
-        run.update_manifest(
-            name=name,
-            status="running",
-            created=now(),
-            finished=None,
-            method=config.method.name,
-            task=config.task.name,
-            model=config.model.name,
-            seed=config.run.seed,
-            step=0,
-            rollout=0,
-            steps_total=batch_arithmetic(config).steps_total,
-            rollouts_total=config.train.rollouts,
-            config_sha256=_digest(text),
-            method_fingerprint=prepared.method.fingerprint(),
-            sampler=prepared.engine_reason,
-            threads=prepared.threads,
-            versions=versions(),
-            git=git_state(),
-            hardware=hardware(),
-            command=shlex.join(["rlvr", *sys.argv[1:]]),
-        )
-        return _train(config, run, prepared, None, console)
+    prepared = prepare(config, place.world)
+
+    def create() -> RunDir:
+        name = config.run.name or unique_name(root, default_name(config))
+        return create_run(root, name, overwrite=overwrite)
+
+    run = place.world.from_main(create)
+    with _held(run, place.world):
+        place.begun(run.path)
+        if place.world.main:
+            command = command or shlex.join(["rlvr", *sys.argv[1:]])
+            _first_manifest(config, run, prepared, command)
+        return _train(config, run, prepared, None, console, place)
 
 
-def resume(run: RunDir, *, console: Console) -> Outcome:
+def _first_manifest(config: Config, run: RunDir, prepared: Prepared, command: str) -> None:
+    text = dump_yaml(config)
+    write_text(run.config_path, text)
+    run.update_manifest(
+        name=run.name,
+        status="running",
+        created=now(),
+        finished=None,
+        method=config.method.name,
+        task=config.task.name,
+        model=config.model.name,
+        seed=config.run.seed,
+        step=0,
+        rollout=0,
+        steps_total=batch_arithmetic(config).steps_total,
+        rollouts_total=config.train.rollouts,
+        processes=config.launch.processes,
+        config_sha256=_digest(text),
+        method_fingerprint=prepared.method.fingerprint(),
+        sampler=prepared.engine_reason,
+        threads=prepared.threads,
+        versions=versions(),
+        git=git_state(),
+        hardware=hardware(),
+        command=command,
+    )
+
+
+@contextmanager
+def _held(run: RunDir, world: World) -> Iterator[None]:
+    """Hold ``run`` for rank 0; no rank goes on before it is held."""
+    if not world.main:
+        world.from_main(lambda: None)
+        yield
+        return
+    with ExitStack() as stack:
+
+        def hold() -> None:
+            stack.enter_context(run.lock())
+            shutil.rmtree(run.path / FAILURES, ignore_errors=True)  # of the processes before
+
+        world.from_main(hold)
+        yield
+
+
+def resume(run: RunDir, *, console: Console, place: Place | None = None) -> Outcome:
     """Continue ``run`` from its newest valid checkpoint, or from the start when it was killed before the first.
 
+    Every one of several processes calls it; rank 0 alone writes.
     Raises UserError when it is finished, in use, its configuration was edited, or it has only damaged checkpoints.
     """
+    place = place or Place()
     config = load_config([run.config_path])
-    with run.lock():
-        manifest = run.read_manifest()
-        if manifest.get("status") == "finished":
-            raise UserError(f"{run.path}: this run is finished; there is nothing to resume.")
-        if manifest.get("config_sha256") != _digest(run.config_path.read_text(encoding="utf-8")):
-            raise UserError(
-                f"{run.config_path}: was changed after the run began, so the rest would be another run's. Restore it, "
-                f"or start a new run with it: rlvr train -c {run.config_path} run.name=NEW"
-            )
-        run.make_folders()
-        resumption = _choose_checkpoint(run)
-        prepared = prepare(config)
-        resumption = _same_method(run, manifest, prepared, resumption)
-        run.update_manifest(status="running", finished=None)
-        return _train(config, run, prepared, resumption, console)
+    check_processes(run, config, place.world)
+    if place.world.processes > 1:
+        join(config, place.world)
+    with _held(run, place.world):
+        place.begun(run.path)
+        if place.world.main:
+            check_resumable(run)
+            run.make_folders()
+        found = place.world.from_main(lambda: _choose_checkpoint(run))
+        prepared = prepare(config, place.world)
+        resumption = place.world.from_main(lambda: _same_method(run, prepared, found))
+        if place.world.main:
+            run.update_manifest(status="running", finished=None)
+        return _train(config, run, prepared, resumption, console, place)
 
 
-def _same_method(run: RunDir, manifest: dict[str, Any], prepared: Prepared, resumption: _Resumption) -> _Resumption:
+def check_resumable(run: RunDir) -> None:
+    """Raise UserError where ``run`` is finished or its configuration is not the one that it began with."""
+    manifest = run.read_manifest()
+    if manifest.get("status") == "finished":
+        raise UserError(f"{run.path}: this run is finished; there is nothing to resume.")
+    if manifest.get("config_sha256") != _digest(run.config_path.read_text(encoding="utf-8")):
+        raise UserError(
+            f"{run.config_path}: was changed after the run began, so the rest would be another run's. Restore it, "
+            f"or start a new run with it: rlvr train -c {run.config_path} run.name=NEW"
+        )
+
+
+def check_processes(run: RunDir, config: Config, world: World) -> None:
+    """Raise UserError where ``run`` was begun with another number of processes than there are now."""
+    if config.launch.processes != world.processes:
+        raise UserError(
+            f"{run.path}: was begun with {config.launch.processes} processes and cannot go on exactly with "
+            f"{world.processes}. Start as many as before."
+        )
+
+
+def _same_method(run: RunDir, prepared: Prepared, resumption: _Resumption) -> _Resumption:
     """Refuse to go on with another method; note where only its code was edited since."""
-    before, now_ = manifest.get("method_fingerprint") or {}, prepared.method.fingerprint()
+    before, now_ = run.read_manifest().get("method_fingerprint") or {}, prepared.method.fingerprint()
     if before.get("choices") != now_["choices"]:
         raise UserError(
             f"{run.path}: was begun with method {_described(before)}; with the code and data of today, its "
@@ -148,44 +221,47 @@ def _choose_checkpoint(run: RunDir) -> _Resumption:
 
 
 def _train(
-    config: Config, run: RunDir, prepared: Prepared, resumption: _Resumption | None, console: Console
+    config: Config, run: RunDir, prepared: Prepared, resumption: _Resumption | None, console: Console, place: Place
 ) -> Outcome:
     from rlvr_cli.training.build import build_trainer
 
     batch = batch_arithmetic(config)
     executed: Counter[str] = Counter()
     checkpoint = resumption.checkpoint if resumption else None
+    world, stop = place.world, place.stop
     with (
-        Reporter(run.log_path, console=console, rollouts=config.train.rollouts, steps=batch.steps_total) as reporter,
-        StopRequest() as stop,
+        Reporter(run.log_path, console=console, rollouts=config.train.rollouts, steps=batch.steps_total)
+        if world.main
+        else Silence() as reporter,
+        stop,
     ):
         again = f"continue with: rlvr train --resume {run.path}"
         try:
             if resumption:
-                _rewind(run, resumption, batch, reporter)
+                world.from_main(lambda: _rewind(run, resumption, batch, reporter))
             else:
                 reporter.message(_announcement(config, run, prepared, batch))
             trainer = build_trainer(config, batch, run, prepared, executed, reporter, stop)
             trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
         except KeyboardInterrupt:
-            _close(run, executed, "interrupted")
+            _close(run, world, executed, "interrupted")
             reporter.message(f"stopped without saving; {again}")
             raise
         except Exception as error:
             reporter.log(traceback.format_exc())
             failure = explain(error, run, again)
             try:
-                _close(run, executed, "failed", error=str(failure))
+                _close(run, world, executed, "failed", error=str(failure))
             except OSError as second:
                 failure.add_note(f"the status could not be written either: {second}")
             if failure is error:
                 raise
             raise failure from error
         if trainer.state.global_step == batch.steps_total:
-            _close(run, executed, "finished")
+            _close(run, world, executed, "finished")
             reporter.message(f"finished: {run.path}")
             return Outcome(run, "finished", 0)
-        _close(run, executed, "interrupted")
+        _close(run, world, executed, "interrupted")
         reporter.message(f"saved at step {trainer.state.global_step}; {again}")
         return Outcome(run, "interrupted", stop.exit_code)
 
@@ -197,8 +273,9 @@ def _announcement(config: Config, run: RunDir, prepared: Prepared, batch: BatchA
         work = f"batches of {batch.completions} demonstrations, {steps}; there are {number} ({source})"
     else:
         work = f"rollouts of {batch.completions} completions, {steps}; sampler: {prepared.engine_reason}"
+    together = f" in {batch.processes} processes" if batch.processes > 1 else ""
     return (
-        f"run {run.path}: {config.method.name} on {config.task.name} with {config.model.name}, seed "
+        f"run {run.path}{together}: {config.method.name} on {config.task.name} with {config.model.name}, seed "
         f"{config.run.seed}, {config.train.rollouts} {work}"
     )
 
@@ -227,5 +304,6 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _close(run: RunDir, executed: Counter[str], status: str, **fields: Any) -> None:
-    run.update_manifest(status=status, finished=now(), executed=executed, **fields)
+def _close(run: RunDir, world: World, executed: Counter[str], status: str, **fields: Any) -> None:
+    if world.main:
+        run.update_manifest(status=status, finished=now(), executed=executed, **fields)

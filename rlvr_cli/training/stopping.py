@@ -9,11 +9,16 @@ from typing import Any
 
 
 class StopRequest:
-    """Context manager that turns SIGINT and SIGTERM into :attr:`signal`, and says so on standard error."""
+    """Context manager that turns SIGINT and SIGTERM into :attr:`signal`.
+
+    Args:
+        announce: whether to say so on standard error; one of several processes is enough.
+    """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-    def __init__(self) -> None:
+    def __init__(self, *, announce: bool = True) -> None:
+        self.announce = announce
         self.signal: signal.Signals | None = None
         self._previous: dict[signal.Signals, Any] = {}
 
@@ -36,5 +41,7 @@ class StopRequest:
             raise KeyboardInterrupt
         if self.signal is None:
             self.signal = signal.Signals(number)
+            if not self.announce:
+                return
             # Not print: the signal may have come in the middle of one, and a stream cannot be entered twice.
             os.write(2, f"\n{self.signal.name}: saving after this step (Ctrl-C: stop at once)\n".encode())

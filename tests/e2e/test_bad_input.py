@@ -132,13 +132,13 @@ def test_an_evaluation_on_the_way_beyond_the_models_positions(
     assert message.startswith("eval.max_new_tokens=5000") and "Allowed: up to" in message and not runs.exists()
 
 
-def test_several_processes_are_refused(
+def test_half_a_launch_is_refused(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They would write the same files; better a message than a broken run."""
+    """Two processes that know nothing of one another would write the same files."""
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert run(["train", *TINY, f"run.dir={runs}"]) == 2
-    assert "one process" in capsys.readouterr().err and not runs.exists()
+    assert "RANK, LOCAL_RANK, MASTER_ADDR, MASTER_PORT are not set" in capsys.readouterr().err and not runs.exists()
 
 
 def test_a_folder_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,1 @@
+"""Several processes for one training: how they are started, watched and ended."""

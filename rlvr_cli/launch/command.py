@@ -1,0 +1,256 @@
+"""The command that starts the processes of this node, and what can be checked before it is run."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.launch_keys import LaunchConfig
+from rlvr_cli.config.paths import local_path
+from rlvr_cli.config.yaml_reader import YamlProblem, parse, read_text
+from rlvr_cli.runs.environment import usable_cores
+
+WORKER = "rlvr_cli.launch.worker"
+PACKAGES = str(Path(__file__).parents[2])
+# What accelerate's file may say beside what is checked below; the rest would change the run behind its configuration.
+IN_ACCELERATES_FILE = {
+    "compute_environment",
+    "debug",
+    "downcast_bf16",
+    "enable_cpu_affinity",
+    "gpu_ids",
+    "machine_rank",
+    "main_process_ip",
+    "main_process_port",
+    "main_training_function",
+    "rdzv_backend",
+    "same_network",
+    "tpu_env",
+    "tpu_use_cluster",
+    "tpu_use_sudo",
+    "use_cpu",
+    "distributed_type",
+    "mixed_precision",
+    "num_machines",
+    "num_processes",
+}
+
+
+@dataclass(frozen=True)
+class Node:
+    """This machine's part of a launch.
+
+    Attributes:
+        processes: of the whole launch; ``local`` of them on this machine.
+        number: of this machine, from 0 to ``nodes`` - 1.
+        address, port: where rank 0 is to be met.
+        gpus: visible here; with none, the processes compute on the CPU.
+    """
+
+    processes: int
+    local: int
+    nodes: int
+    number: int
+    address: str
+    port: int
+    gpus: int
+
+    @property
+    def ranks(self) -> range:
+        """The ranks that run here."""
+        return range(self.number * self.local, (self.number + 1) * self.local)
+
+
+def needs_launcher(launch: LaunchConfig) -> bool:
+    """Whether the training runs in processes of its own, not in the one that was asked for it."""
+    return launch.processes > 1
+
+
+def plan_node(launch: LaunchConfig) -> tuple[Node, list[str]]:
+    """What to start on this machine, and warnings. The other machines are named by the environment's usual variables.
+
+    NNODES and NODE_RANK say how many machines there are and which this is; MASTER_ADDR and MASTER_PORT where rank 0 is.
+
+    Raises UserError, with every problem, where this cannot be.
+    """
+    problems: list[str] = []
+    nodes, number = (_number(name, default, problems) for name, default in (("NNODES", 1), ("NODE_RANK", 0)))
+    if nodes > 1:
+        problems += [
+            f"NNODES={nodes}: {name} must be set too, to {what}."
+            for name, what in (
+                ("NODE_RANK", "this machine's number, from 0"),
+                ("MASTER_ADDR", "the first machine's address"),
+                ("MASTER_PORT", "a free port of the first machine"),
+            )
+            if not os.environ.get(name)
+        ]
+    if nodes < 1 or not 0 <= number < max(nodes, 1):
+        problems.append(f"NNODES={nodes}, NODE_RANK={number}: machines are counted from 0 to NNODES - 1.")
+        nodes, number = 1, 0
+    processes = launch.processes
+    if processes % nodes:
+        below = processes // nodes * nodes
+        either = " or ".join(str(count) for count in (below, below + nodes) if count)
+        problems.append(
+            f"launch.processes={processes}: NNODES={nodes} machines cannot share them equally. Nearest valid: {either}."
+        )
+    local = max(1, processes // nodes)
+    gpus, cores = visible_gpus(), usable_cores()
+    warnings = []
+    if gpus and local > gpus:
+        fits = gpus * nodes
+        problems.append(
+            f"launch.processes={processes}: {local} processes on this machine, and {gpus} "
+            f"{'GPU is' if gpus == 1 else 'GPUs are'} visible. At most one process a GPU: --processes {fits} or fewer "
+            "(CUDA_VISIBLE_DEVICES says which are visible)."
+        )
+    if not gpus and local > cores:
+        warnings.append(
+            f"warning: {local} processes on {cores} CPU core{'' if cores == 1 else 's'} (no GPU is visible): they "
+            "take turns, so this is slower than fewer processes."
+        )
+    if launch.launcher == "accelerate":
+        problems += _accelerate_problems(launch, nodes, number, gpus)
+    port = _number("MASTER_PORT", 0, problems) if nodes > 1 else 0
+    if problems:
+        raise UserError(problems)
+    address = os.environ.get("MASTER_ADDR", "127.0.0.1") if nodes > 1 else "127.0.0.1"
+    return Node(processes, local, nodes, number, address, port or free_port(), gpus), warnings
+
+
+def command(launch: LaunchConfig, node: Node) -> list[str]:
+    """The launcher's arguments."""
+    if launch.launcher == "accelerate":
+        file = accelerate_file(launch)
+        return [
+            *(sys.executable, "-m", "accelerate.commands.launch"),
+            *(() if file is None else ("--config_file", str(file))),
+            # Also on CPUs: ACCELERATE_USE_CPU makes the processes use them. With --cpu accelerate starts but one.
+            "--multi_gpu",
+            *("--num_processes", str(node.processes)),
+            *("--num_machines", str(node.nodes)),
+            *("--machine_rank", str(node.number)),
+            *("--main_process_ip", node.address),
+            *("--main_process_port", str(node.port)),
+            "--same_network",
+            *("--mixed_precision", "no"),
+            *("--dynamo_backend", "no"),
+            *("--module", WORKER),
+        ]
+    return [
+        *(sys.executable, "-m", "torch.distributed.run"),
+        *("--nproc_per_node", str(node.local)),
+        *("--nnodes", str(node.nodes)),
+        *("--node_rank", str(node.number)),
+        *("--master_addr", node.address),
+        *("--master_port", str(node.port)),
+        *("--max_restarts", "0"),
+        # Signals go to the ranks from their supervisor; a launcher that took them too would kill while they save.
+        *("--signals_to_handle", "SIGQUIT"),
+        *("--module", WORKER),
+    ]
+
+
+def environment(node: Node, extra: Mapping[str, str]) -> dict[str, str]:
+    """The launcher's environment: this process's, without another launcher's traces, and ``extra``."""
+    ours = {name: value for name, value in os.environ.items() if name not in ("WORLD_SIZE", "RANK", "LOCAL_RANK")}
+    # accelerate sets what a process computes with by these; the run's own configuration is what counts.
+    ours = {name: value for name, value in ours.items() if not name.startswith(("ACCELERATE_", "FSDP_"))}
+    paths = os.pathsep.join(filter(None, [PACKAGES, os.environ.get("PYTHONPATH", "")]))
+    ours |= {"PYTHONPATH": paths, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5"}
+    # Launchers set it to 1 and say so at length; each process sets its threads itself.
+    ours.setdefault("OMP_NUM_THREADS", "1")
+    if not node.gpus:
+        ours["ACCELERATE_USE_CPU"] = "true"
+    return ours | dict(extra)
+
+
+def visible_gpus() -> int:
+    """GPUs that torch sees. Asked of another process where there may be some, so that this one need not load torch."""
+    if not any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")):
+        return 0
+    code = "import torch; print(torch.cuda.device_count())"
+    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    try:
+        return int(asked.stdout.split()[-1])
+    except (IndexError, ValueError):
+        last = asked.stderr.strip().splitlines()[-1:] or ["no answer"]
+        raise UserError(f"the GPUs of this machine cannot be counted: {last[0]}") from None
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def accelerate_file(launch: LaunchConfig) -> Path | None:
+    """The file that `accelerate launch` will read: the one configured, else its default one where there is one."""
+    if launch.accelerate_config is not None:
+        return local_path(launch.accelerate_config)
+    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
+    for name in ("default_config.json", "default_config.yaml"):
+        file = Path(home, "accelerate", name).expanduser()
+        if file.exists():
+            return file
+    return None
+
+
+def _accelerate_problems(launch: LaunchConfig, nodes: int, number: int, gpus: int) -> list[str]:
+    """How accelerate's file contradicts the run; accelerate itself would let one of them win in silence."""
+    file = accelerate_file(launch)
+    if file is None:
+        return []
+    if not file.is_file():
+        return [
+            f"launch.accelerate_config={str(file)!r}: no such file. `accelerate config --config_file FILE` makes one."
+        ]
+    try:
+        said: Any = parse(read_text(file)).data
+    except YamlProblem as problem:
+        return [f"{file}:{problem.line or 1}: {problem.message}"]
+    if not isinstance(said, dict):
+        return [f"{file}: not a file of `accelerate config`, which is a mapping."]
+    problems = []
+    for key, wanted, ours in (
+        ("num_processes", launch.processes, f"launch.processes={launch.processes} (--processes)"),
+        ("num_machines", nodes, f"NNODES={nodes}"),
+        ("machine_rank", number, f"NODE_RANK={number}"),
+    ):
+        if said.get(key) not in (None, wanted):
+            problems.append(f"{file}: {key}: {said[key]} contradicts {ours}. Make them equal.")
+    kind = str(said.get("distributed_type", "MULTI_GPU"))
+    if kind not in ("MULTI_GPU", "MULTI_CPU", "NO"):
+        problems.append(
+            f"{file}: distributed_type: {kind}: what shards the model is the run's own choice (launch.*), not this "
+            "file's. Set it to MULTI_GPU."
+        )
+    if said.get("use_cpu") is True and gpus:
+        problems.append(f"{file}: use_cpu: true, and {gpus} GPUs are visible. Set CUDA_VISIBLE_DEVICES= to use none.")
+    if str(said.get("mixed_precision", "no")) not in ("no", "None", "False", "bf16"):
+        problems.append(
+            f"{file}: mixed_precision: {said['mixed_precision']}: a run computes in bfloat16 where a GPU has it, else "
+            "in float32. Set it to 'no'."
+        )
+    others = sorted(key for key, value in said.items() if key not in IN_ACCELERATES_FILE and value not in ({}, None))
+    if others:
+        problems.append(f"{file}: {', '.join(others)}: would change the run behind its configuration. Leave it out.")
+    return problems
+
+
+def _number(name: str, default: int, problems: list[str]) -> int:
+    text = os.environ.get(name, "")
+    try:
+        return int(text) if text else default
+    except ValueError:
+        problems.append(f"the environment's {name}={text!r} is not a number.")
+        return default

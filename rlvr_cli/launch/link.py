@@ -1,0 +1,124 @@
+"""What a supervising parent and its ranks leave for one another in a folder: pids, output, failures, endings."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.launch.world import Elsewhere, World
+
+FOLDER = "RLVR_LAUNCH"
+ORDER = "order.json"
+CONFIG = "config.yaml"
+ALIVE = "alive"
+RUN = "run"
+# In the run directory: what the parents of several machines tell one another.
+FAILURES = "launch"
+
+# What a rank says when another has gone. gloo, NCCL, their store, and DeepSpeed's and torch's wrappings of them.
+_SECONDARY = re.compile(
+    r"connection (reset|closed|refused|was (likely )?closed)|broken pipe|gloo|nccl|distbackenderror|timed out|"
+    r"socket timeout|recvvalue|sendbytes|remote process exited|process group|tcpstore|read error \[|write error \[",
+    re.IGNORECASE,
+)
+Kind = Literal["user", "run", "bug"]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a rank ended.
+
+    Attributes:
+        kind: ``user`` bad input, ``run`` a failure that is explained, ``bug`` anything else.
+        text: the message. trace: the traceback, for a bug.
+        secondary: whether this is but the echo of another rank's end.
+    """
+
+    rank: int
+    kind: Kind
+    text: str
+    trace: str = ""
+    secondary: bool = False
+    time: float = field(default_factory=time.time)
+
+    def write(self, folder: Path) -> None:
+        """Leave it in ``folder`` as failure-<rank>.json, whole or not at all."""
+        _write(folder / f"failure-{self.rank}.json", asdict(self))
+
+
+def failures(folder: Path) -> list[Failure]:
+    """The failures in ``folder``, first ones first."""
+    found = [Failure(**json.loads(path.read_text(encoding="utf-8"))) for path in folder.glob("failure-*.json")]
+    return sorted(found, key=lambda failure: (failure.time, failure.rank))
+
+
+def first_cause(found: list[Failure]) -> Failure:
+    """The one of several that the others follow from; of ranks that say the same, the lowest speaks."""
+    own = [failure for failure in found if not failure.secondary] or found
+    return min((failure for failure in own if failure.text == own[0].text), key=lambda failure: failure.rank)
+
+
+def failure_of(rank: int, error: BaseException, trace: str) -> Failure:
+    """``error`` as this rank's failure."""
+    text = "\n".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
+    if isinstance(error, Elsewhere):
+        return Failure(rank, "run", text, secondary=True)
+    if isinstance(error, UserError):
+        return Failure(rank, "user", text)
+    if isinstance(error, RunError):
+        return Failure(rank, "run", text)
+    echo = isinstance(error, RuntimeError | OSError) and bool(_SECONDARY.search(f"{type(error).__name__} {text}"))
+    return Failure(rank, "bug", f"{type(error).__name__}: {text}", trace, secondary=echo)
+
+
+class Link:
+    """A rank's end. Made first of all: from then on its output goes to the parent, and it ends when the parent does."""
+
+    def __init__(self, folder: Path, world: World) -> None:
+        self.folder, self.world = folder, world
+        output = os.open(folder / f"output-{world.local_rank}", os.O_WRONLY)
+        for stream in (1, 2):
+            os.dup2(output, stream)
+        os.close(output)
+        threading.Thread(target=self._end_with_the_parent, daemon=True).start()
+        _write(folder / f"rank-{world.local_rank}.json", {"rank": world.rank, "pid": os.getpid()})
+
+    def order(self) -> dict[str, Any]:
+        """What the parent wants done."""
+        order: dict[str, Any] = json.loads((self.folder / ORDER).read_text(encoding="utf-8"))
+        return order
+
+    def begun(self, run: Path) -> None:
+        """Tell the parent which run this is."""
+        _write(self.folder / f"{RUN}-{self.world.local_rank}.json", {"run": str(run)})
+
+    def ended(self, **how: Any) -> None:
+        """Tell the parent that all is done."""
+        _write(self.folder / f"done-{self.world.local_rank}.json", how)
+
+    def _end_with_the_parent(self) -> None:
+        with (self.folder / ALIVE).open("rb") as pipe:
+            pipe.read()  # nothing is ever written; it ends when the parent does
+        os._exit(1)
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """A file of :func:`_write`; None while there is none."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return content
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.write_text(json.dumps(content), encoding="utf-8")
+    aside.replace(path)

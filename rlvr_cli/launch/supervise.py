@@ -1,0 +1,399 @@
+"""The parent of a training in several processes: starts them, shows what they say, and ends them all when one fails.
+
+It loads no torch and trains nothing. The launcher runs in a session of its own, so that Ctrl-C reaches this process
+alone; it is passed on to the ranks, which agree on the step after which they save.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import selectors
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import psutil
+from rich.console import Console
+
+from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.config.load import dump_yaml
+from rlvr_cli.config.schema import Config
+from rlvr_cli.launch import link
+from rlvr_cli.launch.command import Node, command, environment, plan_node
+from rlvr_cli.launch.link import Failure
+from rlvr_cli.models.source import resolve_model
+from rlvr_cli.runs.atomic import write_json
+from rlvr_cli.runs.directory import RunDir, check_free, now
+
+TICK = 0.1
+# How long the others may take to say what happened to them, once one is gone.
+ECHO_SECONDS = 0.5
+# How long a launcher may take to notice that its processes are gone.
+LAUNCHER_SECONDS = 15.0
+LAST_LINES = 40
+
+# torchrun's report of the first process that it saw end: with minus the number of the signal, where it was one.
+_EXIT_CODE = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
+# Of gloo's own, one a connection; of torchrun's, one a process.
+_NOISE = re.compile(r"^\[Gloo\] Rank \d+ is connected|\[W\d+ .*(Hostname|hostname)")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a supervised training ended: ``finished`` (0) or ``interrupted`` (128 + the signal)."""
+
+    run: RunDir
+    status: str
+    exit_code: int
+
+
+@dataclass
+class _Rank:
+    """A rank of this machine, by what it left in the folder; ``process`` is gone when it is."""
+
+    number: int
+    output: int
+    process: psutil.Process | None = None
+    buffer: bytes = b""
+    told: set[int] = field(default_factory=set)
+    ended: bool = False
+
+    def alive(self) -> bool:
+        """Whether it runs, or has not begun to."""
+        if self.process is None:
+            return True
+        try:
+            return bool(self.process.is_running() and self.process.status() != psutil.STATUS_ZOMBIE)
+        except psutil.NoSuchProcess:
+            return False
+
+
+def start(config: Config, *, overwrite: bool, console: Console) -> Ended:
+    """Train a new run in ``config.launch.processes`` processes, this machine's part of them.
+
+    Raises UserError before anything is started, RunError when a process failed, KeyboardInterrupt for a second Ctrl-C.
+    """
+    if config.run.name:
+        check_free(RunDir(Path(config.run.dir) / config.run.name), overwrite=overwrite)
+    resolve_model(config.model.name, revision=config.model.revision)
+    return _supervise(config, {"resume": None, "overwrite": overwrite}, console)
+
+
+def resume(run: RunDir, config: Config, *, console: Console) -> Ended:
+    """Continue ``run``, whose configuration is ``config``, in as many processes as before. Raises as :func:`start`."""
+    from rlvr_cli.training.run import check_resumable
+
+    check_resumable(run)
+    return _supervise(config, {"resume": str(run.path), "overwrite": False}, console)
+
+
+def _supervise(config: Config, order: dict[str, Any], console: Console) -> Ended:
+    node, warnings = plan_node(config.launch)
+    for warning in warnings:
+        console.print(warning, highlight=False, markup=False, soft_wrap=True)
+    with tempfile.TemporaryDirectory(prefix="rlvr-launch-") as name:
+        folder = Path(name)
+        (folder / link.CONFIG).write_text(dump_yaml(config), encoding="utf-8")
+        write_json(folder / link.ORDER, {**order, "command": shlex.join(["rlvr", *sys.argv[1:]])})
+        supervisor = _Supervisor(config, node, folder, console)
+        try:
+            with supervisor:
+                return supervisor.watch()
+        except KeyboardInterrupt:
+            supervisor.interrupted()
+            raise
+
+
+class _Supervisor:
+    """One launch on this machine, from its start to its end."""
+
+    def __init__(self, config: Config, node: Node, folder: Path, console: Console) -> None:
+        self.config, self.node, self.folder, self.console = config, node, folder, console
+        self.run: RunDir | None = None
+        self.signals: list[int] = []
+        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
+        self.exit_codes: dict[int, int] = {}
+        self.quiet = False
+        self._previous: dict[int, Any] = {}
+        self._selector = selectors.DefaultSelector()
+
+    # --- from start to end -------------------------------------------------------------------------------------
+
+    def __enter__(self) -> _Supervisor:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._previous[number] = signal.signal(number, self._signalled)
+        os.mkfifo(self.folder / link.ALIVE)
+        # Open to read as well: it neither waits for a rank nor ends when one does.
+        self._alive = os.open(self.folder / link.ALIVE, os.O_RDWR)
+        self.ranks = []
+        for local in range(self.node.local):
+            path = self.folder / f"output-{local}"
+            os.mkfifo(path)
+            output = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+            self.ranks.append(_Rank(self.node.ranks[local], output))
+            self._selector.register(output, selectors.EVENT_READ, self._reader(self.ranks[-1]))
+        self.launcher = subprocess.Popen(
+            command(self.config.launch, self.node),
+            env=environment(self.node, {link.FOLDER: str(self.folder)}),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        assert self.launcher.stdout is not None
+        os.set_blocking(self.launcher.stdout.fileno(), False)
+        self._launcher_buffer = b""
+        self._selector.register(self.launcher.stdout, selectors.EVENT_READ, self._read_launcher)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._end_all()
+        self._selector.close()
+        for rank in self.ranks:
+            os.close(rank.output)
+        os.close(self._alive)
+        if self.launcher.stdout is not None:
+            self.launcher.stdout.close()
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def watch(self) -> Ended:
+        """Until all ranks of this machine have ended. Raises what went wrong."""
+        while not all(rank.ended for rank in self.ranks):
+            self._listen(TICK)
+            self._see_ranks()
+            self._pass_on_signals()
+            failure = self._failure()
+            if failure is not None:
+                raise self._failed(failure)
+        self._listen(0)
+        how = link.read(self.folder / "done-0.json")
+        assert how is not None
+        return Ended(RunDir(Path(how["run"])), how["status"], how["exit_code"])
+
+    # --- what the ranks say ------------------------------------------------------------------------------------
+
+    def _listen(self, seconds: float) -> None:
+        for key, _ in self._selector.select(seconds):
+            key.data()
+
+    def _reader(self, rank: _Rank) -> Callable[[], None]:
+        def read() -> None:
+            with contextlib.suppress(BlockingIOError):
+                rank.buffer += os.read(rank.output, 65536)
+            *lines, rank.buffer = rank.buffer.split(b"\n")
+            for line in lines:
+                self._show(rank.number, line.decode(errors="replace"))
+
+        return read
+
+    def _show(self, rank: int, line: str) -> None:
+        if self.quiet or _NOISE.search(line):
+            return
+        try:
+            self.console.print(f"[rank {rank}] {line}", highlight=False, markup=False, soft_wrap=True)
+        except SystemExit:
+            # Who read this has left (`rlvr train | head`). Training goes on: log.txt has it all.
+            self.console.quiet = True
+
+    def _read_launcher(self) -> None:
+        stream = self.launcher.stdout
+        assert stream is not None
+        data = b""
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(stream.fileno(), 65536)
+            if not data:
+                self._selector.unregister(stream)
+        *lines, self._launcher_buffer = (self._launcher_buffer + data).split(b"\n")
+        for raw in lines:
+            line = raw.decode(errors="replace")
+            self.last_lines.append(line)
+            if match := _EXIT_CODE.search(line):
+                self.exit_codes[int(match[2])] = int(match[1])
+
+    def _see_ranks(self) -> None:
+        for local, rank in enumerate(self.ranks):
+            if rank.process is None and (said := link.read(self.folder / f"rank-{local}.json")):
+                # Gone again already: what it left says why.
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    rank.process = psutil.Process(said["pid"])
+            rank.ended = rank.ended or (self.folder / f"done-{local}.json").exists()
+            if self.run is None and (said := link.read(self.folder / f"{link.RUN}-{local}.json")):
+                self.run = RunDir(Path(said["run"]))
+
+    # --- signals -----------------------------------------------------------------------------------------------
+
+    def _signalled(self, number: int, frame: FrameType | None) -> None:
+        if self.signals and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        if not self.signals:
+            name = signal.Signals(number).name
+            # Not print: the signal may have come in the middle of one.
+            os.write(2, f"\n{name}: all processes save after this step (Ctrl-C: stop at once)\n".encode())
+        self.signals.append(number)
+
+    def _pass_on_signals(self) -> None:
+        """To every rank the first signal, as soon as it can take one."""
+        for rank in self.ranks:
+            for number in self.signals[:1]:
+                if rank.process is not None and not rank.ended and number not in rank.told:
+                    rank.told.add(number)
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        rank.process.send_signal(number)
+
+    # --- failures ----------------------------------------------------------------------------------------------
+
+    def _failure(self) -> Failure | None:
+        """Why the launch has failed, if it has: what the first failure among all ranks was."""
+        if not (self._found() or self._silent() or self._launcher_is_gone()):
+            return None
+        self.quiet = True
+        self._wait(ECHO_SECONDS, until=lambda: False)
+        silent = self._silent()
+        self._end_ranks()
+        found = self._found()
+        own = [failure for failure in found if not failure.secondary]
+        if own:
+            return link.first_cause(own)
+        if silent:
+            return self._silent_death(silent)
+        if found:
+            return link.first_cause(found)
+        last = "\n".join(self.last_lines) or "it said nothing"
+        return Failure(self.node.ranks[0], "run", f"{self.config.launch.launcher} started no process: {last}")
+
+    def _found(self) -> list[Failure]:
+        found = link.failures(self.folder)
+        if self.node.nodes > 1 and self.run is not None:
+            found += [failure for failure in link.failures(self.run.path / link.FAILURES) if failure not in found]
+        return sorted(found, key=lambda failure: failure.time)
+
+    def _silent(self) -> list[_Rank]:
+        """The ranks that are gone without a word."""
+        said = {failure.rank for failure in link.failures(self.folder)}
+        return [
+            rank
+            for local, rank in enumerate(self.ranks)
+            if not rank.ended
+            and not rank.alive()
+            and rank.number not in said
+            and not (self.folder / f"done-{local}.json").exists()
+        ]
+
+    def _silent_death(self, silent: list[_Rank]) -> Failure:
+        """torchrun says of the first of them how it ended; an abort is what gloo makes of another's end."""
+        ranks = {rank.number - self.node.ranks[0]: rank for rank in silent}
+        local = next((local for local in self.exit_codes if local in ranks), min(ranks))
+        return Failure(ranks[local].number, "run", _ending(self.exit_codes.get(local)))
+
+    def _launcher_is_gone(self) -> bool:
+        if self.launcher.poll() is None:
+            return False
+        self._listen(0)
+        self._see_ranks()
+        return not all(rank.ended for rank in self.ranks)
+
+    def _failed(self, failure: Failure) -> Exception:
+        """The failure as an error for the user; it is recorded in the run before."""
+        if failure.kind == "user":
+            return UserError(failure.text.split("\n"))
+        text = failure.text
+        if self.run is None:
+            return RunError(f"rank {failure.rank} of {self.node.processes}: {text}")
+        again = f"continue with: rlvr train --resume {self.run.path}"
+        ending = "" if "--resume" in text else f"\n{again}" if "\n" in text else f". {again[0].upper()}{again[1:]}"
+        if failure.trace:
+            text += f" (traceback in {self.run.log_path})"
+        message = f"rank {failure.rank} of {self.node.processes}: {text.rstrip('.')}{ending}"
+        if self.node.nodes > 1:
+            folder = self.run.path / link.FAILURES
+            with contextlib.suppress(OSError):
+                folder.mkdir(exist_ok=True)
+                failure.write(folder)
+        error = RunError(message)
+        if 0 in self.node.ranks:
+            try:
+                self._record(failure, message)
+            except (OSError, UserError, RunError) as second:
+                error.add_note(f"the status could not be written either: {second}")
+        return error
+
+    def interrupted(self) -> None:
+        """Leave the run, all of whose processes are gone, as one that was stopped without saving."""
+        if self.run is not None and 0 in self.node.ranks:
+            with self.run.lock():
+                self.run.update_manifest(status="interrupted", finished=now())
+            message = f"stopped without saving; continue with: rlvr train --resume {self.run.path}"
+            self.console.print(message, highlight=False, markup=False, soft_wrap=True)
+
+    def _record(self, failure: Failure, message: str) -> None:
+        """What rank 0 could not write, or wrote of an echo of the failure."""
+        assert self.run is not None
+        with self.run.lock():
+            with self.run.log_path.open("a", encoding="utf-8") as log:
+                log.write(f"{now()} {message}\n{failure.trace}")
+            self.run.update_manifest(status="failed", finished=now(), error=message)
+
+    # --- endings -----------------------------------------------------------------------------------------------
+
+    def _wait(self, seconds: float, until: Callable[[], bool]) -> None:
+        end = time.monotonic() + seconds
+        while not until() and (left := end - time.monotonic()) > 0:
+            self._listen(min(TICK, left))
+
+    def _end_ranks(self) -> None:
+        """Kill every rank, then let the launcher say how the first of them ended."""
+        self._see_ranks()
+        for rank in self.ranks:
+            if rank.process is not None:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    rank.process.kill()
+        if any(rank.process is None for rank in self.ranks):
+            return  # not all have begun: the launcher is ended with what it started
+        self._wait(LAUNCHER_SECONDS, until=lambda: self.launcher.poll() is not None)
+        self._listen(0)
+
+    def _end_all(self) -> None:
+        """Leave nothing behind: ranks, launcher, and what they started."""
+        finished = all(rank.ended for rank in self.ranks)
+        with self._signals_held():
+            if finished:
+                self._wait(LAUNCHER_SECONDS, until=lambda: self.launcher.poll() is not None)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.launcher.pid, signal.SIGKILL)
+            for rank in self.ranks:
+                if rank.process is not None and not rank.ended:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        rank.process.kill()
+            self.launcher.wait()
+
+    @contextlib.contextmanager
+    def _signals_held(self) -> Iterator[None]:
+        """Inside, an impatient second Ctrl-C does not stop the clean-up half-way."""
+        handlers = {number: signal.signal(number, signal.SIG_IGN) for number in self._previous}
+        try:
+            yield
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+
+def _ending(exit_code: int | None) -> str:
+    """How a process ended that said nothing."""
+    if exit_code is None:
+        return "it ended without a word (killed, or out of memory?)"
+    if exit_code >= 0:
+        return f"it ended without a word, with exit code {exit_code}"
+    name = signal.Signals(-exit_code).name
+    return f"killed by {name}{' (out of memory?)' if -exit_code == signal.SIGKILL else ''}"

@@ -1,0 +1,115 @@
+"""This process among those that train together: its rank, and what ranks tell one another before there is a trainer."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from rlvr_cli.config.errors import UserError
+
+T = TypeVar("T")
+
+# The others wait while rank 0 evaluates, saves or downloads. Who supervises notices at once when a rank dies.
+TIMEOUT = datetime.timedelta(hours=6)
+
+
+class Elsewhere(Exception):
+    """Rank 0 has failed and says why; this rank has nothing to add."""
+
+
+@dataclass(frozen=True)
+class World:
+    """Where this process stands. ``rank`` counts over all nodes, ``local_rank`` on this one; both from 0."""
+
+    rank: int = 0
+    processes: int = 1
+    local_rank: int = 0
+    local_processes: int = 1
+
+    @property
+    def main(self) -> bool:
+        """Whether this is the rank that writes files and speaks."""
+        return self.rank == 0
+
+    def join(self, *, cpu: bool) -> None:
+        """Meet the other ranks: the process group that the trainer will use, gloo on CPUs, else NCCL."""
+        if self.processes > 1:
+            from accelerate import PartialState
+
+            PartialState(cpu=cpu, timeout=TIMEOUT)
+
+    def from_main(self, make: Callable[[], T]) -> T:
+        """What ``make`` gives on rank 0, in every rank. Raises its error there, and Elsewhere in the others."""
+        if self.processes == 1:
+            return make()
+        from accelerate.utils import broadcast_object_list
+
+        if self.main:
+            try:
+                made = make()
+            except BaseException:
+                broadcast_object_list([(False, None)])
+                raise
+            broadcast_object_list([(True, made)])
+            return made
+        received: list[Any] = [None]
+        broadcast_object_list(received)
+        well, value = received[0]
+        if not well:
+            raise Elsewhere("rank 0 failed")
+        return value  # type: ignore[no-any-return]
+
+    @contextmanager
+    def one_before_the_others(self) -> Iterator[None]:
+        """Inside, the first rank of each node comes before its others: what it downloads, they find."""
+        if self.processes == 1:
+            yield
+            return
+        from accelerate import PartialState
+
+        with PartialState().local_main_process_first():
+            yield
+
+
+ALONE = World()
+
+
+def world_of_environment() -> World:
+    """The place that torchrun, accelerate or srun gave this process by the usual variables; alone where none did.
+
+    Raises UserError where they do not fit together.
+    """
+    processes = _number("WORLD_SIZE", 1)
+    if processes <= 1:
+        return ALONE
+    missing = [name for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
+    if missing:
+        raise UserError(
+            f"WORLD_SIZE={processes} says that this is one of several processes, but {', '.join(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} not set. Start it with torchrun, or unset WORLD_SIZE and give "
+            "--processes."
+        )
+    world = World(
+        rank=_number("RANK", 0),
+        processes=processes,
+        local_rank=_number("LOCAL_RANK", 0),
+        local_processes=_number("LOCAL_WORLD_SIZE", 1),
+    )
+    if not (0 <= world.rank < processes and 0 <= world.local_rank < world.local_processes):
+        raise UserError(
+            f"RANK={world.rank} of WORLD_SIZE={processes}, LOCAL_RANK={world.local_rank} of LOCAL_WORLD_SIZE="
+            f"{world.local_processes}: a rank counts from 0 and stays below the number of processes."
+        )
+    return world
+
+
+def _number(name: str, default: int) -> int:
+    text = os.environ.get(name, "")
+    try:
+        return int(text) if text else default
+    except ValueError:
+        raise UserError(f"the environment's {name}={text!r} is not a number.") from None
