@@ -15,6 +15,10 @@ from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.runs.locks import sole_writer
 
 
+# Status of a run that waits in a queue: made, but never begun.
+SUBMITTED = "submitted"
+
+
 def now() -> str:
     """The time in UTC, ISO 8601, to the second."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -25,7 +25,7 @@ from rlvr_cli.launch.link import FAILURES
 from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.runs.checkpoints import Checkpoint, Damaged, survey
-from rlvr_cli.runs.directory import RunDir, check_free, create_run, now, unique_name
+from rlvr_cli.runs.directory import SUBMITTED, RunDir, check_free, create_run, now, unique_name
 from rlvr_cli.runs.environment import git_state, hardware, versions
 from rlvr_cli.runs.records import truncate_jsonl
 from rlvr_cli.training.demonstrations import SFTMethod
@@ -155,10 +155,20 @@ def resume(run: RunDir, *, console: Console, place: Place | None = None) -> Outc
             run.make_folders()
         found = place.world.from_main(lambda: _choose_checkpoint(run))
         prepared = prepare(config, place.world)
-        resumption = place.world.from_main(lambda: _same_method(run, prepared, found))
+        waiting = place.world.from_main(lambda: _submitted(run))
+        resumption = None if waiting else place.world.from_main(lambda: _same_method(run, prepared, found))
         if place.world.main:
-            run.update_manifest(status="running", finished=None)
+            if waiting:
+                _first_manifest(config, run, prepared, waiting)
+            else:
+                run.update_manifest(status="running", finished=None)
         return _train(config, run, prepared, resumption, console, place)
+
+
+def _submitted(run: RunDir) -> str | None:
+    """The command by which a run was submitted to a queue, where this is its first start; None for any other."""
+    manifest = run.read_manifest()
+    return str(manifest["command"]) if manifest.get("status") == SUBMITTED else None
 
 
 def check_resumable(run: RunDir) -> None:
