@@ -24,6 +24,7 @@ from rlvr_cli.config.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from rlvr_cli.config.load import Loaded
     from rlvr_cli.config.schema import Config
     from rlvr_cli.launch.supervise import Ended
     from rlvr_cli.launch.world import World
@@ -52,6 +53,13 @@ def train(
         Path | None,
         typer.Option("--accelerate-config", metavar="FILE", help="File of `accelerate config`; implies the launcher."),
     ] = None,
+    submit: Annotated[
+        str | None,
+        typer.Option("--submit", metavar="slurm", help="Queue the training as a job of a cluster (section slurm)."),
+    ] = None,
+    print_script: Annotated[
+        bool, typer.Option("--print-script", help="Print the job that --submit slurm would queue, and queue nothing.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Train a model; with no argument, GRPO teaches the lab model Knights & Knaves.
@@ -69,10 +77,14 @@ def train(
     run: RunDir | None = None
     if resume is None:
         asked = with_options(with_data_dir(overrides, data_dir), launch)
-        config = _configured(config_files or [], method, task, model, asked, world)
+        loaded = _configured(config_files or [], method, task, model, asked, world)
     else:
         others = bool(overrides or config_files or method or task or model or data_dir or overwrite)
-        run, config = _resumed(resume, others=others or any(value is not None for value in launch.values()))
+        run, loaded = _resumed(resume, others=others or any(value is not None for value in launch.values()))
+    if submit is not None or print_script:
+        _submit(submit or "slurm", loaded, run, overwrite=overwrite, print_only=print_script, json=json)
+        return
+    config = loaded.config
     from rich.console import Console
 
     console = Console(stderr=json)
@@ -110,7 +122,7 @@ def _train_here(config: Config, run: RunDir | None, *, overwrite: bool, console:
 
 def _configured(
     files: list[Path], method: str | None, task: str | None, model: str | None, overrides: list[str], world: World
-) -> Config:
+) -> Loaded:
     """The configuration; an outer launcher's number of processes is that of the run, unless the user says another."""
     from rlvr_cli.config.load import load
     from rlvr_cli.tasks.sets import check_training
@@ -125,18 +137,42 @@ def _configured(
             f"process started {world.processes} (WORLD_SIZE). Make them equal, or leave one of them out."
         )
     check_training(loaded.config)
-    return loaded.config
+    return loaded
 
 
-def _resumed(name: str, *, others: bool) -> tuple[RunDir, Config]:
+def _submit(where: str, loaded: Loaded, run: RunDir | None, *, overwrite: bool, print_only: bool, json: bool) -> None:
+    """Queue the training on a cluster, or print the job that would be queued."""
+    import sys
+
+    if where != "slurm":
+        raise UserError(f"--submit {where}: is not known; slurm is.")
+    from rlvr_cli.launch import slurm
+    from rlvr_cli.models.source import resolve_model
+
+    resolve_model(loaded.config.model.name, revision=loaded.config.model.revision)
+    said = slurm.submitted(loaded, run, overwrite=overwrite, print_only=print_only)
+    if isinstance(said, str):
+        print(said, end="")
+        for lacking in slurm.missing():
+            print(f"note: nothing could be submitted from here: {lacking}", file=sys.stderr)
+    elif json:
+        print_json(said)
+    else:
+        print(
+            f"submitted as job {said['job']}: {said['run']}\n"
+            f"its output: {said['log']}; to cancel it: scancel {said['job']}"
+        )
+
+
+def _resumed(name: str, *, others: bool) -> tuple[RunDir, Loaded]:
     if others:
         raise UserError(
             "--resume continues a run with its own configuration: leave out --config, --method, --task, --model, "
             "--data-dir, --overwrite, --processes, --launcher, --accelerate-config and overrides. To change a "
             "setting, start a new run."
         )
-    from rlvr_cli.config.load import load_config
+    from rlvr_cli.config.load import load, load_config
     from rlvr_cli.runs.directory import find_run
 
     run = find_run(name, Path(load_config([]).run.dir))
-    return run, load_config([run.config_path])
+    return run, load([run.config_path])

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 from rlvr_cli.config.launch_keys import LaunchConfig
 from rlvr_cli.config.method import MethodConfig, PolicyMethodConfig
 from rlvr_cli.config.section import Count, Probability, Section, Text
+from rlvr_cli.config.slurm_keys import SlurmConfig
 from rlvr_cli.config.task_kinds import (
     CountdownTaskConfig,
     GSM8KTaskConfig,
@@ -187,4 +188,5 @@ class Config(Section):
     eval: EvalConfig = Field(default=EvalConfig(), description=str(EvalConfig.__doc__))
     checkpoint: CheckpointConfig = Field(default=CheckpointConfig(), description=str(CheckpointConfig.__doc__))
     launch: LaunchConfig = Field(default=LaunchConfig(), description=str(LaunchConfig.__doc__))
+    slurm: SlurmConfig = Field(default=SlurmConfig(), description=str(SlurmConfig.__doc__))
     run: RunConfig = Field(default=RunConfig(), description=str(RunConfig.__doc__))

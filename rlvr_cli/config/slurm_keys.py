@@ -1,0 +1,133 @@
+"""The `slurm` section: what a job asks of a cluster for `rlvr train --submit slurm`."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
+
+from rlvr_cli.config.section import Section, Text
+
+_TIME = re.compile(
+    r"(?:(?P<days>\d+)-(?P<day_hours>\d+)(?::(?P<day_minutes>\d+)(?::(?P<day_seconds>\d+))?)?"
+    r"|(?:(?P<hours>\d+):(?=\d+:\d+))?(?P<minutes>\d+)(?::(?P<seconds>\d+))?)"
+)
+_MEMORY = re.compile(r"\d+[KMGT]?", re.IGNORECASE)
+_OPTION = re.compile(r"[a-z][a-z0-9-]*")
+_NO_LIMIT = ("UNLIMITED", "INFINITE")
+
+# What sbatch is told by a key of this section, and what by the run itself; said twice, one of them would be silent.
+OPTIONS_OF_KEYS = {
+    "partition": "slurm.partition",
+    "account": "slurm.account",
+    "qos": "slurm.qos",
+    "time": "slurm.time",
+    "nodes": "slurm.nodes",
+    "gpus-per-node": "slurm.gpus_per_node",
+    "cpus-per-task": "slurm.cpus_per_task",
+    "mem": "slurm.memory",
+    "signal": "slurm.signal_before",
+}
+OPTIONS_OF_THE_RUN = (
+    *("array", "chdir", "error", "export", "gpus", "gpus-per-task", "job-name", "no-requeue", "ntasks"),
+    *("ntasks-per-gpu", "ntasks-per-node", "open-mode", "output", "parsable", "requeue", "test-only", "wait", "wrap"),
+)
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[A-Za-z0-9_.,:@+=/-]+$")]
+
+
+def seconds_of(time: str) -> int | None:
+    """A time limit as sbatch writes it, in seconds; None for no limit.
+
+    Minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S. Raises ValueError for anything else (`man sbatch`, --time).
+    """
+    if time.upper() in _NO_LIMIT:
+        return None
+    match = _TIME.fullmatch(time)
+    if match is None:
+        raise ValueError(
+            f'must be a time limit as minutes, "M:S", "H:M:S", "D-H", "D-H:M", "D-H:M:S" or UNLIMITED; got {time!r}'
+        )
+    part = {name: int(number or 0) for name, number in match.groupdict().items()}
+    return (
+        part["days"] * 86400
+        + (part["day_hours"] + part["hours"]) * 3600
+        + (part["day_minutes"] + part["minutes"]) * 60
+        + (part["day_seconds"] + part["seconds"])
+    )
+
+
+def _time(value: str) -> str:
+    if seconds_of(value) == 0:
+        raise ValueError(f"must be longer than no time at all; got {value!r}")
+    return value
+
+
+def _memory(value: str) -> str:
+    if not _MEMORY.fullmatch(value):
+        raise ValueError(f"must be a number of megabytes, or a number with K, M, G or T as in 64G; got {value!r}")
+    return value
+
+
+def _options(options: dict[str, Any]) -> dict[str, Any]:
+    problems = []
+    for name, value in options.items():
+        bare = name.lstrip("-").replace("_", "-")
+        if bare in OPTIONS_OF_KEYS:
+            problems.append(f"{name} is the key {OPTIONS_OF_KEYS[bare]}: set that")
+        elif bare in OPTIONS_OF_THE_RUN:
+            problems.append(f"{name} is set by the run itself: leave it out")
+        elif not _OPTION.fullmatch(name):
+            hint = f"; write {bare}" if _OPTION.fullmatch(bare) else ""
+            problems.append(f"{name!r} is no long option of sbatch without its dashes{hint}")
+        elif isinstance(value, str) and not (value and value.isprintable()):
+            problems.append(f"{name}: text, not empty, on one line")
+    if problems:
+        raise ValueError("; ".join(problems))
+    return options
+
+
+def _as_text(value: Any) -> Any:
+    """A bare number of minutes or megabytes, as sbatch takes it."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+class SlurmConfig(Section):
+    """What a job asks of a SLURM cluster (`rlvr train --submit slurm`); without effect elsewhere."""
+
+    partition: Name | None = Field(None, description="Partition; null = the cluster's default.")
+    account: Name | None = Field(None, description="Account that is charged; null = the user's default.")
+    qos: Name | None = Field(None, description="Quality of service; null = the default.")
+    time: Annotated[str, BeforeValidator(_as_text), AfterValidator(_time)] | None = Field(
+        None,
+        description='Time limit of one stay in the cluster, in minutes or as "H:M:S" or "D-H:M:S"; at its end the job '
+        "saves and queues again. null = the partition's.",
+    )
+    nodes: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        1, description="Machines; launch.processes are shared equally among them."
+    )
+    gpus_per_node: Annotated[int, Field(ge=0, le=64)] | None = Field(
+        None, description="GPUs of each machine, one for each of its processes; null = none is asked for."
+    )
+    cpus_per_task: Annotated[int, Field(ge=1, le=4096)] | None = Field(
+        None, description="CPU cores of each machine, for all its processes together; null = the cluster's default."
+    )
+    memory: Annotated[str, BeforeValidator(_as_text), AfterValidator(_memory)] | None = Field(
+        None, description="Memory of each machine, in megabytes or as 64G; null = the cluster's default."
+    )
+    signal_before: Annotated[int, Field(ge=10, le=65535)] = Field(
+        300,
+        description="Seconds before the time limit at which the job is asked to save; longer than a step and its save "
+        "take.",
+    )
+    setup: Annotated[tuple[Text, ...], BeforeValidator(_as_tuple)] = Field(
+        (), description="Lines of bash to run in the job before the training, as `module load cuda`."
+    )
+    extra: Annotated[dict[str, str | int | bool], AfterValidator(_options)] = Field(
+        {}, description="Further long options of sbatch without their dashes, as {constraint: a100}; true = a bare one."
+    )

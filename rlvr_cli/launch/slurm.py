@@ -1,0 +1,243 @@
+"""`rlvr train --submit slurm`: makes the run, checks what is asked for, and hands the job to SLURM through submitit."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.config.batch import batch_arithmetic
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.load import Loaded, dump_yaml
+from rlvr_cli.config.method_checks import CrossProblem
+from rlvr_cli.config.problems import ConfigError
+from rlvr_cli.config.schema import Config
+from rlvr_cli.config.slurm_keys import seconds_of
+from rlvr_cli.launch.slurm_script import job_script
+from rlvr_cli.runs.atomic import write_text
+from rlvr_cli.runs.directory import SUBMITTED, RunDir, check_free, create_run, now, unique_name
+from rlvr_cli.runs.locks import is_held
+
+INSTALL = 'pip install "rlvr[slurm]"'
+FOLDER = "slurm"
+_SCRIPT = "_submission.sh"
+# SLURM may send its signal so much earlier than it was told to (`man sbatch`, --signal).
+_EARLY_SECONDS = 60
+# How long a file system may take to notice that the machine that held a run is gone.
+_LOCK_SECONDS = 180.0
+
+
+def check(loaded: Loaded) -> None:
+    """Raise ConfigError, with the places that set them, where the resources cannot be or do not fit the training."""
+    found = [
+        (loaded.merged.places([tuple(key.split(".")) for key in problem.keys]), problem.message)
+        for problem in _problems(loaded.config)
+    ]
+    if found:
+        raise ConfigError(found)
+
+
+def _problems(config: Config) -> Iterator[CrossProblem]:
+    slurm, processes = config.slurm, config.launch.processes
+    share, rest = divmod(processes, slurm.nodes)
+    if rest or not share:
+        valid = [count for count in (share * slurm.nodes, (share + 1) * slurm.nodes) if count]
+        yield CrossProblem(
+            ("slurm.nodes", "launch.processes"),
+            f"slurm.nodes={slurm.nodes} cannot share launch.processes={processes} (over all machines) equally. "
+            f"Nearest valid: processes {' or '.join(map(str, valid))}",
+        )
+    elif slurm.gpus_per_node and share > slurm.gpus_per_node:
+        yield CrossProblem(
+            ("slurm.gpus_per_node", "slurm.nodes", "launch.processes"),
+            f"slurm.gpus_per_node={slurm.gpus_per_node} for {share} processes on each machine (launch.processes="
+            f"{processes} / slurm.nodes={slurm.nodes}): one process a GPU. Set slurm.gpus_per_node={share}, or "
+            f"launch.processes={slurm.gpus_per_node * slurm.nodes}",
+        )
+    elif slurm.gpus_per_node and share < slurm.gpus_per_node and str(config.rollout.engine) != "vllm_server":
+        yield CrossProblem(
+            ("slurm.gpus_per_node", "slurm.nodes", "launch.processes"),
+            f"slurm.gpus_per_node={slurm.gpus_per_node} for {share} process{'' if share == 1 else 'es'} on each "
+            f"machine (launch.processes={processes} / slurm.nodes={slurm.nodes}): a process uses one GPU, the others "
+            f"would be idle. Set launch.processes={slurm.gpus_per_node * slurm.nodes}, or "
+            f"slurm.gpus_per_node={share}",
+        )
+    limit = None if slurm.time is None else seconds_of(slurm.time)
+    if limit is not None and limit <= slurm.signal_before + _EARLY_SECONDS:
+        yield CrossProblem(
+            ("slurm.time", "slurm.signal_before"),
+            f"slurm.time={slurm.time} is {limit} s, and slurm.signal_before={slurm.signal_before} s before its end "
+            f"(SLURM: up to {_EARLY_SECONDS} s earlier still) the job is asked to stop: nothing is left to train in. "
+            f"Set a time above {slurm.signal_before + _EARLY_SECONDS} s, or a smaller signal_before",
+        )
+
+
+def missing() -> list[str]:
+    """What this machine lacks to submit a job."""
+    from importlib.util import find_spec
+
+    lacking = []
+    if find_spec("submitit") is None:
+        lacking.append(f"the package submitit is not installed: {INSTALL}")
+    tools = [name for name in ("sbatch", "srun", "scontrol", "squeue") if shutil.which(name) is None]
+    if tools:
+        lacking.append(f"no {', '.join(tools)} on the PATH: submit from a machine of the cluster (its login node)")
+    return lacking
+
+
+def planned(config: Config) -> Config:
+    """The configuration with the name that its run will have: a job that queues again must find the same run."""
+    if config.run.name:
+        return config
+    from rlvr_cli.training.run import default_name
+
+    name = unique_name(Path(config.run.dir), default_name(config))
+    return config.model_copy(update={"run": config.run.model_copy(update={"name": name})})
+
+
+def script(config: Config, run: RunDir | None = None, flags: Sequence[str] = ()) -> str:
+    """The job that :func:`submit` (or, for a ``run`` that exists, :func:`submit_again`) would hand to SLURM.
+
+    Args:
+        config: with a run's name, as of :func:`planned`.
+        flags: options of `rlvr train` that are no part of the configuration and that the job repeats.
+    """
+    path = run.path if run else Path(config.run.dir) / str(config.run.name)
+    return job_script(config, path.absolute(), Path.cwd(), flags)
+
+
+def submit(config: Config, *, overwrite: bool, flags: Sequence[str] = ()) -> tuple[RunDir, str]:
+    """Make the run and queue its job: the run and the job's number.
+
+    Raises UserError where the run's place is taken, something is missing, or SLURM refuses; the run is not made then.
+    """
+    if lacking := missing():
+        raise UserError(lacking)
+    check_free(RunDir(Path(config.run.dir) / str(config.run.name)), overwrite=overwrite)
+    run = create_run(Path(config.run.dir), str(config.run.name), overwrite=overwrite)
+    text = dump_yaml(config)
+    write_text(run.config_path, text)
+    run.update_manifest(
+        name=run.name,
+        status=SUBMITTED,
+        created=now(),
+        finished=None,
+        method=config.method.name,
+        task=config.task.name,
+        model=config.model.name,
+        seed=config.run.seed,
+        step=0,
+        rollout=0,
+        steps_total=batch_arithmetic(config).steps_total,
+        rollouts_total=config.train.rollouts,
+        processes=config.launch.processes,
+        config_sha256=hashlib.sha256(text.encode()).hexdigest(),
+        command=shlex.join(["rlvr", *sys.argv[1:]]),
+    )
+    try:
+        return run, _queue(script(config, run, flags), run)
+    except BaseException:
+        shutil.rmtree(run.path)
+        raise
+
+
+def submit_again(run: RunDir, config: Config, flags: Sequence[str] = ()) -> tuple[RunDir, str]:
+    """Queue a job that continues ``run``: the run and the job's number.
+
+    Raises UserError where the run cannot be resumed, is running or waits in the queue, or SLURM refuses.
+    """
+    from rlvr_cli.training.run import check_resumable
+
+    if lacking := missing():
+        raise UserError(lacking)
+    check_resumable(run)
+    job = job_of(run.path)
+    if is_held(run.path) or (job is not None and in_queue(job)):
+        where = f"job {job} (cancel it with: scancel {job})" if job and in_queue(job) else "another process"
+        raise UserError(f"{run.path}: is {where}'s already; a second job would wait for it or fail.")
+    return run, _queue(script(config, run, flags), run)
+
+
+def job_of(run: Path) -> str | None:
+    """The number of the job that was submitted last for the run at ``run``."""
+    jobs = [path.name.removesuffix(_SCRIPT) for path in (run / FOLDER).glob(f"[0-9]*{_SCRIPT}")]
+    return max(jobs, key=int, default=None)
+
+
+def in_queue(job: str) -> bool:
+    """Whether SLURM has ``job``, waiting or running; False also where it cannot be asked."""
+    asked = ["squeue", "--noheader", f"--jobs={job}", "--format=%t"]
+    if shutil.which("squeue") is None:
+        return False
+    answer = subprocess.run(asked, capture_output=True, text=True, check=False)
+    return answer.returncode == 0 and bool(answer.stdout.strip())
+
+
+def _queue(text: str, run: RunDir) -> str:
+    """Hand the script to sbatch; it stays in the run's folder under the job's number, which is returned."""
+    import submitit
+
+    class Executor(submitit.SlurmExecutor):
+        """submitit's way to submit, with a script of ours: its own would run a pickle, and miss SIGTERM."""
+
+        def _make_submission_file_text(self, command: str, uid: str) -> str:
+            return text
+
+    folder = run.path / FOLDER
+    folder.mkdir(exist_ok=True)
+    # submitit shows what sbatch says before it raises; it is said once, by the error.
+    with contextlib.redirect_stderr(io.StringIO()):
+        try:
+            return str(Executor(folder)._submit_command("").job_id)
+        except (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
+            said = str(error).strip().splitlines()
+        finally:
+            for link in folder.glob(".submission_file_*"):
+                link.unlink()
+    raise UserError([f"SLURM refused the job: {line}" for line in said or ["sbatch gave no reason"]])
+
+
+def await_release(run: Path, seconds: float = _LOCK_SECONDS) -> bool:
+    """Wait until no process holds the run at ``run``: whether that came about within ``seconds``."""
+    end = time.monotonic() + seconds
+    while is_held(run):
+        if time.monotonic() > end:
+            return False
+        time.sleep(1.0)
+    return True
+
+
+def main(arguments: list[str]) -> None:
+    """In a job that was started again: `python -m rlvr_cli.launch.slurm RUN` waits for the run to be let go of."""
+    run = Path(arguments[0])
+    if is_held(run):
+        print(f"{run}: still held by what ran before; waiting for up to {_LOCK_SECONDS:.0f} s", flush=True)
+        await_release(run)
+
+
+def submitted(
+    loaded: Loaded, run: RunDir | None, *, overwrite: bool, print_only: bool, flags: Sequence[str] = ()
+) -> dict[str, Any] | str:
+    """What the command line does: the job's script where it is only asked for, else the run and its job.
+
+    Args:
+        run: one that is to be continued; None for a new one.
+    """
+    check(loaded)
+    config = loaded.config if run else planned(loaded.config)
+    if print_only:
+        return script(config, run, flags)
+    made, job = submit_again(run, config, flags) if run else submit(config, overwrite=overwrite, flags=flags)
+    return {"run": str(made.path), "job": job, "log": str(made.path / f"slurm-{job}.out")}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
