@@ -94,6 +94,14 @@ def _accelerate_reads_its_file(config: Config) -> Iterable[CrossProblem]:
         )
 
 
+def _one_way_to_shard(config: Config) -> Iterable[CrossProblem]:
+    if config.launch.fsdp and config.launch.deepspeed is not None:
+        yield CrossProblem(
+            ("launch.deepspeed", "launch.fsdp"),
+            f"launch.deepspeed={config.launch.deepspeed} and launch.fsdp=true both divide the model. Set one of them",
+        )
+
+
 def _pass_at_within_samples(config: Config) -> Iterable[CrossProblem]:
     samples, pass_at = config.eval.samples, config.eval.pass_at
     if samples == 0 and not config.eval.greedy:
@@ -155,6 +163,7 @@ _CHECKS: tuple[Callable[[Config], Iterable[CrossProblem]], ...] = (
     _processes_share_the_step,
     _micro_batches_split_the_step,
     _accelerate_reads_its_file,
+    _one_way_to_shard,
     _pass_at_within_samples,
     _shares_sum_to_one,
     _data_set_of_the_task,

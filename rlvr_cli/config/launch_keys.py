@@ -21,3 +21,9 @@ class LaunchConfig(Section):
     accelerate_config: Text | None = Field(
         None, description="File of `accelerate config` for launcher=accelerate; null = accelerate's own default file."
     )
+    deepspeed: Text | None = Field(
+        None,
+        description="Divide the model among the GPUs by DeepSpeed ZeRO: zero2, zero3, zero3-offload, or a DeepSpeed "
+        "configuration (a JSON file); null = every process holds it whole.",
+    )
+    fsdp: bool = Field(False, description="Divide the model among the GPUs by PyTorch's FSDP2.")

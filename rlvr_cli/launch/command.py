@@ -15,6 +15,7 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.launch_keys import LaunchConfig
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.yaml_reader import YamlProblem, parse, read_text
+from rlvr_cli.launch.deepspeed_config import is_sharded
 from rlvr_cli.runs.environment import usable_cores
 
 WORKER = "rlvr_cli.launch.worker"
@@ -70,7 +71,7 @@ class Node:
 
 def needs_launcher(launch: LaunchConfig) -> bool:
     """Whether the training runs in processes of its own, not in the one that was asked for it."""
-    return launch.processes > 1
+    return launch.processes > 1 or is_sharded(launch)
 
 
 def plan_node(launch: LaunchConfig) -> tuple[Node, list[str]]:

@@ -13,15 +13,18 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-OPTIMIZER_TENSORS = "optimizer.safetensors"
-OPTIMIZER_GROUPS = "optimizer.json"
+OPTIMIZER = "optimizer"
 SCHEDULER = "scheduler.json"
 PROCESS = "process-{rank}.safetensors"
 COUNTERS = "counters.json"
 
 
-def save_optimizer(folder: Path, state_dict: dict[str, Any]) -> None:
-    """Write ``torch.optim.Optimizer.state_dict()``: tensors as safetensors, hyper-parameters as JSON."""
+def save_optimizer(folder: Path, state_dict: dict[str, Any], name: str = OPTIMIZER) -> None:
+    """Write ``torch.optim.Optimizer.state_dict()``: tensors as safetensors, hyper-parameters as JSON.
+
+    Args:
+        name: of the files, without ending; they are for one process where each has a part of the state.
+    """
     tensors: dict[str, Tensor] = {}
     scalars: dict[str, dict[str, Any]] = {}
     for index, entries in state_dict["state"].items():
@@ -30,16 +33,16 @@ def save_optimizer(folder: Path, state_dict: dict[str, Any]) -> None:
                 tensors[f"{index}.{name}"] = value.detach().contiguous().cpu()
             else:
                 scalars.setdefault(str(index), {})[name] = value
-    safetensors.torch.save_file(tensors, folder / OPTIMIZER_TENSORS)
+    safetensors.torch.save_file(tensors, folder / f"{name}.safetensors")
     groups = {"param_groups": state_dict["param_groups"], "scalars": scalars}
-    (folder / OPTIMIZER_GROUPS).write_text(json.dumps(groups, indent=2), encoding="utf-8")
+    (folder / f"{name}.json").write_text(json.dumps(groups, indent=2), encoding="utf-8")
 
 
-def load_optimizer(folder: Path) -> dict[str, Any]:
+def load_optimizer(folder: Path, name: str = OPTIMIZER) -> dict[str, Any]:
     """The inverse of :func:`save_optimizer`."""
-    groups = json.loads((folder / OPTIMIZER_GROUPS).read_text(encoding="utf-8"))
+    groups = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     state: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in groups["scalars"].items()}
-    for key, tensor in safetensors.torch.load_file(folder / OPTIMIZER_TENSORS).items():
+    for key, tensor in safetensors.torch.load_file(folder / f"{name}.safetensors").items():
         index, name = key.split(".", 1)
         state.setdefault(int(index), {})[name] = tensor
     for group in groups["param_groups"]:

@@ -1,0 +1,276 @@
+"""What shards the model: the presets and files of `launch.deepspeed`, checked against the run and filled in.
+
+No torch is loaded here, so that a contradiction is told before anything starts.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rlvr_cli.config.batch import BatchArithmetic, batch_arithmetic
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.launch_keys import LaunchConfig
+from rlvr_cli.config.nearest import did_you_mean
+from rlvr_cli.config.paths import local_path
+from rlvr_cli.config.schema import Config
+
+AUTO = "auto"
+GATHER = "stage3_gather_16bit_weights_on_model_save"
+
+_FROM_THE_RUN = {
+    "train_batch_size": AUTO,
+    "train_micro_batch_size_per_gpu": AUTO,
+    "gradient_accumulation_steps": AUTO,
+    "gradient_clipping": AUTO,
+    "bf16": {"enabled": AUTO},
+}
+_STAGE_3 = {
+    "stage": 3,
+    "overlap_comm": True,
+    "contiguous_gradients": True,
+    "reduce_bucket_size": AUTO,
+    "stage3_prefetch_bucket_size": AUTO,
+    "stage3_param_persistence_threshold": AUTO,
+    GATHER: True,
+}
+_ON_THE_HOST = {"device": "cpu", "pin_memory": True}
+# configs/deepspeed has the same as files, to copy and change.
+PRESETS: dict[str, dict[str, Any]] = {
+    "zero2": {**_FROM_THE_RUN, "zero_optimization": {"stage": 2, "overlap_comm": True, "contiguous_gradients": True}},
+    "zero3": {**_FROM_THE_RUN, "zero_optimization": _STAGE_3},
+    "zero3-offload": {
+        **_FROM_THE_RUN,
+        "zero_optimization": {**_STAGE_3, "offload_optimizer": _ON_THE_HOST, "offload_param": _ON_THE_HOST},
+    },
+}
+# What DeepSpeed calls AdamW, or makes it by default.
+ADAMW = ("AdamW", "Adam")
+
+
+def is_sharded(launch: LaunchConfig) -> bool:
+    """Whether the model is divided among the processes, in place of a whole one in each."""
+    return launch.deepspeed is not None or launch.fsdp
+
+
+def described(launch: LaunchConfig) -> str:
+    """The launch's key that shards, as a person writes it."""
+    return f"launch.deepspeed={launch.deepspeed}" if launch.deepspeed is not None else "launch.fsdp=true"
+
+
+def deepspeed_settings(launch: LaunchConfig) -> dict[str, Any] | None:
+    """DeepSpeed's configuration as the preset or the file has it; None where none is asked for.
+
+    Raises UserError where there is no such preset or file, or it is no JSON object.
+    """
+    name = launch.deepspeed
+    if name is None:
+        return None
+    if name in PRESETS:
+        return copy.deepcopy(PRESETS[name])
+    path = local_path(name)
+    try:
+        read: Any = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_no_key_twice)
+    except FileNotFoundError:
+        raise UserError(
+            f"launch.deepspeed={name}: no such file, and no preset of that name ({', '.join(PRESETS)})."
+            f"{did_you_mean(name, PRESETS)}"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"launch.deepspeed={name}: cannot be read: {error}") from None
+    except ValueError as error:
+        raise UserError(f"launch.deepspeed={name}: not a DeepSpeed configuration, which is JSON: {error}") from None
+    if not isinstance(read, dict):
+        raise UserError(f"launch.deepspeed={name}: not a DeepSpeed configuration, which is a JSON object.")
+    return read
+
+
+def check_deepspeed(config: Config, *, bf16: bool | None = None) -> None:
+    """Raise UserError with every contradiction between the run and what `launch.deepspeed` names.
+
+    Args:
+        bf16: whether the run computes in bfloat16; None = not known yet, so not compared.
+    """
+    settings = deepspeed_settings(config.launch)
+    if settings is not None:
+        problems = list(_contradictions(settings, config, batch_arithmetic(config), bf16))
+        if problems:
+            raise UserError([f"launch.deepspeed={config.launch.deepspeed}: {problem}" for problem in problems])
+
+
+def filled(config: Config, *, bf16: bool) -> dict[str, Any]:
+    """The configuration that DeepSpeed gets: nothing of the run's is left to its defaults.
+
+    Raises UserError as :func:`check_deepspeed` does.
+    """
+    check_deepspeed(config, bf16=bf16)
+    settings = deepspeed_settings(config.launch)
+    assert settings is not None
+    for fact in _facts(config, batch_arithmetic(config)):
+        settings[fact.key] = fact.value
+    settings["bf16"] = {**_section(settings, "bf16"), "enabled": bf16}
+    # The run makes the same optimizer itself, with a group of its own rate for PPO's value head.
+    for unused in ("fp16", "optimizer"):
+        settings.pop(unused, None)
+    if stage_of(settings) == 3:
+        settings["zero_optimization"][GATHER] = True
+    return settings
+
+
+def stage_of(settings: dict[str, Any]) -> Any:
+    """ZeRO's stage in DeepSpeed's configuration; 0 where it says none."""
+    return _section(settings, "zero_optimization").get("stage", 0)
+
+
+@dataclass(frozen=True)
+class _Fact:
+    """A value that DeepSpeed's configuration may give too: the run's, and how a person would change it there."""
+
+    key: str
+    value: Any
+    meaning: str
+    change: Callable[[Any], str]
+
+
+def _facts(config: Config, batch: BatchArithmetic) -> list[_Fact]:
+    update, processes = config.update, batch.processes
+    return [
+        _Fact(
+            "train_micro_batch_size_per_gpu",
+            batch.micro_batch,
+            "completions in one forward pass of a process",
+            lambda value: f"set update.micro_batch={value}",
+        ),
+        _Fact(
+            "gradient_accumulation_steps",
+            batch.micro_batches,
+            f"micro-batches of an optimizer step in each of launch.processes={processes}",
+            lambda value: (
+                "it follows from rollout.prompts, rollout.group_size, update.updates_per_rollout and update.micro_batch"
+            ),
+        ),
+        _Fact(
+            "train_batch_size",
+            batch.step_batch,
+            "completions of an optimizer step, rollout.prompts x rollout.group_size / update.updates_per_rollout",
+            lambda value: "change one of these",
+        ),
+        _Fact(
+            "gradient_clipping",
+            update.max_grad_norm,
+            "update.max_grad_norm",
+            lambda value: f"set update.max_grad_norm={value}",
+        ),
+    ]
+
+
+def _contradictions(
+    settings: dict[str, Any], config: Config, batch: BatchArithmetic, bf16: bool | None
+) -> Iterator[str]:
+    for fact in _facts(config, batch):
+        given = settings.get(fact.key, AUTO)
+        if given != AUTO and not _equal(given, fact.value):
+            yield (
+                f"{fact.key} is {given!r} there, and the run has {fact.value!r} ({fact.meaning}). Write "
+                f'"auto" there, or {fact.change(given)}.'
+            )
+    yield from _precision(settings, bf16)
+    yield from _optimizer(_section(settings, "optimizer"), config)
+    scheduler = settings.get("scheduler")
+    if scheduler:
+        kind = scheduler.get("type") if isinstance(scheduler, dict) else scheduler
+        yield (
+            f"scheduler is {kind!r} there, and the run has optimizer.schedule={config.optimizer.schedule}, "
+            f"optimizer.warmup_rollouts={config.optimizer.warmup_rollouts}. Leave the section out there, and set these."
+        )
+    yield from _zero(settings)
+    for key in ("tensor_parallel", "sequence_parallel_size", "pipeline", "compression_training", "data_efficiency"):
+        if settings.get(key) not in (None, {}, 1):
+            yield f"{key}: the run divides rollouts among processes and nothing else. Leave it out there."
+
+
+def _precision(settings: dict[str, Any], bf16: bool | None) -> Iterator[str]:
+    half = _section(settings, "fp16").get("enabled", False)
+    if half not in (AUTO, False):
+        yield (
+            f"fp16.enabled is {half!r} there, and the run computes in bfloat16 (float32 where there is no bfloat16). "
+            "Leave the section out there."
+        )
+    given = _section(settings, "bf16").get("enabled", AUTO)
+    if bf16 is not None and given != AUTO and given is not bf16:
+        why = "these GPUs have it" if bf16 else "these processes' devices do not have it"
+        yield (f'bf16.enabled is {given!r} there, and the run has {bf16!r} (bfloat16: {why}). Write "auto" there.')
+
+
+def _optimizer(section: dict[str, Any], config: Config) -> Iterator[str]:
+    if not section:
+        return
+    ours = config.optimizer
+    kind, params = section.get("type"), _section(section, "params")
+    plain = kind in ADAMW and params.get("adam_w_mode", True) is True and not params.get("torch_adam", False)
+    if not plain:
+        yield f"optimizer.type is {kind!r} there, and the run has AdamW (decoupled weight decay). Leave the section out."
+        return
+    for name, value in (
+        ("lr", ours.lr),
+        ("betas", list(ours.betas)),
+        ("eps", ours.eps),
+        ("weight_decay", ours.weight_decay),
+    ):
+        given = params.get(name, AUTO)
+        if given != AUTO and not _equal(given, value):
+            mend = json.dumps(given)
+            yield (
+                f"optimizer.params.{name} is {given!r} there, and the run has optimizer.{name}={value!r}. Write "
+                f'"auto" there, or set optimizer.{name}={mend}.'
+            )
+
+
+def _zero(settings: dict[str, Any]) -> Iterator[str]:
+    zero, stage = _section(settings, "zero_optimization"), stage_of(settings)
+    if stage not in (1, 2, 3):
+        yield (
+            f"zero_optimization.stage is {stage!r} there, which divides nothing among the processes. Set it to 2 or 3 "
+            "there, or leave launch.deepspeed out."
+        )
+        return
+    if stage == 3 and zero.get(GATHER, True) is not True:
+        yield (
+            f"zero_optimization.{GATHER} is {zero[GATHER]!r} there, and the run's checkpoints hold whole weights. "
+            "Leave it out there, or set it to true."
+        )
+    for part in ("offload_optimizer", "offload_param"):
+        device = _section(zero, part).get("device", "none")
+        if device not in ("none", "cpu"):
+            yield (
+                f"zero_optimization.{part}.device is {device!r} there: checkpoints would lack what lies on it. Set it "
+                'to "cpu" there.'
+            )
+        elif device == "cpu" and part == "offload_param" and stage != 3:
+            yield f"zero_optimization.{part} needs stage 3, and the stage is {stage} there. Set one of the two."
+
+
+def _section(settings: dict[str, Any], key: str) -> dict[str, Any]:
+    value = settings.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _equal(given: Any, ours: Any) -> bool:
+    """As numbers are equal, those in lists too; true is no 1."""
+    if isinstance(given, bool) or isinstance(ours, bool):
+        return given is ours
+    if isinstance(given, list) and isinstance(ours, list):
+        return len(given) == len(ours) and all(map(_equal, given, ours))
+    return bool(given == ours)
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice!r} stands there twice")
+    return found
