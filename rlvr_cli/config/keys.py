@@ -116,6 +116,8 @@ def describe_type(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
         return f"a mapping from {describe_type(arguments[0])}, to {describe_type(arguments[1])}"
     if annotation is str:
         return _describe_text(metadata)
+    if hasattr(annotation, "described"):
+        return str(annotation.described)
     word = {int: "a whole number", float: "a number", bool: "true or false"}[annotation]
     bounds = list(_bounds(metadata))
     return ", ".join([word, " and ".join(bounds)]) if bounds else word

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from rlvr_cli.config.launch_keys import LaunchConfig
 from rlvr_cli.config.method import MethodConfig, PolicyMethodConfig
+from rlvr_cli.config.rates import ScaledRate
 from rlvr_cli.config.section import Count, Probability, Section, Text
 from rlvr_cli.config.slurm_keys import SlurmConfig
 from rlvr_cli.config.task_kinds import (
@@ -97,7 +98,11 @@ class UpdateConfig(Section):
 class OptimizerConfig(Section):
     """AdamW and its learning-rate schedule."""
 
-    lr: Annotated[float, Field(gt=0.0, le=1.0)] = Field(1e-6, description="Peak learning rate.")
+    lr: Annotated[float, Field(gt=0.0, le=1.0)] | ScaledRate = Field(
+        1e-6,
+        description="Peak learning rate; or from a model of another size: scale_from.lr x sqrt(scale_from.parameters / "
+        "this model's), where this_model may stand for the last.",
+    )
     betas: Annotated[tuple[Beta, Beta], FromList] = Field(
         (0.9, 0.95), description="Decay of AdamW's running mean and of its running square."
     )

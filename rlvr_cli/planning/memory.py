@@ -335,9 +335,10 @@ def _head(model: Architecture, training: Training) -> tuple[Term, Term]:
         rows = b * (length - 1)
         tile = min(rows, TILE_TOKENS) * min(v, TILE_WORDS)
         buffer = 4 * min(rows, TILE_TOKENS) * TILE_WORDS
-        forward = Term("head", buffer + 4 * 4 * tile, "TRL's tiles, in float32, and the passes over them")
+        # Seven tensors of a tile at once in the backward pass, and one of booleans.
+        forward = Term("head", buffer + 3 * 4 * tile, "TRL's tiles, in float32, and the passes over them")
         backward = Term(
-            "head", buffer + 6 * 4 * tile + 4 * rows * h + weight_gradient, "tiles and float32 gradients of the head"
+            "head", buffer + 29 * tile + 4 * rows * h + weight_gradient, "tiles and float32 gradients of the head"
         )
         return forward, backward
     rows = b * training.completion_tokens

@@ -14,6 +14,7 @@ from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.schema import Config
 from rlvr_cli.methods.method import Method
+from rlvr_cli.planning.rates import learning_rate, of_model
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.training.demonstrations import SFTMethod
 from rlvr_cli.training.held_out import held_out_evaluation
@@ -53,7 +54,7 @@ def build_trainer(
         "gradient_accumulation_steps": batch.micro_batches,
         "max_steps": batch.steps_total,
         "save_steps": config.checkpoint.every,
-        "learning_rate": config.optimizer.lr,
+        "learning_rate": learning_rate(config, lambda: of_model(prepared.model)),
         "adam_beta1": config.optimizer.betas[0],
         "adam_beta2": config.optimizer.betas[1],
         "adam_epsilon": config.optimizer.eps,

@@ -1,0 +1,243 @@
+"""The memory that `rlvr plan` estimates, beside what training really takes: models of random weights on a CPU.
+
+    python -m benchmarks.plan_memory [--only NAME] [--json]
+
+Each case is one worst-case batch (`rlvr_cli.training.probe`) in a process of its own: two optimizer steps of two
+micro-batches with AdamW, in float32. Two figures are taken: the most bytes of tensors that lived at once (torch's
+profiler sees every allocation and release), and the most resident memory of the process above what it had before the
+model was loaded, which also has the allocator's waste and the libraries' own buffers in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.models.source import PRESETS
+from rlvr_cli.planning.architecture import Architecture, from_config
+from rlvr_cli.planning.memory import Estimate, Sampling, Training, estimate
+
+MIB = 2**20
+SHAPES: dict[str, dict[str, Any]] = {
+    "qwen2-29M": {
+        "model_type": "qwen2",
+        "hidden_size": 384,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "vocab_size": 32000,
+        "tie_word_embeddings": True,
+    },
+    "qwen3-125M": {
+        "model_type": "qwen3",
+        "hidden_size": 768,
+        "intermediate_size": 2304,
+        "num_hidden_layers": 14,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 4,
+        "head_dim": 64,
+        "vocab_size": 32000,
+        "tie_word_embeddings": True,
+    },
+    "llama-315M": {
+        "model_type": "llama",
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "vocab_size": 32000,
+        "tie_word_embeddings": False,
+    },
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One measurement: a shape, rows of a micro-batch, completion tokens, gradient checkpointing."""
+
+    shape: str
+    micro_batch: int
+    completion: int
+    checkpointing: bool
+
+    @property
+    def name(self) -> str:
+        """Short, for tables."""
+        return (
+            f"{self.shape}, {self.micro_batch} x {self.completion}, {'' if self.checkpointing else 'no '}checkpointing"
+        )
+
+
+CASES = (
+    Case("qwen2-29M", 1, 128, False),
+    Case("qwen2-29M", 8, 128, False),
+    Case("qwen2-29M", 8, 128, True),
+    Case("qwen2-29M", 4, 1024, False),
+    Case("qwen2-29M", 4, 1024, True),
+    Case("qwen3-125M", 2, 128, False),
+    Case("qwen3-125M", 4, 512, False),
+    Case("qwen3-125M", 4, 512, True),
+    Case("qwen3-125M", 16, 64, False),
+    Case("llama-315M", 1, 64, False),
+    Case("llama-315M", 4, 256, False),
+    Case("llama-315M", 4, 256, True),
+)
+
+
+def architecture(shape: str) -> Architecture:
+    """The shape as `rlvr plan` reads it."""
+    found = from_config(SHAPES[shape])
+    assert found is not None
+    return found
+
+
+def estimated(case: Case, prompt_tokens: int) -> Estimate:
+    """What `rlvr plan` would say of the case."""
+    training = Training(
+        micro_batch=case.micro_batch,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=case.completion,
+        autocast=False,
+        gpu=False,
+        checkpointing=case.checkpointing,
+    )
+    return estimate(architecture(case.shape), training, Sampling("none", 0))
+
+
+def random_model(shape: str, folder: Path) -> None:
+    """A model of random weights with the lab's tokenizer, whose words are the first of its vocabulary."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(**SHAPES[shape], max_position_embeddings=2048, eos_token_id=1, pad_token_id=0)
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(PRESETS["lab"] / name, folder)
+
+
+def child(case: Case, folder: Path) -> dict[str, Any]:
+    """Measure one case in this process."""
+    import torch
+
+    from rlvr_cli.config.load import load_config
+    from rlvr_cli.training.probe import measure
+
+    config = load_config(
+        model=str(folder),
+        overrides=[
+            "rollout={prompts: 8, group_size: 16}",
+            f"rollout.max_new_tokens={case.completion}",
+            f"update.micro_batch={case.micro_batch}",
+            "task={name: kk, style: compact, problems: 64}",
+            "run.threads=1",
+        ],
+    )
+    torch.set_num_threads(1)
+    found: dict[str, Any] = {}
+
+    def under_a_profiler(trainer: Any) -> None:
+        train, model = trainer.train, trainer.model
+        if case.checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        held = sum(weight.numel() * weight.element_size() for weight in model.parameters())
+
+        def watched() -> Any:
+            activity = [torch.profiler.ProfilerActivity.CPU]
+            with torch.profiler.profile(activities=activity, profile_memory=True) as profiler:
+                result = train()
+            live = most = 0
+            events = profiler.profiler.kineto_results.events()
+            for event in sorted((e for e in events if e.name() == "[memory]"), key=lambda e: e.start_ns()):
+                live += event.nbytes()
+                most = max(most, live)
+            found["tensors"] = held + most
+            found["held"] = held
+            return result
+
+        trainer.train = watched
+
+    measured = measure(config, lambda stage: None, under_a_profiler)
+    resident = measured.peak - measured.before + found["held"]
+    return {"tensors": found["tensors"], "resident": resident, "prompt": measured.prompt_tokens}
+
+
+def run(case: Case, folder: Path) -> dict[str, Any]:
+    """One case as a row of the table: MiB, and relative errors of the estimate."""
+    # Large blocks go back to the system when they are freed, so that resident memory follows what is in use.
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "benchmarks.plan_memory", "--child", json.dumps(asdict(case)), str(folder)]
+    started = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        raise SystemExit(done.stderr[-2000:])
+    measured = json.loads(done.stdout.splitlines()[-1])
+    plan = estimated(case, measured["prompt"])
+    return {
+        **asdict(case),
+        "parameters": architecture(case.shape).parameters,
+        "tokens": measured["prompt"] + case.completion,
+        "estimate": plan.peak / MIB,
+        "phase": plan.peak_phase,
+        "terms": {term.name: round(term.bytes / MIB, 1) for term in plan.terms},
+        "tensors": measured["tensors"] / MIB,
+        "resident": measured["resident"] / MIB,
+        "error": plan.peak / measured["tensors"] - 1,
+        "error_resident": plan.peak / measured["resident"] - 1,
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Markdown."""
+    lines = [
+        "| model | rows x tokens | checkpointing | estimate | tensors | error | resident | error |",
+        "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for row in rows:
+        lines.append(
+            f"| {row['shape']} | {row['micro_batch']} x {row['tokens']} | {'yes' if row['checkpointing'] else 'no'} "
+            f"| {row['estimate']:,.0f} | {row['tensors']:,.0f} | {row['error']:+.1%} "
+            f"| {row['resident']:,.0f} | {row['error_resident']:+.1%} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure every case."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", help="measure the cases whose name has this in it")
+    parser.add_argument("--json", action="store_true", help="print JSON in place of a table")
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        print(json.dumps(child(Case(**json.loads(arguments.child[0])), Path(arguments.child[1]))))
+        return
+    # Else DeepSpeed, which TRL imports, looks for an accelerator and prints that there is none.
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    rows = []
+    with tempfile.TemporaryDirectory() as temporary:
+        for case in CASES:
+            if arguments.only and arguments.only not in case.name:
+                continue
+            folder = Path(temporary) / case.shape
+            if not folder.exists():
+                random_model(case.shape, folder)
+            rows.append(run(case, folder))
+            print(f"{case.name}: {rows[-1]['seconds']:.0f} s", file=sys.stderr)
+    print(json.dumps(rows, indent=2) if arguments.json else table(rows))
+
+
+if __name__ == "__main__":
+    main()

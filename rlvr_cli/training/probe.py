@@ -1,0 +1,283 @@
+"""One worst-case batch before a training: the longest prompt with the longest completion, in every row of a step.
+
+It runs in a process of its own, which leaves nothing behind: no file, no random number drawn, no memory taken. Two
+optimizer steps are made, since the optimizer's states are there from the second on, of one or two micro-batches each.
+Completions are not sampled but random tokens of the full length, so a rollout's keys and values are no part of it.
+
+    python -m rlvr_cli.training.probe CONFIG REPORT     one process's part; `probe` starts it
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.config.batch import batch_arithmetic
+from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.config.method import SFTConfig
+from rlvr_cli.config.schema import Config
+from rlvr_cli.training.failures import NO_MEMORY
+
+Tell = Callable[[str], None]
+
+# Optimizer steps: the first makes the optimizer's states, the second has them from its beginning.
+STEPS = 2
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the worst-case batch took in one process.
+
+    Attributes:
+        prompt_tokens, completion_tokens: of the longest rows. micro_batch: rows of a forward pass.
+        device: cpu or the GPU's name.
+        before, peak: bytes when the model was loaded, and the most at once: tensors on a GPU, the process's resident
+            memory on a CPU.
+        reserved, available: bytes that the GPU's allocator had taken at most, and the GPU's size; None on a CPU.
+    """
+
+    prompt_tokens: int
+    completion_tokens: int
+    micro_batch: int
+    device: str
+    before: int
+    peak: int
+    reserved: int | None
+    available: int | None
+    seconds: float
+
+
+def probe(config: Config) -> Measured:
+    """Run the worst-case batch of ``config`` in a child process.
+
+    Raises UserError for what the training itself would refuse, RunError when memory does not suffice (with the stage
+    that was reached) or the child fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="rlvr-probe-") as folder:
+        settings, report = Path(folder) / "config.yaml", Path(folder) / "report.jsonl"
+        settings.write_text(dump_yaml(config), encoding="utf-8")
+        command = [sys.executable, "-m", "rlvr_cli.training.probe", str(settings), str(report)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+        lines = report.read_text(encoding="utf-8").splitlines() if report.exists() else []
+        return outcome([json.loads(line) for line in lines], done.returncode, done.stdout, config)
+
+
+def outcome(told: list[dict[str, Any]], code: int, output: str, config: Config) -> Measured:
+    """What a child's report means; raises as :func:`probe`.
+
+    Args:
+        told: the lines of the report, each a stage, a failure or the result.
+        code, output: the child's exit status (negative: a signal) and what it printed.
+    """
+    last = told[-1] if told else {}
+    if "measured" in last:
+        return Measured(**last["measured"])
+    if "problems" in last:
+        raise UserError(last["problems"])
+    stage = next((line["stage"] for line in reversed(told) if "stage" in line), "starting")
+    text = last.get("error") or "\n".join(output.strip().splitlines()[-3:])
+    if code == -signal.SIGKILL or any(words in text for words in NO_MEMORY) or "MemoryError" in text:
+        how = "was killed by the system, as it does when memory runs out" if code == -signal.SIGKILL else text
+        raise RunError(f"The probe did not get through: out of memory while {stage} ({how}).\n{advice(config)}")
+    raise RunError(f"The probe failed while {stage} (exit status {code}):\n{text}")
+
+
+def advice(config: Config) -> str:
+    """What to make smaller, the keys with their values of now."""
+    rows = batch_arithmetic(config).micro_batch
+    smaller = f"update.micro_batch={max(1, rows // 2)} (now {rows})" if rows > 1 else ""
+    shorter = f"a smaller rollout.max_new_tokens (now {config.rollout.max_new_tokens})"
+    first = f"{smaller}, then {shorter}" if smaller else shorter
+    return f"Try {first}. `rlvr plan` shows the largest terms and what else would help."
+
+
+def worst_case(config: Config) -> Config:
+    """The configuration of the probe: rows, micro-batches and method as in the training, and two steps of them."""
+    batch = batch_arithmetic(config)
+    processes = getattr(batch, "processes", 1)
+    accumulated = min(2, batch.micro_batches)
+    rollout = {
+        "prompts": STEPS * accumulated * processes,
+        "group_size": batch.micro_batch,
+        "dynamic_sampling": 0,
+        "drop_truncated": False,
+        "engine": "transformers",
+    }
+    if rollout["prompts"] * rollout["group_size"] < 2:
+        rollout["group_size"] = 2
+    update = {"updates_per_rollout": STEPS, "epochs": 1, "micro_batch": batch.micro_batch}
+    return config.model_copy(
+        update={
+            "rollout": config.rollout.model_copy(update=rollout),
+            "update": config.update.model_copy(update=update),
+            "train": config.train.model_copy(update={"rollouts": 1, "on_nonfinite": "skip", "max_skips": 1000}),
+            "optimizer": config.optimizer.model_copy(update={"warmup_rollouts": 0}),
+            "eval": config.eval.model_copy(update={"every": 0}),
+        }
+    )
+
+
+def measure(config: Config, tell: Tell, prepare_trainer: Callable[[Any], None] | None = None) -> Measured:
+    """Run the worst-case batch of ``config`` in this process, which is spoilt for anything else afterwards.
+
+    Args:
+        tell: called with each stage that is entered.
+        prepare_trainer: a last change to the trainer.
+    """
+    tell("loading the libraries")
+    smaller = worst_case(config)
+    from rich.console import Console
+
+    from rlvr_cli.runs.directory import create_run
+    from rlvr_cli.training.build import build_trainer
+    from rlvr_cli.training.prepare import prepare
+    from rlvr_cli.training.progress import Reporter
+    from rlvr_cli.training.stopping import StopRequest
+
+    tell("loading the model")
+    prepared = prepare(smaller)
+    prepared, prompt, completion = _longest(smaller, prepared)
+    batch = batch_arithmetic(smaller)
+    before = _memory()
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="rlvr-probe-") as folder, Path(os.devnull).open("w") as nowhere:
+        run = create_run(Path(folder), "probe", overwrite=False)
+        quiet = Console(file=nowhere)
+        with Reporter(run.log_path, console=quiet, rollouts=1, steps=batch.steps_total) as reporter:
+            tell("building the trainer")
+            trainer = build_trainer(smaller, batch, run, prepared, Counter(), reporter, StopRequest())
+            trainer.save_checkpoint = lambda step: None  # type: ignore[method-assign]
+            _tell_stages(trainer, tell)
+            if prepare_trainer is not None:
+                prepare_trainer(trainer)
+            trainer.train()
+    device, reserved, available = _device()
+    return Measured(
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        micro_batch=batch.micro_batch,
+        device=device,
+        before=before,
+        peak=_peak(),
+        reserved=reserved,
+        available=available,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _longest(config: Config, prepared: Any) -> tuple[Any, int, int]:
+    """What is prepared, with the longest rows in place of all; the tokens of their prompts and completions."""
+    from rlvr_cli.tasks.base import prompt_ids
+
+    if isinstance(config.method, SFTConfig):
+        rows = sorted(prepared.method.demonstrations, key=lambda row: len(row.prompt) + len(row.completion))
+        method = replace(prepared.method, demonstrations=(rows[-1],) * len(rows))
+        return replace(prepared, method=method), len(rows[-1].prompt), len(rows[-1].completion)
+    lengths = [len(prompt_ids(prepared.task, problem, prepared.tokenizer)) for problem in prepared.problems]
+    longest = prepared.problems[max(range(len(lengths)), key=lengths.__getitem__)]
+    chosen = replace(prepared, problems=[longest] * len(lengths), engine=_FullLength(len(prepared.tokenizer)))
+    return chosen, max(lengths), config.rollout.max_new_tokens
+
+
+class _FullLength:
+    """In place of a sampler: random tokens up to the limit, in some rows a few less.
+
+    So the longest rows have padding beside them: without any, attention would need no mask and less memory.
+    """
+
+    def __init__(self, vocabulary: int) -> None:
+        self.vocabulary = vocabulary
+
+    def __call__(self, model: Any, prompts: Any, *, keys: Any, max_new_tokens: int, **others: Any) -> Any:
+        import random
+
+        from rlvr_cli.models.completions import Completions
+
+        draw = random.Random(0)
+        ends = set(others["eos_token_ids"])
+        words = [word for word in range(self.vocabulary) if word not in ends]
+        # Rows of like length share a micro-batch, so that two lengths would each get micro-batches of their own.
+        different = max(2, min(len(prompts), max_new_tokens // 20))
+        lengths = [max(1, max_new_tokens - row % different) for row in range(len(prompts))]
+        ids = [draw.choices(words, k=length) for length in lengths]
+        return Completions(ids, [[0.0] * length for length in lengths], [True] * len(ids))
+
+
+def _tell_stages(trainer: Any, tell: Tell) -> None:
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+    compute_loss = trainer.compute_loss
+
+    def told(*arguments: Any, **named: Any) -> Any:
+        tell("in the forward pass")
+        loss = compute_loss(*arguments, **named)
+        tell("in the backward pass")
+        return loss
+
+    tell("preparing the batch (forward passes without gradient)")
+    trainer.compute_loss = told
+    register_optimizer_step_pre_hook(lambda *_: tell("in the optimizer's step"))
+    register_optimizer_step_post_hook(lambda *_: tell("after the optimizer's step"))
+
+
+def _memory() -> int:
+    """Bytes in use now."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+        return int(torch.cuda.memory_allocated())
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
+
+
+def _peak() -> int:
+    import torch
+
+    if torch.cuda.is_available():
+        return int(torch.cuda.max_memory_allocated())
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _device() -> tuple[str, int | None, int | None]:
+    import torch
+
+    if not torch.cuda.is_available():
+        return "cpu", None, None
+    size = int(torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory)
+    return torch.cuda.get_device_name(), int(torch.cuda.max_memory_reserved()), size
+
+
+def main(arguments: list[str]) -> int:
+    """The child: measures, and writes what happens to the report as it happens."""
+    settings, report = map(Path, arguments)
+
+    def write(line: dict[str, Any]) -> None:
+        with report.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    try:
+        measured = measure(load_config([settings]), lambda stage: write({"stage": stage}))
+    except UserError as error:
+        write({"problems": list(error.problems)})
+        return 2
+    except Exception as error:
+        write({"error": f"{type(error).__name__}: {str(error)[:500]}"})
+        raise
+    write({"measured": asdict(measured)})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
