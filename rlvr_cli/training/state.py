@@ -28,11 +28,11 @@ def save_optimizer(folder: Path, state_dict: dict[str, Any], name: str = OPTIMIZ
     tensors: dict[str, Tensor] = {}
     scalars: dict[str, dict[str, Any]] = {}
     for index, entries in state_dict["state"].items():
-        for name, value in entries.items():
+        for entry, value in entries.items():
             if isinstance(value, Tensor):
-                tensors[f"{index}.{name}"] = value.detach().contiguous().cpu()
+                tensors[f"{index}.{entry}"] = value.detach().contiguous().cpu()
             else:
-                scalars.setdefault(str(index), {})[name] = value
+                scalars.setdefault(str(index), {})[entry] = value
     safetensors.torch.save_file(tensors, folder / f"{name}.safetensors")
     groups = {"param_groups": state_dict["param_groups"], "scalars": scalars}
     (folder / f"{name}.json").write_text(json.dumps(groups, indent=2), encoding="utf-8")
@@ -43,8 +43,8 @@ def load_optimizer(folder: Path, name: str = OPTIMIZER) -> dict[str, Any]:
     groups = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     state: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in groups["scalars"].items()}
     for key, tensor in safetensors.torch.load_file(folder / f"{name}.safetensors").items():
-        index, name = key.split(".", 1)
-        state.setdefault(int(index), {})[name] = tensor
+        index, entry = key.split(".", 1)
+        state.setdefault(int(index), {})[entry] = tensor
     for group in groups["param_groups"]:
         if isinstance(group.get("betas"), list):
             group["betas"] = tuple(group["betas"])
