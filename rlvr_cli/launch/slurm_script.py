@@ -16,13 +16,14 @@ LAST_SECONDS = 15
 
 _BODY = """\
 # Asked to end, the job asks rlvr to save (SIGTERM); rlvr ends with 143 when it has, and the job queues again.
-child= asked= interrupted= rc=1
+child= asked= interrupted= timers= rc=1
 stop() {
     interrupted=1
     if [ -z "$asked" ]; then
         asked=1
         # A save that takes too long is given up: the run goes on from its last checkpoint.
-        ( sleep @PATIENCE@; requeue "not saved in time" ) &
+        ( sleep @PATIENCE@; kill -0 $$ && requeue "not saved in time" ) &
+        timers="$timers $!"
     fi
     [ -z "$child" ] || kill -TERM "$child" 2>/dev/null
 }
@@ -42,6 +43,7 @@ await() {  # until process $1 has ended; its status in rc
     done
 }
 trap stop TERM
+trap '[ -z "$timers" ] || kill $timers' EXIT
 """
 
 _ONE_NODE = """\
@@ -68,6 +70,7 @@ if [ -z "$asked" ]; then
     while kill -0 "$child" 2>/dev/null && kill -0 "$others" 2>/dev/null; do sleep 1 & wait $!; done
     # When one has ended the rest has a minute: a machine that hangs would hold the job.
     ( sleep 60; kill -TERM "$others"; kill -KILL "$child" ) 2>/dev/null &
+    timers="$timers $!"
     await "$child"; first=$rc
     await "$others"
     [ "$first" = 0 ] || rc=$first
