@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import threading
 import time
 from dataclasses import asdict, dataclass, field
@@ -106,6 +107,7 @@ class Link:
     def _end_with_the_parent(self) -> None:
         with (self.folder / ALIVE).open("rb") as pipe:
             pipe.read()  # nothing is ever written; it ends when the parent does
+        shutil.rmtree(self.folder, ignore_errors=True)
         os._exit(1)
 
 

@@ -31,6 +31,7 @@ from rlvr_cli.config.load import dump_yaml
 from rlvr_cli.config.schema import Config
 from rlvr_cli.launch import link
 from rlvr_cli.launch.command import Node, command, environment, plan_node
+from rlvr_cli.launch.deepspeed_config import check_deepspeed
 from rlvr_cli.launch.link import Failure
 from rlvr_cli.models.source import resolve_model
 from rlvr_cli.runs.atomic import write_json
@@ -41,6 +42,7 @@ TICK = 0.1
 ECHO_SECONDS = 0.5
 # How long a launcher may take to notice that its processes are gone.
 LAUNCHER_SECONDS = 15.0
+GONE_SECONDS = 10.0
 LAST_LINES = 40
 
 # torchrun's report of the first process that it saw end: with minus the number of the signal, where it was one.
@@ -99,6 +101,7 @@ def resume(run: RunDir, config: Config, *, console: Console) -> Ended:
 
 
 def _supervise(config: Config, order: dict[str, Any], console: Console) -> Ended:
+    check_deepspeed(config)
     node, warnings = plan_node(config.launch)
     for warning in warnings:
         console.print(warning, highlight=False, markup=False, soft_wrap=True)
@@ -353,30 +356,27 @@ class _Supervisor:
             self._listen(min(TICK, left))
 
     def _end_ranks(self) -> None:
-        """Kill every rank, then let the launcher say how the first of them ended."""
+        """Kill every rank and what it started; before, let the launcher say how the first of them ended."""
         self._see_ranks()
         for rank in self.ranks:
             if rank.process is not None:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     rank.process.kill()
-        if any(rank.process is None for rank in self.ranks):
-            return  # not all have begun: the launcher is ended with what it started
-        self._wait(LAUNCHER_SECONDS, until=lambda: self.launcher.poll() is not None)
-        self._listen(0)
+        if all(rank.process is not None for rank in self.ranks):
+            self._wait(LAUNCHER_SECONDS, until=lambda: self.launcher.poll() is not None)
+            self._listen(0)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.launcher.pid, signal.SIGKILL)
+        self.launcher.wait()
+        # A killed process keeps its locks until it is gone.
+        self._wait(GONE_SECONDS, until=lambda: not any(rank.process and rank.alive() for rank in self.ranks))
 
     def _end_all(self) -> None:
         """Leave nothing behind: ranks, launcher, and what they started."""
-        finished = all(rank.ended for rank in self.ranks)
         with self._signals_held():
-            if finished:
+            if all(rank.ended for rank in self.ranks):
                 self._wait(LAUNCHER_SECONDS, until=lambda: self.launcher.poll() is not None)
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.launcher.pid, signal.SIGKILL)
-            for rank in self.ranks:
-                if rank.process is not None and not rank.ended:
-                    with contextlib.suppress(psutil.NoSuchProcess):
-                        rank.process.kill()
-            self.launcher.wait()
+            self._end_ranks()
 
     @contextlib.contextmanager
     def _signals_held(self) -> Iterator[None]:

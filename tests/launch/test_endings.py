@@ -1,0 +1,138 @@
+"""One process of several dies or fails, or a signal comes: all end together, and the first cause is told."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rlvr_cli.runs.directory import RunDir
+from tests.launch.launches import LONG, NARROW, finish, kill_tree, manifest, ranks, rows, start, wait_for_steps
+
+# Read by every Python process at its start: rank 1 fails in its second rollout.
+FAILS = """
+import os
+if os.environ.get("RANK") == "1":
+    from rlvr_cli.training.rollouts import RolloutSource
+    judge = RolloutSource.judge
+    def failing(self):
+        if self.rollout == 1:
+            raise {error}
+        return judge(self)
+    RolloutSource.judge = failing
+"""
+
+
+def begin(folder: Path, *arguments: str) -> tuple[subprocess.Popen[str], Path, dict[int, psutil.Process]]:
+    """A run of two processes, two steps old."""
+    process = start("--processes", "2", f"run.dir={folder}", "run.name=run", *LONG, *arguments)
+    wait_for_steps(folder / "run", 2, process)
+    return process, folder / "run", ranks(process)
+
+
+@pytest.mark.parametrize("victim", [pytest.param(0, marks=pytest.mark.slow), 1])
+def test_a_killed_process_ends_the_other_within_seconds(tmp_path: Path, victim: int) -> None:
+    process, run, workers = begin(tmp_path)
+    launcher = workers[0].parent()
+    workers[victim].kill()
+    killed = time.monotonic()
+    output = finish(process, 1)
+    # Not a gate on speed: gloo alone would wait for half an hour, and torchrun for the one that is saving.
+    assert time.monotonic() - killed < 60
+    message = f"rank {victim} of 2: killed by SIGKILL (out of memory?). Continue with: rlvr train --resume {run}"
+    assert output.splitlines()[-1] == message
+    assert "Traceback" not in output and "Connection" not in output
+    assert (manifest(run)["status"], manifest(run)["error"]) == ("failed", message)
+    assert message in (run / "log.txt").read_text()
+    for gone in (*workers.values(), launcher):
+        assert gone is None or not gone.is_running() or gone.status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("ZeroDivisionError('a bug')", "rank 1 of 2: ZeroDivisionError: a bug (traceback in {run}/log.txt)"),
+        pytest.param(
+            "__import__('rlvr_cli.config.errors').config.errors.RunError('no luck')",
+            "rank 1 of 2: no luck. Continue",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("MemoryError()", "rank 1 of 2: {run}: out of memory", marks=pytest.mark.slow),
+    ],
+)
+def test_the_first_failure_is_told_not_its_echo(tmp_path: Path, error: str, said: str) -> None:
+    (tmp_path / "sitecustomize.py").write_text(FAILS.format(error=error))
+    environment = {"PYTHONPATH": str(tmp_path)}
+    process = start("--processes", "2", f"run.dir={tmp_path}", "run.name=run", *LONG, environment=environment)
+    output, run = finish(process, 1), tmp_path / "run"
+    assert said.format(run=run) in output and f"rlvr train --resume {run}" in output
+    assert "Traceback" not in output and "rank 0 of 2" not in output
+    log = (run / "log.txt").read_text()
+    assert ("ZeroDivisionError" in log) == ("ZeroDivisionError" in error)
+    assert manifest(run)["status"] == "failed" and said.format(run=run) in manifest(run)["error"]
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)]
+)
+def test_a_signal_saves_all_at_the_same_step(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    process, run, _ = begin(tmp_path)
+    process.send_signal(number)
+    output = finish(process, code)
+    assert output.count(f"{number.name}: all processes save after this step") == 1
+    step = len(rows(run))
+    assert f"saved at step {step}; continue with: rlvr train --resume {run}" in output
+    assert (run / "checkpoints" / f"step-{step}").exists()
+    assert manifest(run)["status"] == "interrupted"
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_rank_alone_stops_all(tmp_path: Path) -> None:
+    """A batch system signals whom it likes."""
+    process, run, workers = begin(tmp_path)
+    workers[1].send_signal(signal.SIGTERM)
+    assert "saved at step" in finish(process, 143) and manifest(run)["status"] == "interrupted"
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
+    process, run, workers = begin(tmp_path)
+    for worker in workers.values():
+        worker.suspend()  # what is asked of it takes for ever
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    assert f"stopped without saving; continue with: rlvr train --resume {run}" in finish(process, 130)
+    assert manifest(run)["status"] == "interrupted"
+    with RunDir(run).lock():
+        pass
+
+
+@pytest.mark.slow
+def test_nothing_outlives_its_parent(tmp_path: Path) -> None:
+    process, run, workers = begin(tmp_path)
+    process.kill()
+    process.communicate()
+    _, alive = psutil.wait_procs(list(workers.values()), timeout=60)
+    assert not [one for one in alive if one.status() != psutil.STATUS_ZOMBIE]
+    with RunDir(run).lock():
+        pass
+
+
+def test_bad_input_that_only_the_processes_see(tmp_path: Path) -> None:
+    arguments = [*NARROW, "rollout.max_new_tokens=60", "eval.max_new_tokens=5000", "eval.every=1"]
+    output = finish(start("--processes", "2", f"run.dir={tmp_path / 'runs'}", *arguments), 2)
+    assert output.startswith("eval.max_new_tokens=5000") and "rank" not in output
+    assert output.count("Allowed: up to") == 1 and not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+def test_kill_tree_leaves_nothing(tmp_path: Path) -> None:
+    process, run, workers = begin(tmp_path)
+    kill_tree(process)
+    assert not [one for one in workers.values() if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    assert manifest(run)["status"] == "running"
