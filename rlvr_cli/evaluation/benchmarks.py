@@ -99,7 +99,14 @@ def chosen(names: Sequence[str], *, data_folder: bool) -> tuple[list[Choice], li
 
 
 def overrides_for(choice: Choice, choices: Sequence[Choice], overrides: Sequence[str]) -> list[str]:
-    """The overrides without keys of other tasks: those that the choice's task does not know and another's does."""
+    """The overrides without keys of other tasks: those that the choice's task does not know and another's does.
+
+    Raises UserError for `task.data`: a benchmark is its data, and other problems must not go by its name.
+    """
+    if any(text.startswith("task.data=") for text in overrides):
+        raise UserError(
+            f"task.data: --benchmark {choice.benchmark} says which problems are meant; leave one of the two out."
+        )
     theirs = {key for other in choices for key in _keys(other.task)} - _keys(choice.task)
     return [text for text in overrides if not (text.startswith("task.") and _KEY.split(text[5:])[0] in theirs)]
 

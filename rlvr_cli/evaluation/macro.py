@@ -37,14 +37,21 @@ def metric_of(figure: str, samples: int) -> str:
 
 
 def average_over(
-    average: Average, rows: Mapping[str, Sequence[ProblemValues]], samples: Mapping[str, int]
+    average: Average,
+    rows: Mapping[str, Sequence[ProblemValues]],
+    samples: Mapping[str, int],
+    suite_samples: Mapping[str, int],
 ) -> Estimate | str:
     """A suite's average; text that says why, where there is none.
 
     Args:
         rows: the problems' values of each benchmark. samples: the samples a problem of each benchmark.
+        suite_samples: those that the suite asks for; with others an `avg` is not the figure that the suite names.
     Figures of one benchmark are of the same problems, so they are joined within each problem first.
     """
+    for benchmark, figure in average.parts:
+        if figure == "avg" and samples[benchmark] != suite_samples[benchmark]:
+            return f"{benchmark} was evaluated with {samples[benchmark]} samples, not {suite_samples[benchmark]}"
     by_benchmark: dict[str, list[str]] = {}
     for benchmark, figure in average.parts:
         by_benchmark.setdefault(benchmark, []).append(metric_of(figure, samples[benchmark]))

@@ -28,8 +28,11 @@ def overview(table: Table, requests: Sequence[Request], outcomes: Sequence[Outco
     rows = []
     for request, outcome in chosen:
         result = outcome.result
+        # With other samples than the suite's, an average over them is not the paper's figure.
         figures = (
-            [metric_of(figure, result["samples"]) for figure in request.setting.figures] if request.setting else []
+            [metric_of(figure, request.setting.samples) for figure in request.setting.figures]
+            if request.setting
+            else []
         )
         shown = {name: value for name, value in result["metrics"].items() if name.startswith(_COLUMNS)}
         rows.append(
@@ -47,9 +50,10 @@ def overview(table: Table, requests: Sequence[Request], outcomes: Sequence[Outco
     suite = table.suite
     values = {outcome.result["benchmark"]: read_evaluation(outcome.folder).rows for _, outcome in chosen if suite}
     samples = {outcome.result["benchmark"]: outcome.result["samples"] for _, outcome in chosen}
+    suite_samples = {setting.benchmark: setting.samples for setting in suite.settings} if suite else {}
     averages = []
     for average in suite.averages if suite else ():
-        found = average_over(average, values, samples)
+        found = average_over(average, values, samples, suite_samples)
         entry = {"name": average.name, "source": average.source}
         averages.append({**entry, "missing": found} if isinstance(found, str) else {**entry, **found.as_json()})
     return {

@@ -57,6 +57,11 @@ def test_every_setting_is_a_valid_configuration_with_its_sources(suite: str, set
             assert not k or int(k) in setting.pass_at
 
 
+def test_other_problems_do_not_go_by_a_benchmarks_name() -> None:
+    with pytest.raises(UserError, match="--benchmark math500 says which problems are meant"):
+        make_plan(("math500",), Options(arguments=("lab", "task.data=aime24")))
+
+
 def test_averages_are_over_figures_of_the_suite() -> None:
     for suite in SUITES.values():
         figures = {(setting.benchmark, figure) for setting in suite.settings for figure in setting.figures}
