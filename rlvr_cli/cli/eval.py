@@ -86,6 +86,26 @@ def command(
             "--against", metavar="OTHER", help="Evaluate this run or model too and show before, after, difference."
         ),
     ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            "--engine",
+            metavar="NAME",
+            help="What samples: auto, local, transformers, vllm, or openai (a server). Default: eval.engine.",
+        ),
+    ] = None,
+    base_url: Annotated[
+        str | None,
+        typer.Option("--base-url", metavar="URL", help="The server's address, as http://localhost:8000/v1."),
+    ] = None,
+    model_name: Annotated[
+        str | None,
+        typer.Option("--model-name", metavar="NAME", help="The model's name there. Default: the only one served."),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option("--concurrency", metavar="N", help="Requests in flight. Default: eval.concurrency."),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the samples.")] = 0,
     out: Annotated[
         Path | None,
@@ -120,6 +140,10 @@ def command(
             against=against,
             seed=seed,
             out=out,
+            engine=engine,
+            base_url=base_url,
+            model_name=model_name,
+            concurrency=concurrency,
         ),
     )
     from rich.console import Console

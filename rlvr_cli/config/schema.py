@@ -147,6 +147,36 @@ class EvalConfig(Section):
     greedy: bool = Field(True, description="Also report greedy accuracy (one more completion for each problem).")
     split: Literal["dev", "test"] = Field("test", description="Held-out part: choose settings on dev, report on test.")
     batch: Count = Field(256, description="Completions sampled at once; changes speed and memory, not the samples.")
+    engine: Literal["auto", "local", "transformers", "vllm", "openai"] = Field(
+        "auto",
+        description="What samples: local = the project's sampler, transformers = `generate`, vllm = vLLM in this "
+        "process (a GPU), openai = a server with OpenAI's API; auto = rollout.engine if local or transformers, "
+        "else local where the architecture is supported.",
+    )
+    base_url: Text | None = Field(None, description="Address of the server (engine openai), as http://host:8000/v1.")
+    model_name: Text | None = Field(
+        None, description="The model's name at the server (engine openai); null = the only one that it serves."
+    )
+    server: Literal["auto", "openai", "vllm", "sglang", "llamacpp", "transformers"] = Field(
+        "auto",
+        description="What the server is (engine openai), which decides the fields that it is sent; auto = as it says; "
+        "openai = the plain API.",
+    )
+    endpoint: Literal["auto", "completions", "chat"] = Field(
+        "auto",
+        description="Where prompts go (engine openai): completions takes them as they are, chat as messages; "
+        "auto = completions where it can.",
+    )
+    concurrency: Annotated[int, Field(ge=1, le=4096)] = Field(16, description="Requests in flight (engine openai).")
+    retries: Annotated[int, Field(ge=0, le=1000)] = Field(
+        10, description="How often a request that failed for a passing reason is sent again, with growing pauses."
+    )
+    request_timeout: Annotated[float, Field(gt=0.0, le=86400.0)] = Field(
+        600.0, description="Seconds that the server may take for one completion (engine openai)."
+    )
+    api_key_variable: Annotated[str, StringConstraints(max_length=100, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = Field(
+        "OPENAI_API_KEY", description="Environment variable with the server's key (engine openai); the key is not kept."
+    )
 
 
 class CheckpointConfig(Section):

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.evaluation.metrics import ProblemValues, problem_values, summarise
-from rlvr_cli.evaluation.sampling import ProgressCallback, fill, identity
+from rlvr_cli.evaluation.plan import ProgressCallback, Sampler
 from rlvr_cli.evaluation.settings import EvalSettings, digest
 from rlvr_cli.evaluation.store import SampleStore
 from rlvr_cli.runs.atomic import write_json, write_text
@@ -44,21 +44,44 @@ def evaluate(
         UserError: ``out_dir`` is in use, belongs to another evaluation or cannot be written; no problems.
         RunError: files in it were altered, or the model's probabilities are not finite.
     """
+    from rlvr_cli.evaluation.sampling import LocalSampler
+
+    return evaluate_with(
+        LocalSampler(model, tokenizer),
+        task,
+        problems,
+        settings,
+        out_dir,
+        progress,
+        label=label,
+        known_identity=known_identity,
+        benchmark=benchmark,
+    )
+
+
+def evaluate_with(
+    sampler: Sampler,
+    task: Task,
+    problems: Sequence[Problem],
+    settings: EvalSettings,
+    out_dir: Path,
+    progress: ProgressCallback | None = None,
+    *,
+    label: str = "",
+    known_identity: dict[str, Any] | None = None,
+    benchmark: str | None = None,
+) -> dict[str, Any]:
+    """``evaluate`` with whatever gives samples: a model here, vLLM or a server. Raises as it does."""
     if not problems:
         raise UserError("there is no problem to evaluate on.")
-    whole = known_identity or identity(model, task, settings)
+    whole = known_identity or sampler.identity(task, settings)
     store = SampleStore(out_dir, whole)
-    was_training = model.training
-    model.eval()
-    try:
-        with store.open() as samples:
-            fill(store, samples, model, tokenizer, task, problems, settings, progress)
-            rows = problem_values(problems, samples, settings, task.reasons)
-            name = benchmark or task.name
-            result = report(rows, settings, task, label=label, fingerprint=digest(whole), benchmark=name)
-            write_results(out_dir, result, rows)
-    finally:
-        model.train(was_training)
+    with store.open() as samples:
+        sampler.fill(store, samples, task, problems, settings, progress)
+        rows = problem_values(problems, samples, settings, task.reasons)
+        name = benchmark or task.name
+        result = report(rows, settings, task, label=label, fingerprint=digest(whole), benchmark=name)
+        write_results(out_dir, result, rows)
     return result
 
 

@@ -48,10 +48,14 @@ def problem_values(
     """Every metric of every problem, from exactly the samples that ``settings`` ask for.
 
     avg@n is the share of right samples; maj@k is given for each k above 1; length counts tokens with the closing
-    end-of-sequence token; all but ``greedy`` are over the n samples. Without samples, reward, length and the like are
-    those of the greedy completion.
+    end-of-sequence token, and is left out where a server did not count them for every sample; all but ``greedy`` are
+    over the n samples. Without samples, reward, length and the like are those of the greedy completion.
     """
-    return [_values(problem, samples, settings, reasons) for problem in problems]
+    rows = [_values(problem, samples, settings, reasons) for problem in problems]
+    if any("length" not in row.values for row in rows):
+        for row in rows:
+            row.values.pop("length", None)
+    return rows
 
 
 def _values(
@@ -76,7 +80,9 @@ def _values(
     values["reward"] = sum(row["reward"] for row in rows) / n
     for part in rows[0]["parts"]:
         values[f"reward/{part}"] = sum(row["parts"][part] for row in rows) / n
-    values["length"] = sum(row["tokens"] for row in rows) / n
+    lengths = [row["tokens"] for row in rows]
+    if None not in lengths:
+        values["length"] = sum(lengths) / n
     values["truncated"] = sum(row["truncated"] for row in rows) / n
     for reason in reasons:
         values[f"reason/{reason}"] = sum(row["reason"] == reason for row in rows) / n

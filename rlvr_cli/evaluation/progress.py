@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 if TYPE_CHECKING:
-    from rlvr_cli.evaluation.sampling import Progress, ProgressCallback
+    from rlvr_cli.evaluation.plan import Progress, ProgressCallback
 
 _SECONDS_BETWEEN_LINES = 10.0
 

@@ -13,9 +13,10 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.evaluation.benchmarks import Choice, Table, chosen, data_folder, fitted, overrides_for, setting_overrides
+from rlvr_cli.evaluation.served.options import option_problems
 from rlvr_cli.evaluation.settings import EvalSettings, pass_at_problems
 from rlvr_cli.evaluation.suites import Setting
-from rlvr_cli.evaluation.targets import Target, find_target
+from rlvr_cli.evaluation.targets import Target, find_target, served_target
 from rlvr_cli.tasks.rows import has_split_mark
 
 SPLITS = ("dev", "test", "all")
@@ -41,6 +42,10 @@ class Options:
     against: str | None = None
     seed: int = 0
     out: Path | None = None
+    engine: str | None = None
+    base_url: str | None = None
+    model_name: str | None = None
+    concurrency: int | None = None
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,9 @@ def make_request(options: Options, choice: Choice | None = None) -> Request:
     pass_at = _pass_at(options.pass_at, problems)
     root = Path(_collect(problems, load_config, fallback=Config(), overrides=_only(overrides, "run.")).run.dir)
     count = max(1, options.average_last)
-    target = _collect(problems, find_target, names[0] if names else None, root, checkpoints=count)
+    name = names[0] if names else None
+    not_found: list[str] = []
+    target = _collect(not_found, find_target, name, root, checkpoints=count)
     against = _collect(problems, find_target, options.against, root) if options.against is not None else None
     asked = [*overrides, *_option_overrides(options)]
     if choice is not None and choice.setting is not None:
@@ -111,7 +118,13 @@ def make_request(options: Options, choice: Choice | None = None) -> Request:
     if target is not None and target.run is not None:
         config = _collect(problems, load_config, [target.run.config_path], overrides=asked)
     else:
-        config = _collect(problems, load_config, model=names[0] if names else None, overrides=asked)
+        config = _collect(problems, load_config, model=name, overrides=asked)
+    if config is not None and config.eval.engine == "openai":
+        problems += _server_problems(config, count)
+        if target is None and name is not None and count == 1:
+            target, not_found = served_target(name, root), []
+    problems = not_found + problems
+    problems += _options_of_a_server(options, config)
     settings = _settings(options, config or Config(), pass_at, problems)
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
@@ -119,8 +132,9 @@ def make_request(options: Options, choice: Choice | None = None) -> Request:
     if choice is None:
         return Request(config, settings, target, against, options.out)
     whole = choice.setting is not None and not limited
-    name, out = choice.benchmark, options.out
-    return Request(config, settings, target, against, out, name, choice.setting, whole, tuple(notes))
+    return Request(
+        config, settings, target, against, options.out, choice.benchmark, choice.setting, whole, tuple(notes)
+    )
 
 
 def make_plan(benchmarks: Sequence[str], options: Options) -> Plan:
@@ -175,6 +189,23 @@ def _settings(options: Options, config: Config, pass_at: tuple[int, ...], proble
     return EvalSettings.from_config(config, samples=samples, pass_at=ks, split=split, seed=options.seed)
 
 
+def _server_problems(config: Config, checkpoints: int) -> list[str]:
+    found = option_problems(config)
+    if checkpoints > 1:
+        found.append(
+            f"--average-last {checkpoints}: a server serves one checkpoint. Evaluate each, or use the engine here."
+        )
+    return found
+
+
+def _options_of_a_server(options: Options, config: Config | None) -> list[str]:
+    """Options that would be without effect."""
+    if config is None or config.eval.engine == "openai":
+        return []
+    given = {"--base-url": options.base_url, "--model-name": options.model_name, "--concurrency": options.concurrency}
+    return [f"{name}: is for a server. Give --engine openai too." for name, value in given.items() if value is not None]
+
+
 def _pass_at(texts: Sequence[str], problems: list[str]) -> tuple[int, ...]:
     ks: list[int] = []
     for part in (part.strip() for text in texts for part in text.split(",")):
@@ -193,6 +224,10 @@ def _option_overrides(options: Options) -> list[str]:
         "eval.top_p": options.top_p,
         "eval.max_new_tokens": options.max_new_tokens,
         "task.data": options.data,
+        "eval.engine": options.engine,
+        "eval.base_url": options.base_url,
+        "eval.model_name": options.model_name,
+        "eval.concurrency": options.concurrency,
     }
     return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in keys.items() if value is not None]
 

@@ -1,36 +1,26 @@
-"""Generate the samples that an evaluation still lacks."""
+"""Generate the samples that an evaluation still lacks with a model in this process."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.evaluation.plan import Progress, ProgressCallback, check_prompts, passes, sample_record
 from rlvr_cli.evaluation.settings import EvalSettings, digest, row_key
-from rlvr_cli.evaluation.store import GREEDY, Key, SampleStore
+from rlvr_cli.evaluation.store import Key, SampleStore
 from rlvr_cli.models.completions import Engine
 from rlvr_cli.models.engines import choose_engine
 from rlvr_cli.models.load import eos_token_ids
 from rlvr_cli.streams import stream_seed
 from rlvr_cli.tasks.base import Problem, Task, judge_all, prompt_ids, response_text
 
-
-@dataclass(frozen=True)
-class Progress:
-    """How far an evaluation is: samples on disk of those planned, how many of them were there before, new tokens."""
-
-    done: int
-    planned: int
-    found: int
-    tokens: int
-
-
-ProgressCallback = Callable[[Progress], None]
+__all__ = ["LocalSampler", "Progress", "ProgressCallback", "fill", "fill_batches", "identity", "weights_hash"]
 
 
 def weights_hash(model: Any) -> str:
@@ -56,6 +46,42 @@ def identity(model: Any, task: Task, settings: EvalSettings, weights: str | None
     }
 
 
+class LocalSampler:
+    """A model in this process, sampled by the project's own sampler or by transformers.
+
+    While it samples the model is in eval mode; its random state is not touched.
+
+    Args:
+        weights: ``weights_hash(model)``, if at hand. engine: auto, local or transformers; None = ``settings.engine``.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, weights: str | None = None, engine: str | None = None) -> None:
+        self.model, self.tokenizer, self.weights, self.engine = model, tokenizer, weights, engine
+
+    def identity(self, task: Task, settings: EvalSettings) -> dict[str, Any]:
+        """See :func:`identity`."""
+        return identity(self.model, task, settings, self.weights)
+
+    def fill(
+        self,
+        store: SampleStore,
+        samples: dict[Key, dict[str, Any]],
+        task: Task,
+        problems: Sequence[Problem],
+        settings: EvalSettings,
+        progress: ProgressCallback | None = None,
+    ) -> None:
+        """See :func:`fill`."""
+        if self.engine is not None:
+            settings = replace(settings, engine=self.engine)
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            fill(store, samples, self.model, self.tokenizer, task, problems, settings, progress)
+        finally:
+            self.model.train(was_training)
+
+
 def fill(
     store: SampleStore,
     samples: dict[Key, dict[str, Any]],
@@ -72,28 +98,63 @@ def fill(
     gaps gives the samples that an unbroken evaluation would have. (The transformers engine seeds whole batches: what
     it adds to a batch that was cut off are other samples of the same policy.) Each batch is on the disk before the
     next begins.
-    Raises UserError when the folder holds samples of other problems under the same ids, RunError when the model's
-    probabilities are not finite.
+    Raises UserError when the folder holds samples of other problems under the same ids, or the engine is not one of a
+    model in this process; RunError when the model's probabilities are not finite.
     """
-    prompts = {problem.id: prompt_ids(task, problem, tokenizer) for problem in problems}
+    if settings.engine not in ("auto", "local", "transformers"):
+        raise UserError(
+            f"eval.engine={settings.engine}: does not sample a model of this process. Allowed here: auto, local, "
+            "transformers."
+        )
+    engine, _ = choose_engine(settings.engine, model)
+    source = BatchSource(engine, model, tokenizer, eos_token_ids(model, tokenizer))
+    fill_batches(source, store, samples, task, problems, settings, progress)
+
+
+@dataclass(frozen=True)
+class BatchSource:
+    """What completes a batch of prompts, with all that it needs.
+
+    ``stops`` are the ids that end a completion. ``scored_at`` are the temperatures at which the engine's
+    log-probabilities are those of the distribution sampled from; None = at any.
+    """
+
+    engine: Engine
+    model: Any
+    tokenizer: Any
+    stops: Sequence[int]
+    scored_at: tuple[float, ...] | None = None
+
+
+def fill_batches(
+    source: BatchSource,
+    store: SampleStore,
+    samples: dict[Key, dict[str, Any]],
+    task: Task,
+    problems: Sequence[Problem],
+    settings: EvalSettings,
+    progress: ProgressCallback | None = None,
+) -> None:
+    """``fill`` with any engine that completes a batch of prompts. Raises UserError and RunError as it does."""
+    prompts = {problem.id: prompt_ids(task, problem, source.tokenizer) for problem in problems}
     hashes = {problem_id: digest(ids)[:16] for problem_id, ids in prompts.items()}
-    _check_prompts(store, samples, hashes)
+    check_prompts(store, samples, hashes)
     by_id = {problem.id: problem for problem in problems}
-    plan = list(_plan(problems, settings))
+    plan = [
+        (temperature, keys[first : first + settings.batch])
+        for temperature, keys in passes(problems, settings)
+        for first in range(0, len(keys), settings.batch)
+    ]
     found = sum(key in samples for _, batch in plan for key in batch)
     planned = sum(len(batch) for _, batch in plan)
     done, tokens = found, 0
     if progress is not None:
         progress(Progress(done, planned, found, 0))
-    if done == planned:
-        return
-    engine, _ = choose_engine(settings.engine, model)
-    stops = eos_token_ids(model, tokenizer)
     for temperature, batch in plan:
         missing = [key for key in batch if key not in samples]
         if not missing:
             continue
-        records = _sample(engine, model, tokenizer, task, missing, by_id, prompts, hashes, settings, temperature, stops)
+        records = _sample(source, task, missing, by_id, prompts, hashes, settings, temperature)
         store.append(records)
         samples.update(zip(missing, records, strict=True))
         done, tokens = done + len(missing), tokens + sum(record["tokens"] for record in records)
@@ -101,22 +162,8 @@ def fill(
             progress(Progress(done, planned, found, tokens))
 
 
-def _plan(problems: Sequence[Problem], settings: EvalSettings) -> Iterator[tuple[float, list[Key]]]:
-    """Batches of (problem, index) with their temperature: the greedy completions, then the samples."""
-    passes: list[tuple[float, list[Key]]] = []
-    if settings.greedy:
-        passes.append((0.0, [(problem.id, GREEDY) for problem in problems]))
-    indices = range(settings.samples)
-    passes.append((settings.temperature, [(problem.id, index) for problem in problems for index in indices]))
-    for temperature, keys in passes:
-        for first in range(0, len(keys), settings.batch):
-            yield temperature, keys[first : first + settings.batch]
-
-
 def _sample(
-    engine: Engine,
-    model: Any,
-    tokenizer: Any,
+    source: BatchSource,
     task: Task,
     keys: Sequence[Key],
     problems: Mapping[str, Problem],
@@ -124,15 +171,14 @@ def _sample(
     hashes: Mapping[str, str],
     settings: EvalSettings,
     temperature: float,
-    stops: Sequence[int],
 ) -> list[dict[str, Any]]:
-    completions = engine(
-        model,
+    completions = source.engine(
+        source.model,
         [prompts[problem_id] for problem_id, _ in keys],
         keys=[row_key(problem_id, index) for problem_id, index in keys],
         seed=stream_seed(settings.seed, "eval"),
         max_new_tokens=settings.max_new_tokens,
-        eos_token_ids=stops,
+        eos_token_ids=source.stops,
         temperature=temperature,
         top_p=settings.top_p if temperature > 0 else 1.0,
         max_rows=settings.batch,
@@ -144,36 +190,20 @@ def _sample(
                 f"the model gave a completion of problem {problem_id} the log-probability {log_prob}: its weights "
                 "hold NaN or infinity. Evaluate an earlier checkpoint."
             )
-    texts = [response_text(tokenizer, ids) for ids in completions.ids]
+    texts = [response_text(source.tokenizer, ids) for ids in completions.ids]
     verdicts = judge_all(task, [problems[problem_id] for problem_id, _ in keys], texts, completions.truncated)
+    scored = source.scored_at is None or temperature in source.scored_at
     return [
-        {
-            "problem": problem_id,
-            "sample": index,
-            "prompt": hashes[problem_id],
-            "text": text,
-            "tokens": len(ids),
-            # Sums of float32 differ in the last digits between batches of different make-up.
-            "log_prob": round(log_prob, 3),
-            "truncated": truncated,
-            "correct": verdict.correct,
-            "answer": verdict.answer,
-            "reason": verdict.reason,
-            "scorable": verdict.scorable,
-            # Counted as not correct, and in the mean reward as nothing; its reason says how many there are.
-            "reward": verdict.reward if verdict.scorable else 0.0,
-            "parts": verdict.parts if verdict.scorable else dict.fromkeys(verdict.parts, 0.0),
-        }
-        for (problem_id, index), ids, truncated, log_prob, text, verdict in zip(
+        sample_record(
+            key,
+            prompt=hashes[key[0]],
+            text=text,
+            tokens=len(ids),
+            log_prob=log_prob if scored else None,
+            truncated=truncated,
+            verdict=verdict,
+        )
+        for key, ids, truncated, log_prob, text, verdict in zip(
             keys, completions.ids, completions.truncated, log_probs, texts, verdicts, strict=True
         )
     ]
-
-
-def _check_prompts(store: SampleStore, samples: Mapping[Key, Mapping[str, Any]], hashes: Mapping[str, str]) -> None:
-    for (problem_id, _), record in samples.items():
-        if problem_id in hashes and record.get("prompt") != hashes[problem_id]:
-            raise UserError(
-                f"{store.folder}: its samples of problem {problem_id} answer another prompt. The data or the "
-                "tokenizer changed since; choose another folder with --out."
-            )

@@ -12,13 +12,11 @@ from typing import Any
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.schema import Config
 from rlvr_cli.evaluation.compare import Difference, compare_evals, paired_rows, read_evaluation
+from rlvr_cli.evaluation.loading import LoadedModel, load_subject
 from rlvr_cli.evaluation.metrics import ProblemValues, average
 from rlvr_cli.evaluation.request import MOST_COMPLETIONS, Request
 from rlvr_cli.evaluation.settings import EvalSettings, digest
 from rlvr_cli.evaluation.targets import Subject
-from rlvr_cli.models.load import load_model, quiet_hub
-from rlvr_cli.models.source import prompt_style
-from rlvr_cli.models.threads import set_threads
 from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.tasks import Problem, Task, make_task, task_style
 from rlvr_cli.tasks.sets import DATA_SETS
@@ -30,16 +28,6 @@ class Outcome:
 
     folder: Path
     result: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class LoadedModel:
-    """A model in memory with what every evaluation of it needs: the hash of its weights, its prompt style."""
-
-    model: Any
-    tokenizer: Any
-    weights: str
-    style: str
 
 
 @dataclass(frozen=True)
@@ -89,27 +77,27 @@ class Session:
 
     def evaluate(self, subject: Subject, loaded: LoadedModel) -> Outcome:
         """Evaluate one model. Raises UserError and RunError as :func:`evaluate` does."""
-        from rlvr_cli.evaluation.evaluate import evaluate
-        from rlvr_cli.evaluation.sampling import identity
+        from rlvr_cli.evaluation.evaluate import evaluate_with
 
         task = make_task(self.config.task, task_style(self.config.task, subject.style or loaded.style))
-        known = identity(loaded.model, task, self.settings, loaded.weights)
+        known = loaded.sampler.identity(task, self.settings)
         benchmark = self.request.benchmark or task.name
-        name = f"{benchmark}-{self.settings.split}-{subject.stem}-{self._key(digest(known))}"
+        stem = loaded.stem or subject.stem
+        name = f"{benchmark}-{self.settings.split}-{stem}-{self._key(digest(known))}"
         folder = subject.root / name
         if self.request.out is not None:
             folder = self.request.out / name if self.several else self.request.out
-        label = subject.label if self.request.setting is None else f"{subject.label}, {benchmark}"
+        model = loaded.label or subject.label
+        label = model if self.request.setting is None else f"{model}, {benchmark}"
         with self.watch(label) as progress:
-            result = evaluate(
-                loaded.model,
-                loaded.tokenizer,
+            result = evaluate_with(
+                loaded.sampler,
                 task,
                 self.problems,
                 self.settings,
                 folder,
                 progress,
-                label=subject.label,
+                label=model,
                 known_identity=known,
                 benchmark=benchmark,
             )
@@ -220,7 +208,10 @@ def run_sessions(sessions: Sequence[Session]) -> Iterator[tuple[Outcome, Compari
     subjects = [*request.target.subjects, *(against.subjects[:1] if against else ())]
     parts: list[list[Outcome]] = [[] for _ in sessions]
     for number, subject in enumerate(subjects, start=1):
-        loaded = _load(subject, request.config)
+        # A server has one model; what it is compared with is sampled here.
+        compared = against is not None and number == len(subjects)
+        engine = "auto" if compared and request.settings.engine == "openai" else request.settings.engine
+        loaded = load_subject(subject, request.config, engine, say)
         for session, outcomes in zip(sessions, parts, strict=True):
             outcomes.append(session.evaluate(subject, loaded))
             if number == len(subjects):
@@ -228,16 +219,3 @@ def run_sessions(sessions: Sequence[Session]) -> Iterator[tuple[Outcome, Compari
                 yield session.finish(outcomes, before)
         del loaded
         gc.collect()
-
-
-def _load(subject: Subject, config: Config) -> LoadedModel:
-    quiet_hub()
-    set_threads(config.run.threads)
-    import torch
-
-    from rlvr_cli.evaluation.sampling import weights_hash
-
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    revision = config.model.revision if subject.model == config.model.name else None
-    model, tokenizer = load_model(subject.model, revision=revision, dtype=config.model.dtype, device=device)
-    return LoadedModel(model, tokenizer, weights_hash(model), prompt_style(model.config))

@@ -53,7 +53,7 @@ class EvalSettings:
             "greedy": config.eval.greedy,
             "split": config.eval.split,
             "batch": config.eval.batch,
-            "engine": config.rollout.engine,
+            "engine": engine_of(config),
         }
         return cls(**{**values, **changes})
 
@@ -65,6 +65,13 @@ class EvalSettings:
             "max_new_tokens": self.max_new_tokens,
             "seed": self.seed,
         }
+
+
+def engine_of(config: Config) -> str:
+    """What samples in an evaluation: eval.engine; for `auto` rollout.engine where it is one of this process."""
+    if config.eval.engine == "auto" and config.rollout.engine in ("local", "transformers"):
+        return config.rollout.engine
+    return config.eval.engine
 
 
 def pass_at_problems(pass_at: tuple[int, ...], samples: int) -> list[str]:

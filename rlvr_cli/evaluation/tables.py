@@ -40,7 +40,8 @@ def accuracy_table(result: Mapping[str, Any]) -> tuple[Row, list[Row]]:
     """Header and rows: each metric over all problems with its interval, then its value in each subgroup."""
     groups = result["by_subgroup"]
     header = ["", "all [95% interval]", *groups]
-    rows = [["problems", str(result["problems"]), *(str(group["length"]["problems"]) for group in groups.values())]]
+    counts = [str(next(iter(group.values()))["problems"]) for group in groups.values()]
+    rows = [["problems", str(result["problems"]), *counts]]
     for name, whole in result["metrics"].items():
         cells = [figure(name, group[name]["value"]) for group in groups.values()]
         rows.append([metric_name(name), with_interval(name, whole), *cells])

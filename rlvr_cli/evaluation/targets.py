@@ -19,7 +19,7 @@ class Subject:
 
     ``label`` names it to the reader, ``model`` is what loads it (a folder, a preset or a hub id), ``stem`` and ``root``
     say where its evaluations are kept. ``style`` is the prompt style it was made for; None until it is loaded, for a
-    model of the hub.
+    model of the hub. ``known``: there is such a folder, or may be such a hub id; else ``model`` is a server's word.
     """
 
     label: str
@@ -27,6 +27,7 @@ class Subject:
     stem: str
     root: Path
     style: str | None
+    known: bool = True
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,19 @@ def find_target(name: str | None, runs_root: Path, *, checkpoints: int = 1, revi
         raise UserError([*error.problems, f"{name!r} is no run either. {hint}"]) from error
     folder = None if source.kind == "hub" else Path(source.location)
     label = Path(source.location).name if source.kind == "folder" else name
-    return Target((Subject(label, name, _slug(label), runs_root / "evals", _style(folder)),), None)
+    return Target((Subject(label, name, slug(label), runs_root / "evals", _style(folder)),), None)
+
+
+def served_target(name: str, runs_root: Path) -> Target:
+    """What a server is asked for under a name that ``find_target`` does not take as a model of this machine.
+
+    A folder with a tokenizer and no weights is enough to write prompts; any other name is the server's own.
+    """
+    folder = local_path(name)
+    known = any((folder / part).is_file() for part in ("tokenizer.json", "tokenizer.model", "vocab.json"))
+    style = _style(folder) if known and (folder / "config.json").is_file() else None
+    label = folder.name if known else name
+    return Target((Subject(label, name, slug(label), runs_root / "evals", style, known),), None)
 
 
 def _named_run(name: str, runs_root: Path) -> RunDir | None:
@@ -126,5 +139,6 @@ def _style(folder: Path | None) -> str | None:
     return prompt_style(json.loads((folder / "config.json").read_text(encoding="utf-8")))
 
 
-def _slug(name: str) -> str:
+def slug(name: str) -> str:
+    """A name as a part of a folder's name."""
     return "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name).strip("-.") or "model"

@@ -1,0 +1,117 @@
+"""From a subject to what samples it, by the engine that is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.paths import local_path
+from rlvr_cli.config.schema import Config
+from rlvr_cli.evaluation.plan import Sampler
+from rlvr_cli.evaluation.targets import Subject
+from rlvr_cli.models.source import PRESETS, resolve_model
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model that is ready to be sampled, and the prompt style that it was made for.
+
+    ``label`` and ``stem`` name it in place of the subject's own; None = the subject's.
+    """
+
+    sampler: Sampler
+    style: str
+    label: str | None = None
+    stem: str | None = None
+
+
+def load_subject(subject: Subject, config: Config, engine: str, say: Callable[[str], None]) -> LoadedModel:
+    """Load a model into this process or into vLLM, or open the server that has it.
+
+    Args:
+        engine: auto, local, transformers, vllm or openai.
+    Raises:
+        UserError: the model or the server cannot be used.
+    """
+    if engine == "openai":
+        return _served(subject, config, say)
+    if engine == "vllm":
+        return _in_vllm(subject, config)
+    return _in_process(subject, config, engine)
+
+
+def _in_process(subject: Subject, config: Config, engine: str) -> LoadedModel:
+    from rlvr_cli.models.load import load_model, quiet_hub
+    from rlvr_cli.models.source import prompt_style
+    from rlvr_cli.models.threads import set_threads
+
+    quiet_hub()
+    set_threads(config.run.threads)
+    import torch
+
+    from rlvr_cli.evaluation.sampling import LocalSampler, weights_hash
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model, tokenizer = load_model(
+        subject.model, revision=_revision(subject, config), dtype=config.model.dtype, device=device
+    )
+    sampler = LocalSampler(model, tokenizer, weights_hash(model), engine)
+    return LoadedModel(sampler, prompt_style(model.config))
+
+
+def _in_vllm(subject: Subject, config: Config) -> LoadedModel:
+    from rlvr_cli.evaluation.served.tokenizer import load_facts
+    from rlvr_cli.evaluation.vllm_sampler import VllmSampler
+    from rlvr_cli.models.vllm_batch import load_vllm, model_folder
+
+    folder = model_folder(subject.model, _revision(subject, config))
+    facts = load_facts(str(folder), False, revision=None)
+    return LoadedModel(VllmSampler(load_vllm(folder, dtype=config.model.dtype), facts, folder), facts.style)
+
+
+def _served(subject: Subject, config: Config, say: Callable[[str], None]) -> LoadedModel:
+    from rlvr_cli.evaluation.served.opening import open_server
+    from rlvr_cli.evaluation.served.options import ServerOptions
+    from rlvr_cli.evaluation.served.sampler import ServedSampler
+    from rlvr_cli.evaluation.served.tokenizer import ModelFacts, load_facts
+    from rlvr_cli.evaluation.targets import slug
+
+    options = ServerOptions.from_config(config)
+    facts: ModelFacts | None = None
+    if subject.known:
+        try:
+            facts = load_facts(*_location(subject.model), revision=_revision(subject, config))
+        except UserError as error:
+            if options.endpoint != "chat":
+                raise UserError(
+                    f"{error}. Without it the server must write the prompts, as chat messages: eval.endpoint=chat."
+                ) from error
+    server = asyncio.run(
+        open_server(
+            options,
+            tokenizer=facts is not None,
+            stops=facts.stops if facts else (),
+            pad=facts.tokenizer.pad_token_id if facts else None,
+            say=say,
+        )
+    )
+    name = Path(server.model).name.removesuffix("@main") or server.model
+    style = facts.style if facts else (subject.style or "logic_rl")
+    return LoadedModel(ServedSampler(server, facts, say), style, f"{name} ({server.kind.name} server)", slug(name))
+
+
+def _location(name: str) -> tuple[str, bool]:
+    """The folder or hub id of a model's tokenizer, and whether it is a hub id; the folder need hold no weights."""
+    if name in PRESETS:
+        return str(PRESETS[name]), False
+    path = local_path(name)
+    if path.is_dir():
+        return str(path), False
+    return resolve_model(name).location, True
+
+
+def _revision(subject: Subject, config: Config) -> str | None:
+    return config.model.revision if subject.model == config.model.name else None

@@ -1,0 +1,92 @@
+"""What every engine shares: which samples are asked for, how far one is, and the record of a sample. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.evaluation.settings import EvalSettings
+from rlvr_cli.evaluation.store import GREEDY, Key, SampleStore
+from rlvr_cli.tasks.base import Problem, Task, Verdict
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far an evaluation is: samples on disk of those planned, how many of them were there before, new tokens."""
+
+    done: int
+    planned: int
+    found: int
+    tokens: int
+
+
+ProgressCallback = Callable[[Progress], None]
+
+
+class Sampler(Protocol):
+    """A model with what samples it: in this process, in vLLM, or behind a server."""
+
+    def identity(self, task: Task, settings: EvalSettings) -> dict[str, Any]:
+        """What decides the samples of an evaluation; a folder never holds those of two identities."""
+
+    def fill(
+        self,
+        store: SampleStore,
+        samples: dict[Key, dict[str, Any]],
+        task: Task,
+        problems: Sequence[Problem],
+        settings: EvalSettings,
+        progress: ProgressCallback | None = None,
+    ) -> None:
+        """Add to ``store``, and to ``samples`` (what it holds), every sample that is asked for and missing.
+
+        Raises UserError when the folder holds samples of other problems under the same ids, RunError when sampling
+        fails.
+        """
+
+
+def passes(problems: Sequence[Problem], settings: EvalSettings) -> Iterator[tuple[float, list[Key]]]:
+    """The temperature and the (problem, index) of each pass: the greedy completions, then the samples."""
+    if settings.greedy:
+        yield 0.0, [(problem.id, GREEDY) for problem in problems]
+    indices = range(settings.samples)
+    yield settings.temperature, [(problem.id, index) for problem in problems for index in indices]
+
+
+def sample_record(
+    key: Key, *, prompt: str, text: str, tokens: int | None, log_prob: float | None, truncated: bool, verdict: Verdict
+) -> dict[str, Any]:
+    """One line of ``samples.jsonl``.
+
+    Args:
+        prompt: the hash of the prompt. tokens, log_prob: None where a server does not tell.
+    """
+    return {
+        "problem": key[0],
+        "sample": key[1],
+        "prompt": prompt,
+        "text": text,
+        "tokens": tokens,
+        # Sums of float32 differ in the last digits between batches of different make-up.
+        "log_prob": None if log_prob is None else round(log_prob, 3),
+        "truncated": truncated,
+        "correct": verdict.correct,
+        "answer": verdict.answer,
+        "reason": verdict.reason,
+        "scorable": verdict.scorable,
+        # Counted as not correct, and in the mean reward as nothing; its reason says how many there are.
+        "reward": verdict.reward if verdict.scorable else 0.0,
+        "parts": verdict.parts if verdict.scorable else dict.fromkeys(verdict.parts, 0.0),
+    }
+
+
+def check_prompts(store: SampleStore, samples: Mapping[Key, Mapping[str, Any]], hashes: Mapping[str, str]) -> None:
+    """Raise UserError when samples in ``store`` answer other prompts than those of these hashes, by problem."""
+    for (problem_id, _), record in samples.items():
+        if problem_id in hashes and record.get("prompt") != hashes[problem_id]:
+            raise UserError(
+                f"{store.folder}: its samples of problem {problem_id} answer another prompt. The data or the "
+                "tokenizer changed since; choose another folder with --out."
+            )

@@ -1,0 +1,1 @@
+"""Evaluation of a model behind a server with OpenAI's API."""

@@ -1,0 +1,108 @@
+"""The prompts of a task as a server takes them: as text with its token ids, or as messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.evaluation.served.kinds import Kind, Prompt
+from rlvr_cli.evaluation.settings import digest
+from rlvr_cli.tasks.base import Problem, Task
+
+# What judges look for; a server that drops special tokens drops these where a tokenizer holds them as such.
+_TAGS = ("<think>", "</think>", "<answer>", "</answer>", "<reasoning>", "</reasoning>")
+
+
+def text_prompts(task: Task, problems: Sequence[Problem], tokenizer: Any) -> dict[str, Prompt]:
+    """Each problem's prompt by its id: the text and the token ids that a model in this process would read."""
+    prompts = {}
+    for problem in problems:
+        text = task.prompt(problem, tokenizer)
+        prompts[problem.id] = Prompt(text, tuple(tokenizer(text, add_special_tokens=False)["input_ids"]))
+    return prompts
+
+
+def chat_prompts(task: Task, problems: Sequence[Problem], tokenizer: Any | None) -> dict[str, Prompt]:
+    """Each problem's prompt by its id as messages, which the server writes by the model's own chat template.
+
+    Args:
+        tokenizer: the model's, if at hand; None = unknown.
+    Raises:
+        UserError: messages are not all of the prompt, as where it ends in an open ``<think>`` that the template does
+            not write.
+    """
+    return {problem.id: _chat_prompt(task, problem, tokenizer) for problem in problems}
+
+
+def prompt_hash(prompt: Prompt) -> str:
+    """What tells prompts apart in the store; of token ids the same as with a model in this process."""
+    whole = [dict(message) for message in prompt.messages] if prompt.messages is not None else list(prompt.ids or ())
+    return digest(whole)[:16]
+
+
+def check_tags(kind: Kind, tokenizer: Any) -> None:
+    """Raise UserError where the server would drop tags that judges look for."""
+    if kind.keeps_special:
+        return
+    lost = [tag for tag in _TAGS if tag in set(tokenizer.all_special_tokens)]
+    if lost:
+        raise UserError(
+            f"--engine openai: this tokenizer holds {', '.join(lost)} as special tokens, which a {kind.name} server "
+            "leaves out of its texts, so no answer would be found. Use vLLM or SGLang, which keep them "
+            "(eval.server=vllm where the server does not say so itself)."
+        )
+
+
+class _Messages:
+    """A tokenizer that keeps the messages of a prompt in place of writing them."""
+
+    chat_template = "messages"
+    bos_token = None
+    bos_token_id = None
+    mark = "\x00messages\x00"
+
+    def __init__(self) -> None:
+        self.messages: tuple[Mapping[str, str], ...] | None = None
+
+    def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
+        return {"input_ids": []}
+
+    def apply_chat_template(self, messages: Sequence[Mapping[str, str]], **_: Any) -> str:
+        self.messages = tuple(dict(message) for message in messages)
+        return self.mark
+
+
+def _chat_prompt(task: Task, problem: Problem, tokenizer: Any | None) -> Prompt:
+    recorder = _Messages()
+    written = task.prompt(problem, recorder)
+    advice = (
+        "Use an engine that takes prompts as they are: eval.endpoint=completions, with a model folder or hub id as the "
+        "model so that its tokenizer is known."
+    )
+    if recorder.messages is None:
+        raise UserError(
+            f"eval.endpoint=chat: the prompts of {task.name} are plain text by these settings, which messages cannot "
+            f"say. {advice}"
+        )
+    added = written.removeprefix(recorder.mark)
+    alone = _by_template(recorder.messages, tokenizer)
+    if added and (alone is None or task.prompt(problem, tokenizer) != alone):
+        raise UserError(
+            f"eval.endpoint=chat: the prompts of {task.name} end in {added!r} for the model to continue, and chat "
+            f"always begins an answer of its own. {advice}"
+        )
+    return Prompt(messages=recorder.messages, opened=alone is not None and alone.rstrip().endswith("<think>"))
+
+
+def _by_template(messages: Sequence[Mapping[str, str]], tokenizer: Any | None) -> str | None:
+    """What the model's template makes of the messages; None where it has none, or it is unknown."""
+    if not getattr(tokenizer, "chat_template", None) or tokenizer is None:
+        return None
+    from jinja2 import TemplateError
+
+    turns = [dict(message) for message in messages]
+    try:
+        return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+    except TemplateError:
+        return None

@@ -1,0 +1,53 @@
+"""A model's tokenizer and the few facts of it that prompts need, without its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.models.load import quiet_hub
+from rlvr_cli.models.source import connection_problem, is_cached, is_offline, prompt_style
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What is known of a model from its folder or hub id alone.
+
+    ``stops`` are the token ids that end a completion. ``style`` is the prompt style that the model was made for.
+    """
+
+    tokenizer: Any
+    stops: tuple[int, ...]
+    style: str
+
+
+def load_facts(location: str, on_hub: bool, *, revision: str | None) -> ModelFacts:
+    """The facts of the model at ``location``, a folder or a hub id. No weights are read or downloaded.
+
+    Raises UserError when there is no tokenizer that can be used.
+    """
+    quiet_hub()
+    options: dict[str, Any] = {"trust_remote_code": False}
+    if on_hub:
+        options["revision"] = revision or "main"
+        if is_cached(location) and (is_offline() or connection_problem()):
+            options["local_files_only"] = True
+    from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(location, **options)
+        style = prompt_style(AutoConfig.from_pretrained(location, **options))
+    except (OSError, ValueError, KeyError) as error:
+        text = " ".join(str(error).split())
+        raise UserError(
+            f"model: the tokenizer of {location} cannot be loaded ({text if len(text) < 300 else text[:297] + '...'})"
+        ) from error
+    options.pop("trust_remote_code")
+    try:
+        configured = GenerationConfig.from_pretrained(location, **options).eos_token_id
+    except (OSError, ValueError):
+        configured = None
+    ids = configured if isinstance(configured, list) else [configured]
+    stops = tuple(sorted({i for i in [*ids, tokenizer.eos_token_id] if i is not None}))
+    return ModelFacts(tokenizer, stops, style)

@@ -1,0 +1,172 @@
+"""Sampling with vLLM in this process, a batch at a time. Needs the package `vllm` and a GPU.
+
+Written from vLLM's documented interface (`vllm.LLM`, `vllm.SamplingParams`); it has not been run on a GPU yet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.models.completions import Completions, check_arguments
+from rlvr_cli.models.draws import stream_start
+from rlvr_cli.models.source import resolve_model
+
+# vLLM's random generators take seeds of 63 bits.
+_SEEDS = 1 << 63
+
+
+def model_folder(name: str, revision: str | None) -> Path:
+    """The folder with a model's files; those of a hub model are downloaded.
+
+    Raises UserError when there is no such model, it cannot be had, or it is an adapter without its base.
+    """
+    source = resolve_model(name, revision=revision)
+    if source.kind != "hub":
+        folder = Path(source.location)
+    else:
+        from huggingface_hub import snapshot_download
+
+        try:
+            folder = Path(
+                snapshot_download(
+                    source.location, revision=revision, allow_patterns=["*.json", "*.safetensors", "*.model", "*.txt"]
+                )
+            )
+        except (OSError, ValueError) as error:
+            text = " ".join(str(error).split())
+            raise UserError(f"model: {name} cannot be downloaded ({text[:300]})") from error
+    if (folder / "adapter_config.json").exists():
+        raise UserError(
+            f"--engine vllm: {name} is an adapter. Merge it into its base first (`rlvr export`), or use --engine local."
+        )
+    return folder
+
+
+def files_hash(folder: Path) -> str:
+    """SHA-256 over the names and bytes of the folder's safetensors files."""
+    whole = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        whole.update(f"{path.name}:{path.stat().st_size};".encode())
+        with path.open("rb") as stream:
+            while piece := stream.read(1 << 24):
+                whole.update(piece)
+    return whole.hexdigest()
+
+
+def load_vllm(folder: Path, *, dtype: str) -> Any:
+    """vLLM's engine (`vllm.LLM`) for the model in ``folder``.
+
+    Args:
+        dtype: float32, bfloat16, or auto, which is bfloat16 as everywhere on a GPU.
+    Raises:
+        UserError: vllm is not installed, there is no GPU, or vLLM cannot load the model into it.
+    """
+    try:
+        vllm = import_module("vllm")
+    except ImportError as error:
+        raise UserError(
+            f"--engine vllm: the package vllm cannot be imported ({error}). Install it with `pip install vllm`, or ask "
+            "a vLLM server with --engine openai."
+        ) from error
+    import torch
+
+    if not torch.cuda.is_available():
+        raise UserError(
+            "--engine vllm: there is no GPU here. Use --engine local, or ask a vLLM server with --engine openai."
+        )
+    try:
+        return vllm.LLM(
+            model=str(folder),
+            dtype="bfloat16" if dtype == "auto" else dtype,
+            trust_remote_code=False,
+            seed=0,
+            # Else the checkpoint's generation_config.json would cap new tokens.
+            generation_config="vllm",
+            # Of the model's own distribution, whatever a request asks for.
+            logprobs_mode="raw_logprobs",
+            disable_log_stats=True,
+        )
+    except (ValueError, RuntimeError, OSError) as error:
+        text = " ".join(str(error).split())
+        raise UserError(
+            f"--engine vllm: vLLM cannot load {folder} ({text[:400]}). Where the GPU is full, end what else uses it."
+        ) from error
+
+
+def request_arguments(
+    *, seed: int, key: int, max_new_tokens: int, stops: Sequence[int], temperature: float, top_p: float
+) -> dict[str, Any]:
+    """The arguments of one row's `vllm.SamplingParams`: a random stream of its own, and no limit but top_p."""
+    return {
+        "n": 1,
+        "seed": stream_start(seed, key) % _SEEDS,
+        "temperature": temperature,
+        "top_p": top_p,
+        "top_k": -1,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "max_tokens": max_new_tokens,
+        "stop_token_ids": list(stops),
+        # The sampled token's alone.
+        "logprobs": 0,
+        "detokenize": False,
+    }
+
+
+def generate_with_vllm(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    *,
+    keys: Sequence[int],
+    seed: int,
+    max_new_tokens: int,
+    eos_token_ids: Collection[int],
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    max_rows: int | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> Completions:
+    """Sample one completion for every prompt; see :class:`Engine`. ``model`` is a `vllm.LLM`.
+
+    Each row has a seed of its own, so its completion does not depend on which rows share the call, but for rounding.
+    ``max_rows`` is of no use here: vLLM schedules by itself. The log-probs are always those at temperature 1.
+    Raises ValueError on arguments out of range, RunError when vLLM breaks a completion off.
+    """
+    check_arguments(prompts, keys, max_new_tokens, temperature, top_p, max_rows)
+    if not prompts:
+        return Completions([], [], [])
+    vllm = import_module("vllm")
+    stops = sorted(eos_token_ids)
+    parameters = [
+        vllm.SamplingParams(
+            **request_arguments(
+                seed=seed, key=key, max_new_tokens=max_new_tokens, stops=stops, temperature=temperature, top_p=top_p
+            )
+        )
+        for key in keys
+    ]
+    try:
+        outputs = model.generate(
+            [{"prompt_token_ids": list(prompt)} for prompt in prompts], sampling_params=parameters, use_tqdm=False
+        )
+    except (ValueError, RuntimeError) as error:
+        raise RunError(f"vLLM: {' '.join(str(error).split())[:400]}") from error
+    result = Completions([], [], [])
+    for output in outputs:
+        completion = output.outputs[0]
+        if completion.finish_reason not in ("stop", "length"):
+            raise RunError(f"vLLM broke a completion off ({completion.finish_reason}). The same command continues.")
+        ids = list(completion.token_ids)
+        result.ids.append(ids)
+        result.log_probs.append([at[token].logprob for at, token in zip(completion.logprobs, ids, strict=True)])
+        result.truncated.append(completion.finish_reason == "length")
+    if on_progress is not None:
+        on_progress(sum(map(len, result.ids)))
+    return result
