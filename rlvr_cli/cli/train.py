@@ -71,6 +71,7 @@ def train(
     """
     from rlvr_cli.launch.command import needs_launcher
     from rlvr_cli.launch.world import world_of_environment
+    from rlvr_cli.training.trackers import check_trackers
 
     world = world_of_environment()
     launch = {"processes": processes, "launcher": launcher, "accelerate_config": accelerate_config}
@@ -81,6 +82,7 @@ def train(
     else:
         others = bool(overrides or config_files or method or task or model or data_dir or overwrite)
         run, loaded = _resumed(resume, others=others or any(value is not None for value in launch.values()))
+    check_trackers(loaded.config.run.track)
     if submit is not None or print_script:
         _submit(submit or "slurm", loaded, run, overwrite=overwrite, print_only=print_script, json=json)
         return

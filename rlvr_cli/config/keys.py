@@ -110,7 +110,8 @@ def describe_type(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
         return ", or ".join((["null"] if type(None) in arguments else []) + parts)
     if origin is tuple:
         if arguments[-1] is Ellipsis:
-            return f"a list of at least one value, each {describe_type(arguments[0])}"
+            least = "at least one value" if any(getattr(item, "min_length", 0) for item in metadata) else "values"
+            return f"a list of {least}, each {describe_type(arguments[0])}"
         return f"a list of {len(arguments)} values, each {describe_type(arguments[0])}"
     if origin is dict:
         return f"a mapping from {describe_type(arguments[0])}, to {describe_type(arguments[1])}"

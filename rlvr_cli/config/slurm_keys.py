@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from rlvr_cli.config.section import Section, Text
 
@@ -14,6 +14,7 @@ _TIME = re.compile(
     r"|(?:(?P<hours>\d+):(?=\d+:\d+))?(?P<minutes>\d+)(?::(?P<seconds>\d+))?)"
 )
 _MEMORY = re.compile(r"\d+[KMGT]?", re.IGNORECASE)
+_NAME = re.compile(r"[A-Za-z0-9_.,:@+=/-]+")
 _OPTION = re.compile(r"[a-z][a-z0-9-]*")
 _NO_LIMIT = ("UNLIMITED", "INFINITE")
 
@@ -33,8 +34,6 @@ OPTIONS_OF_THE_RUN = (
     *("array", "chdir", "error", "export", "gpus", "gpus-per-task", "job-name", "no-requeue", "ntasks"),
     *("ntasks-per-gpu", "ntasks-per-node", "open-mode", "output", "parsable", "requeue", "test-only", "wait", "wrap"),
 )
-
-Name = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[A-Za-z0-9_.,:@+=/-]+$")]
 
 
 def seconds_of(time: str) -> int | None:
@@ -61,6 +60,12 @@ def seconds_of(time: str) -> int | None:
 def _time(value: str) -> str:
     if seconds_of(value) == 0:
         raise ValueError(f"must be longer than no time at all; got {value!r}")
+    return value
+
+
+def _name(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise ValueError(f"must be a name as the cluster has it, without spaces; got {value!r}")
     return value
 
 
@@ -95,6 +100,9 @@ def _as_text(value: Any) -> Any:
 
 def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+Name = Annotated[str, AfterValidator(_name)]
 
 
 class SlurmConfig(Section):

@@ -68,6 +68,10 @@ class RecordedTrainer(ManagedTrainer):
         self._use_cache = getattr(arguments["model"].config, "use_cache", True)
         super().__init__(**arguments)
         self.add_callback(_StopAtStepEnd(stop, self._agreed))
+        if config.run.track and self.accelerator.is_main_process:
+            from rlvr_cli.training.tracking import Tracking
+
+            self.add_callback(Tracking(config, run, reporter))
 
     @abstractmethod
     def step_numbers(self) -> dict[str, Any]:
@@ -151,6 +155,7 @@ class RecordedTrainer(ManagedTrainer):
         if self.accelerator.is_main_process:
             append_jsonl(self.run.metrics_path, [row])
             append_jsonl(self.run.timings_path, [{"step": step, **timing}])
+            self.callback_handler.on_log(self.args, self.state, self.control, row)
         self.reporter.step({**row, "last_update": last_update}, timing)
         for notice in self.notices():
             self.reporter.message(notice)
