@@ -113,13 +113,18 @@ def train(
 
 def _train_here(config: Config, run: RunDir | None, *, overwrite: bool, console: Console, world: World) -> Outcome:
     """Train in this process: all of the training, or the part of it that an outer launcher started it for."""
+    from rlvr_cli.launch.world import Elsewhere
     from rlvr_cli.training import run as training
     from rlvr_cli.training.stopping import StopRequest
 
     place = training.Place(world, StopRequest(announce=world.main))
-    if run is None:
-        return training.start(config, overwrite=overwrite, console=console, place=place)
-    return training.resume(run, console=console, place=place)
+    try:
+        if run is None:
+            return training.start(config, overwrite=overwrite, console=console, place=place)
+        return training.resume(run, console=console, place=place)
+    except Elsewhere:
+        # Rank 0 says why.
+        raise typer.Exit(1) from None
 
 
 def _configured(

@@ -189,7 +189,8 @@ def check_processes(run: RunDir, config: Config, world: World) -> None:
     """Raise UserError where ``run`` was begun with another number of processes than there are now."""
     if config.launch.processes != world.processes:
         raise UserError(
-            f"{run.path}: was begun with {config.launch.processes} processes and cannot go on exactly with "
+            f"{run.path}: was begun with {config.launch.processes} "
+            f"process{'' if config.launch.processes == 1 else 'es'} and cannot go on exactly with "
             f"{world.processes}. Start as many as before."
         )
 

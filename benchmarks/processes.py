@@ -1,0 +1,169 @@
+"""Every method in one process and in several: the largest difference of a weight after a few rollouts, as a table.
+
+`python -m benchmarks.processes [--processes N] [--lr X] [NAME ...]`. The processes are real ones (gloo, CPU), started
+by torchrun; each trains all the methods one after the other, as `rlvr train` would under an outer launcher.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from safetensors.torch import load_file
+from torch import Tensor
+
+from rlvr_cli.config.load import load_config
+from rlvr_cli.config.methods import method_presets
+from rlvr_cli.launch.command import free_port
+from rlvr_cli.launch.worker import leave
+from rlvr_cli.launch.world import ALONE, world_of_environment
+from rlvr_cli.models.source import PRESETS
+from rlvr_cli.runs.checkpoints import valid_checkpoints
+from rlvr_cli.training.run import Place, start
+
+LIMIT = 1e-5
+# Two rollouts, each updated on twice: the second update is off-policy. Small enough for tests, uneven in length.
+SETTINGS = (
+    "train.rollouts=2",
+    "rollout.prompts=4",
+    "rollout.group_size=4",
+    "rollout.max_new_tokens=24",
+    "update.updates_per_rollout=2",
+    "task.problems=32",
+    "checkpoint.every=100",
+    "run.threads=1",
+)
+# What is not a method of its own: compositions, and settings that decide what is trained on.
+MORE: dict[str, tuple[str, tuple[str, ...]]] = {
+    "dgpo+lopti": ("dgpo+lopti", ()),
+    "acpo+lopti": ("acpo+lopti", ()),
+    "reinforce-pp+reweight+lopti": ("reinforce-pp+reweight+lopti", ()),
+    "ppo+lopti": ("ppo+lopti", ()),
+    "grpo+conflict": ("grpo+conflict", ()),
+    "grpo, KL 0.1": ("grpo", ("method.kl.beta=0.1",)),
+    "grpo, noise 0.3": ("grpo", ("method.reward.noise=0.3",)),
+    "dapo, dynamic sampling": ("dapo", ("rollout.dynamic_sampling=2",)),
+    "grpo, drop truncated": ("grpo", ("rollout.drop_truncated=true",)),
+    "grpo, two epochs": ("grpo", ("update.epochs=2",)),
+    "ppo, two epochs": ("ppo", ("update.epochs=2",)),
+    "sft, LoRA": ("sft", ("method.lora_rank=4",)),
+    "grpo, evaluated": ("grpo", ("eval.every=1", "eval.problems=6", "eval.samples=2", "eval.pass_at=[1,2]")),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A training: its row in the table, its method, and what is set beside it."""
+
+    title: str
+    method: str
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> str:
+        return "".join(letter if letter.isalnum() else "-" for letter in self.title)
+
+
+@dataclass(frozen=True)
+class Row:
+    """How far a case's weights are apart, and how far they moved; shares of the largest weight of each tensor."""
+
+    title: str
+    apart: float
+    moved: float
+
+
+def cases(names: list[str]) -> list[Case]:
+    """All cases, or those named."""
+    listed = [Case(preset.name, preset.name) for preset in method_presets()]
+    listed += [Case(title, method, overrides) for title, (method, overrides) in MORE.items()]
+    unknown = sorted(set(names) - {case.title for case in listed})
+    if unknown:
+        raise SystemExit(f"no such case: {', '.join(unknown)}. There are: {', '.join(case.title for case in listed)}")
+    return [case for case in listed if not names or case.title in names]
+
+
+def train(case: Case, root: Path, lr: float, processes: int) -> Path:
+    """Train ``case`` as this process's part of it; the run's folder."""
+    own = ("rollout.max_new_tokens=60", "method.demonstrations=16") if case.method == "sft" else ()
+    overrides = (*SETTINGS, *own, f"optimizer.lr={lr}", f"launch.processes={processes}", *case.overrides)
+    config = load_config([], method=case.method, overrides=[*overrides, f"run.dir={root}", f"run.name={case.folder}"])
+    world = ALONE if processes == 1 else world_of_environment()
+    return start(config, overwrite=False, console=Console(quiet=True), place=Place(world)).run.path
+
+
+def compared(first: Path, second: Path, base: Path) -> tuple[float, float]:
+    """The largest differences of two runs' weights, and of the first's and what it began with."""
+
+    def weights(run: Path) -> dict[str, Tensor]:
+        folder = valid_checkpoints(run / "checkpoints")[0].path
+        extra = folder / "trainer" / "value_head.safetensors"
+        return load_file(folder / "model.safetensors") | (load_file(extra) if extra.exists() else {})
+
+    def largest(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
+        shared = [key for key in one if key in other]
+        return max(float((one[key] - other[key]).abs().max() / one[key].abs().max().clamp(min=1e-3)) for key in shared)
+
+    one, two = weights(first), weights(second)
+    if one.keys() != two.keys():
+        raise SystemExit(f"{first.name}: the checkpoints hold other weights: {sorted(one.keys() ^ two.keys())}")
+    return largest(one, two), largest(one, load_file(base))
+
+
+def table(names: list[str], processes: int, lr: float, root: Path) -> Iterator[Row]:
+    """Train every case both ways and compare."""
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes)),
+        *("--master_addr", "127.0.0.1", "--master_port", str(free_port())),
+        *("--module", "benchmarks.processes", "--rank", str(root / "several")),
+        *("--processes", str(processes), "--lr", str(lr), *names),
+    ]
+    environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise SystemExit(f"the processes failed:\n{ended.stdout[-3000:]}{ended.stderr[-6000:]}")
+    for case in cases(names):
+        one = train(case, root / "one", lr, 1)
+        apart, moved = compared(one, root / "several" / case.folder, PRESETS["lab"] / "model.safetensors")
+        yield Row(case.title, apart, moved)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--lr", type=float, default=1e-4)
+    parser.add_argument("--rank", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    if given.rank is not None:
+        for case in cases(given.names):
+            train(case, given.rank, given.lr, given.processes)
+        leave(0)
+    print(f"{'case':<30} {'apart':>10} {'moved':>10}", flush=True)
+    found = []
+    with tempfile.TemporaryDirectory(prefix="rlvr-processes-") as folder:
+        for row in table(given.names, given.processes, given.lr, Path(folder)):
+            found.append(row)
+            print(
+                f"{row.title:<30} {row.apart:>10.1e} {row.moved:>10.1e}{'  TOO FAR' * (row.apart > LIMIT)}", flush=True
+            )
+    if given.json:
+        print(json.dumps([vars(row) for row in found]))
+    worst = max(found, key=lambda row: row.apart)
+    print(
+        f"{len(found)} cases, {given.processes} processes: at most {worst.apart:.1e} ({worst.title}); limit {LIMIT:g}"
+    )
+    sys.exit(worst.apart > LIMIT)
+
+
+if __name__ == "__main__":
+    main()

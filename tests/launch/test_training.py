@@ -1,0 +1,172 @@
+"""Several processes make the same run as one: weights, records, checkpoints, resume; under any launcher."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rlvr_cli.config.load import load_config
+from rlvr_cli.launch.command import free_port
+from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
+from tests.launch.launches import (
+    NARROW,
+    difference,
+    finish,
+    kill_tree,
+    manifest,
+    popen,
+    ranks,
+    rows,
+    start,
+    wait_for_steps,
+)
+
+LIMIT = 1e-5
+# Of a rollout, which one writer makes: what sampling and judging say, but for the last digits of sums.
+SAME = ("reward", "accuracy", "length", "update_tokens", "truncated", "rollout", "pass")
+
+
+def both(folder: Path, *arguments: str) -> tuple[Path, Path]:
+    """A run in one process and one in two, at once."""
+    arguments = (f"run.dir={folder}", *NARROW, *arguments)
+    processes = [start("run.name=one", *arguments), start("--processes", "2", "run.name=two", *arguments)]
+    for process in processes:
+        finish(process)
+    return folder / "one", folder / "two"
+
+
+def test_one_run_whatever_the_number_of_processes(tmp_path: Path) -> None:
+    """Lopti, with dynamic sampling, noise and an evaluation on the way; every file has one writer."""
+    one, two = both(
+        tmp_path,
+        *("--method", "lopti", "rollout.dynamic_sampling=1", "method.reward.noise=0.2"),
+        *("eval.every=1", "eval.problems=4", "eval.samples=2", "eval.pass_at=[1,2]", "checkpoint.every=3"),
+    )
+    assert difference(one, two) < LIMIT
+    assert [path.relative_to(one) for path in sorted(one.rglob("*")) if "checkpoints" not in path.parts] == [
+        path.relative_to(two) for path in sorted(two.rglob("*")) if "checkpoints" not in path.parts
+    ]
+    for first, second in zip(rows(one), rows(two), strict=True):
+        assert first.keys() == second.keys() and {key: first[key] for key in SAME} == {key: second[key] for key in SAME}
+        assert first.get("eval") == second.get("eval")
+        assert first["grad_norm"] == pytest.approx(second["grad_norm"], rel=1e-3, abs=1e-6)
+    for path in sorted((one / "rollouts").iterdir()):
+        lines = [(folder / "rollouts" / path.name).read_text().splitlines() for folder in (one, two)]
+        assert len(lines[0]) == len(lines[1]) == 16
+    newest = valid_checkpoints(two / "checkpoints")[0].path
+    assert len(list((newest / "trainer").glob("process-*.safetensors"))) == 2
+    assert (manifest(two)["status"], manifest(two)["processes"]) == ("finished", 2)
+    assert load_config([two / "config.yaml"]).launch.processes == 2
+    assert (two / "log.txt").read_text().count("step 1/8 ") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["ppo", "acpo", "reinforce-pp+reweight", "sft"])
+def test_other_methods_in_several_processes(tmp_path: Path, method: str) -> None:
+    """Every method: `python -m benchmarks.processes`."""
+    extra = ["rollout.max_new_tokens=60", "method.demonstrations=16"] if method == "sft" else []
+    one, two = both(tmp_path, "--method", method, *extra, "optimizer.lr=1e-4")
+    assert difference(one, two) < LIMIT
+
+
+@pytest.mark.slow
+def test_a_step_in_more_processes_than_it_has_prompts(tmp_path: Path) -> None:
+    """A group lies in several processes: four of two completions each, and one group of eight."""
+    arguments = (f"run.dir={tmp_path}", *NARROW, "rollout.prompts=1", "rollout.group_size=8", "optimizer.lr=1e-4")
+    for name, processes in (("one", "1"), ("four", "4")):
+        finish(start("--processes", processes, f"run.name={name}", *arguments))
+    assert difference(tmp_path / "one", tmp_path / "four") < LIMIT
+
+
+def test_resume_is_exact_in_the_second_pass_of_lopti(tmp_path: Path) -> None:
+    """Low, low, high, high in two processes: kill -9 of everything once the first step of the high pass is saved."""
+    settings = ("--method", "lopti", "--processes", "2", f"run.dir={tmp_path}", *NARROW, "checkpoint.every=1")
+    whole, run = tmp_path / "whole", tmp_path / "broken"
+    unbroken = start("run.name=whole", *settings)
+    process = start("run.name=broken", *settings, "checkpoint.keep=8")
+    while not (run / "checkpoints" / "step-3").exists():
+        assert process.poll() is None
+        time.sleep(0.0005)
+    kill_tree(process)
+    finish(unbroken)
+    saved = max(int(path.name.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*"))
+    assert rows(whole)[saved]["pass"] == "high", "the kill came too late to show anything"
+    output = finish(start("--resume", str(run)))
+    assert f"at step {saved} of 8" in output
+    assert (run / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
+    newest = [path / "checkpoints" / "step-8" / "model.safetensors" for path in (run, whole)]
+    assert file_hash(newest[0]) == file_hash(newest[1])
+    for path in (whole / "rollouts").iterdir():
+        assert file_hash(path) == file_hash(run / "rollouts" / path.name)
+
+
+def outer(processes: int, *arguments: str) -> list[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
+    return [*launcher, "--master_port", str(free_port()), "--module", "rlvr_cli", "train", *arguments]
+
+
+CPU = {"ACCELERATE_USE_CPU": "true"}
+
+
+def test_started_by_torchrun_itself(tmp_path: Path) -> None:
+    """It is one of its processes then, and the run is the same; a wrong number of processes is refused."""
+    arguments = (f"run.dir={tmp_path}", *NARROW)
+    ours = start("--processes", "2", "run.name=ours", *arguments)
+    output = finish(popen(outer(2, "run.name=theirs", *arguments), CPU))
+    assert output.count("step 1/4 ") == 1 and output.count("finished: ") == 1
+    finish(ours)
+    assert difference(tmp_path / "ours", tmp_path / "theirs") == 0
+    assert load_config([tmp_path / "theirs" / "config.yaml"]).launch.processes == 2
+
+
+@pytest.mark.slow
+def test_bad_input_under_torchrun(tmp_path: Path) -> None:
+    arguments = (f"run.dir={tmp_path}", *NARROW)
+    refused = finish(popen(outer(2, "--processes", "4", "run.name=other", *arguments), CPU), 1)
+    assert "launch.processes=4 (override launch.processes=4), and the launcher" in refused
+    assert "started 2 (WORLD_SIZE)" in refused and not list(tmp_path.iterdir())
+    finish(start("run.name=one", "checkpoint.every=1", *arguments))
+    refused = finish(popen(outer(2, "--resume", str(tmp_path / "one")), CPU), 1)
+    assert "was begun with 1 process and cannot go on exactly with 2" in refused
+
+
+@pytest.mark.slow
+def test_started_by_accelerate(tmp_path: Path) -> None:
+    """On CPUs too, where accelerate by itself starts one process and says nothing."""
+    file = tmp_path / "accelerate.yaml"
+    file.write_text("compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_processes: 2\n")
+    arguments = ("--processes", "2", f"run.dir={tmp_path}", *NARROW)
+    finish(start("run.name=torchrun", *arguments))
+    output = finish(start("run.name=accelerate", "--accelerate-config", str(file), *arguments))
+    assert "in 2 processes" in output
+    assert difference(tmp_path / "torchrun", tmp_path / "accelerate") == 0
+
+
+@pytest.mark.slow
+def test_two_machines(tmp_path: Path) -> None:
+    """Two parents that meet at an address, here of one machine; one fails, and both say why."""
+    arguments = ("--processes", "2", f"run.dir={tmp_path}", *NARROW)
+    meet = {"NNODES": "2", "MASTER_ADDR": "127.0.0.1"}
+
+    def machines(*more: str) -> list[subprocess.Popen[str]]:
+        port = str(free_port())
+        return [
+            start(*more, environment={**meet, "MASTER_PORT": port, "NODE_RANK": str(number)}) for number in range(2)
+        ]
+
+    outputs = [finish(process) for process in machines(*arguments, "run.name=both")]
+    assert "[rank 0] finished" in outputs[0] and "[rank 1]" not in outputs[0] and "finished" not in outputs[1]
+    finish(start("run.name=one", *arguments[2:]))
+    assert difference(tmp_path / "one", tmp_path / "both") < LIMIT
+    first, second = machines(*arguments, "run.name=broken", "train.rollouts=200", "checkpoint.every=1")
+    wait_for_steps(tmp_path / "broken", 2, first)
+    ranks(second)[1].send_signal(signal.SIGKILL)
+    for process in (first, second):
+        output = finish(process, 1)
+        assert "rank 1 of 2: killed by SIGKILL (out of memory?)" in output and "Traceback" not in output
+    assert "rank 1 of 2: killed by SIGKILL" in manifest(tmp_path / "broken")["error"]
