@@ -40,6 +40,13 @@ DataDir = Annotated[
         help="Folder in which a data set's name (task.data) is looked for; sets task.data_dir.",
     ),
 ]
+TrustRemoteCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code",
+        help="Let Python code of the model's own repository run here. Nothing stores this: give it each time.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON in place of text.")]
 
 

@@ -133,13 +133,27 @@ def _file_layers(files: Sequence[Path], problems: list[tuple[str, str]]) -> Iter
             problems.append((f"{file}:{problem.line}" if problem.line else str(file), problem.message))
             continue
         if isinstance(document.data, dict):
-            yield Layer(str(file), document.data, document.lines)
+            yield Layer(str(file), of_today(document.data), document.lines)
         elif document.data is None:
             problems.append((str(file), "is empty; a configuration sets at least one key"))
         else:
             line = document.lines[()]
             got = shown(document.data)
             problems.append((f"{file}:{line}", f"must be a mapping of sections, as in `rollout: ...`; got {got}"))
+
+
+def of_today(values: dict[Any, Any]) -> dict[Any, Any]:
+    """The values of a file with `method.lora_rank` and `lora_alpha`, which stored runs have, as `model.adapter`."""
+    method = values.get("method")
+    if not isinstance(method, dict) or not {"lora_rank", "lora_alpha"} <= method.keys():
+        return values
+    rank, alpha = method["lora_rank"], method["lora_alpha"]
+    others = {key: value for key, value in method.items() if key not in ("lora_rank", "lora_alpha")}
+    values = {**values, "method": others}
+    model = values.get("model")
+    if rank is None or not isinstance(model, dict) or "adapter" in model:
+        return values
+    return {**values, "model": {**model, "adapter": {"kind": "lora", "rank": rank, "alpha": alpha}}}
 
 
 def _option_layers(options: dict[str, str | None]) -> Iterable[Layer]:

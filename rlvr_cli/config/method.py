@@ -160,10 +160,6 @@ class SFTConfig(Section):
     data: Text | None = Field(
         None, description="Worked solutions to use in place of the task's own: JSONL of prompt and completion."
     )
-    lora_rank: Annotated[int, Field(ge=1, le=1024)] | None = Field(
-        None, description="Rank of the low-rank adapters (LoRA) that are trained; null = every weight is."
-    )
-    lora_alpha: Annotated[float, Field(gt=0.0)] = Field(32.0, description="Scale of the adapters: lora_alpha / rank.")
 
     @property
     def passes(self) -> tuple[str, ...]:

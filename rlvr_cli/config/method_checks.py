@@ -178,8 +178,6 @@ def _idle_keys(config: Config) -> Iterable[tuple[str, str, str]]:
     if not isinstance(method, PolicyMethodConfig):
         if method.data is not None:
             yield "method.demonstrations", "method.data", "method.data gives the worked solutions. Leave one out"
-        if method.lora_rank is None:
-            yield "method.lora_alpha", "method.lora_rank", "there are no adapters. Set method.lora_rank"
         return
     shaping, weight = method.shaping, method.weight
     if method.kl.beta == 0:

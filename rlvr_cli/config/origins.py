@@ -99,11 +99,16 @@ class Merged:
     def _lay(self, path: Path, below: dict[Any, Any], values: dict[Any, Any], layer: Layer) -> None:
         chooser = discriminator(path)
         if chooser and chooser in values and chooser in below and _tag(path, values[chooser]) != below[chooser]:
-            self._forget(path)
-            below.clear()
-            if len(path) == 1:
-                for preset in self.presets:
-                    self._lay(path, below, preset.data.get(path[0], {}), preset)
+            if path == ("model",):
+                # The other keys say how a model is loaded and trained, whichever it is.
+                below.pop("revision", None)
+                self.layers.pop((*path, "revision"), None)
+            else:
+                self._forget(path)
+                below.clear()
+                if len(path) == 1:
+                    for preset in self.presets:
+                        self._lay(path, below, preset.data.get(path[0], {}), preset)
         for key, value in values.items():
             place = (*path, key)
             self.layers[place] = layer

@@ -21,6 +21,11 @@ from rlvr_cli.config.tree import Path, Variant, choices, chosen, default, discri
 from rlvr_cli.config.yaml_reader import dump
 
 GAP = "  "
+# Keys of earlier versions, and what to write today.
+MOVED = {
+    "method.lora_rank": "model.adapter.rank, for every method, beside model.adapter=lora",
+    "method.lora_alpha": "model.adapter.alpha, for every method, beside model.adapter=lora",
+}
 PLAIN = re.compile(r"[^\s\"'`]+")
 
 
@@ -145,6 +150,8 @@ def _message(detail: ErrorDetails, path: Path, data: Any) -> str:
 
 def _unknown_key(path: Path, data: Any) -> str:
     section, key = path[:-1], path[-1]
+    if _dotted(path) in MOVED:
+        return f"is now {MOVED[_dotted(path)]}"
     values = _at(data, section)
     own = chosen(section, values)
     others = [variant for variant in variants(section) if variant is not own and key in variant.model_fields]

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
+from rlvr_cli.config.adapter_keys import AdapterConfig, NoAdapterConfig
 from rlvr_cli.config.launch_keys import LaunchConfig
 from rlvr_cli.config.method import MethodConfig, PolicyMethodConfig
 from rlvr_cli.config.rates import ScaledRate
@@ -50,6 +51,15 @@ class ModelConfig(Section):
         description="Number format of the weights; auto = float32 to train, and to evaluate bfloat16 on a GPU "
         "that has it.",
     )
+    attention: Text | None = Field(
+        None,
+        description="Attention implementation of transformers: eager, sdpa, flash_attention_2, ...; null = its choice.",
+    )
+    gradient_checkpointing: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="Compute activations again in the backward pass, which saves memory; auto = on a GPU.",
+    )
+    adapter: AdapterConfig = Field(default=NoAdapterConfig(), description="What of the model is trained.")
 
 
 class RolloutConfig(Section):

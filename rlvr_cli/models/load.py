@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.models.adapter_folder import base_of, holds_adapter
 from rlvr_cli.models.source import (
     ModelSource,
     connection_problem,
@@ -15,8 +18,19 @@ from rlvr_cli.models.source import (
     resolve_model,
     unreachable,
 )
+from rlvr_cli.models.trust import remote_code_allowed
 
-__all__ = ["ModelSource", "eos_token_ids", "load_model", "prompt_style", "quiet_hub", "resolve_model"]
+__all__ = [
+    "ModelSource",
+    "eos_token_ids",
+    "load_adapted",
+    "load_model",
+    "load_model_config",
+    "load_tokenizer",
+    "prompt_style",
+    "quiet_hub",
+    "resolve_model",
+]
 
 
 def quiet_hub() -> None:
@@ -31,28 +45,129 @@ def quiet_hub() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
-def load_model(name: str, *, revision: str | None = None, dtype: str = "auto", device: Any = "cpu") -> tuple[Any, Any]:
+def load_model(
+    name: str,
+    *,
+    revision: str | None = None,
+    dtype: str = "auto",
+    device: Any = "cpu",
+    attention: str | None = None,
+    in_4_bits: bool = False,
+) -> tuple[Any, Any]:
     """The model, in eval mode on `device`, and its tokenizer (which always has a padding token).
 
+    A folder with an adapter gives the plain model that base and adapter amount to.
+
     dtype: "float32", "bfloat16", or "auto" (float32 on a CPU; bfloat16 on a GPU that has it, else float32).
-    Only safetensors weights are read and no code from the model's repository is run.
-    Raises UserError when the model cannot be found, read or used.
+    attention: transformers' attention implementation. in_4_bits: hold the linear layers in 4 bits (nf4).
+    Only safetensors weights are read, and code from the model's repository is run only where the command line allowed
+    it. Raises UserError when the model cannot be found, read or used.
     """
+    if in_4_bits:
+        check_bitsandbytes()
     source = resolve_model(name, revision=revision)
-    options: dict[str, Any] = {"trust_remote_code": False}
-    if source.kind == "hub":
-        options |= _hub_options(source, revision)
-    quiet_hub()
+    # First: it is small, and shows most of what can be wrong.
+    tokenizer = load_tokenizer(name, revision=revision)
     import torch
-    from huggingface_hub.errors import StrictDataclassError
-    from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    target = torch.device(device)
+    folder = Path(source.location)
+    if source.kind != "hub" and holds_adapter(folder):
+        if in_4_bits:
+            raise UserError(f"model: {name} is an adapter. To train on it in 4 bits, export it first: `rlvr export`.")
+        adapted = load_adapted(name, device=device, attention=attention)
+        from rlvr_cli.models.adapter import merge
+
+        model = merge(adapted).to(_dtype(dtype, target)).to(target)
+        model.config.dtype = model.dtype
+    else:
+        model = _load_weights(source, revision, dtype, target, attention, in_4_bits)
+    return model.eval(), _checked(tokenizer, model, name)
+
+
+def load_adapted(name: str, *, device: Any = "cpu", attention: str | None = None) -> Any:
+    """The base of the adapter in the folder ``name``, as it was trained, with the adapter in its layers (PEFT).
+
+    Raises UserError as :func:`load_model`, and for a base that is not the one that was trained on.
+    """
+    from rlvr_cli.models.adapter import attach
+
+    folder = Path(resolve_model(name).location)
+    base = base_of(folder)
+    try:
+        model, _ = load_model(
+            base.name,
+            revision=base.revision,
+            dtype=base.dtype,
+            device=device,
+            attention=attention,
+            in_4_bits=base.kind == "qlora",
+        )
+    except UserError as error:
+        raise UserError([f"{folder} is an adapter on {base.name}. {problem}" for problem in error.problems]) from error
+    return attach(model, folder, base)
+
+
+def load_tokenizer(name: str, *, revision: str | None = None) -> Any:
+    """The tokenizer of a model, which always has a padding token. Raises UserError as :func:`load_model`."""
+    source = resolve_model(name, revision=revision)
+    options = _options(source, revision)
+    quiet_hub()
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source.location, **options)
+    except _errors() as error:
+        raise UserError(_explain(source, revision, error)) from error
+    if tokenizer.pad_token_id is None:
+        if tokenizer.eos_token_id is None:
+            raise UserError(f"model: the tokenizer of {name} has no end-of-sequence token, so nothing would ever end")
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def load_model_config(name: str, *, revision: str | None = None) -> Any:
+    """The model's config.json as transformers reads it, without its weights. Raises UserError as :func:`load_model`."""
+    source = resolve_model(name, revision=revision)
+    if (
+        source.kind != "hub"
+        and holds_adapter(Path(source.location))
+        and not (Path(source.location) / "config.json").is_file()
+    ):
+        base = base_of(Path(source.location))
+        return load_model_config(base.name, revision=base.revision)
+    options = _options(source, revision)
+    quiet_hub()
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(source.location, **options)
+    except _errors() as error:
+        raise UserError(_explain(source, revision, error)) from error
+
+
+def check_bitsandbytes() -> None:
+    """Raise UserError where the library for 4-bit layers is not installed."""
+    if find_spec("bitsandbytes") is None:
+        raise UserError(
+            "model.adapter=qlora holds the model in 4 bits, which needs bitsandbytes: pip install 'rlvr[qlora]'. "
+            "Without it, take model.adapter=lora."
+        )
+
+
+def _load_weights(
+    source: ModelSource, revision: str | None, dtype: str, target: Any, attention: str | None, in_4_bits: bool
+) -> Any:
+    options = _options(source, revision)
+    from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    target = torch.device(device)
+    if attention is not None:
+        options["attn_implementation"] = attention
+    if in_4_bits:
+        options |= _in_4_bits(_dtype(dtype, target), target)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source.location, **options)
         model, report = AutoModelForCausalLM.from_pretrained(
             source.location,
             dtype=_dtype(dtype, target),
@@ -60,24 +175,45 @@ def load_model(name: str, *, revision: str | None = None, dtype: str = "auto", d
             output_loading_info=True,
             **options,
         )
-    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError, StrictDataclassError) as error:
-        raise UserError(_explain(source, revision, error)) from error
+    except (*_errors(), ImportError) as error:
+        raise UserError(_explain(source, revision, error, attention)) from error
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         raise UserError(
-            f"model: the weights of {name} lack {', '.join(missing[:3])}{more}; they do not fit its config.json"
+            f"model: the weights of {source.name} lack {', '.join(missing[:3])}{more}; they do not fit its config.json"
         )
+    if not in_4_bits:
+        return model.to(target)
+    for layer in model.modules():
+        if type(layer).__name__ == "Linear4bit":
+            # In eval mode, on a CPU with AVX-512, it would compute in bfloat16: another model than in training.
+            layer.support_avx512bf16_for_cpu = False
+    return model
+
+
+def _in_4_bits(dtype: Any, target: Any) -> dict[str, Any]:
+    """transformers' arguments for linear layers in 4 bits (nf4, double quantization; QLoRA, arXiv:2305.14314)."""
+    import torch
+    from transformers import BitsAndBytesConfig
+
+    bfloat16 = target.type == "cuda" and torch.cuda.is_bf16_supported()
+    quantization = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16 if bfloat16 else dtype,
+    )
+    return {"quantization_config": quantization, "device_map": {"": target}}
+
+
+def _checked(tokenizer: Any, model: Any, name: str) -> Any:
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
         raise UserError(
             f"model: the tokenizer of {name} has {len(tokenizer)} tokens, the model only "
             f"{model.get_input_embeddings().num_embeddings}; they do not belong together"
         )
-    if tokenizer.pad_token_id is None:
-        if tokenizer.eos_token_id is None:
-            raise UserError(f"model: the tokenizer of {name} has no end-of-sequence token, so nothing would ever end")
-        tokenizer.pad_token = tokenizer.eos_token
-    return model.to(target).eval(), tokenizer
+    return tokenizer
 
 
 def eos_token_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
@@ -95,9 +231,12 @@ def _dtype(name: str, device: Any) -> Any:
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
 
 
-def _hub_options(source: ModelSource, revision: str | None) -> dict[str, Any]:
-    """Arguments for a hub model; without a connection, whatever has been downloaded before is used."""
-    options: dict[str, Any] = {"revision": revision or "main"}
+def _options(source: ModelSource, revision: str | None) -> dict[str, Any]:
+    """Arguments for every loader; without a connection, whatever has been downloaded before is used."""
+    options: dict[str, Any] = {"trust_remote_code": remote_code_allowed()}
+    if source.kind != "hub":
+        return options
+    options["revision"] = revision or "main"
     if not is_offline() and (problem := connection_problem()):
         if not is_cached(source.location):
             raise UserError(unreachable(source.location, revision, problem))
@@ -105,11 +244,26 @@ def _hub_options(source: ModelSource, revision: str | None) -> dict[str, Any]:
     return options
 
 
-def _explain(source: ModelSource, revision: str | None, error: Exception) -> str:
+def _errors() -> tuple[type[Exception], ...]:
+    """What transformers raises for models that cannot be read."""
+    from huggingface_hub.errors import StrictDataclassError
+    from safetensors import SafetensorError
+
+    return (OSError, ValueError, RuntimeError, KeyError, SafetensorError, StrictDataclassError)
+
+
+def _explain(source: ModelSource, revision: str | None, error: Exception, attention: str | None = None) -> str:
     """The message for an error of transformers, which says many things in many lines."""
     text = " ".join(str(error).split()) or type(error).__name__
     if "trust_remote_code" in text:
-        return f"model: {source.name} needs Python code from its own repository, which rlvr never runs"
+        return (
+            f"model: {source.name} needs Python code from its own repository, which runs on this machine with your "
+            "rights. If you trust it, give --trust-remote-code (each time: nothing stores it)."
+        )
+    if attention is not None and (
+        "attn_implementation" in text or "attention" in text.lower() or "flash" in text.lower()
+    ):
+        return f"model.attention={attention}: cannot be used with {source.name}: {text[:300].rstrip('.')}."
     if len(text) > 300:
         text = text[:297] + "..."
     if source.kind == "hub":

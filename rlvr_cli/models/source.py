@@ -17,6 +17,8 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import preset_names
 from rlvr_cli.config.methods import preset_document
 from rlvr_cli.config.paths import local_path
+from rlvr_cli.models.adapter_folder import WEIGHTS as ADAPTER_WEIGHTS
+from rlvr_cli.models.adapter_folder import base_of, holds_adapter
 
 # Presets whose weights ship with the package; those on the hub are in `hub_presets`.
 PRESETS: Mapping[str, Path] = {"lab": Path(__file__).parents[1] / "lab" / "base"}
@@ -121,6 +123,9 @@ def connection_problem() -> str | None:
 
 
 def _check_folder(folder: Path) -> None:
+    if holds_adapter(folder):
+        _check_adapter(folder)
+        return
     problems = [*_config_problems(folder), *_weight_problems(folder)]
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         problems.append(
@@ -131,6 +136,26 @@ def _check_folder(folder: Path) -> None:
         problems = [f"model: {folder} is a run, not a model. Give one of its checkpoints: {folder}/checkpoints/step-N"]
     if problems:
         raise UserError(problems)
+
+
+def _check_adapter(folder: Path) -> None:
+    problems: list[str] = []
+    path = folder / ADAPTER_WEIGHTS
+    if path.is_file():
+        problems += [problem for problem in [_safetensors_problem(path)] if problem]
+    else:
+        problems.append(f"model: {folder} has an adapter_config.json and no {ADAPTER_WEIGHTS}. Is the save complete?")
+    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        problems.append(f"model: {folder} has no tokenizer. Copy the tokenizer files of the adapter's model into it.")
+    if problems:
+        raise UserError(problems)
+    base = base_of(folder)
+    try:
+        resolve_model(base.name, revision=base.revision)
+    except UserError as error:
+        raise UserError(
+            [f"model: {folder} is an adapter on {base.name}. {problem}" for problem in error.problems]
+        ) from error
 
 
 def _config_problems(folder: Path) -> list[str]:

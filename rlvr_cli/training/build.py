@@ -14,11 +14,12 @@ from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.schema import Config
 from rlvr_cli.methods.method import Method
+from rlvr_cli.models.adapter import peft_config
+from rlvr_cli.models.trust import remote_code_allowed
 from rlvr_cli.planning.rates import learning_rate, of_model
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.training.demonstrations import SFTMethod
 from rlvr_cli.training.held_out import held_out_evaluation
-from rlvr_cli.training.lora import lora_config
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.prepare import Prepared
 from rlvr_cli.training.progress import Reporter
@@ -41,12 +42,12 @@ def build_trainer(
     stop: StopRequest,
 ) -> RecordedTrainer:
     """The trainer of ``run``, at its first step; it counts the terms of the method in ``executed``."""
-    gpu = torch.cuda.is_available()
+    gpu, checkpointing = torch.cuda.is_available(), config.model.gradient_checkpointing
     arguments = {
         "output_dir": str(run.path),
         "use_cpu": not gpu,
         "bf16": gpu and torch.cuda.is_bf16_supported(),
-        "gradient_checkpointing": gpu,
+        "gradient_checkpointing": gpu if checkpointing == "auto" else checkpointing == "on",
         # Every weight has its part in every loss; looking for others costs a walk of the graph in each micro-batch.
         "ddp_find_unused_parameters": False,
         "seed": config.run.seed,
@@ -71,6 +72,8 @@ def build_trainer(
         "executed": executed,
         "model": prepared.model,
         "processing_class": prepared.tokenizer,
+        "base": prepared.base,
+        "peft_config": peft_config(config.model.adapter),
     }
     trainer: RecordedTrainer
     if isinstance(prepared.method, SFTMethod):
@@ -104,9 +107,15 @@ def _sft_trainer(
     return SFTRunTrainer(
         args=sft_config(**arguments),
         train_dataset=training_data(method.demonstrations, training_order(lengths, config, batch)),
-        peft_config=lora_config(method.config),
         **of_every_run,
     )
+
+
+def _loading(config: Config) -> dict[str, Any] | None:
+    options: dict[str, Any] = {"trust_remote_code": True} if remote_code_allowed() else {}
+    if config.model.revision:
+        options["revision"] = config.model.revision
+    return options or None
 
 
 def _policy_trainer(
@@ -129,7 +138,7 @@ def _policy_trainer(
         top_p=config.rollout.top_p,
         mask_truncated_completions=config.rollout.drop_truncated,
         # Only read for the reference model of the KL term, which TRL loads by the policy's name.
-        model_init_kwargs={"revision": config.model.revision} if config.model.revision else None,
+        model_init_kwargs=_loading(config),
     )
     rollouts = RolloutSource(
         config,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlvr_cli.config.adapter_keys import AdapterConfig
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.config.paths import local_path
@@ -17,7 +18,7 @@ from rlvr_cli.tasks.base import Problem, Task, WorkedSolutions, judge_all, promp
 from rlvr_cli.tasks.jsonl import is_jsonl, lines, raise_if
 
 # The files that decide what a run of supervised fine-tuning computes, TRL's own aside.
-CODE = ("demonstrations.py", "sft.py", "lora.py")
+CODE = ("demonstrations.py", "sft.py", "../models/adapter.py")
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,12 @@ class SFTMethod:
     Attributes:
         config: the ``method`` section.
         demonstrations: what is imitated, checked and in the order of the data.
+        adapter: what of the model is trained.
     """
 
     config: SFTConfig
     demonstrations: tuple[Demonstration, ...]
+    adapter: AdapterConfig
 
     @property
     def name(self) -> str:
@@ -53,7 +56,6 @@ class SFTMethod:
     def fingerprint(self) -> dict[str, Any]:
         """As that of a policy-gradient method; the demonstrations themselves are part of the choices."""
         listed = json.dumps([[row.prompt, row.completion] for row in self.demonstrations])
-        lora = {"rank": self.config.lora_rank, "alpha": self.config.lora_alpha} if self.config.lora_rank else None
         choices = {
             "name": self.name,
             "demonstrations": {
@@ -61,9 +63,10 @@ class SFTMethod:
                 "count": len(self.demonstrations),
                 "sha256": _sha256(listed),
             },
-            "lora": lora,
+            "lora": None if self.adapter.kind == "none" else self.adapter.model_dump(mode="json"),
         }
-        code = "".join(Path(__file__).with_name(name).read_text(encoding="utf-8") for name in CODE)
+        here = Path(__file__).parent
+        code = "".join((here / name).read_text(encoding="utf-8") for name in CODE)
         return {
             "choices": choices,
             "choices_sha256": _sha256(json.dumps(choices, sort_keys=True)),
@@ -79,9 +82,10 @@ def load_demonstrations(config: Config, method: SFTConfig, task: Task, model: An
     """
     encode = _Encoder(tokenizer, config.rollout.max_new_tokens, getattr(model.config, "max_position_embeddings", None))
     if method.data is not None:
-        return SFTMethod(method, tuple(_from_file(local_path(method.data), encode)))
+        return SFTMethod(method, tuple(_from_file(local_path(method.data), encode)), config.model.adapter)
     problems = task.problems("train", method.demonstrations, config.run.seed)
-    return SFTMethod(method, tuple(_worked(config, task, problems, tokenizer, encode)))
+    demonstrations = tuple(_worked(config, task, problems, tokenizer, encode))
+    return SFTMethod(method, demonstrations, config.model.adapter)
 
 
 class _Encoder:

@@ -23,6 +23,8 @@ def held_out_evaluation(config: Config, run: RunDir, prepared: Prepared) -> Call
     if config.eval.every == 0:
         return lambda rollouts: None
     split = "dev" if config.task.data is None else config.eval.split
+    from rlvr_cli.models.adapter import merged
+
     settings = EvalSettings.from_config(config, split=split)
     problems = prepared.task.problems(split, settings.problems, settings.problems_seed)
 
@@ -30,9 +32,10 @@ def held_out_evaluation(config: Config, run: RunDir, prepared: Prepared) -> Call
         if rollouts % config.eval.every:
             return None
         folder = run.held_out_dir / f"rollout-{rollouts:06d}"
-        result = evaluate(
-            prepared.model, prepared.tokenizer, prepared.task, problems, settings, folder, label=f"rollout {rollouts}"
-        )
+        with merged(prepared.model) as model:
+            result = evaluate(
+                model, prepared.tokenizer, prepared.task, problems, settings, folder, label=f"rollout {rollouts}"
+            )
         return {name: metric["value"] for name, metric in result["metrics"].items()}
 
     return evaluate_after

@@ -6,14 +6,16 @@ import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.config.method import SFTConfig
+from rlvr_cli.config.method import PolicyMethodConfig, SFTConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.launch.world import ALONE, World
-from rlvr_cli.models.load import load_model, quiet_hub
+from rlvr_cli.models.adapter_folder import Base, holds_adapter
+from rlvr_cli.models.load import check_bitsandbytes, load_model, quiet_hub
 from rlvr_cli.models.source import prompt_style, resolve_model
 from rlvr_cli.models.threads import set_threads
 from rlvr_cli.runs.environment import usable_cores
@@ -23,6 +25,7 @@ from rlvr_cli.training.demonstrations import SFTMethod, load_demonstrations
 
 if TYPE_CHECKING:
     from rlvr_cli.methods.method import Method
+    from rlvr_cli.models.completions import Engine
 
 PROMPTS_MEASURED = 256
 
@@ -34,6 +37,7 @@ class Prepared:
     Attributes:
         problems: what completions are sampled for; none in supervised fine-tuning.
         engine: samples them, for the reason ``engine_reason``; None in supervised fine-tuning.
+        base: ``model`` as what adapters are trained on; None where every weight is trained.
     """
 
     method: Method | SFTMethod
@@ -44,6 +48,7 @@ class Prepared:
     engine: Any
     engine_reason: str
     threads: int
+    base: Base | None = None
 
 
 def join(config: Config, world: World) -> int:
@@ -86,33 +91,87 @@ def device_of(world: World) -> str:
 
 def prepare(config: Config, world: World = ALONE) -> Prepared:
     """Load and check everything ``config`` names. Raises UserError."""
-    resolve_model(config.model.name, revision=config.model.revision)
+    check_model(config)
     threads = join(config, world)
     with world.one_before_the_others():
         return _loaded(config, device_of(world), threads)
 
 
+def check_model(config: Config) -> None:
+    """Raise UserError where the model cannot be had, or not be trained as ``config`` says; loads nothing."""
+    source = resolve_model(config.model.name, revision=config.model.revision)
+    adapter = config.model.adapter
+    if adapter.kind == "qlora":
+        check_bitsandbytes()
+    on_adapter = source.kind != "hub" and holds_adapter(Path(source.location))
+    beta = config.method.kl.beta if isinstance(config.method, PolicyMethodConfig) else 0.0
+    if on_adapter and beta > 0 and adapter.kind == "none":
+        raise UserError(
+            f"model {config.model.name} is an adapter, and method.kl.beta={beta:g} needs it a second time as "
+            "the reference: `rlvr export` makes a plain model of it. (With model.adapter=lora the reference is the "
+            "model without the new adapter.)"
+        )
+
+
 def _loaded(config: Config, device: str, threads: int) -> Prepared:
     from rlvr_cli.methods.make import make_method
-    from rlvr_cli.models.engines import choose_engine
 
     # Optimizer steps are smaller than bfloat16 can add to a weight; on a GPU the forward pass is in bfloat16 anyway.
     dtype = "float32" if config.model.dtype == "auto" else config.model.dtype
-    model, tokenizer = load_model(config.model.name, revision=config.model.revision, dtype=dtype, device=device)
+    model, tokenizer = load_model(
+        config.model.name,
+        revision=config.model.revision,
+        dtype=dtype,
+        device=device,
+        attention=config.model.attention,
+        in_4_bits=config.model.adapter.kind == "qlora",
+    )
+    base = _base(config, model, dtype)
     task = make_task(config.task, task_style(config.task, prompt_style(model.config)))
     if isinstance(config.method, SFTConfig):
         supervised = load_demonstrations(config, config.method, task, model, tokenizer)
         if config.eval.every:
-            choose_engine(config.rollout.engine, model)
+            _engine(config, model)
             _check_held_out(config, model, task, tokenizer)
-        return Prepared(supervised, task, [], model, tokenizer, None, "none: training samples nothing", threads)
+        return Prepared(supervised, task, [], model, tokenizer, None, "none: training samples nothing", threads, base)
     problems = task.problems("train", config.task.problems, config.run.seed)
     _check_length("rollout.max_new_tokens", config.rollout.max_new_tokens, model, task, problems, tokenizer)
     if config.eval.every:
         _check_held_out(config, model, task, tokenizer)
-    engine, reason = choose_engine(config.rollout.engine, model)
+    engine, reason = _engine(config, model)
     method = make_method(config.method, max_length=config.rollout.max_new_tokens)
-    return Prepared(method, task, problems, model, tokenizer, engine, reason, threads)
+    return Prepared(method, task, problems, model, tokenizer, engine, reason, threads, base)
+
+
+def _base(config: Config, model: Any, dtype: str) -> Base | None:
+    """What a checkpoint of adapters has to say of ``model``; None where every weight is trained."""
+    from rlvr_cli.models.adapter import check_targets, fingerprint
+
+    adapter = config.model.adapter
+    if adapter.kind == "none":
+        return None
+    check_targets(adapter, model)
+    source = resolve_model(config.model.name, revision=config.model.revision)
+    revision = config.model.revision
+    if source.kind == "hub":
+        revision = getattr(model.config, "_commit_hash", None) or revision
+    name = source.name if source.kind == "preset" else source.location
+    return Base(name, revision, adapter.kind, "bfloat16" if dtype == "bfloat16" else "float32", fingerprint(model))
+
+
+def _engine(config: Config, model: Any) -> tuple[Engine, str]:
+    """What samples ``model``, with adapters if there are any, and why."""
+    from rlvr_cli.models.adapter import engine_for_adapters, merged
+    from rlvr_cli.models.engines import choose_engine
+    from rlvr_cli.models.sampler import sample
+
+    with merged(model) as plain:
+        engine, reason = choose_engine(config.rollout.engine, plain)
+    if config.model.adapter.kind == "none":
+        return engine, reason
+    merges = engine is sample
+    reason += ", with the adapters merged into the weights" if merges else ", with the adapters in the layers"
+    return engine_for_adapters(engine, merges=merges), reason
 
 
 def _check_held_out(config: Config, model: Any, task: Task, tokenizer: Any) -> None:

@@ -23,6 +23,8 @@ from transformers import TrainerCallback
 from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.schema import Config
+from rlvr_cli.models.adapter import AdapterFolder, load_adapter_of_checkpoint, trained_tensors
+from rlvr_cli.models.adapter_folder import Base
 from rlvr_cli.runs.atomic import fsync
 from rlvr_cli.runs.checkpoints import keep_newest, write_checkpoint
 from rlvr_cli.runs.directory import RunDir
@@ -46,6 +48,7 @@ class RecordedTrainer(ManagedTrainer):
         evaluate: held-out evaluation after a rollout (its number, from 1), or None where none is due; its JSON goes
             into the step's line of metrics.jsonl.
         executed: how often each term of the method was executed, counted by whoever executes it.
+        base: the model that adapters are trained on; None where every weight is trained.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class RecordedTrainer(ManagedTrainer):
         stop: StopRequest,
         evaluate: Callable[[int], dict[str, Any] | None],
         executed: Counter[str],
+        base: Base | None = None,
         **arguments: Any,
     ) -> None:
         self.config, self.batch, self.run = config, batch, run
@@ -67,6 +71,12 @@ class RecordedTrainer(ManagedTrainer):
         self._step_started = time.perf_counter()
         self._use_cache = getattr(arguments["model"].config, "use_cache", True)
         super().__init__(**arguments)
+        self.adapter = AdapterFolder(self.model, base) if base is not None else None
+        if base is not None and base.kind == "qlora":
+            # TRL has made them bfloat16, to which small steps of the optimizer add nothing.
+            for parameter in self.model.parameters():
+                if parameter.requires_grad:
+                    parameter.data = parameter.data.float()
         self.add_callback(_StopAtStepEnd(stop, self._agreed))
         if config.run.track and self.accelerator.is_main_process:
             from rlvr_cli.training.tracking import Tracking
@@ -184,13 +194,24 @@ class RecordedTrainer(ManagedTrainer):
 
         Called in every process.
         """
-        weights, value_head = split_off(self.accelerator.get_state_dict(self.model_wrapped))
-        return self.model, weights, {HEAD_FILE: value_head} if value_head else {}
+        if self.adapter:
+            state_dict = trained_tensors(self.model)
+        else:
+            state_dict = self.accelerator.get_state_dict(self.model_wrapped)
+        weights, value_head = split_off(state_dict)
+        return self.adapter or self.model, weights, {HEAD_FILE: value_head} if value_head else {}
 
     def load_parts(self, folder: Path) -> None:
         """Load the files of :meth:`saved_parts` from ``folder``; the model's weights are loaded already."""
         if (folder / HEAD_FILE).exists():
-            self.model.get_submodule(VALUE_HEAD_NAME).load_state_dict(load_file(folder / HEAD_FILE))
+            model = self.model.get_base_model() if self.adapter else self.model
+            model.get_submodule(VALUE_HEAD_NAME).load_state_dict(load_file(folder / HEAD_FILE))
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        if self.adapter is None:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+        else:
+            load_adapter_of_checkpoint(self.model, Path(resume_from_checkpoint))
 
     def save_checkpoint(self, step: int) -> None:
         position, rows = self.position()

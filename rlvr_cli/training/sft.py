@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset
-from safetensors.torch import load_file
 from torch import Tensor
 from trl import SFTConfig, SFTTrainer
 
@@ -23,7 +21,6 @@ from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.schema import Config
 from rlvr_cli.training.buffer import Rows
 from rlvr_cli.training.demonstrations import Demonstration
-from rlvr_cli.training.lora import ADAPTER, adapter_tensors, load_adapter, merged
 from rlvr_cli.training.recorded import RecordedTrainer
 from rlvr_cli.training.schedule import problem_order
 from rlvr_cli.training.trl_arguments import OF_EVERY_TRAINING
@@ -105,28 +102,10 @@ class StepTokenTrainer(SFTTrainer):
 
 
 class SFTRunTrainer(RecordedTrainer, StepTokenTrainer):
-    """Trains one run by supervised fine-tuning and keeps its directory.
-
-    With ``peft_config`` only adapters are trained. A checkpoint then holds the plain model that they amount to, which
-    anything that reads Hugging Face models can use, and beside it the adapters, from which training goes on.
-    """
-
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(**arguments)
-        self.lora = arguments.get("peft_config") is not None
-        evaluate, every = self.evaluate_held_out, self.config.eval.every
-
-        def evaluate_merged(rollouts: int) -> dict[str, Any] | None:
-            if every == 0 or rollouts % every:
-                return None
-            with merged(self.model):
-                return evaluate(rollouts)
-
-        if self.lora:
-            self.evaluate_held_out = evaluate_merged
+    """Trains one run by supervised fine-tuning and keeps its directory."""
 
     def compute_loss(self, *arguments: Any, **named: Any) -> Tensor:
-        self.executed.update(["nll", "lora"] if self.lora else ["nll"])
+        self.executed.update(["nll", "lora"] if self.adapter else ["nll"])
         loss: Tensor = super().compute_loss(*arguments, **named)
         return loss
 
@@ -150,20 +129,3 @@ class SFTRunTrainer(RecordedTrainer, StepTokenTrainer):
 
     def restore_position(self, counters: dict[str, Any], rows: list[Rows]) -> None:
         pass
-
-    def saved_parts(self) -> tuple[Any, dict[str, Tensor], dict[str, dict[str, Tensor]]]:
-        if not self.lora:
-            return super().saved_parts()
-        adapter = adapter_tensors(self.model)
-        with merged(self.model) as plain:
-            return plain, dict(plain.state_dict()), {ADAPTER: adapter}
-
-    def load_parts(self, folder: Path) -> None:
-        super().load_parts(folder)
-        if self.lora:
-            load_adapter(self.model, load_file(folder / ADAPTER))
-
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        # The weights there are merged; the base model was loaded already, and the adapters come with the optimizer.
-        if not self.lora:
-            super()._load_from_checkpoint(resume_from_checkpoint, model)

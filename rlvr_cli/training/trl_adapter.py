@@ -102,7 +102,10 @@ class MethodTrainer(GRPOTrainer):
         self.value_head = value_head_for(method, arguments, trl_arguments)
         super().__init__(args=arguments, **trl_arguments)
         self.beta = 0.0
-        reads = inspect.signature(type(self.model).forward).parameters
+        if self.value_head is not None:
+            self.value_head.train()
+        plain = self.model.get_base_model() if hasattr(self.model, "peft_config") else self.model
+        reads = inspect.signature(type(plain).forward).parameters
         self._plain_head = {"logits_to_keep", "position_ids"} <= set(reads)
 
     # --- where we are ------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,6 +62,10 @@ class ValueHead:
         values: Tensor = self.layer(hidden.to(self.layer.weight.dtype)).squeeze(-1)
         return values
 
+    def train(self) -> None:
+        """Its weights are trained: adapters (PEFT) freeze what they find in a model."""
+        self.layer.requires_grad_()
+
     def load(self, folder: Path) -> None:
         """Take the weights that a checkpoint keeps beside the model."""
         self.layer.load_state_dict(load_file(folder / HEAD_FILE))
@@ -90,9 +95,9 @@ class ValueHead:
 
 def split_off(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """A state dict as (the model's own, the value head's with its prefix removed)."""
-    prefix = f"{NAME}."
-    own = {key: value for key, value in weights.items() if not key.startswith(prefix)}
-    head = {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
+    prefixes = (f"{NAME}.", f"base_model.model.{NAME}.")  # the second one in a model with adapters (PEFT)
+    own = {key: value for key, value in weights.items() if not key.startswith(prefixes)}
+    head = {key.rpartition(".")[2]: value for key, value in weights.items() if key.startswith(prefixes)}
     return own, head
 
 
@@ -103,8 +108,20 @@ def value_head_for(method: Method, arguments: GRPOConfig, trl_arguments: dict[st
     model = trl_arguments["model"]
     if isinstance(model, str):
         raise ValueError(f"method {method.name} puts a value head on the model: pass the model itself, not {model!r}.")
-    if trl_arguments.get("peft_config") is not None or hasattr(model, "peft_config"):
-        raise ValueError(f"method {method.name} trains a value head, which adapters (PEFT) would freeze.")
+    if hasattr(model, "peft_config"):
+        raise ValueError(
+            f"method {method.name} trains a value head, which the adapters of the model would freeze: pass the plain "
+            "model and peft_config."
+        )
+    peft_config = trl_arguments.get("peft_config")
+    if peft_config is not None:
+        peft_config = copy.copy(peft_config)
+        peft_config.exclude_modules = [*_listed(peft_config.exclude_modules), NAME]
+        trl_arguments["peft_config"] = peft_config
     if arguments.use_vllm:
         raise ValueError(f"method {method.name} trains a value head, which vLLM cannot load with the weights.")
     return ValueHead.attached_to(model, train_backbone=method.advantage.value_backbone)
+
+
+def _listed(names: str | list[str] | None) -> list[str]:
+    return [names] if isinstance(names, str) else list(names or ())

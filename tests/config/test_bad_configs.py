@@ -150,7 +150,7 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
         "method:\n  advantage:\n    lam: 0.9\n",
         (":3", "advantage kind group has no lam; gae has", "method.advantage.kind=gae"),
     ),
-    "parameter of sft": ("method:\n  lora_rank: 8\n", (":2", "grpo has no lora_rank; sft has", "method=sft")),
+    "parameter of sft": ("method:\n  demonstrations: 8\n", (":2", "grpo has no demonstrations; sft has", "method=sft")),
     "choice of a policy for sft": (
         "method:\n  name: sft\n  weight: dgpo\n",
         (":3", "sft has no weight; other methods"),
@@ -259,9 +259,13 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
         "method:\n  name: acpo\n  weight:\n    bins: 1\n    bound: mean\n",
         (":4,5", "bound=mean has no effect", "bins"),
     ),
-    "adapters of no rank": (
-        "method:\n  name: sft\n  lora_alpha: 8\n",
-        (":3", "lora_alpha=8 has no effect", "lora_rank"),
+    "adapters of no kind": (
+        "model:\n  adapter:\n    rank: 8\n",
+        (":3", "adapter kind none has no rank; lora and qlora have"),
+    ),
+    "adapters as they were set before": (
+        "method:\n  name: sft\n  lora_rank: 8\n",
+        (":3", "lora_rank: is now model.adapter.rank, for every method"),
     ),
     "two sources of solutions": (
         "method:\n  name: sft\n  data: x.jsonl\n  demonstrations: 8\n",

@@ -145,7 +145,7 @@ def test_the_line_of_a_preset_is_the_line_of_the_value() -> None:
         ("method=gtpo", "method.shaping.conflict=off", "method.shaping.entropy_filter=null"),
         ("method=dr-grpo", "method.aggregation=token_mean"),
         ("method=grpo", "method.weight=acpo", "method.weight.bins=1", "method.advantage=gae"),
-        ("method=sft", "method.lora_rank=8", "method.data=x.jsonl"),
+        ("method=sft", "model.adapter=lora", "model.adapter.rank=8", "method.data=x.jsonl"),
     ],
 )
 def test_a_resolved_method_reads_back_equal(overrides: tuple[str, ...], tmp_path: Path) -> None:

@@ -160,8 +160,8 @@ def test_the_largest_bound_alone_keeps_a_lower_one_of_its_own_with_one_bin() -> 
 
 
 def test_sft_has_keys_of_its_own() -> None:
-    config = load(method="SFT", overrides=["method.lora_rank=8"]).config
-    assert config.method == SFTConfig(lora_rank=8)
+    config = load(method="SFT", overrides=["method.demonstrations=8"]).config
+    assert config.method == SFTConfig(demonstrations=8)
     assert config.method.passes == ("all",)
 
 

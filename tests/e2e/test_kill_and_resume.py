@@ -27,7 +27,7 @@ SETTINGS = [
 ]
 STEPS = 24
 # As many steps from demonstrations; adapters, so that a checkpoint holds what is trained twice: merged, and as it is.
-SFT = [*SETTINGS, "--method", "sft", "method.lora_rank=4", "method.demonstrations=64"]
+SFT = [*SETTINGS, "--method", "sft", "model.adapter=lora", "model.adapter.rank=4", "method.demonstrations=64"]
 
 Ending = tuple[str, bytes, list[tuple[str, str]]]
 

@@ -137,7 +137,7 @@ def test_all_problems_of_a_folder_are_told_together(folder: Path) -> None:
         (lambda folder: (folder / "tokenizer.json").write_text("{"), "cannot be loaded"),
         (
             lambda folder: edit_config(folder, model_type="mine", auto_map={"AutoConfig": "code.Config"}),
-            "never runs",
+            "give --trust-remote-code",
         ),
     ],
 )

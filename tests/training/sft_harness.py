@@ -13,12 +13,12 @@ import torch
 from peft import LoraConfig
 from torch import Tensor
 
+from rlvr_cli.config.adapter_keys import LoRAConfig, NoAdapterConfig
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.lab.tokenizer import make_tokenizer
+from rlvr_cli.models.adapter import peft_config
 from rlvr_cli.training.demonstrations import Demonstration
-from rlvr_cli.training.lora import lora_config
 from rlvr_cli.training.sft import StepTokenTrainer, sft_config, training_data, training_order
 from tests.training.harness import Unmanaged, load_base
 
@@ -71,7 +71,7 @@ def config_of(micro_batch: int | None = None, *overrides: str) -> Any:
 
 
 def lora(rank: int | None) -> LoraConfig | None:
-    return lora_config(SFTConfig(lora_rank=rank))
+    return peft_config(NoAdapterConfig() if rank is None else LoRAConfig(rank=rank))
 
 
 def train(folder: Path, *, micro_batch: int, processes: int = 1, rank: int | None = None) -> GradientTrainer:

@@ -29,7 +29,7 @@ SETTINGS = {
     "eval.samples": 2,
     "eval.pass_at": [1, 2],
 }
-LORA = {"method__lora_rank": 4, "optimizer__lr": 5e-3}
+LORA = {"model__adapter": "{kind: lora, rank: 4}", "optimizer__lr": 5e-3}
 KINDS = {"full": {}, "lora": LORA}
 
 

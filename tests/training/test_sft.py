@@ -14,11 +14,11 @@ from safetensors.torch import load_file
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.evaluation.sampling import weights_hash
+from rlvr_cli.models.adapter import load_trained, merged, peft_config, trained_tensors
 from rlvr_cli.models.load import load_model
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.training.lora import adapter_tensors, load_adapter, lora_config, merged
 from tests.training.processes import interrupt_after
 from tests.training.sft_runs import (
     KINDS,
@@ -31,6 +31,8 @@ from tests.training.sft_runs import (
     rows,
     start,
 )
+
+ADAPTER = {"kind": "lora", "rank": 4, "alpha": 32.0, "dropout": 0.0, "targets": None}
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -49,7 +51,7 @@ def test_a_run_leaves_what_every_run_leaves(whole: tuple[str, RunDir]) -> None:
     )
     choices = manifest["method_fingerprint"]["choices"]
     assert (choices["name"], choices["demonstrations"]["count"]) == ("sft", 20)
-    assert choices["lora"] == ({"rank": 4, "alpha": 32.0} if kind == "lora" else None)
+    assert choices["lora"] == (ADAPTER if kind == "lora" else None)
     # 4 rows a step, 2 in a micro-batch.
     assert manifest["executed"] == {"nll": 2 * STEPS, **({"lora": 2 * STEPS} if kind == "lora" else {})}
     recorded = rows(run)
@@ -94,13 +96,13 @@ def test_sigterm_saves_and_resume_is_exact(whole: tuple[str, RunDir], tmp_path: 
     assert resume(broken).status == "finished"
     assert contents(broken) == contents(run)
     # As after kill -9: metrics are ahead of the newest whole checkpoint.
-    (newest(killed) / "model.safetensors").write_bytes(b"")
+    (newest(killed) / ("adapter_model.safetensors" if kind == "lora" else "model.safetensors")).write_bytes(b"")
     resume(killed)
     assert contents(killed) == contents(run)
     assert rows(killed)[-1]["eval"] == rows(run)[-1]["eval"]
 
 
-def test_the_checkpoint_is_a_plain_model_and_is_what_was_evaluated(whole: tuple[str, RunDir]) -> None:
+def test_the_checkpoint_is_a_model_and_is_what_was_evaluated(whole: tuple[str, RunDir]) -> None:
     kind, run = whole
     model, _ = load_model(str(newest(run)), dtype="float32")
     assert type(model).__name__ == "Qwen3ForCausalLM"
@@ -108,8 +110,9 @@ def test_the_checkpoint_is_a_plain_model_and_is_what_was_evaluated(whole: tuple[
     evaluated = json.loads((run.held_out_dir / "rollout-000003" / "meta.json").read_text())
     assert evaluated["weights"] == weights_hash(model)
     base = load_file(PRESETS["lab"] / "model.safetensors")
-    trained = load_file(newest(run) / "model.safetensors")
-    assert trained.keys() == base.keys()
+    trained = model.state_dict()
+    assert {*trained} - {*base} <= {"lm_head.weight"}
+    trained = {name: trained[name] for name in base}
     same = {name for name, weight in trained.items() if torch.equal(weight, base[name])}
     assert any("_proj" in name for name in base.keys() - same)
     if kind == "lora":
@@ -123,9 +126,9 @@ def test_the_merged_model_says_what_the_adapted_one_says(whole: tuple[str, RunDi
     plain, _ = load_model(str(newest(run)), dtype="float32")
     base, tokenizer = load_model("lab", dtype="float32")
     before = {name: weight.clone() for name, weight in base.state_dict().items()}
-    config = lora_config(configure(run.path, "x", **LORA).method)
+    config = peft_config(configure(run.path, "x", **LORA).model.adapter)
     adapted = get_peft_model(base, config)
-    load_adapter(adapted, load_file(newest(run) / "trainer" / "adapter.safetensors"))
+    load_trained(adapted, load_file(newest(run) / "adapter_model.safetensors"))
     ids = torch.tensor([tokenizer("A: BN B: AK or BN ? <think> KN A: BN t")["input_ids"]])
     with torch.no_grad():
         expected = adapted(ids).logits
@@ -138,7 +141,7 @@ def test_the_merged_model_says_what_the_adapted_one_says(whole: tuple[str, RunDi
     after = {name.replace("base_layer.", ""): weight for name, weight in base.state_dict().items()}
     assert all(torch.equal(after[name], weight) for name, weight in before.items()), "the base must stay as it was"
     with pytest.raises(ValueError, match="other layers"):
-        load_adapter(adapted, dict(list(adapter_tensors(adapted).items())[1:]))
+        load_trained(adapted, dict(list(trained_tensors(adapted).items())[1:]))
 
 
 def test_names_and_overwrite(whole: tuple[str, RunDir]) -> None:

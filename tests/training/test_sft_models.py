@@ -9,11 +9,11 @@ import pytest
 import torch
 from peft import get_peft_model
 
-from rlvr_cli.config.method import SFTConfig
+from rlvr_cli.config.adapter_keys import LoRAConfig
 from rlvr_cli.evaluation.sampling import weights_hash
+from rlvr_cli.models.adapter import merged, peft_config
 from rlvr_cli.models.load import load_model
 from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.training.lora import lora_config, merged
 from rlvr_cli.training.prepare import prepare
 from tests.e2e.test_other_models import CHAT_TEMPLATE, byte_tokenizer, gpt2, qwen2
 from tests.models.tiny import MODELS, VOCABULARY, make
@@ -55,7 +55,11 @@ def gpt2_with_room(vocabulary: int) -> Any:
 def test_training_and_resume(tmp_path: Path, architecture: Any, template: str | None, rank: int | None) -> None:
     """GPT-2 has dropout: what is dropped after a resume must be what would have been dropped."""
     model = saved(tmp_path / "model", architecture, template)
-    settings = {**ENGLISH, "model__name": model, **({"method__lora_rank": rank} if rank else {})}
+    settings = {
+        **ENGLISH,
+        "model__name": model,
+        **({"model__adapter": f"{{kind: lora, rank: {rank}}}"} if rank else {}),
+    }
     demonstrations = prepare(configure(tmp_path, "run", **settings)).method.demonstrations
     _, tokenizer = load_model(model, dtype="float32")
     texts = [tokenizer.decode(row.completion) for row in demonstrations]
@@ -77,7 +81,7 @@ def test_merged_is_the_adapted_model(name: str) -> None:
     """Biases, tied heads and GPT-2's transposed layers among them."""
     base = gpt2(VOCABULARY).eval() if name == "gpt2" else make(name)
     before, untouched = weights_hash(base), {id(weight) for weight in base.parameters()}
-    config = lora_config(SFTConfig(lora_rank=3, lora_alpha=16.0))
+    config = peft_config(LoRAConfig(rank=3, alpha=16.0))
     adapted = get_peft_model(base, config)
     trained = [weight for weight in adapted.parameters() if weight.requires_grad]
     for weight in trained:
