@@ -12,7 +12,7 @@ from rlvr_cli.config.tree import choices
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.tasks import Problem, Split, Task, WorkedSolutions, make_task, task_style
 from rlvr_cli.tasks.jsonl import is_jsonl, lines
-from rlvr_cli.tasks.rows import split_mark
+from rlvr_cli.tasks.rows import split_at_home, split_mark
 from rlvr_cli.tasks.score import as_json
 from rlvr_cli.tasks.sets import DATA_SETS, file_of
 
@@ -49,8 +49,7 @@ def example(config: TaskConfig, seed: int) -> dict[str, Any]:
     Raises UserError when the task has no problem to show.
     """
     task = make_task(config, task_style(config, "logic_rl"))
-    only_test = config.data in DATA_SETS and "train" not in DATA_SETS[config.data].files
-    problem = task.problems("test" if only_test else "train", 1, seed)[0]
+    problem = _first(task, config.data, seed)
     responses = [*_worked(task, problem), NO_ANSWER]
     return {
         "name": task.name,
@@ -84,6 +83,19 @@ def fields(problem: Problem) -> dict[str, Any]:
     return {"id": problem.id, "question": problem.question, **problem.data}
 
 
+def _first(task: Task, data: str | None, seed: int) -> Problem:
+    """A training problem, or a test problem where none of those can be had."""
+    if data in DATA_SETS and "train" not in DATA_SETS[data].files:
+        return task.problems("test", 1, seed)[0]
+    try:
+        return task.problems("train", 1, seed)[0]
+    except UserError as error:
+        try:
+            return task.problems("test", 1, seed)[0]
+        except UserError:
+            raise error from None
+
+
 def _worked(task: Task, problem: Problem) -> list[str]:
     """A worked solution where the task has one; a loaded problem may not hold enough for that."""
     if not isinstance(task, WorkedSolutions):
@@ -100,7 +112,10 @@ def _rows(name: str, split: str, folder: Path) -> int | None:
         return None
     if found.is_file():
         return sum(1 for _ in lines(found))
-    files = [path for path in found.iterdir() if is_jsonl(path) and split_mark(path) == split]
+    places = DATA_SETS[name].files.values()
+    alone = len(set(places)) == len(places)
+    belongs = split_at_home if alone else lambda path, split: is_jsonl(path) and split_mark(path) == split
+    files = [path for path in found.iterdir() if belongs(path, split)]
     return sum(1 for path in files for _ in lines(path)) if files else None
 
 

@@ -1,12 +1,15 @@
-"""Lines of JSONL files that people made, and the report of what is wrong with them."""
+"""Lines of JSONL files that people made: their values, and the report of what is wrong with them."""
 
 from __future__ import annotations
 
 import codecs
 import gzip
+import json
+import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from rlvr_cli.config.errors import UserError
 
@@ -44,6 +47,39 @@ def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                     yield number, line
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: cannot be read ({error}). JSON lines in UTF-8 are read.") from error
+
+
+def parsed(text: str, objects: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """The JSON value that ``text`` is; ``objects`` makes an object of its pairs, as ``object_pairs_hook``.
+
+    Raises:
+        ValueError: it is no JSON (NaN and Infinity are none), or holds a number that no float holds (1e400).
+        RecursionError: its brackets are nested deeper than the reader goes.
+    """
+    return json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=objects)
+
+
+def text_problem(value: Any) -> str | None:
+    """What keeps a JSON value from being written as UTF-8, if anything does: half a surrogate pair, as "\\ud800"."""
+    try:
+        json.dumps(value, ensure_ascii=False, default=str).encode("utf-8")
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(error.object[error.start]):04x}"
+        return f"{half} is half of a surrogate pair, which no text has; take it out, or write the whole character"
+    except RecursionError:
+        return "lists or objects nested too deeply"
+    return None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]} is larger than any float")
+    return value
 
 
 def no_text(error: UnicodeDecodeError) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import warnings
 from abc import ABC, abstractmethod
@@ -16,7 +15,7 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.tasks.base import Split
-from rlvr_cli.tasks.jsonl import is_jsonl, lines, raise_if
+from rlvr_cli.tasks.jsonl import is_jsonl, lines, parsed, raise_if, text_problem
 from rlvr_cli.tasks.sets import DATA_SETS, location, looks_like_hub_id
 
 DataSplit = Literal["train", "dev", "test", "all"]
@@ -25,6 +24,8 @@ Item = TypeVar("Item")
 _SPLIT_MARK = re.compile(r"(?:^|[._-])(train|dev|test)(?:[._-]|$)")
 _SPLIT_FILE = re.compile(r"(train|dev|test)\.jsonl(\.gz)?")
 _PLACES_SHOWN = 3
+# What lies beside rows: HiTab's tables.
+_BESIDE = ("tables.jsonl", "tables.jsonl.gz")
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class Loader(ABC, Generic[Item]):
         left_out: dict[str, list[str]] = {}
         for record, place in rows:
             try:
-                item = self.item(self.record(record, place), place)
+                item = self.item(self._checked(record, place), place)
             except LeftOut as error:
                 left_out.setdefault(error.reason, []).append(place.where)
                 continue
@@ -168,6 +169,14 @@ class Loader(ABC, Generic[Item]):
             raise UserError(f"{place.where}: not a JSON object; a row is {self.row}")
         return value
 
+    def _checked(self, value: Any, place: Place) -> dict[str, Any]:
+        """A row as an object that can be written; an id of null is none. Raises UserError."""
+        record = self.record(value, place)
+        problem = text_problem(record)
+        if problem is not None:
+            raise UserError(f"{place.where}: {problem}")
+        return {key: part for key, part in record.items() if key != "id" or part is not None}
+
     def share(self, train: list[Item], split: DataSplit) -> list[Item]:
         """The dev eighth of train rows, or the rest."""
         return [item for item in train if self.in_dev(item) == (split == "dev")]
@@ -180,26 +189,47 @@ class Loader(ABC, Generic[Item]):
         one = DATA_SETS[name]
         if folder is None:
             return self._hub(location(name, next(iter(one.files)) if split == "all" else split, None), split)
+        shared = len(set(one.files.values())) < len(one.files)
         if split == "all":
-            paths = list(dict.fromkeys(Path(location(name, part, folder)) for part in one.files))
-        else:
-            paths = [Path(location(name, split, folder))]
-        if paths[0].is_dir():
-            return self._folder(paths[0], split)
-        items = self.distinct(self._read(paths), name)
-        return self.share(items, split) if split in ("train", "dev") else items
+            places = {Path(location(name, part, folder)): part for part in one.files}
+            paths: list[Path] = []
+            for path, part in places.items():
+                paths += self._every(self._files(path, "" if shared else part)) if path.is_dir() else [path]
+            return self.distinct(self._read(paths), name)
+        home = "train" if split == "dev" else split
+        path = Path(location(name, split, folder))
+        if path.is_dir():
+            return self.distinct(self._folder(path, split, "" if shared else home), name)
+        items = self.distinct(self._read([path]), name)
+        return self.share(items, split) if split != "test" else items
 
-    def _folder(self, folder: Path, split: DataSplit) -> list[Item]:
+    def _files(self, folder: Path, home: str = "") -> dict[str, list[Path]]:
+        """The folder's files by split, those that are divided under "".
+
+        Args:
+            home: the split that the folder is the place of, and so are its files whose name says none; "" = of several.
+        Raises:
+            UserError: there is none.
+        """
         files: dict[str, list[Path]] = {"train": [], "dev": [], "test": [], "": []}
         for path in sorted(folder.iterdir()):
             mark = self.file_split(path.name)
+            if home and not mark and split_at_home(path, home):
+                mark = home
             if mark is not None:
                 files[mark].append(path)
-        every = [path for group in files.values() for path in group]
-        if not every:
+        if not any(files.values()):
             raise UserError(f"task.data={str(folder)!r}: {self.no_files}")
+        return files
+
+    def _every(self, files: dict[str, list[Path]]) -> list[Path]:
+        every = [path for group in files.values() for path in group]
+        return sorted(every) if self.sorted_all else every
+
+    def _folder(self, folder: Path, split: DataSplit, home: str = "") -> list[Item]:
+        files = self._files(folder, home)
         if split == "all":
-            return self._read(sorted(every) if self.sorted_all else every)
+            return self._read(self._every(files))
         source = "train" if split == "dev" and not files["dev"] else split
         if not files[source]:
             self.missing(folder, source, [mark for mark in files if mark and files[mark]])
@@ -239,7 +269,7 @@ class Loader(ABC, Generic[Item]):
             for number, line in lines(path):
                 place = self.place(path, number)
                 try:
-                    record = json.loads(line)
+                    record = parsed(line)
                 except (ValueError, RecursionError) as error:
                     wrong.append(f"{place.where}: not a JSON object ({type(error).__name__}: {str(error)[:80]})")
                     continue
@@ -250,6 +280,11 @@ def split_mark(path: Path) -> str | None:
     """The split that a file's name says (`my.test.jsonl`), if it says one."""
     mark = _SPLIT_MARK.search(path.name)
     return mark[1] if mark else None
+
+
+def split_at_home(path: Path, home: str) -> bool:
+    """Whether a file has rows of ``home``, in a folder that is the place of that split alone."""
+    return is_jsonl(path) and path.name not in _BESIDE and split_mark(path) in (None, home)
 
 
 def has_split_mark(data: str) -> bool:

@@ -9,7 +9,13 @@ import pytest
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.task_kinds import CountdownTaskConfig, GSM8KTaskConfig, KKTaskConfig, MathTaskConfig
+from rlvr_cli.config.task_kinds import (
+    CountdownTaskConfig,
+    GSM8KTaskConfig,
+    HiTabTaskConfig,
+    KKTaskConfig,
+    MathTaskConfig,
+)
 from rlvr_cli.config.tree import choices
 from rlvr_cli.tasks import make_task, task_style
 from rlvr_cli.tasks.describe import data_sets
@@ -194,3 +200,27 @@ def test_countdown_has_no_training_file_in_the_public_folder_and_says_what_to_do
     task = make_task(CountdownTaskConfig(data="countdown", data_dir=str(PUBLIC)), "tiny_zero")
     with pytest.raises(UserError, match=r"no countdown/train .*set task\.data_dir=null.*leave task\.data out"):
         task.problems("train", 10, 0)
+
+
+def test_a_folder_that_is_the_place_of_one_split_belongs_to_it_whatever_its_files_are_called(tmp_path):
+    for number, (split, name) in enumerate(
+        [("train", "algebra"), ("train", "geometry"), ("test", "algebra"), ("test", "geometry")]
+    ):
+        write(tmp_path / "math" / split / f"{name}.jsonl", map(row, range(200 * number, 200 * number + 200)))
+    config = MathTaskConfig(data="math", data_dir=str(tmp_path))
+    assert ids(config, "test") == {f"row-{number}" for number in range(400, 800)}
+    train, dev = ids(config, "train"), ids(config, "dev")
+    assert train | dev == {f"row-{number}" for number in range(400)} and not train & dev and 25 < len(dev) < 85
+    assert len(ids(config, "all")) == 800
+    counted = {one["name"]: one["rows"] for one in data_sets(tmp_path)}
+    assert counted["math"] == {"train": 400, "test": 400}
+    # The folder by its path is the place of no one split: its files are divided, as ever.
+    assert 25 < len(ids(MathTaskConfig(data=str(tmp_path / "math" / "test")), "test")) < 85
+
+
+def test_a_folder_of_tables_and_plainly_named_rows(tmp_path):
+    folder = tmp_path / "hitab" / "test"
+    write(folder / "tables.jsonl", [{"id": 1, "title": "T", "texts": [["", "a"], ["b", "3"]]}])
+    write(folder / "part.jsonl", [{"id": "one", "question": "b of a?", "table_id": 1, "answer": [3]}])
+    assert ids(HiTabTaskConfig(data="hitab", data_dir=str(tmp_path)), "test") == {"one"}
+    assert {one["name"]: one["rows"] for one in data_sets(tmp_path)}["hitab"] == {"train": None, "test": 1}

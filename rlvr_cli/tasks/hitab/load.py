@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.tasks.base import Problem, Split
 from rlvr_cli.tasks.hitab.fields import problem_from, rendered
-from rlvr_cli.tasks.jsonl import lines
+from rlvr_cli.tasks.jsonl import lines, parsed, text_problem
 from rlvr_cli.tasks.rows import DataSplit, Loader, Place, from_hub, split_of
 
 _TABLES_FILES = ("tables.jsonl", "tables.jsonl.gz")
@@ -90,13 +89,16 @@ def _tables(folder: Path, wrong: list[str]) -> dict[str, str]:
     for number, line in lines(path) if path is not None else ():
         where = f"{path}:{number}"
         try:
-            record = json.loads(line)
+            record = parsed(line)
         except (ValueError, RecursionError) as error:
             wrong.append(f"{where}: not a JSON object ({type(error).__name__}: {str(error)[:80]})")
             continue
         try:
             if not isinstance(record, dict) or "id" not in record:
                 raise UserError(f"{where}: a table is {{id, title, texts}}")
+            problem = text_problem(record)
+            if problem is not None:
+                raise UserError(f"{where}: {problem}")
             tables[str(record["id"])] = rendered(record, where)
         except UserError as error:
             wrong += error.problems

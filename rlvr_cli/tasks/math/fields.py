@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import Any
 
 from rlvr_cli.config.errors import UserError
@@ -73,15 +74,24 @@ def make_problem(fields: dict[str, Any], question: str, answer: str) -> Problem:
 
 
 def answer_text(value: Any) -> str | None:
-    """A gold answer as text: whole floats as whole numbers, lists joined by commas; None for anything else."""
+    """A gold answer as text: whole floats as whole numbers, lists joined by commas; None for anything else.
+
+    A list inside a list and a number that is not finite are no answers.
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
         return None
-    if isinstance(value, int | float):
-        return str(int(value)) if float(value).is_integer() else repr(value)
+    if isinstance(value, int):
+        try:
+            return str(value)
+        # Python writes no whole number of more than 4,300 digits, and reads none from JSON.
+        except ValueError:
+            return None
+    if isinstance(value, float):
+        return None if not math.isfinite(value) else str(int(value)) if value.is_integer() else repr(value)
     if isinstance(value, list) and value:
-        parts = [answer_text(part) for part in value]
+        parts = [None if isinstance(part, list) else answer_text(part) for part in value]
         return ", ".join(part for part in parts if part is not None) if None not in parts else None
     return None
 
