@@ -1,0 +1,217 @@
+"""What would be started, and what is refused before: too many processes, files and variables that contradict."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlvr_cli.cli.app import run
+from rlvr_cli.config.batch import batch_arithmetic
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.launch_keys import LaunchConfig
+from rlvr_cli.config.load import load_config
+from rlvr_cli.launch import command as launching
+from rlvr_cli.launch.command import Node, command, environment, plan_node
+from rlvr_cli.launch.link import Failure, failure_of, failures, first_cause
+from rlvr_cli.launch.world import world_of_environment
+
+SIZES = ["rollout.prompts=8", "rollout.group_size=4"]
+
+
+@pytest.fixture(autouse=True)
+def lone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No launcher around this test, no GPU, no file of `accelerate config`."""
+    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "NNODES", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    gpus(monkeypatch, 0)
+
+
+def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(launching, "visible_gpus", lambda: count)
+
+
+@pytest.mark.parametrize(
+    # processes, updates, micro-batch -> step batch, micro-batch, micro-batches
+    ("sizes", "expected"),
+    [
+        ((2, 1, None), (32, 16, 1)),
+        ((4, 1, None), (32, 8, 1)),
+        ((2, 1, 4), (32, 4, 4)),
+        ((8, 4, None), (8, 1, 1)),
+        ((2, 4, 2), (8, 2, 2)),
+    ],
+)
+def test_sizes(sizes: tuple[int, int, int | None], expected: tuple[int, int, int]) -> None:
+    processes, updates, micro_batch = sizes
+    overrides = [f"launch.processes={processes}", f"update.updates_per_rollout={updates}"]
+    if micro_batch is not None:
+        overrides.append(f"update.micro_batch={micro_batch}")
+    batch = batch_arithmetic(load_config(overrides=[*SIZES, *overrides]))
+    assert (batch.step_batch, batch.micro_batch, batch.micro_batches) == expected
+    assert batch.step_batch == batch.micro_batch * batch.micro_batches * batch.processes
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["launch.processes=3"], ["cannot share the 32 completions", "processes 2 or 4", "prompts 6 or 9"]),
+        (["launch.processes=64"], ["cannot share the 32", "processes 32;", "prompts 16"]),
+        (
+            ["launch.processes=4", "update.micro_batch=3"],
+            ["update.micro_batch=3 does not divide the 8", "in each of launch.processes=4", "Nearest valid: 2 or 4"],
+        ),
+        (["launch.accelerate_config=file.yaml"], ["launch.launcher=accelerate alone", "the launcher is torchrun"]),
+        (["launch.launcher=mpirun"], ["launch.launcher", "torchrun, accelerate"]),
+        (["launch.processes=0"], ["launch.processes"]),
+    ],
+)
+def test_a_batch_that_cannot_be_shared(overrides: list[str], said: list[str]) -> None:
+    with pytest.raises(UserError) as refused:
+        load_config(overrides=[*SIZES, *overrides])
+    for part in said:
+        assert part in str(refused.value)
+
+
+def test_the_nearest_valid_values_are_valid() -> None:
+    for override in ("launch.processes=2", "launch.processes=4"):
+        load_config(overrides=[*SIZES, override])
+    for prompts in (6, 9):
+        load_config(overrides=[f"rollout.prompts={prompts}", "rollout.group_size=4", "launch.processes=3"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--processes", "3", *SIZES], "launch.processes=3 cannot share"),
+        (["--processes", "2", "launch.processes=4"], "--processes and launch.processes set the same thing"),
+        (["--launcher", "mpirun"], "launch.launcher"),
+        (["--processes", "2", "--accelerate-config", "{folder}/none.yaml"], "none.yaml': no such file"),
+        (["--processes", "2", "--accelerate-config", "{folder}/four.yaml"], "num_processes: 4 contradicts launch.proc"),
+        (["--processes", "2", "--accelerate-config", "a.yaml", "--launcher", "torchrun"], "the launcher is torchrun"),
+        (["--resume", "{folder}", "--processes", "2"], "leave out --config"),
+    ],
+)
+def test_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+    (tmp_path / "four.yaml").write_text("num_processes: 4\n")
+    given = [argument.format(folder=tmp_path) for argument in arguments]
+    assert run(["train", *given, *([] if "--resume" in given else [f"run.dir={tmp_path / 'runs'}"])]) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err and "Traceback" not in captured.err and not (tmp_path / "runs").exists()
+
+
+def test_more_processes_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus(monkeypatch, 2)
+    with pytest.raises(UserError, match=r"4 processes on this machine, and 2 GPUs are visible.*--processes 2 or fewer"):
+        plan_node(LaunchConfig(processes=4))
+    node, warnings = plan_node(LaunchConfig(processes=2))
+    assert (node.gpus, warnings) == (2, []) and "ACCELERATE_USE_CPU" not in environment(node, {})
+
+
+def test_more_processes_than_cores_are_slow_not_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "usable_cores", lambda: 1)
+    node, warnings = plan_node(LaunchConfig(processes=2))
+    assert len(warnings) == 1 and "2 processes on 1 CPU core " in warnings[0]
+    assert environment(node, {"A": "b"})["ACCELERATE_USE_CPU"] == "true" and environment(node, {"A": "b"})["A"] == "b"
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"NNODES": "2"}, ["NODE_RANK must be set", "MASTER_ADDR must be set", "MASTER_PORT must be set"]),
+        ({"NNODES": "2", "NODE_RANK": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}, ["counted from 0 to NNODES - 1"]),
+        ({"NNODES": "3", "NODE_RANK": "0", "MASTER_ADDR": "a", "MASTER_PORT": "1"}, ["Nearest valid: 3 or 6"]),
+        ({"NNODES": "many"}, ["NNODES='many' is not a number"]),
+    ],
+)
+def test_machines_that_do_not_fit(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], said: list[str]) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError) as refused:
+        plan_node(LaunchConfig(processes=4))
+    for part in said:
+        assert part in str(refused.value)
+
+
+def test_the_second_of_two_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29501"}.items():
+        monkeypatch.setenv(name, value)
+    gpus(monkeypatch, 4)
+    node, _ = plan_node(LaunchConfig(processes=8))
+    assert node == Node(8, 4, 2, 1, "10.0.0.1", 29501, 4) and list(node.ranks) == [4, 5, 6, 7]
+    torchrun = command(LaunchConfig(processes=8), node)
+    for option, value in {"nproc_per_node": "4", "nnodes": "2", "node_rank": "1", "master_addr": "10.0.0.1"}.items():
+        assert torchrun[torchrun.index(f"--{option}") + 1] == value
+    accelerate = command(LaunchConfig(processes=8, launcher="accelerate"), node)
+    for option, value in {"num_processes": "8", "num_machines": "2", "machine_rank": "1"}.items():
+        assert accelerate[accelerate.index(f"--{option}") + 1] == value
+    assert "--cpu" not in accelerate and "--multi_gpu" in accelerate
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("num_machines: 2", "num_machines: 2 contradicts NNODES=1"),
+        ("distributed_type: DEEPSPEED", "distributed_type: DEEPSPEED"),
+        ("distributed_type: FSDP", "distributed_type: FSDP"),
+        ("mixed_precision: fp16", "mixed_precision: fp16"),
+        ("deepspeed_config: {zero_stage: 2}", "deepspeed_config: would change the run"),
+        ("num_processes: 2\nnum_processes: 2", "accelerate.yaml:2"),
+        ("- a list", "a mapping"),
+    ],
+)
+def test_a_file_of_accelerate_that_contradicts(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "accelerate.yaml").write_text(text + "\n")
+    launch = LaunchConfig(processes=2, launcher="accelerate", accelerate_config=str(tmp_path / "accelerate.yaml"))
+    with pytest.raises(UserError) as refused:
+        plan_node(launch)
+    assert said in str(refused.value)
+
+
+def test_accelerates_default_file_counts_too(tmp_path: Path) -> None:
+    file = tmp_path / "hub" / "accelerate" / "default_config.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("num_processes: 8\n")
+    with pytest.raises(UserError, match="num_processes: 8 contradicts"):
+        plan_node(LaunchConfig(processes=2, launcher="accelerate"))
+    plan_node(LaunchConfig(processes=2))
+
+
+def test_a_rank_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"WORLD_SIZE": "2", "RANK": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    with pytest.raises(UserError, match="RANK=2 of WORLD_SIZE=2"):
+        world_of_environment()
+    monkeypatch.setenv("RANK", "one")
+    with pytest.raises(UserError, match="RANK='one' is not a number"):
+        world_of_environment()
+
+
+def test_which_of_several_failures_is_the_first(tmp_path: Path) -> None:
+    """An echo that comes first in time is not the cause; equal messages are told once, by the lowest rank."""
+    echo = failure_of(0, RuntimeError("[../gloo/transport/tcp/pair.cc:547] Connection closed by peer"), "")
+    own = failure_of(1, RuntimeError("the loss is odd"), "Traceback ...")
+    assert (echo.secondary, own.secondary, own.kind, own.text) == (True, False, "bug", "RuntimeError: the loss is odd")
+    for failure in (echo, own):
+        failure.write(tmp_path)
+    assert failures(tmp_path) == [echo, own] and first_cause(failures(tmp_path)) == own
+    same = [Failure(rank, "user", "no such file", time=-rank) for rank in (2, 1)]
+    assert first_cause(same).rank == 1
+    refused = failure_of(1, UserError(["one", "two"]), "")
+    assert (refused.kind, refused.text, refused.secondary) == ("user", "one\ntwo", False)
+
+
+def test_the_parent_checks_without_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys; from rlvr_cli.cli.app import run; "
+        f"assert run(['train', '--processes', '3', 'run.dir={tmp_path}']) == 2; "
+        "import rlvr_cli.launch.supervise, rlvr_cli.training.run; "
+        "assert not {'torch', 'transformers', 'accelerate'} & set(sys.modules)"
+    )
+    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False)
+    assert asked.returncode == 0, asked.stderr
