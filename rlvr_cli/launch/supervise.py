@@ -103,8 +103,10 @@ def resume(run: RunDir, config: Config, *, console: Console) -> Ended:
 def _supervise(config: Config, order: dict[str, Any], console: Console) -> Ended:
     check_deepspeed(config)
     node, warnings = plan_node(config.launch)
-    for warning in warnings:
-        console.print(warning, highlight=False, markup=False, soft_wrap=True)
+    where = f"{node.gpus} visible GPUs" if node.gpus else "the CPU"
+    starting = f"starting {node.local} processes on {where} with {config.launch.launcher}"
+    for line in (*warnings, starting):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     with tempfile.TemporaryDirectory(prefix="rlvr-launch-") as name:
         folder = Path(name)
         (folder / link.CONFIG).write_text(dump_yaml(config), encoding="utf-8")

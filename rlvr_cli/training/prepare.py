@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -93,7 +94,7 @@ def prepare(config: Config, world: World = ALONE) -> Prepared:
     """Load and check everything ``config`` names. Raises UserError."""
     check_model(config)
     threads = join(config, world)
-    with world.one_before_the_others():
+    with world.one_before_the_others() if _may_download(config) else nullcontext():
         return _loaded(config, device_of(world), threads)
 
 
@@ -111,6 +112,12 @@ def check_model(config: Config) -> None:
             "the reference: `rlvr export` makes a plain model of it. (With model.adapter=lora the reference is the "
             "model without the new adapter.)"
         )
+
+
+def _may_download(config: Config) -> bool:
+    """Whether model or problems may come from the hub: then one process fetches, and the others find."""
+    source = resolve_model(config.model.name, revision=config.model.revision)
+    return source.kind == "hub" or config.task.data is not None
 
 
 def _loaded(config: Config, device: str, threads: int) -> Prepared:
