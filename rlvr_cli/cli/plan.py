@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,9 +20,12 @@ from rlvr_cli.cli.common import (
     print_table,
     with_data_dir,
 )
+from rlvr_cli.cli.plan_resources import memory_in_short, print_resources
+from rlvr_cli.config.errors import UserError
 
 if TYPE_CHECKING:
     from rlvr_cli.config.schema import Config
+    from rlvr_cli.planning.duration import Speed
 
 
 Methods = Annotated[
@@ -40,17 +44,48 @@ def command(
     task: Task = None,
     model: Model = None,
     data_dir: DataDir = None,
+    gpus: Annotated[
+        int | None,
+        typer.Option("--gpus", metavar="N", min=1, help="Plan for this many GPUs (launch.processes)."),
+    ] = None,
+    gpu_memory: Annotated[
+        str | None, typer.Option("--gpu-memory", metavar="SIZE", help="Memory of one GPU, as 80GiB or 24GB.")
+    ] = None,
+    prompt_tokens: Annotated[
+        int | None,
+        typer.Option("--prompt-tokens", metavar="N", min=1, help="Tokens of the longest prompt, for the memory."),
+    ] = None,
+    tokens_per_second: Annotated[
+        float | None,
+        typer.Option(
+            "--tokens-per-second",
+            metavar="X",
+            min=1e-6,
+            help="Completion tokens a second of the whole loop, for the time.",
+        ),
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="RUN", help="Take the speed from the timings of this run.")
+    ] = None,
+    probe: Annotated[
+        bool,
+        typer.Option("--probe", help="Also run one worst-case batch here, and report its memory (loads the model)."),
+    ] = False,
     overrides: Overrides = None,
     as_json: Json = False,
 ) -> None:
-    """Show the batch arithmetic of a training: steps, how far off-policy, tokens, checkpoints.
+    """Show what a training would do and need: steps, how far off-policy, tokens, memory, time.
 
-    Of several methods: also which of them have the same gradient.
+    No weights are loaded. Of several methods: also which of them have the same gradient.
     """
     from rlvr_cli.config.load import load_config
+    from rlvr_cli.planning.report import resources
     from rlvr_cli.tasks.sets import check_training
 
     asked = with_data_dir(overrides, data_dir)
+    if gpus is not None:
+        asked = [*asked, f"launch.processes={gpus}"]
+    speed = _speed(tokens_per_second, run)
 
     def checked(name: str | None) -> Config:
         found = load_config(config or [], name, task, model, asked)
@@ -58,15 +93,50 @@ def command(
         return found
 
     names = [name.strip() for written in method or [] for name in written.split(",")]
+
+    def needs(settings: Config) -> dict[str, Any]:
+        return resources(settings, gpus=gpus, gpu_memory=gpu_memory, prompt_tokens=prompt_tokens, speed=speed)
+
     if len(names) > 1:
-        _compare(_arms(names, checked), as_json)
+        if probe:
+            raise UserError("--probe runs one method's batch: give one --method")
+        arms = _arms(names, checked)
+        _compare(arms, [needs(arm) for arm in arms], as_json)
         return
-    plan = make_plan(checked(names[0] if names else None))
+    settings = checked(names[0] if names else None)
+    plan = {**make_plan(settings), **needs(settings)}
+    measured = None
+    if probe:
+        from rlvr_cli.training.probe import probe as run_probe
+
+        measured = run_probe(settings)
+        plan["probe"] = [asdict(one) for one in measured]
     if as_json:
         print_json(plan)
         return
     _print_plan(plan)
     print(f"\n{_data_sentence(plan)}")
+    print_resources(plan)
+    if measured is not None:
+        print(f"\n{max(measured, key=lambda one: one.peak).sentence(len(measured))}")
+
+
+def _speed(tokens_per_second: float | None, run: str | None) -> Speed | None:
+    """The speed that the time is estimated from; raises UserError where two are given, or RUN has none."""
+    from pathlib import Path
+
+    from rlvr_cli.planning.duration import Speed, measured_speed
+
+    if tokens_per_second is not None and run is not None:
+        raise UserError("--tokens-per-second and --run both give a speed; give one of them")
+    if tokens_per_second is not None:
+        return Speed(tokens_per_second, "as given (--tokens-per-second)")
+    if run is None:
+        return None
+    from rlvr_cli.config.load import load_config
+    from rlvr_cli.runs.directory import find_run
+
+    return measured_speed(find_run(run, Path(load_config([]).run.dir)))
 
 
 def _arms(names: Sequence[str], load: Callable[[str], Config]) -> list[Config]:
@@ -75,7 +145,6 @@ def _arms(names: Sequence[str], load: Callable[[str], Config]) -> list[Config]:
     Raises:
         UserError: every problem of every arm, once; one that some arms do not have says whose it is.
     """
-    from rlvr_cli.config.errors import UserError
     from rlvr_cli.config.problems import ConfigError
 
     if not all(names):
@@ -104,10 +173,10 @@ def _of_arms(problem: tuple[str, str], its_arms: Sequence[str], arms: Sequence[s
     return places, message if named else f"{message} (with --method {', '.join(its_arms)})"
 
 
-def _compare(arms: list[Config], as_json: bool) -> None:
+def _compare(arms: list[Config], needs: list[dict[str, Any]], as_json: bool) -> None:
     from rlvr_cli.config.identical import same_gradients
 
-    plans = [make_plan(arm) for arm in arms]
+    plans = [{**make_plan(arm), **need} for arm, need in zip(arms, needs, strict=True)]
     same = same_gradients(
         {arm.method.name: arm.method for arm in arms}, arms[0].update.updates_per_rollout * arms[0].update.epochs
     )
@@ -118,7 +187,8 @@ def _compare(arms: list[Config], as_json: bool) -> None:
     # Two names are two methods, so that one of them samples.
     _print_plan(next(plan for plan in plans if plan["policy_age"]), per_method=False)
     print()
-    table = plain_table("method", "passes", "steps per rollout", "optimizer steps", "updates old, mean", "largest")
+    headings = ("method", "passes", "steps per rollout", "optimizer steps", "updates old, mean", "largest", "memory")
+    table = plain_table(*headings)
     for plan in plans:
         ages = plan["policy_age"]
         table.add_row(
@@ -128,6 +198,7 @@ def _compare(arms: list[Config], as_json: bool) -> None:
             f"{plan['steps_total']:,}",
             f"{ages['mean']:g}" if ages else "-",
             f"{ages['largest']:,}" if ages else "-",
+            memory_in_short(plan),
         )
     print_table(table)
     for plan in plans:

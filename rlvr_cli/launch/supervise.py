@@ -92,6 +92,12 @@ def start(config: Config, *, overwrite: bool, console: Console) -> Ended:
     return _supervise(config, {"resume": None, "overwrite": overwrite}, console)
 
 
+def probe(config: Config, folder: Path, *, console: Console) -> None:
+    """Run one worst-case batch in every process; each leaves its report in ``folder``. Raises as :func:`start`."""
+    resolve_model(config.model.name, revision=config.model.revision)
+    _supervise(config, {"resume": None, "overwrite": False, "probe": str(folder)}, console)
+
+
 def resume(run: RunDir, config: Config, *, console: Console) -> Ended:
     """Continue ``run``, whose configuration is ``config``, in as many processes as before. Raises as :func:`start`."""
     from rlvr_cli.training.run import check_resumable

@@ -28,6 +28,9 @@ from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.config.schema import Config
+from rlvr_cli.launch.command import needs_launcher
+from rlvr_cli.launch.world import ALONE, World
+from rlvr_cli.planning.report import gib
 from rlvr_cli.training.failures import NO_MEMORY
 
 Tell = Callable[[str], None]
@@ -58,20 +61,74 @@ class Measured:
     available: int | None
     seconds: float
 
+    def sentence(self, processes: int = 1) -> str:
+        """For people: the batch, and its memory; ``processes``, of which this is the one that took the most."""
+        which = f", the most of {processes} processes" if processes > 1 else ""
+        if self.available is None:
+            took = f"{gib(self.peak)} of resident memory, of which {gib(self.before)} when the model was loaded"
+        else:
+            took = (
+                f"{gib(self.peak)} of tensors ({gib(self.reserved or 0)} reserved) of the {gib(self.available)} of "
+                f"{self.device}"
+            )
+        return (
+            f"Probe: {STEPS} optimizer steps of micro-batches of {self.micro_batch} rows of {self.prompt_tokens} + "
+            f"{self.completion_tokens} tokens took {took}{which}. Sampling is no part of it."
+        )
 
-def probe(config: Config) -> Measured:
-    """Run the worst-case batch of ``config`` in a child process.
+
+def probe(config: Config) -> list[Measured]:
+    """Run the worst-case batch of ``config`` in child processes, as many as the training has on this machine.
 
     Raises UserError for what the training itself would refuse, RunError when memory does not suffice (with the stage
-    that was reached) or the child fails.
+    that was reached) or a child fails.
     """
+    if needs_launcher(config.launch):
+        return _in_processes(config)
     with tempfile.TemporaryDirectory(prefix="rlvr-probe-") as folder:
         settings, report = Path(folder) / "config.yaml", Path(folder) / "report.jsonl"
         settings.write_text(dump_yaml(config), encoding="utf-8")
         command = [sys.executable, "-m", "rlvr_cli.training.probe", str(settings), str(report)]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
-        lines = report.read_text(encoding="utf-8").splitlines() if report.exists() else []
-        return outcome([json.loads(line) for line in lines], done.returncode, done.stdout, config)
+        return [outcome(_told(report), done.returncode, done.stdout, config)]
+
+
+def as_rank(config: Config, world: World, folder: Path) -> None:
+    """One of several processes' part of a probe: its report goes into ``folder``."""
+    report = folder / f"report-{world.rank}.jsonl"
+    _write(report, {"measured": asdict(measure(config, lambda stage: _write(report, {"stage": stage}), world=world))})
+
+
+def _in_processes(config: Config) -> list[Measured]:
+    from rich.console import Console
+
+    from rlvr_cli.launch import supervise
+
+    with tempfile.TemporaryDirectory(prefix="rlvr-probe-") as name, Path(os.devnull).open("w") as nowhere:
+        folder = Path(name)
+        try:
+            supervise.probe(config, folder, console=Console(file=nowhere))
+        except RunError as error:
+            stages = "; ".join(_reached(report) for report in sorted(folder.glob("report-*.jsonl")))
+            raise RunError(f"The probe did not get through: {error}\n{stages}.\n{advice(config)}") from error
+        return [Measured(**_told(report)[-1]["measured"]) for report in sorted(folder.glob("report-*.jsonl"))]
+
+
+def _reached(report: Path) -> str:
+    rank, told = report.stem.removeprefix("report-"), _told(report)
+    stage = next((line["stage"] for line in reversed(told) if "stage" in line), "starting")
+    return f"rank {rank} was {stage}" if "measured" not in told[-1] else f"rank {rank} had finished"
+
+
+def _told(report: Path) -> list[dict[str, Any]]:
+    """The lines of a report; the last may be half written by a process that was killed."""
+    lines = report.read_text(encoding="utf-8").split("\n")[:-1] if report.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+def _write(report: Path, line: dict[str, Any]) -> None:
+    with report.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
 
 
 def outcome(told: list[dict[str, Any]], code: int, output: str, config: Config) -> Measured:
@@ -106,17 +163,15 @@ def advice(config: Config) -> str:
 def worst_case(config: Config) -> Config:
     """The configuration of the probe: rows, micro-batches and method as in the training, and two steps of them."""
     batch = batch_arithmetic(config)
-    processes = getattr(batch, "processes", 1)
     accumulated = min(2, batch.micro_batches)
+    prompts, rows = STEPS * accumulated * batch.processes, batch.micro_batch
     rollout = {
-        "prompts": STEPS * accumulated * processes,
-        "group_size": batch.micro_batch,
+        "prompts": prompts,
+        "group_size": rows,
         "dynamic_sampling": 0,
         "drop_truncated": False,
         "engine": "transformers",
     }
-    if rollout["prompts"] * rollout["group_size"] < 2:
-        rollout["group_size"] = 2
     update = {"updates_per_rollout": STEPS, "epochs": 1, "micro_batch": batch.micro_batch}
     return config.model_copy(
         update={
@@ -129,7 +184,9 @@ def worst_case(config: Config) -> Config:
     )
 
 
-def measure(config: Config, tell: Tell, prepare_trainer: Callable[[Any], None] | None = None) -> Measured:
+def measure(
+    config: Config, tell: Tell, prepare_trainer: Callable[[Any], None] | None = None, world: World = ALONE
+) -> Measured:
     """Run the worst-case batch of ``config`` in this process, which is spoilt for anything else afterwards.
 
     Args:
@@ -147,7 +204,7 @@ def measure(config: Config, tell: Tell, prepare_trainer: Callable[[Any], None] |
     from rlvr_cli.training.stopping import StopRequest
 
     tell("loading the model")
-    prepared = prepare(smaller)
+    prepared = prepare(smaller, world)
     prepared, prompt, completion = _longest(smaller, prepared)
     batch = batch_arithmetic(smaller)
     before = _memory()
@@ -262,20 +319,15 @@ def _device() -> tuple[str, int | None, int | None]:
 def main(arguments: list[str]) -> int:
     """The child: measures, and writes what happens to the report as it happens."""
     settings, report = map(Path, arguments)
-
-    def write(line: dict[str, Any]) -> None:
-        with report.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-
     try:
-        measured = measure(load_config([settings]), lambda stage: write({"stage": stage}))
+        measured = measure(load_config([settings]), lambda stage: _write(report, {"stage": stage}))
     except UserError as error:
-        write({"problems": list(error.problems)})
+        _write(report, {"problems": list(error.problems)})
         return 2
     except Exception as error:
-        write({"error": f"{type(error).__name__}: {str(error)[:500]}"})
+        _write(report, {"error": f"{type(error).__name__}: {str(error)[:500]}"})
         raise
-    write({"measured": asdict(measured)})
+    _write(report, {"measured": asdict(measured)})
     return 0
 
 

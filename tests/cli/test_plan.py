@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run
+from rlvr_cli.planning.report import gib
 
 
 def plan(capsys: pytest.CaptureFixture[str], *overrides: str) -> dict[str, Any]:
@@ -155,7 +156,9 @@ def test_sft_beside_methods_that_sample(names: str, capsys: pytest.CaptureFixtur
     assert (arms["sft"]["problems"], arms["grpo"]["problems"], arms["grpo"]["demonstrations"]) == (None, 4096, None)
     assert run(["plan", "--method", names]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split() for line in lines if line.startswith("sft  ")] == [["sft", "1", "1", "60", "-", "-"]]
+    assert [line.split() for line in lines if line.startswith("sft  ")] == [
+        ["sft", "1", "1", "60", "-", "-", *gib(arms["sft"]["memory"]["peak"]).split()]
+    ]
     assert any(line.startswith("training problems") for line in lines)
     sentence = "sft samples nothing: for each rollout it takes 128 demonstrations (1,024 worked solutions of the task, "
     assert sum(line.startswith(sentence) for line in lines) == 1

@@ -1,0 +1,142 @@
+"""From a configuration to what decides its memory: rows, tokens, number formats, strategy, engine."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from rlvr_cli.config.advantage_kinds import GAEAdvantageConfig, ReinforcePPAdvantageConfig
+from rlvr_cli.config.batch import batch_arithmetic
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.method import PolicyMethodConfig, SFTConfig
+from rlvr_cli.config.schema import Config
+from rlvr_cli.config.task_kinds import KKTaskConfig
+from rlvr_cli.launch.deepspeed_config import PRESETS, deepspeed_settings, stage_of
+from rlvr_cli.models.source import PRESETS as LOCAL_PRESETS
+from rlvr_cli.planning.memory import GIB, Adapter, Attention, Engine, Sampling, Strategy, Training
+
+# Tokens of a long prompt, where nobody says: of Knights & Knaves the limit of AR-Lopti's scripts, of the others the
+# limit of ACPO's, 1024, where prompts may be long at all.
+PROMPT_TOKENS = {"kk": 400, "countdown": 256, "gsm8k": 512, "math": 1024, "hitab": 1024}
+COMPACT_PROMPT_TOKENS = 24
+DEFAULT_GPU_BYTES = 80 * GIB
+# Models beyond this many parameters are planned for GPUs where the machine has none.
+LARGE = 1_000_000_000
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": GIB, "ti": 2**40}
+
+
+@dataclass(frozen=True)
+class Device:
+    """What the training is planned for: bytes of one GPU, or of the computer's memory; ``why`` it was taken."""
+
+    gpu: bool
+    bytes: int
+    why: str
+
+
+def parse_bytes(text: str) -> int:
+    """`80GiB`, `80 GB` or `24g` in bytes. Raises UserError for anything else."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", text.lower())
+    if match is None or float(match[1]) == 0:
+        raise UserError(f"--gpu-memory {text}: expected a size such as 80GiB or 24GB")
+    return round(float(match[1]) * _UNITS[match[2]])
+
+
+def choose_device(gpu_memory: str | None, gpus: int | None, parameters: int | None) -> Device:
+    """What to plan for: what was said; GPUs of 80 GiB for a large model; else the machine at hand."""
+    if gpu_memory is not None:
+        return Device(True, parse_bytes(gpu_memory), "as given (--gpu-memory)")
+    if gpus is not None:
+        return Device(True, DEFAULT_GPU_BYTES, "80 GiB a GPU, as nothing else was said (--gpu-memory)")
+    if Path("/dev/nvidia0").exists():
+        return Device(True, DEFAULT_GPU_BYTES, "a GPU is here; 80 GiB, as nothing else was said (--gpu-memory)")
+    if parameters is not None and parameters >= LARGE:
+        return Device(True, DEFAULT_GPU_BYTES, "a large model, so GPUs of 80 GiB, as nothing else was said")
+    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Device(False, size, "this machine's CPU and memory; for GPUs give --gpus N --gpu-memory 80GiB")
+
+
+def strategy_of(config: Config) -> Strategy:
+    """How the training is divided among GPUs."""
+    launch = config.launch
+    if launch.deepspeed is not None:
+        if launch.deepspeed in PRESETS:
+            return cast(Strategy, launch.deepspeed)
+        settings = deepspeed_settings(launch) or {}
+        zero = settings.get("zero_optimization")
+        offloads = isinstance(zero, dict) and "offload_optimizer" in zero
+        by_stage: dict[Any, Strategy] = {3: "zero3-offload" if offloads else "zero3", 2: "zero2"}
+        return by_stage.get(stage_of(settings), "ddp")
+    if launch.fsdp:
+        return "fsdp"
+    return "ddp" if launch.processes > 1 else "single"
+
+
+def training_of(config: Config, device: Device, prompt_tokens: int | None = None) -> Training:
+    """What decides the memory of an update of ``config``."""
+    batch, method, model = batch_arithmetic(config), config.method, config.model
+    wanted = model.gradient_checkpointing
+    weights = 2 if model.dtype == "bfloat16" else 4
+    return Training(
+        micro_batch=batch.micro_batch,
+        prompt_tokens=prompt_tokens or _usual_prompt(config),
+        completion_tokens=config.rollout.max_new_tokens,
+        weights=weights,  # type: ignore[arg-type]
+        autocast=device.gpu,
+        checkpointing=device.gpu if wanted == "auto" else wanted == "on",
+        accumulates=batch.micro_batches > 1,
+        strategy=strategy_of(config),
+        processes=config.launch.processes,
+        adapter=adapter_of(config),
+        reference=needs_reference(method),
+        value_head=isinstance(method, PolicyMethodConfig) and isinstance(method.advantage, GAEAdvantageConfig),
+        attention=_attention(model.attention),
+        gpu=device.gpu,
+    )
+
+
+def _usual_prompt(config: Config) -> int:
+    task = config.task
+    compact = isinstance(task, KKTaskConfig) and (task.style == "compact" or (task.style == "auto" and _is_lab(config)))
+    return COMPACT_PROMPT_TOKENS if compact else PROMPT_TOKENS[task.name]
+
+
+def _is_lab(config: Config) -> bool:
+    """Whether the model is the one that ships with the package."""
+    return config.model.name in LOCAL_PRESETS
+
+
+def adapter_of(config: Config) -> Adapter | None:
+    """The low-rank adapters that are trained in place of the model."""
+    adapter: Any = config.model.adapter
+    if adapter.kind == "none":
+        return None
+    return Adapter(adapter.rank, adapter.targets, adapter.kind == "qlora")
+
+
+def needs_reference(method: PolicyMethodConfig | SFTConfig) -> bool:
+    """Whether a second model is held, for a KL term in the loss or in the reward."""
+    if isinstance(method, SFTConfig):
+        return False
+    advantage = method.advantage
+    in_reward = isinstance(advantage, ReinforcePPAdvantageConfig) and advantage.kl_in_reward > 0
+    return method.kl.beta > 0 or in_reward
+
+
+def sampling_of(config: Config) -> Sampling:
+    """What decides the memory of a rollout of ``config``."""
+    batch, rollout = batch_arithmetic(config), config.rollout
+    rows = -(-batch.completions // config.launch.processes)
+    if isinstance(config.method, SFTConfig):
+        return Sampling("none", 0)
+    engine = "local" if rollout.engine == "auto" else rollout.engine
+    return Sampling(cast(Engine, engine), rows, getattr(rollout, "gpu_memory", None) or 0.3)
+
+
+def _attention(name: str | None) -> Attention:
+    if name == "eager":
+        return "eager"
+    return "flash_attention_2" if name is not None and "flash" in name else "sdpa"

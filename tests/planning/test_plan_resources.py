@@ -1,0 +1,202 @@
+"""`rlvr plan`: parameters, memory and time, for people and as JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_cli.cli.app import run
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.load import load_config
+from rlvr_cli.planning.duration import Speed, duration, in_words, measured_speed
+from rlvr_cli.planning.memory import GIB
+from rlvr_cli.planning.models import find_architecture
+from rlvr_cli.planning.setup import needs_reference, parse_bytes, strategy_of
+from rlvr_cli.runs.directory import open_run
+from rlvr_cli.runs.records import append_jsonl
+
+BIG = ["--model", "qwen2.5-7b", "--task", "math", "update.micro_batch=4", "rollout.max_new_tokens=3072"]
+
+
+def plan(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert run(["plan", "--json", *arguments]) == 0
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return result
+
+
+def test_a_large_model_is_planned_for_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = plan(capsys, *BIG)
+    assert numbers["parameters"]["total"] == 7_615_616_512
+    memory = numbers["memory"]
+    assert (memory["device"], memory["available"], memory["fits"]) == ("gpu", 80 * GIB, "no")
+    assert sum(term["bytes"] for term in memory["terms"]) == memory["peak"]
+    assert memory["prompt_tokens_assumed"] is True
+    assert numbers["learning_rate"] == 1e-6
+    assert numbers["time"] is None
+
+
+def test_gpus_and_their_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    one = plan(capsys, *BIG, "--gpu-memory", "141GB")["memory"]
+    eight = plan(capsys, *BIG, "--gpus", "8", "launch.deepspeed=zero3", "--prompt-tokens", "600")["memory"]
+    assert one["available"] == 141 * 10**9
+    assert (eight["setting"]["processes"], eight["setting"]["strategy"]) == (8, "zero3")
+    assert (eight["setting"]["prompt_tokens"], eight["prompt_tokens_assumed"]) == (600, False)
+    assert eight["fits"] == "yes"
+    assert eight["changes"] == []
+
+
+def test_the_lab_is_planned_for_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    memory = plan(capsys)["memory"]
+    if not Path("/dev/nvidia0").exists():
+        assert memory["device"] == "cpu"
+    assert memory["fits"] == "yes"
+    assert plan(capsys, "--gpus", "1")["memory"]["device"] == "gpu"
+
+
+def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", *BIG, "--tokens-per-second", "2000"]) == 0
+    shown = capsys.readouterr().out
+    for words in (
+        "Model: 7,615,616,512 parameters (the preset qwen2.5-7b).",
+        "DOES NOT FIT",
+        "What to change:",
+        "launch={processes: ",
+        "optimizer states",
+        "if every completion has the full length, at 2,000 tokens a second (as given",
+    ):
+        assert words in shown
+
+
+def test_methods_have_their_own_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    arms = plan(capsys, *BIG, "--method", "grpo,reinforce-pp")["arms"]
+    peaks = [arm["memory"]["peak"] for arm in arms]
+    assert peaks[1] - peaks[0] == 4 * 7_615_616_512  # the reference of the KL penalty in the reward
+    assert run(["plan", *BIG, "--method", "grpo,reinforce-pp"]) == 0
+    assert "does not fit" in capsys.readouterr().out
+
+
+def test_a_model_that_is_not_at_hand_leaves_the_rest(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    numbers = plan(capsys, "--model", "nobody/nothing-7b", "optimizer.lr={scale_from: {lr: 1e-6, parameters: 1e9}}")
+    assert numbers["memory"] is None
+    assert numbers["learning_rate"] is None
+    assert numbers["steps_total"] == 100
+    assert run(["plan", "--model", "nobody/nothing-7b"]) == 0
+    assert "Parameters and memory are not known: nobody/nothing-7b is neither" in capsys.readouterr().out
+
+
+def test_the_plan_loads_no_torch() -> None:
+    code = (
+        "import sys; from rlvr_cli.cli.app import run; "
+        f"assert run(['plan', *{BIG!r}, '--json']) == 0; assert 'torch' not in sys.modules, 'torch'"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_folder_and_another_family(tmp_path: Path) -> None:
+    shape = {
+        "model_type": "mistral",
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 50,
+        "architectures": ["MistralForCausalLM"],
+    }
+    (tmp_path / "config.json").write_text(json.dumps(shape), encoding="utf-8")
+    found = find_architecture(str(tmp_path))
+    assert found.architecture is not None
+    assert "counted on the meta device" in found.source
+    # embedding and head, then blocks of q, k, v, o and three of the network, norms
+    block = 32 * 32 * 2 + 2 * 32 * 16 + 3 * 32 * 64 + 2 * 32
+    assert found.architecture.parameters == 2 * 50 * 32 + 2 * block + 32
+    (tmp_path / "config.json").write_text("{", encoding="utf-8")
+    assert find_architecture(str(tmp_path)).architecture is None
+
+
+def test_a_damaged_shape_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "hidden_size": 32}', encoding="utf-8")
+    found = find_architecture(str(tmp_path))
+    assert found.architecture is None
+    assert "a size is missing" in found.source
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("80GiB", 80 * GIB), ("24gb", 24 * 10**9), ("1.5 TiB", 1536 * GIB), ("16384", 16384)]
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["80 apples", "", "-4GiB", "0GiB", "GiB"])
+def test_sizes_that_are_none(text: str) -> None:
+    with pytest.raises(UserError, match="expected a size such as 80GiB"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "strategy"),
+    [
+        ([], "single"),
+        (["launch.processes=2"], "ddp"),
+        (["launch.processes=2", "launch.deepspeed=zero2"], "zero2"),
+        (["launch.processes=2", "launch.deepspeed=zero3-offload"], "zero3-offload"),
+        (["launch.processes=2", "launch.fsdp=true"], "fsdp"),
+    ],
+)
+def test_strategies(overrides: list[str], strategy: str) -> None:
+    assert strategy_of(load_config(overrides=overrides)) == strategy
+
+
+@pytest.mark.parametrize(
+    ("method", "needed"), [("grpo", False), ("reinforce-pp", True), ("dgpo", False), ("sft", False), ("ppo", False)]
+)
+def test_which_methods_hold_a_reference(method: str, needed: bool) -> None:
+    assert needs_reference(load_config(method=method).method) is needed
+    if method == "grpo":
+        assert needs_reference(load_config(overrides=["method.kl.beta=0.001"]).method)
+
+
+def test_speed_of_a_run(tmp_path: Path) -> None:
+    from rlvr_cli.config.load import dump_yaml
+
+    config = load_config(overrides=["rollout={prompts: 2, group_size: 4}", "update.updates_per_rollout=2"])
+    (tmp_path / "config.yaml").write_text(dump_yaml(config), encoding="utf-8")
+    (tmp_path / "manifest.json").write_text("{}", encoding="utf-8")
+    found = open_run(tmp_path)
+    with pytest.raises(UserError, match="no finished rollout"):
+        measured_speed(found)
+    for rollout, (length, seconds) in enumerate([(10.0, 100.0), (20.0, 4.0), (40.0, 6.0)]):
+        for update in range(2):
+            step = 2 * rollout + update + 1
+            append_jsonl(found.metrics_path, [{"step": step, "rollout": rollout, "length": length}])
+            append_jsonl(found.timings_path, [{"step": step, "seconds": seconds / 2}])
+    speed = measured_speed(found)
+    # The first rollout warms up. The others: 8 completions of 20 and of 40 tokens in 4 + 6 seconds.
+    assert speed.tokens_per_second == pytest.approx((8 * 20 + 8 * 40) / 10)
+    assert speed.tokens_per_completion == 30
+    time = duration(1000, 100, speed)
+    assert time.at_most == pytest.approx(1000 * 100 / 48)
+    assert time.expected == pytest.approx(1000 * 30 / 48)
+
+
+def test_two_speeds_are_one_too_many(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "--run", "x", "--tokens-per-second", "5"]) == 2
+    assert "give one of them" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(42, "42 s"), (600, "10 min"), (12_000, "3 h 20 min"), (446_400, "5 d 4 h")]
+)
+def test_times_in_words(seconds: float, words: str) -> None:
+    assert in_words(seconds) == words
+    assert duration(10, 10, Speed(1.0, "given")).expected is None
