@@ -81,17 +81,17 @@ class Case:
 
 CASES = (
     Case("qwen2-29M", 1, 128, False),
+    Case("qwen3-125M", 2, 128, False),
+    Case("llama-315M", 1, 64, False),
     Case("qwen2-29M", 8, 128, False),
     Case("qwen2-29M", 8, 128, True),
-    Case("qwen2-29M", 4, 1024, False),
-    Case("qwen2-29M", 4, 1024, True),
-    Case("qwen3-125M", 2, 128, False),
-    Case("qwen3-125M", 4, 512, False),
-    Case("qwen3-125M", 4, 512, True),
-    Case("qwen3-125M", 16, 64, False),
-    Case("llama-315M", 1, 64, False),
-    Case("llama-315M", 4, 256, False),
-    Case("llama-315M", 4, 256, True),
+    Case("qwen3-125M", 8, 64, False),
+    Case("qwen3-125M", 8, 64, True),
+    Case("llama-315M", 2, 128, False),
+    Case("llama-315M", 2, 128, True),
+    # Too many logits for the project's own head: TRL's.
+    Case("qwen2-29M", 4, 600, False),
+    Case("qwen2-29M", 4, 600, True),
 )
 
 
@@ -235,7 +235,7 @@ def main() -> None:
             if not folder.exists():
                 random_model(case.shape, folder)
             rows.append(run(case, folder))
-            print(f"{case.name}: {rows[-1]['seconds']:.0f} s", file=sys.stderr)
+            print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     print(json.dumps(rows, indent=2) if arguments.json else table(rows))
 
 

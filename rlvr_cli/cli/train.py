@@ -60,6 +60,9 @@ def train(
     print_script: Annotated[
         bool, typer.Option("--print-script", help="Print the job that --submit slurm would queue, and queue nothing.")
     ] = False,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Run one worst-case batch in each process first, and report its memory.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Train a model; with no argument, GRPO teaches the lab model Knights & Knaves.
@@ -83,6 +86,8 @@ def train(
         others = bool(overrides or config_files or method or task or model or data_dir or overwrite)
         run, loaded = _resumed(resume, others=others or any(value is not None for value in launch.values()))
     check_trackers(loaded.config.run.track)
+    if probe and (submit is not None or print_script or world.processes > 1):
+        raise UserError("--probe starts processes of its own, on this machine: leave out --submit and outer launchers.")
     if submit is not None or print_script:
         _submit(submit or "slurm", loaded, run, overwrite=overwrite, print_only=print_script, json=json)
         return
@@ -90,6 +95,12 @@ def train(
     from rich.console import Console
 
     console = Console(stderr=json)
+    if probe:
+        from rlvr_cli.training.probe import probe as run_probe
+
+        measured = run_probe(config)
+        sentence = max(measured, key=lambda one: one.peak).sentence(len(measured))
+        console.print(sentence, highlight=False, markup=False, soft_wrap=True)
     outcome: Outcome | Ended
     if world.processes == 1 and needs_launcher(config.launch):
         from rlvr_cli.launch import supervise
