@@ -63,6 +63,13 @@ def train(
     probe: Annotated[
         bool, typer.Option("--probe", help="Run one worst-case batch in each process first, and report its memory.")
     ] = False,
+    deepspeed: Annotated[
+        str | None,
+        typer.Option(
+            "--deepspeed", metavar="NAME", help="zero2, zero3, zero3-offload, or a DeepSpeed file (launch.deepspeed)."
+        ),
+    ] = None,
+    fsdp: Annotated[bool, typer.Option("--fsdp", help="Divide the model by FSDP2 (launch.fsdp).")] = False,
     json: Json = False,
 ) -> None:
     """Train a model; with no argument, GRPO teaches the lab model Knights & Knaves.
@@ -77,7 +84,13 @@ def train(
     from rlvr_cli.training.trackers import check_trackers
 
     world = world_of_environment()
-    launch = {"processes": processes, "launcher": launcher, "accelerate_config": accelerate_config}
+    launch = {
+        "processes": processes,
+        "launcher": launcher,
+        "accelerate_config": accelerate_config,
+        "deepspeed": deepspeed,
+        "fsdp": True if fsdp else None,
+    }
     run: RunDir | None = None
     if resume is None:
         asked = with_options(with_data_dir(overrides, data_dir), launch)
@@ -186,8 +199,8 @@ def _resumed(name: str, *, others: bool) -> tuple[RunDir, Loaded]:
     if others:
         raise UserError(
             "--resume continues a run with its own configuration: leave out --config, --method, --task, --model, "
-            "--data-dir, --overwrite, --processes, --launcher, --accelerate-config and overrides. To change a "
-            "setting, start a new run."
+            "--data-dir, --overwrite, --processes, --launcher, --accelerate-config, --deepspeed, --fsdp and "
+            "overrides. To change a setting, start a new run."
         )
     from rlvr_cli.config.load import load, load_config
     from rlvr_cli.runs.directory import find_run

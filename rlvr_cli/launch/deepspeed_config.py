@@ -212,7 +212,7 @@ def _optimizer(section: dict[str, Any], config: Config) -> Iterator[str]:
     kind, params = section.get("type"), _section(section, "params")
     plain = kind in ADAMW and params.get("adam_w_mode", True) is True and not params.get("torch_adam", False)
     if not plain:
-        yield f"optimizer.type is {kind!r} there, and the run has AdamW (decoupled weight decay). Leave the section out."
+        yield f"optimizer.type is {kind!r} there, and the run has AdamW (decoupled weight decay). Leave it out."
         return
     for name, value in (
         ("lr", ours.lr),

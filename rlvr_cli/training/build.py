@@ -13,6 +13,7 @@ from transformers import PrinterCallback
 from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.schema import Config
+from rlvr_cli.launch.deepspeed_config import is_sharded
 from rlvr_cli.methods.method import Method
 from rlvr_cli.models.adapter import peft_config
 from rlvr_cli.models.trust import remote_code_allowed
@@ -27,6 +28,7 @@ from rlvr_cli.training.recorded import RecordedTrainer
 from rlvr_cli.training.rollouts import RolloutSource
 from rlvr_cli.training.schedule import problem_order
 from rlvr_cli.training.sft import SFTRunTrainer, sft_config, training_data, training_order
+from rlvr_cli.training.sharded import trainer_arguments
 from rlvr_cli.training.stopping import StopRequest
 from rlvr_cli.training.trainer import RunTrainer
 from rlvr_cli.training.trl_arguments import trl_config
@@ -43,10 +45,13 @@ def build_trainer(
 ) -> RecordedTrainer:
     """The trainer of ``run``, at its first step; it counts the terms of the method in ``executed``."""
     gpu, checkpointing = torch.cuda.is_available(), config.model.gradient_checkpointing
+    bf16 = gpu and torch.cuda.is_bf16_supported()
+    values = not isinstance(prepared.method, SFTMethod) and prepared.method.advantage.needs_values
     arguments = {
+        **trainer_arguments(config, prepared.model, bf16=bf16, values=values),
         "output_dir": str(run.path),
-        "use_cpu": not gpu,
-        "bf16": gpu and torch.cuda.is_bf16_supported(),
+        "use_cpu": not gpu and not is_sharded(config.launch),
+        "bf16": bf16,
         "gradient_checkpointing": gpu if checkpointing == "auto" else checkpointing == "on",
         # Every weight has its part in every loss; looking for others costs a walk of the graph in each micro-batch.
         "ddp_find_unused_parameters": False,
@@ -89,11 +94,7 @@ def _check_processes(trainer: RecordedTrainer, batch: BatchArithmetic) -> None:
     """Raise RunError where accelerate made something else of the launch than was asked for."""
     accelerator = trainer.accelerator
     found = accelerator.distributed_type
-    if batch.processes == 1:
-        expected = (DistributedType.NO, found)  # torchrun with one process is no other training
-    else:
-        expected = (DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
-    if accelerator.num_processes != batch.processes or found not in expected:
+    if accelerator.num_processes != batch.processes or (batch.processes > 1 and found == DistributedType.NO):
         raise RunError(
             f"launch.processes={batch.processes} was asked for, and accelerate runs {accelerator.num_processes} as "
             f"{found.value}: its environment variables (ACCELERATE_..., RANK, WORLD_SIZE) say something else."

@@ -8,8 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import Trainer
+
+from rlvr_cli.training.sharded import Sharding
 
 
 class ManagedTrainer(Trainer, ABC):
@@ -41,6 +44,7 @@ class ManagedTrainer(Trainer, ABC):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._loss_sum = torch.zeros((), dtype=torch.float64)
+        self.sharding = Sharding(self)
         super().__init__(*args, **kwargs)
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -51,10 +55,11 @@ class ManagedTrainer(Trainer, ABC):
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> float:
         # Called once a step, after accumulation and clipping and before the optimizer: the last moment at which a
         # NaN can be kept out of the weights.
-        norm = float(super()._get_grad_norm(model, grad_norm))
         loss = float(self.accelerator.reduce(self._loss_sum, reduction="mean"))
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self.args.device)
-        if not self.accept_gradient(loss, norm):
+        made = self.sharding.step_norm(loss)
+        norm = _number(super()._get_grad_norm(model, grad_norm)) if made is None else made
+        if not self.accept_gradient(loss, norm) and made is None:
             # Not zeros: an optimizer passes over a parameter without a gradient, momentum and decay included.
             for parameter in model.parameters():
                 parameter.grad = None
@@ -82,3 +87,13 @@ class ManagedTrainer(Trainer, ABC):
         # transformers calls this last, after it has moved the data loader to the position of the checkpoint.
         if checkpoint is not None:
             self.load_random_states(Path(checkpoint))
+
+
+def _number(norm: Any) -> float:
+    """A gradient's norm over all processes."""
+    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+
+
+def _number(norm: Any) -> float:
+    """A gradient's norm over all processes."""
+    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.launch_keys import LaunchConfig
 from rlvr_cli.config.method import PolicyMethodConfig, SFTConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.evaluation.settings import EvalSettings
+from rlvr_cli.launch.deepspeed_config import is_sharded
 from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.models.adapter_folder import Base, holds_adapter
 from rlvr_cli.models.load import check_bitsandbytes, load_model, quiet_hub
@@ -77,15 +79,25 @@ def join(config: Config, world: World) -> int:
     if devices == 0:
         # Else DeepSpeed, which TRL imports, looks for an accelerator and warns that there is none.
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    world.join(cpu=devices == 0)
+    sharded = is_sharded(config.launch)
+    if sharded:
+        # DeepSpeed calls collectives by their old names.
+        warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
+        # With it accelerate would train a model that is not divided, and say nothing.
+        os.environ.pop("ACCELERATE_USE_CPU", None)
+    world.join(cpu=devices == 0 and not sharded)
+    if sharded:
+        from rlvr_cli.training.sharded import check_devices
+
+        check_devices(config.launch)
     return threads
 
 
-def device_of(world: World) -> str:
-    """Where this process computes."""
+def device_of(world: World, launch: LaunchConfig) -> str:
+    """Where this process loads the model; one that is divided goes to the devices in parts."""
     import torch
 
-    if not torch.cuda.is_available():
+    if not torch.cuda.is_available() or is_sharded(launch):
         return "cpu"
     return "cuda" if world.processes == 1 else f"cuda:{world.local_rank}"
 
@@ -95,7 +107,7 @@ def prepare(config: Config, world: World = ALONE) -> Prepared:
     check_model(config)
     threads = join(config, world)
     with world.one_before_the_others() if _may_download(config) else nullcontext():
-        return _loaded(config, device_of(world), threads)
+        return _loaded(config, device_of(world, config.launch), threads)
 
 
 def check_model(config: Config) -> None:

@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import re
+import shutil
 import time
 from abc import abstractmethod
 from collections import Counter
@@ -34,6 +35,7 @@ from rlvr_cli.training.buffer import Rows
 from rlvr_cli.training.managed import ManagedTrainer
 from rlvr_cli.training.progress import Reporter
 from rlvr_cli.training.schedule import learning_rate_factor
+from rlvr_cli.training.sharded import load_weights, optimizer_name, sharding_of
 from rlvr_cli.training.stopping import StopRequest
 from rlvr_cli.training.value_head import HEAD_FILE, split_off
 from rlvr_cli.training.value_head import NAME as VALUE_HEAD_NAME
@@ -71,6 +73,7 @@ class RecordedTrainer(ManagedTrainer):
         self._step_started = time.perf_counter()
         self._use_cache = getattr(arguments["model"].config, "use_cache", True)
         super().__init__(**arguments)
+        self.sharding = sharding_of(self, config)
         self.adapter = AdapterFolder(self.model, base) if base is not None else None
         if base is not None and base.kind == "qlora":
             # TRL has made them bfloat16, to which small steps of the optimizer add nothing.
@@ -173,8 +176,12 @@ class RecordedTrainer(ManagedTrainer):
 
     def _held_out(self, rollouts: int) -> dict[str, Any] | None:
         """Rank 0 evaluates, as one process would; the others wait."""
-        held_out = self.evaluate_held_out(rollouts) if self.accelerator.is_main_process else None
-        self.accelerator.wait_for_everyone()
+        every = self.config.eval.every
+        if every == 0 or rollouts % every:
+            return None
+        with self.sharding.whole():
+            held_out = self.evaluate_held_out(rollouts) if self.accelerator.is_main_process else None
+            self.accelerator.wait_for_everyone()
         return held_out
 
     def _timing(self, tokens: float) -> dict[str, float]:
@@ -194,10 +201,7 @@ class RecordedTrainer(ManagedTrainer):
 
         Called in every process.
         """
-        if self.adapter:
-            state_dict = trained_tensors(self.model)
-        else:
-            state_dict = self.accelerator.get_state_dict(self.model_wrapped)
+        state_dict = self.sharding.gathered(trained_tensors) if self.adapter else self.sharding.weights()
         weights, value_head = split_off(state_dict)
         return self.adapter or self.model, weights, {HEAD_FILE: value_head} if value_head else {}
 
@@ -208,21 +212,25 @@ class RecordedTrainer(ManagedTrainer):
             model.get_submodule(VALUE_HEAD_NAME).load_state_dict(load_file(folder / HEAD_FILE))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        if self.adapter is None:
-            super()._load_from_checkpoint(resume_from_checkpoint, model)
-        else:
+        if self.adapter is not None:
             load_adapter_of_checkpoint(self.model, Path(resume_from_checkpoint))
+        elif self.sharding.divided:
+            load_weights(self.model, Path(resume_from_checkpoint))
+        else:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def save_checkpoint(self, step: int) -> None:
         position, rows = self.position()
         model, weights, others = self.saved_parts()
         processes = gather_object([state.pack_process(rows)])
+        optimizer_parts = self._write_optimizer_parts(step) if self.sharding.divided else None
         if self.accelerator.is_main_process:
             counters = {
                 **position,
                 "skips": self.skips,
                 "processes": len(processes),
                 "executed": self.executed,
+                "sharding": self.sharding.described(),
             }
 
             def write(folder: Path) -> None:
@@ -236,7 +244,12 @@ class RecordedTrainer(ManagedTrainer):
                 self.state.save_to_json(str(folder / "trainer_state.json"))
                 inner = folder / TRAINER_FOLDER
                 inner.mkdir()
-                state.save_optimizer(inner, self.optimizer.state_dict())
+                if optimizer_parts is None:
+                    state.save_optimizer(inner, self.optimizer.state_dict())
+                else:
+                    for part in sorted(optimizer_parts.iterdir()):
+                        part.rename(inner / part.name)
+                    optimizer_parts.rmdir()
                 for name, tensors in others.items():
                     save_file(tensors, inner / name)
                 (inner / state.SCHEDULER).write_text(json.dumps(self.lr_scheduler.state_dict()), encoding="utf-8")
@@ -261,6 +274,66 @@ class RecordedTrainer(ManagedTrainer):
         self.accelerator.wait_for_everyone()
         self._step_started = time.perf_counter()  # the save is not the next update's
 
+    def _write_optimizer_parts(self, step: int) -> Path:
+        """Every process writes its part of the optimizer's state into a folder of rank 0's; returns the folder."""
+        folder = self.run.checkpoints_dir / f".parts-step-{step}"
+        if self.accelerator.is_main_process:
+            for left_over in self.run.checkpoints_dir.glob(".parts-step-*"):
+                shutil.rmtree(left_over)
+            folder.mkdir()
+        self.accelerator.wait_for_everyone()
+        name = optimizer_name(self.accelerator.process_index)
+        state.save_optimizer(folder, self.sharding.optimizer_part(), name)
+        self.accelerator.wait_for_everyone()
+        return folder
+
+    def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: str | None) -> Any:
+        # A model that is going to be divided takes the checkpoint's weights while it is whole.
+        before = Path(resume_from_checkpoint) if resume_from_checkpoint and self.sharding.divided else None
+        if before is not None:
+            self._load_from_checkpoint(str(before))
+            self.load_parts(before / TRAINER_FOLDER)
+        prepared = super()._prepare_for_training(
+            max_steps, train_dataloader, None if before else resume_from_checkpoint
+        )
+        self.sharding.begin()
+        if before is not None:
+            self._load_optimizer_and_scheduler(str(before))
+        return prepared
+
+    def _write_optimizer_parts(self, step: int) -> Path:
+        """Every process writes its part of the optimizer's state into a folder of rank 0's; returns the folder."""
+        folder = self.run.checkpoints_dir / f".parts-step-{step}"
+        if self.accelerator.is_main_process:
+            for left_over in self.run.checkpoints_dir.glob(".parts-step-*"):
+                shutil.rmtree(left_over)
+            folder.mkdir()
+        self.accelerator.wait_for_everyone()
+        name = optimizer_name(self.accelerator.process_index)
+        state.save_optimizer(folder, self.sharding.optimizer_part(), name)
+        self.accelerator.wait_for_everyone()
+        return folder
+
+    def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: str | None) -> Any:
+        # A model that is going to be divided takes the checkpoint's weights while it is whole.
+        before = Path(resume_from_checkpoint) if resume_from_checkpoint and self.sharding.divided else None
+        if before is not None:
+            self._load_from_checkpoint(str(before))
+            self.load_parts(before / TRAINER_FOLDER)
+        prepared = super()._prepare_for_training(
+            max_steps, train_dataloader, None if before else resume_from_checkpoint
+        )
+        self.sharding.begin()
+        if before is not None:
+            self._load_optimizer_and_scheduler(str(before))
+        return prepared
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        if self.sharding.divided:
+            load_weights(self.model, Path(resume_from_checkpoint))
+        else:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
     def load_checkpoint(self, path: Path) -> None:
         inner = path / TRAINER_FOLDER
         counters = json.loads((inner / state.COUNTERS).read_text(encoding="utf-8"))
@@ -269,8 +342,13 @@ class RecordedTrainer(ManagedTrainer):
                 f"{path} was written by {counters['processes']} processes and cannot be resumed by "
                 f"{self.accelerator.num_processes}. Start as many processes as before."
             )
-        self.optimizer.load_state_dict(state.load_optimizer(inner))
-        self.load_parts(inner)
+        self.sharding.check_same(path, counters.get("sharding"))
+        if self.sharding.divided:
+            part = state.load_optimizer(inner, optimizer_name(self.accelerator.process_index))
+            self.sharding.restore_optimizer_part(part)
+        else:
+            self.optimizer.load_state_dict(state.load_optimizer(inner))
+            self.load_parts(inner)
         self.lr_scheduler.load_state_dict(json.loads((inner / state.SCHEDULER).read_text(encoding="utf-8")))
         self.skips = counters["skips"]
         self.executed.update(counters["executed"])

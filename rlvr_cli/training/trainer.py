@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from rlvr_cli.models.completions import Completions, Engine
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.streams import stream_seed
 from rlvr_cli.training.alerts import ALERT, FormatWatch
@@ -25,7 +26,17 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.rollouts.model = self.model
+        self.rollouts.engine = self._of_whole_parameters(self.rollouts.engine)
         self._watch = FormatWatch(self.config.rollout.prompts)
+
+    def _of_whole_parameters(self, engine: Engine) -> Engine:
+        """``engine``, which reads weights that may be divided among the processes; each calls it as often."""
+
+        def sample(*arguments: Any, **named: Any) -> Completions:
+            with self.sharding.whole():
+                return engine(*arguments, **named)
+
+        return sample
 
     def begin_updates(self, rollout: int) -> None:
         self._metrics["train"].clear()  # TRL's own, which nobody reads here
