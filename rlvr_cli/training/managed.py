@@ -92,8 +92,3 @@ class ManagedTrainer(Trainer, ABC):
 def _number(norm: Any) -> float:
     """A gradient's norm over all processes."""
     return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
-
-
-def _number(norm: Any) -> float:
-    """A gradient's norm over all processes."""
-    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)

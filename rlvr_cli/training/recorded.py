@@ -301,39 +301,6 @@ class RecordedTrainer(ManagedTrainer):
             self._load_optimizer_and_scheduler(str(before))
         return prepared
 
-    def _write_optimizer_parts(self, step: int) -> Path:
-        """Every process writes its part of the optimizer's state into a folder of rank 0's; returns the folder."""
-        folder = self.run.checkpoints_dir / f".parts-step-{step}"
-        if self.accelerator.is_main_process:
-            for left_over in self.run.checkpoints_dir.glob(".parts-step-*"):
-                shutil.rmtree(left_over)
-            folder.mkdir()
-        self.accelerator.wait_for_everyone()
-        name = optimizer_name(self.accelerator.process_index)
-        state.save_optimizer(folder, self.sharding.optimizer_part(), name)
-        self.accelerator.wait_for_everyone()
-        return folder
-
-    def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: str | None) -> Any:
-        # A model that is going to be divided takes the checkpoint's weights while it is whole.
-        before = Path(resume_from_checkpoint) if resume_from_checkpoint and self.sharding.divided else None
-        if before is not None:
-            self._load_from_checkpoint(str(before))
-            self.load_parts(before / TRAINER_FOLDER)
-        prepared = super()._prepare_for_training(
-            max_steps, train_dataloader, None if before else resume_from_checkpoint
-        )
-        self.sharding.begin()
-        if before is not None:
-            self._load_optimizer_and_scheduler(str(before))
-        return prepared
-
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        if self.sharding.divided:
-            load_weights(self.model, Path(resume_from_checkpoint))
-        else:
-            super()._load_from_checkpoint(resume_from_checkpoint, model)
-
     def load_checkpoint(self, path: Path) -> None:
         inner = path / TRAINER_FOLDER
         counters = json.loads((inner / state.COUNTERS).read_text(encoding="utf-8"))
