@@ -56,7 +56,11 @@ def _in_process(subject: Subject, config: Config, engine: str) -> LoadedModel:
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model, tokenizer = load_model(
-        subject.model, revision=_revision(subject, config), dtype=config.model.dtype, device=device
+        subject.model,
+        revision=_revision(subject, config),
+        dtype=config.model.dtype,
+        device=device,
+        attention=config.model.attention,
     )
     sampler = LocalSampler(model, tokenizer, weights_hash(model), engine)
     return LoadedModel(sampler, prompt_style(model.config))

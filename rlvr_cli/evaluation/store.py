@@ -79,6 +79,10 @@ class SampleStore:
         except (OSError, ValueError) as error:
             raise RunError(f"{self.meta_path}: cannot be read ({error}). The file was altered.") from error
         if not isinstance(found, dict) or found.get("fingerprint") != digest(self.identity):
+            if not self.samples_path.exists():
+                # Whoever wrote it was refused before the first sample.
+                write_json(self.meta_path, {**self.identity, "fingerprint": digest(self.identity)})
+                return
             differing = _differences(found if isinstance(found, dict) else {}, self.identity)
             raise UserError(
                 f"{self.folder}: holds samples of another evaluation (different: {', '.join(differing)}). "

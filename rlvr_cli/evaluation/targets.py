@@ -134,7 +134,7 @@ def _only_one(name: str, kind: str, checkpoints: int) -> None:
 
 
 def _style(folder: Path | None) -> str | None:
-    if folder is None:
+    if folder is None or not (folder / "config.json").is_file():
         return None
     return prompt_style(json.loads((folder / "config.json").read_text(encoding="utf-8")))
 

@@ -23,7 +23,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 # The longest pause that a server may ask for with Retry-After.
 LONGEST_ASKED = 600.0
 _CONNECT_SECONDS = 10.0
-_SECONDS_BETWEEN_NOTES = 10.0
+SECONDS_BETWEEN_NOTES = 10.0
 # Answers of a server that is starting, full or broken for a while; 520 to 524 and 529 are those of common gateways.
 _PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
 _TOO_LONG = re.compile(
@@ -61,7 +61,7 @@ class Client(AbstractAsyncContextManager["Client"]):
 
     def __init__(self, options: ServerOptions, say: Callable[[str], None] = lambda line: None) -> None:
         self.options, self._say = options, say
-        self._said = -_SECONDS_BETWEEN_NOTES
+        self._said = -SECONDS_BETWEEN_NOTES
         self._free_at = 0.0
         self._random = random.Random()
         key = options.key
@@ -166,7 +166,7 @@ class Client(AbstractAsyncContextManager["Client"]):
 
     def _note(self, line: str) -> None:
         now = time.monotonic()
-        if now - self._said >= _SECONDS_BETWEEN_NOTES:
+        if now - self._said >= SECONDS_BETWEEN_NOTES:
             self._said = now
             self._say(line)
 
@@ -202,11 +202,10 @@ def error_message(body: bytes) -> str:
         found = json.loads(text)
     except ValueError:
         found = None
-    for key in ("error", "message", "detail"):
-        if isinstance(found, dict) and key in found:
-            found = found[key]
+    if isinstance(found, dict) and found.get("error"):
+        found = found["error"]
     if isinstance(found, dict):
-        found = " ".join(str(found[key]) for key in ("message", "code") if found.get(key))
+        found = " ".join(str(found[key]) for key in ("message", "detail", "code") if found.get(key))
     message = " ".join((found if isinstance(found, str) else text).split()) or "without a message"
     return message if len(message) <= 300 else message[:297] + "..."
 

@@ -1,0 +1,416 @@
+"""An evaluation of a model behind a server: the same samples whatever the server was put through, plain messages."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_cli.cli.app import run as rlvr
+from rlvr_cli.evaluation.served import client
+from rlvr_cli.runs.records import read_jsonl
+from tests.evaluation.serving import TestServer, running
+
+PLANNED = 6 * (4 + 1)
+CALL = ("--problems", "6", "-n", "4", "--pass-at", "1,4", "--max-new-tokens", "12", "--json")
+
+
+@pytest.fixture(scope="session")
+def loaded(models: list[Path]) -> tuple[Any, Any]:
+    from rlvr_cli.models.load import load_model
+
+    return load_model(str(models[0]))
+
+
+@pytest.fixture
+def server(loaded: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[TestServer]:
+    monkeypatch.setattr(client, "FIRST_PAUSE", 0.02)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with running(TestServer(*loaded)) as one:
+        yield one
+
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def call(server: TestServer, models: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Call:
+    def invoke(
+        *arguments: str, name: str | None = None, out: str = "out", url: str | None = None
+    ) -> tuple[int, str, str]:
+        where = ["--out", str(tmp_path / out)] if out else []
+        asked = ["--engine", "openai", "--base-url", url or server.url]
+        code = rlvr(["eval", name or str(models[0]), *asked, *CALL, *where, f"run.dir={tmp_path / 'runs'}", *arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return invoke
+
+
+def records(folder: Path) -> dict[tuple[str, Any], dict[str, Any]]:
+    rows = read_jsonl(folder / "samples.jsonl")
+    found = {(row["problem"], row["sample"]): row for row in rows}
+    assert len(found) == len(rows), "counted twice"
+    return found
+
+
+@pytest.fixture
+def quiet(call: Call, tmp_path: Path) -> dict[tuple[str, Any], dict[str, Any]]:
+    """The samples of an evaluation that nothing disturbed."""
+    code, _, err = call(out="quiet")
+    assert code == 0, err
+    found = records(tmp_path / "quiet")
+    assert len(found) == PLANNED
+    return found
+
+
+def test_greedy_completions_prompts_and_verdicts_are_those_of_the_local_engine(
+    quiet: dict[Any, Any], models: list[Path], tmp_path: Path
+) -> None:
+    assert rlvr(["eval", str(models[0]), *CALL, "--out", str(tmp_path / "local"), f"run.dir={tmp_path}"]) == 0
+    local = records(tmp_path / "local")
+    assert local.keys() == quiet.keys()
+    assert {key: row["prompt"] for key, row in local.items()} == {key: row["prompt"] for key, row in quiet.items()}
+    for key, row in local.items():
+        if key[1] == "greedy":
+            # This server is not one that is asked for log-probabilities.
+            assert {**row, "log_prob": None} == quiet[key]
+    assert len({row["text"] for row in quiet.values()}) > 6
+
+
+def test_what_the_samples_are_of_is_kept_and_the_key_is_not(
+    call: Call, server: TestServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "sk-secret-0123456789"
+    server.behaviour.key = key
+    code, _, err = call()
+    assert code == 2
+    assert "OPENAI_API_KEY" in err
+    monkeypatch.setenv("MY_KEY", "sk-wrong")
+    code, _, err = call("eval.api_key_variable=MY_KEY")
+    assert code == 2
+    assert "Is the key right?" in err
+    assert "sk-wrong" not in err
+    monkeypatch.setenv("MY_KEY", key)
+    code, out, err = call("eval.api_key_variable=MY_KEY")
+    assert code == 0, err
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if key.encode() in path.read_bytes()]
+    assert key not in out + err
+    meta = json.loads((tmp_path / "out" / "meta.json").read_text(encoding="utf-8"))
+    assert meta["weights"] == "unknown, behind a server"
+    assert meta["server"] == {"model": "tiny", "kind": "openai", "endpoint": "completions"}
+    assert server.url not in json.dumps(meta)
+
+
+def every_third_fails(number: int, body: dict[str, Any]) -> tuple[Any, ...] | None:
+    faults: list[tuple[Any, ...]] = [
+        ("status", 500, {}),
+        ("status", 429, {"retry-after": "0.1"}),
+        ("hang up",),
+        ("truncate",),
+        ("status", 503, {}),
+        ("html",),
+        ("empty",),
+    ]
+    return faults[number // 3 % len(faults)] if number % 3 == 0 else None
+
+
+def test_faults_that_pass_leave_no_trace_in_the_samples(
+    call: Call, server: TestServer, quiet: dict[Any, Any], tmp_path: Path
+) -> None:
+    server.behaviour.fault = every_third_fails
+    code, _, err = call()
+    assert code == 0, err
+    assert records(tmp_path / "out") == quiet
+    assert "once more in" in err
+
+
+def test_a_server_that_dies_and_comes_back_loses_and_repeats_nothing(
+    call: Call, server: TestServer, quiet: dict[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "FIRST_PAUSE", 0.2)
+    started = threading.Timer(1.0, server.start)
+
+    def die(number: int, body: dict[str, Any]) -> tuple[Any, ...] | None:
+        if number >= base + 12 and not started.is_alive() and not started.finished.is_set():
+            started.start()
+            threading.Thread(target=server.kill).start()
+            return ("sleep", 0.3)
+        return None
+
+    base = len(server.bodies)
+    server.behaviour.fault = die
+    code, _, err = call()
+    started.join()
+    assert code == 0, err
+    assert started.finished.is_set()
+    assert records(tmp_path / "out") == quiet
+
+
+def test_an_evaluation_that_gave_up_continues_with_the_gaps_alone(
+    call: Call, server: TestServer, quiet: dict[Any, Any], tmp_path: Path
+) -> None:
+    base = len(server.bodies)
+    server.behaviour.fault = lambda number, body: ("status", 503, {}) if number > base + 15 else None
+    code, _, err = call("eval.retries=2")
+    assert code == 1
+    assert "answered 503 (on purpose) (after 3 tries)" in err
+    assert "The samples so far are kept: the same command continues." in err
+    kept = records(tmp_path / "out")
+    assert 0 < len(kept) < PLANNED
+    server.behaviour.fault = lambda number, body: None
+    base = len(server.bodies)
+    code, _, err = call()
+    assert code == 0, err
+    assert records(tmp_path / "out") == quiet
+    # One token at the start, one to compare the prompts, and the gaps.
+    assert len(server.bodies) - base == 2 + PLANNED - len(kept)
+    base = len(server.bodies)
+    assert call()[0] == 0
+    assert len(server.bodies) - base == 1
+
+
+def test_many_requests_are_in_flight_and_no_more_than_asked_for(
+    call: Call, server: TestServer, quiet: dict[Any, Any], tmp_path: Path
+) -> None:
+    server.behaviour.fault = lambda number, body: ("sleep", 0.05)
+    server.most_at_once = 0
+    assert call("--concurrency", "5")[0] == 0
+    assert 2 <= server.most_at_once <= 5
+    assert records(tmp_path / "out") == quiet
+
+
+def test_a_slow_server_is_asked_again_after_the_timeout(
+    call: Call, server: TestServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "SECONDS_BETWEEN_NOTES", 0.0)
+    slow: list[int] = []
+
+    def first_hangs(number: int, body: dict[str, Any]) -> tuple[Any, ...] | None:
+        if number == 8 and not slow:
+            slow.append(number)
+            return ("sleep", 4.0)
+        return None
+
+    server.behaviour.fault = first_hangs
+    code, _, err = call("eval.request_timeout=1.5")
+    assert code == 0, err
+    assert slow
+    assert "did not answer within 1.5 s" in err
+    assert len(records(tmp_path / "out")) == PLANNED
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "said"),
+    [
+        ({"names": ["a", "b"]}, (), "--model-name: http://127.0.0.1:PORT/v1 serves 2 models; name one. Served: a, b."),
+        (
+            {},
+            ("--model-name", "tinny"),
+            "--model-name tinny: not served by http://127.0.0.1:PORT/v1. Did you mean `tiny`?",
+        ),
+        ({"extra_prompt_tokens": 3}, (), "It serves another model than the one named, or adds tokens of its own."),
+        ({"model_entry": {"max_model_len": 20}, "owner": "vllm"}, (), "more than the 20 tokens of"),
+        ({"models": False, "completions": False, "chat": False}, (), "Does --base-url end where the API begins"),
+    ],
+    ids=["several models", "wrong model", "another tokenizer", "too long", "not an API"],
+)
+def test_a_server_that_does_not_fit_is_one_message_before_anything_is_sampled(
+    call: Call, server: TestServer, tmp_path: Path, change: dict[str, Any], arguments: tuple[str, ...], said: str
+) -> None:
+    for name, value in change.items():
+        setattr(server.behaviour, name, value)
+    code, _, err = call(*arguments)
+    assert code == 2, err
+    assert said.replace("PORT", str(server.port)) in err.replace("\n", " ")
+    assert "Traceback" not in err
+    assert not records(tmp_path / "out")
+
+
+def test_an_unreachable_server_is_one_message(call: Call, server: TestServer) -> None:
+    server.kill()
+    code, _, err = call()
+    assert code == 2
+    assert "cannot be reached" in err
+    assert "Is the server running, and is this its address" in err
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("localhost:8000/v1", "not an address of http or https"),
+        ("http://user:hunter2@host/v1", "holds a user name, a password or a query"),
+        ("http://host/v1/chat/completions", "give the part before /completions"),
+    ],
+)
+def test_bad_addresses(call: Call, url: str, said: str) -> None:
+    code, _, err = call(url=url)
+    assert code == 2
+    assert said in err.replace("\n", " ")
+    assert "hunter2" not in err
+
+
+def test_options_of_a_server_need_the_engine(
+    models: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert rlvr(["eval", str(models[0]), "--concurrency", "4", "--model-name", "x", f"run.dir={tmp_path}"]) == 2
+    err = capsys.readouterr().err
+    assert "--concurrency: is for a server. Give --engine openai too." in err
+    assert "--model-name: is for a server." in err
+    assert rlvr(["eval", str(models[0]), "--engine", "openai", f"run.dir={tmp_path}"]) == 2
+    assert "Give --base-url" in capsys.readouterr().err
+    assert rlvr(["eval", str(models[0]), "--engine", "opnai", f"run.dir={tmp_path}"]) == 2
+    assert "eval.engine" in capsys.readouterr().err
+
+
+def test_a_refusal_in_the_middle_is_one_message_and_keeps_what_came(
+    call: Call, server: TestServer, tmp_path: Path
+) -> None:
+    said = "This model's maximum context length is 16 tokens."
+    server.behaviour.fault = lambda number, body: ("status", 400, {}, said) if number > 12 else None
+    code, _, err = call()
+    assert code == 1
+    assert said in err
+    assert "give a smaller --max-new-tokens" in err
+    assert err.count(said) == 1
+    assert 0 < len(records(tmp_path / "out")) < PLANNED
+
+
+def test_another_model_after_a_restart_is_not_mixed_in(call: Call, server: TestServer, tmp_path: Path) -> None:
+    def swap(number: int, body: dict[str, Any]) -> None:
+        if number == 12:
+            server.behaviour.answers_as = "another"
+
+    server.behaviour.fault = swap
+    code, _, err = call()
+    assert code == 1
+    assert "answers as another now, where it was tiny before" in err
+    kept = records(tmp_path / "out")
+    assert 0 < len(kept) < PLANNED
+    # The whole server is another one now: its samples have no place in this folder.
+    server.behaviour.fault = lambda number, body: None
+    code, _, err = call()
+    assert code == 2
+    assert "different: server.model" in err
+    assert records(tmp_path / "out") == kept
+
+
+def test_the_same_folder_is_refused_for_another_name_and_taken_at_another_address(
+    call: Call, server: TestServer, loaded: tuple[Any, Any], quiet: dict[Any, Any], tmp_path: Path
+) -> None:
+    with running(TestServer(*loaded)) as moved:
+        assert call(out="quiet", url=moved.url)[0] == 0
+        moved.behaviour.names = ["other"]
+        code, _, err = call(out="quiet", url=moved.url)
+    assert code == 2
+    assert "holds samples of another evaluation (different: server.model)" in err
+    assert records(tmp_path / "quiet") == quiet
+
+
+def test_token_ids_and_log_probabilities_where_a_server_gives_them(
+    call: Call, server: TestServer, quiet: dict[Any, Any], tmp_path: Path
+) -> None:
+    server.behaviour.owner, server.behaviour.token_ids = "vllm", True
+    base = len(server.bodies)
+    code, _, err = call()
+    assert code == 0, err
+    found = records(tmp_path / "out")
+    assert all(row["log_prob"] < 0 for row in found.values())
+    # Told by ids, special tokens stay in the text, as with a model in this process; the plain API drops them.
+    bare = {key: row["text"].replace("<unk> ", "").removesuffix(" <unk>") for key, row in found.items()}
+    assert bare == {key: row["text"] for key, row in quiet.items()}
+    assert {key: row["tokens"] for key, row in found.items()} == {key: row["tokens"] for key, row in quiet.items()}
+    asked = server.bodies[base + 2 :]
+    assert all(isinstance(body["prompt"], list) and body["top_k"] == -1 for body in asked)
+    # One seed for each sample of each problem.
+    assert len({body["seed"] for body in asked}) == len(asked) == PLANNED
+
+
+def test_without_usage_tokens_are_counted_here_and_the_prompts_are_unchecked(
+    call: Call, server: TestServer, quiet: dict[Any, Any], tmp_path: Path
+) -> None:
+    server.behaviour.usage = False
+    code, _, err = call()
+    assert code == 0
+    assert "is not checked" in err
+    found = records(tmp_path / "out")
+    assert {key: row["text"] for key, row in found.items()} == {key: row["text"] for key, row in quiet.items()}
+    assert all(abs(row["tokens"] - quiet[key]["tokens"]) <= 1 for key, row in found.items())
+
+
+def test_a_server_that_does_not_sample_is_noticed(call: Call, server: TestServer) -> None:
+    def same(number: int, body: dict[str, Any]) -> None:
+        body["seed"] = 0
+
+    server.behaviour.fault = same
+    code, _, err = call()
+    assert code == 0
+    assert "samples of each problem are the same" in err.replace("\n", " ")
+
+
+def test_against_compares_with_a_model_of_this_machine(call: Call, models: list[Path]) -> None:
+    code, out, err = call("--against", str(models[1]), out="")
+    assert code == 0, err
+    result = json.loads(out)
+    assert result["label"] == "tiny (openai server)"
+    assert result["against"]["before"] == "model-1"
+    assert result["against"]["metrics"]["avg@4"]["difference"]["problems"] == 6
+
+
+def test_several_benchmarks_on_one_server(call: Call, server: TestServer, tmp_path: Path) -> None:
+    code, out, err = call("--benchmark", "kk,countdown", out="")
+    assert code == 0, err
+    assert [one["benchmark"] for one in json.loads(out)["evaluations"]] == ["kk", "countdown"]
+
+
+def test_average_last_is_refused(call: Call) -> None:
+    code, _, err = call("--average-last", "2")
+    assert code == 2
+    assert "a server serves one checkpoint" in err
+
+
+# --- chat
+
+
+def test_a_prompt_that_chat_cannot_say_is_refused(call: Call, server: TestServer) -> None:
+    code, _, err = call("eval.endpoint=chat")
+    assert code == 2
+    assert "plain text by these settings, which messages cannot say" in err.replace("\n", " ")
+    code, _, err = call("eval.endpoint=chat", "task.style=logic_rl")
+    assert code == 2
+    assert "end in '<think>' for the model to continue" in err.replace("\n", " ")
+
+
+def test_a_model_that_only_the_server_knows_is_asked_by_chat(call: Call, server: TestServer, tmp_path: Path) -> None:
+    server.behaviour.names = ["some-model"]
+    code, _, err = call("--benchmark", "math", name="some-model")
+    assert code == 0, err
+    assert "prompts go as chat messages, since the model's tokenizer is not known here" in err.replace("\n", " ")
+    messages = server.bodies[-1]["messages"]
+    assert [message["role"] for message in messages] == ["user"]
+    assert "\\boxed{}" in messages[0]["content"]
+    meta = json.loads((tmp_path / "out" / "meta.json").read_text(encoding="utf-8"))
+    assert meta["server"] == {"model": "some-model", "kind": "openai", "endpoint": "chat"}
+
+
+def test_without_completions_prompts_that_chat_can_say_go_there(call: Call, server: TestServer) -> None:
+    server.behaviour.completions = False
+    code, _, err = call("--benchmark", "hitab", name="tiny")
+    assert code == 0, err
+    server.behaviour.chat = False
+    code, _, err = call("--benchmark", "hitab", name="tiny", out="other")
+    assert code == 2
+    assert "the server answers 404" in err
+
+
+def test_thoughts_that_a_server_cut_out_are_put_back(call: Call, server: TestServer, tmp_path: Path) -> None:
+    server.behaviour.message = {"content": "<answer> 3 </answer>", "reasoning_content": "1 + 2"}
+    assert call("--benchmark", "hitab", name="tiny")[0] == 0
+    texts = {row["text"] for row in records(tmp_path / "out").values()}
+    assert texts == {"<think>1 + 2</think><answer> 3 </answer>"}

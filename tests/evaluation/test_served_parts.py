@@ -1,0 +1,173 @@
+"""What is sent to which kind of server, how its answers are read, and the queue of requests in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import json
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from rlvr_cli.evaluation.served.client import error_message, retry_after
+from rlvr_cli.evaluation.served.kinds import KINDS, Ask, Prompt, read_answer, request_body
+from rlvr_cli.evaluation.served.sampler import in_flight
+
+TEXT = Ask(Prompt("2 + 2 =", (5, 6, 7)), 8, 0.7, 0.9, 11, (1, 2), 0)
+GREEDY = Ask(Prompt("2 + 2 =", (5, 6, 7)), 8, 0.0, 0.9, 11, (1, 2), 0)
+CHAT = Ask(Prompt(messages=({"role": "user", "content": "hi"},)), 8, 1.0)
+
+
+def test_the_plain_api_gets_its_own_fields_alone() -> None:
+    assert request_body(KINDS["openai"], "m", TEXT) == {
+        "model": "m",
+        "prompt": "2 + 2 =",
+        "max_tokens": 8,
+        "seed": 11,
+        "temperature": 0.7,
+        "top_p": 0.9,
+    }
+    assert request_body(KINDS["openai"], "m", GREEDY)["top_p"] == 1.0
+    assert "max_completion_tokens" in request_body(KINDS["openai"], "m", CHAT, openai_host=True)
+    assert request_body(KINDS["openai"], "m", CHAT)["messages"] == [{"role": "user", "content": "hi"}]
+
+
+@pytest.mark.parametrize("kind", ["vllm", "sglang"])
+def test_defaults_of_a_models_generation_config_are_overruled(kind: str) -> None:
+    body = request_body(KINDS[kind], "m", TEXT)
+    assert body["prompt"] == [5, 6, 7]
+    assert (body["top_k"], body["min_p"], body["repetition_penalty"]) == (-1, 0.0, 1.0)
+    assert body["stop_token_ids"] == [1, 2]
+    assert body["skip_special_tokens"] is False
+    assert request_body(KINDS[kind], "m", TEXT, as_text=True)["prompt"] == "2 + 2 ="
+
+
+def test_llama_cpp_applies_the_temperature_before_top_p() -> None:
+    body = request_body(KINDS["llamacpp"], "m", TEXT)
+    assert body["samplers"] == ["temperature", "top_p"]
+    assert (body["top_k"], body["min_p"], body["repeat_penalty"]) == (0, 0.0, 1.0)
+
+
+def test_transformers_is_told_all_by_a_generation_config() -> None:
+    body = request_body(KINDS["transformers"], None, TEXT)
+    assert set(body) == {"prompt", "max_tokens", "seed", "generation_config"}
+    assert json.loads(body["generation_config"]) == {
+        "do_sample": True,
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "top_k": 0,
+        "max_new_tokens": 8,
+        "eos_token_id": [1, 2],
+        "pad_token_id": 0,
+    }
+    greedy = json.loads(request_body(KINDS["transformers"], None, GREEDY)["generation_config"])
+    assert greedy["do_sample"] is False
+    assert "temperature" not in greedy
+
+
+def answer(**choice: Any) -> dict[str, Any]:
+    return {"model": "m", "choices": [{"text": "4", "finish_reason": "stop", **choice}]}
+
+
+def test_an_answer_says_no_more_than_it_says() -> None:
+    found = read_answer(answer(), TEXT)
+    assert (found.text, found.truncated, found.model) == ("4", False, "m")
+    assert (found.tokens, found.log_prob, found.token_ids, found.prompt_tokens) == (None, None, None, None)
+    assert read_answer(answer(finish_reason="length"), TEXT).truncated
+    whole = answer(token_ids=[4, 1], logprobs={"token_logprobs": [-0.5, -0.25]})
+    whole["usage"] = {"prompt_tokens": 3, "completion_tokens": 9}
+    # At another temperature than 0 and 1 servers give those of another distribution than was sampled from.
+    assert read_answer(whole, TEXT).log_prob is None
+    at_one = read_answer(whole, Ask(TEXT.prompt, 8, 1.0))
+    assert (at_one.log_prob, at_one.tokens, at_one.prompt_tokens) == (-0.75, 2, 3)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        None,
+        [],
+        {},
+        {"choices": []},
+        {"choices": [{}]},
+        {"choices": [{"text": "4"}]},
+        {"choices": [{"text": 4, "finish_reason": "stop"}]},
+        answer(finish_reason="abort"),
+    ],
+)
+def test_what_is_no_answer_is_asked_for_again(broken: Any) -> None:
+    with pytest.raises(ValueError):
+        read_answer(broken, TEXT)
+
+
+def test_pauses_that_a_server_asks_for() -> None:
+    assert retry_after(None) is None
+    assert retry_after("soon") is None
+    assert retry_after("nan") is None
+    assert retry_after("2.5") == 2.5
+    assert retry_after("-3") == 0.0
+    assert retry_after("86400") == 600.0
+    assert retry_after(email.utils.formatdate(time.time() + 30, usegmt=True)) == pytest.approx(30, abs=5)
+
+
+def test_messages_of_errors_in_every_form() -> None:
+    assert error_message(b'{"error": {"message": "no  such\\nmodel", "code": "x"}}') == "no such model x"
+    assert error_message(b'{"error": "plain"}') == "plain"
+    assert error_message(b'{"detail": "Not Found"}') == "Not Found"
+    assert error_message(b'{"message": "as vLLM once did"}') == "as vLLM once did"
+    assert error_message(b"") == "without a message"
+    assert len(error_message(b"x" * 1000)) == 300
+
+
+def test_what_has_come_is_kept_when_a_request_fails() -> None:
+    kept: list[int] = []
+
+    async def ask(item: int) -> int:
+        await asyncio.sleep(0.01 * (item % 3))
+        if item == 20:
+            raise KeyError("refused")
+        return item
+
+    async def keep(items: Any) -> None:
+        await asyncio.sleep(0.02)
+        kept.extend(items)
+
+    with pytest.raises(KeyError, match="refused"):
+        asyncio.run(in_flight(range(1000), ask, keep, 4))
+    assert 10 < len(kept) < 40
+    assert len(set(kept)) == len(kept)
+
+
+def test_nothing_more_is_asked_for_when_the_disk_is_full() -> None:
+    asked: list[int] = []
+
+    async def ask(item: int) -> int:
+        asked.append(item)
+        await asyncio.sleep(0.001)
+        return item
+
+    async def keep(items: Any) -> None:
+        raise OSError("full")
+
+    with pytest.raises(OSError, match="full"):
+        asyncio.run(in_flight(range(1000), ask, keep, 4))
+    assert len(asked) < 100
+
+
+def test_an_interrupt_keeps_what_has_come() -> None:
+    kept: list[int] = []
+
+    async def ask(item: int) -> int:
+        if item == 10:
+            signal.raise_signal(signal.SIGINT)
+            await asyncio.sleep(60)
+        return item
+
+    async def keep(items: Any) -> None:
+        kept.extend(items)
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(in_flight(range(1000), ask, keep, 1))
+    assert kept == list(range(10))
