@@ -20,7 +20,8 @@ from typing import Any
 from math_verify import grader, parser
 
 from rlvr_cli.verify import reader
-from rlvr_cli.verify.math_answer import check, is_name
+from rlvr_cli.verify.marks import marks_differ
+from rlvr_cli.verify.math_answer import check, clean, is_name
 from rlvr_cli.verify.nonzero import simplified
 from rlvr_cli.verify.outcome import DIFFERENT, EQUAL, UNPARSED_ANSWER, UNPARSED_GOLD, Outcome
 from rlvr_cli.verify.size import too_big
@@ -78,6 +79,7 @@ _BRACE = re.compile(r"\\.|[{}]")
 _TOP = re.compile(r"\\.|[{}()\[\],;]")
 _AND = re.compile(r"\\(?:text|mbox|mathrm)\s*\{\s*(?:and|or)\s*\}|\b(?:and|or)\b")
 _EQUALS = re.compile(r"(?<![\\<>!:])=|\\(?:equiv|approx|in)(?![A-Za-z])")
+_APPROX = re.compile(r"\\approx(?![A-Za-z])")
 _DOTS = re.compile(r"\\[lcd]?dots|\.\.\.|\u2026")
 _CHOICE = re.compile(r"[A-Ha-h]\Z")
 
@@ -92,6 +94,7 @@ def judge(gold: str, answer: str) -> Outcome:
     """
     global _out_of_memory
     _out_of_memory = False
+    marked = marks_differ(clean(gold), clean(answer))
     gold, answer = spelled(gold), spelled(answer)
     if _malformed(answer):
         return UNPARSED_ANSWER
@@ -102,6 +105,8 @@ def judge(gold: str, answer: str) -> Outcome:
     if _DOTS.search(answer) and not _DOTS.search(gold):
         return DIFFERENT
     outcome = _with_units(gold, answer) if _EQUALS.search(gold) else _of_value(gold, answer)
+    if outcome.equal and (marked or not _same_approximations(gold, answer)):
+        outcome = DIFFERENT
     if _out_of_memory:
         raise Unable
     return outcome
@@ -131,6 +136,19 @@ def _values(text: str) -> list[str]:
     while len(sides) > 1 and is_name(sides[0]):
         sides = sides[1:]
     return sides
+
+
+def _same_approximations(gold: str, answer: str) -> bool:
+    r"""Whether what stands behind ``\approx`` is the same in both; the reader leaves it out."""
+    expected, written = ([_APPROX.split(piece) for piece in _pieces(text)] for text in (gold, answer))
+    if not any(len(sides) > 1 for sides in expected) or not any(len(sides) > 1 for sides in written):
+        return True
+    if len(expected) != len(written):
+        return False
+    return all(
+        len(one) == len(other) and (len(one) == 1 or _with_units(one[-1], other[-1]).equal is True)
+        for one, other in zip(expected, written, strict=True)
+    )
 
 
 def _with_units(gold: str, answer: str) -> Outcome:

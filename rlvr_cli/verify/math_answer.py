@@ -67,7 +67,8 @@ _NO_NAME = re.compile(
     r"phantom|color|log|ln|exp|over|and|or|lor|land|wedge|vee|neq|bot|perp|parallel|circ|left|right|begin|end|max|min|"
     r"lfloor|lceil|mod|bmod|pmod)(?![A-Za-z])"
     r"|\b(?:not|no|never|isn|wrong|false|incorrect|or|and|if|but|less|more|than|times|minus|plus|half|twice|double|"
-    r"neither|nor|except|over|is)\b",
+    r"neither|nor|except|over|is|"
+    r"opposite|reciprocal|inverse|negation|negative|(?:square|cube|root|logarithm|power|multiple) of)\b",
     re.IGNORECASE,
 )
 _DELIMITERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"))
@@ -139,8 +140,8 @@ def clean(text: str) -> str:
                 text, stripped = inner, True
                 break
         # Not for longer texts, which would take quadratic time.
-        if len(text) <= MAX_LENGTH and text[:1] == "{" and _closing_braces(text).get(0) == len(text) - 1:
-            text, stripped = text[1:-1], True
+        if len(text) <= MAX_LENGTH and (around := _braces_around(text)):
+            text, stripped = text[around:-around], True
     return _LOOSE_SPACE.sub("", without_stop(text))
 
 
@@ -175,7 +176,7 @@ def check(gold: str, answer: str) -> Outcome | None:
         return _in_bases(gold, answer)
     gold_percent, gold = _without_percent(gold)
     percent, answer = _without_percent(answer)
-    left, right = plain_number(gold), plain_number(answer)
+    left, right = (plain_number(text.removeprefix("\\$").strip()) for text in (gold, answer))
     if left is None or right is None:
         return None
     if left == right:
@@ -249,6 +250,15 @@ def _closing_braces(text: str) -> dict[int, int]:
         elif match[0] == "}" and open_braces:
             closing[open_braces.pop()] = match.start()
     return closing
+
+
+def _braces_around(text: str) -> int:
+    """How many pairs of braces stand around the whole."""
+    closing = _closing_braces(text) if text[:1] == "{" else {}
+    count = 0
+    while closing.get(count) == len(text) - 1 - count:
+        count += 1
+    return count
 
 
 def _content(text: str, start: int, closing: dict[int, int]) -> str | None:

@@ -96,7 +96,9 @@ def same(gold: Any, answer: Any) -> bool:
 
 
 def repeated(value: Any) -> int:
-    """How many elements of a list are there already."""
+    """How many elements of a list, or of ``x = `` a list, are there already."""
+    if isinstance(value, sympy.Equality):
+        value = value.rhs
     written = getattr(value, "_unsorted_args", None)
     return len(written) - len(value.args) if isinstance(value, sympy.FiniteSet) and written else 0
 

@@ -13,7 +13,9 @@ _CHANGING = re.compile(
     r"double|twice|triple|zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty|thirty|forty|"
     r"fifty|sixty|seventy|eighty|ninety|minus|negative|plus|times|squared|cubed|factorial|sqrt|root|log|less|more|fewer|"
     r"or|and|but|not|no|nor|never|neither|cannot|isn|to|than|least|most|between|about|mod|modulo|over|divided|multiplied|"
-    r"is|are|was|were|be|so|if|then|answer|false|wrong|incorrect|too|except|pi)(?![A-Za-z])",
+    r"is|are|was|were|be|so|if|then|answer|false|wrong|incorrect|too|except|pi|a?(?:sin|cos|tan)h?|arc(?:sin|cos|tan)|sec|csc|cot|ln|lg|exp|det|gcd|lcm|"
+    r"choose|repeat\w*|recurring|remainder|point|above|below|under|beyond|kilo|mega|giga|milli|micro|nano|ish|ought|"
+    r"almost|nearly|first|second(?= [a-z])|nth|power|opposite|reciprocal|inverse)(?![A-Za-z])",
     re.IGNORECASE,
 )
 _COMMAND = r"\\(?:text|mbox|mathrm|textrm|textnormal|textup|operatorname)"
@@ -23,6 +25,10 @@ _UNIT_TEXT = re.compile(
 )
 _UNIT_WORDS = re.compile(_COMMAND + r"\s*\{([^{}]*)\}")
 _LETTER_UNITS = "msghLlNJWVACFT"
+_SHORT_UNITS = re.compile(
+    r"[ckmdnpu]m|ft|in|yd|mi|[km]g|lb|oz|hr|sq|cu|rs|[mcd]l|cc|ha|hz|[kmgtp][bwvajn]|pa|ev|[mk]t|au|ly|pc|sr|st|pt|qt",
+    re.IGNORECASE,
+)
 _NAMES = (
     "feet|foot|ft|inch(?:es)?|in|yards?|yds?|miles?|mi|mph|km/h|kmph|km|cm|mm|dm|met(?:er|re)s?|kilomet(?:er|re)s?|"
     "centimet(?:er|re)s?|millimet(?:er|re)s?|lit(?:er|re)s?|ml|mL|gallons?|gal|acres?|hectares?|pounds?|lbs?|kg|mg|grams?|"
@@ -32,7 +38,7 @@ _NAMES = (
     "pies|marks?|numbers?|integers?|ohms?|Hz"
 )
 _UNIT_NAMES = re.compile(
-    rf"(?<=[\d}})])(?:\s?/?\s?(?:{_NAMES})(?![A-Za-z]))+(?:\s?\^\{{?[23]\}}?)?\Z|(?<=[\d}})]) [msghL]\Z"
+    rf"(?<=[\d}})])(?:\s?(?:/\s?)?(?:{_NAMES})(?![A-Za-z]))+(?:\s?\^\{{?[23]\}}?)?\Z|(?<=[\d}})]) [msghL]\Z"
 )
 _OPERATOR_AT_END = re.compile(
     r"(?:[-+*/=^_,;:<>({\[|!]|\\(?:times|cdot|div|pm|le|ge|ne|in|to|cup|cap|approx|equiv))\s*\Z"
@@ -47,6 +53,9 @@ _BOLD_NUMBER = re.compile(r"\\(?:text|math)(?:bf|rm|it|normal)?\s*\{\s*([-+]?[\d
 _CHOICES = re.compile(r"\\(?:text|textbf|mathrm|mathbf)\s*\{\s*(\(?[A-Z]\)?(?:\s*,\s*\(?[A-Z]\)?)+)\s*\}")
 _JOINED = re.compile(r"\s*,?\s*\\text\s*\{\s*,?\s*(?:and|or)\s*\}\s*")
 _SCIENTIFIC = re.compile(r"(?<![\w.\\}])(\d+(?:\.\d*)?)[eE]([+-]?\d{1,3})(?![\w.])")
+# Words that are no unit are factors; the reader would make a list of 350 and 000 times them.
+_THOUSANDS = re.compile(r"(-?\d{1,3}(?:,\d{3})+(?:\.\d+)?)(\s?[A-Za-z][A-Za-z ]*)")
+_PRIME = re.compile(r"\^\s*(?:\{\s*((?:\\prime\s*)+)\}|(\\prime)(?![A-Za-z]))")
 _MIXED = re.compile(r"(?<![\w.^_}/])(\d+) (\d+)/(\d+)(?![\w.^/])")
 _TEXT = re.compile(r"\\(?:text|mbox|math|operatorname)[a-z]*\s*\{(?:[^{}]|\{[^{}]*\})*\}?")
 _TEXT_POWER = re.compile(r"\^\s*\{?\d\}?")
@@ -61,7 +70,10 @@ def spelled(text: str) -> str:
         text = bold[1]
     if "\\" in text:
         text = _LETTER.sub(_letter, text)
+        text = _PRIME.sub(lambda match: "'" * match[0].count("\\prime"), text)
         text = _CHOICES.sub(r"\1", _JOINED.sub(", ", text))
+    if (counted := _THOUSANDS.fullmatch(text)) is not None:
+        text = counted[1].replace(",", "") + counted[2]
     text = _SCIENTIFIC.sub(lambda match: rf"{match[1]}\times 10^{{{match[2].lstrip('+')}}}", text)
     return _MIXED.sub(r"\1\\frac{\2}{\3}", text)
 
@@ -92,6 +104,8 @@ def _is_unit(words: str) -> bool:
         return False
     if len(words) == 1:
         return words in _LETTER_UNITS
+    if len(words) == 2:
+        return _SHORT_UNITS.fullmatch(words) is not None
     return len(words.split()) <= 5 and words.isascii() and not set(words) & set("+-*=<>!?:;,&|^_") - {"-"}
 
 

@@ -7,10 +7,11 @@ import pytest
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.tasks.math.reading import read as read_response
 from rlvr_cli.verify import algebra
-from rlvr_cli.verify.math_answer import boxed, check
+from rlvr_cli.verify.math_answer import boxed, check, clean
 from rlvr_cli.verify.outcome import DIFFERENT, EQUAL, UNPARSED_ANSWER, Outcome
 from rlvr_cli.verify.pool import Pool
 from rlvr_cli.verify.reader import read
+from rlvr_cli.verify.spelling import without_unit
 
 WRONG = [
     # Side by side is multiplied, and two numbers side by side are none.
@@ -92,6 +93,35 @@ WRONG = [
     ("[5,\\infty)", "x>5"),
     ("5", r"5\text{ or so}"),
     ("5", r"\overline{5}"),
+    # Primes, indices behind brackets, words that join or say which half of the day.
+    ("f(x)", "f'(x)"),
+    ("f'(x)", "f''(x)"),
+    ("-2x-1", "-2x-1'"),
+    (r"\sqrt{3}", r"\sqrt{3}'"),
+    ("A", "A'"),
+    ("2e^{-x^{2}}", "2e^{-x^{2}}_7"),
+    (r"x<1 \text{ or } x>2", r"x<1 \text{ and } x>2"),
+    (r"3:30\text{ p.m.}", r"3:30\text{ a.m.}"),
+    # What stands behind an approximation counts.
+    (r"\cos (e) \approx-0.912", r"\cos (e) \approx+0.912"),
+    (r"\cos (e) \approx-0.912", r"\cos (e) \approx 17"),
+    (r"x \approx 1, y \approx 2", r"x \approx 2, y \approx 1"),
+    (r"1 / \sqrt{3} \approx 58 \%", r"1 / \sqrt{3} \approx 58 \%i"),
+    # Lists behind a name; a thousands separator before words.
+    ("x=1,2,3", "x=1,2,2,3"),
+    ("350,000 pages", "350,0"),
+    ("350,000 pages", "350,000 dogs"),
+    # Functions and pairs of letters are factors.
+    ("5", r"5\text{ sin}"),
+    ("5", r"5\operatorname{ln}"),
+    ("5", r"5\text{ choose}"),
+    ("5", r"5\text{ repeating}"),
+    ("5", r"5\text{ remainder}"),
+    ("5", r"5\mathrm{ab}"),
+    ("5", r"5\text{ xy}"),
+    ("5", r"\text{square of }x=5"),
+    ("5", r"\text{opposite}=5"),
+    (r"\$5", r"\$6"),
 ]
 
 RIGHT = [
@@ -165,7 +195,29 @@ RIGHT = [
     ("1,2", "(1,2)"),
     ("(1,2)", "1,2"),
     ("1,-1", r"\pm 1"),
+    (r"f^{\prime}(x)", "f'(x)"),
+    (r"y^{\prime\prime}=2x", "y''=2x"),
+    ("2x", "y'=2x"),
+    ("5", "5'"),
+    (r"3:30\text{ p.m.}", r"3:30\text{ pm}"),
+    (r"x \approx 5.2", "5.2"),
+    (r"x<1 \text{ or } x>2", "$x<1$ or $x>2$"),
+    ("x=1,2,3", "x=3,1,2"),
+    (r"\$32,\!348", r"y=\$32,348"),
+    ("12", r"12\text{ kg}"),
+    ("12", r"12\text{ seconds}"),
+    ("12", r"\text{Area of square}=12"),
 ]
+
+
+@pytest.mark.parametrize("word", ["square ", "per ", "ft ", "/ m "])
+def test_a_long_run_of_units_takes_no_time(word: str) -> None:
+    assert without_unit(f"5 {word * 400}!").endswith("!")
+
+
+@pytest.mark.parametrize("depth", [10, 990])
+def test_braces_around_the_whole_go_at_any_depth(depth: int) -> None:
+    assert clean("{" * depth + "5" + "}" * depth) == "5"
 
 
 def judged(gold: str, answer: str) -> Outcome:

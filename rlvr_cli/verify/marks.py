@@ -1,0 +1,51 @@
+"""Marks that the reader of LaTeX passes over although they change what an answer says: primes, indices, words."""
+
+from __future__ import annotations
+
+import re
+
+_PRIMES = re.compile(r"'+|\\prime(?![A-Za-z])")
+_FEET = re.compile(r"-?[\d.,]+(?:'[\d.,\s]*)?'{1,2}")
+# An index of a power, a fraction or a bracket is read as if it were not there.
+_INDEX = re.compile(r"(?:[)\]]|\^\s*(?:\d|\{(?:[^{}]|\{[^{}]*\})*\})|\}\s*\{[^{}]*\})\s*_")
+_ORDER = re.compile(r"[<>]|\\(?:le|ge|lt|gt)(?![A-Za-z])")
+_JOIN = re.compile(r"(?<![A-Za-z])(?:and|or)(?![A-Za-z])|\\(?:land|lor|wedge|vee)(?![A-Za-z])")
+_AND = {"and", "\\land", "\\wedge"}
+_HALF_OF_DAY = re.compile(r"(?<![A-Za-z])([ap])\.?\s?m(?![A-Za-z])", re.IGNORECASE)
+
+
+def marks_differ(gold: str, answer: str) -> bool:
+    r"""Whether two cleaned answers differ in such a mark: ``f'`` and ``f``, ``x^{2}_7`` and ``x^2``, "and" and "or".
+
+    ``5'`` are feet. An "and" that joins no inequalities says nothing, nor does a time without ``a.m.``.
+    """
+    left, right = (gold, answer) if "=" in gold and "=" in answer else (_value(gold), _value(answer))
+    if _primes(left) != _primes(right):
+        return True
+    if "_" not in gold and _INDEX.search(right) is not None:
+        return True
+    if _ORDER.search(gold) and _ORDER.search(answer) and _differ(_joins(gold), _joins(answer)):
+        return True
+    return _differ(_halves_of_day(gold), _halves_of_day(answer))
+
+
+def _value(text: str) -> str:
+    return text.rpartition("=")[2]
+
+
+def _primes(text: str) -> int:
+    if _FEET.fullmatch(text.strip()):
+        return 0
+    return sum(len(match[0]) if match[0][0] == "'" else 1 for match in _PRIMES.finditer(text))
+
+
+def _joins(text: str) -> set[str]:
+    return {"and" if word in _AND else "or" for word in _JOIN.findall(text)}
+
+
+def _halves_of_day(text: str) -> set[str]:
+    return {letter.lower() for letter in _HALF_OF_DAY.findall(text)}
+
+
+def _differ(one: set[str], other: set[str]) -> bool:
+    return bool(one) and bool(other) and one != other
