@@ -102,10 +102,10 @@ def judge(gold: str, answer: str) -> Outcome:
         return UNPARSED_GOLD
     if hides_digits(answer) and not hides_digits(gold) and not answer.startswith("\\text"):
         return DIFFERENT
-    if _DOTS.search(answer) and not _DOTS.search(gold):
+    if (_DOTS.search(answer) is None) != (_DOTS.search(gold) is None):
         return DIFFERENT
     outcome = _with_units(gold, answer) if _EQUALS.search(gold) else _of_value(gold, answer)
-    if outcome.equal and (marked or not _same_approximations(gold, answer)):
+    if outcome.equal and (marked or not _same_approximations(gold, answer) or _claims_more(gold, answer)):
         outcome = DIFFERENT
     if _out_of_memory:
         raise Unable
@@ -136,6 +136,17 @@ def _values(text: str) -> list[str]:
     while len(sides) > 1 and is_name(sides[0]):
         sides = sides[1:]
     return sides
+
+
+def _claims_more(gold: str, answer: str) -> bool:
+    """Whether a chain is longer than the gold answer's equation and its sides differ: ``17=y=2x`` for ``y=2x``."""
+    longest = max(len(_EQUALS.split(piece)) for piece in _pieces(gold))
+    for piece in _pieces(answer):
+        sides = _values(piece)
+        longer = longest > 1 and len(_EQUALS.split(piece)) > longest
+        if longer and any(_with_units(sides[-1], side).equal is not True for side in sides[:-1]):
+            return True
+    return False
 
 
 def _same_approximations(gold: str, answer: str) -> bool:

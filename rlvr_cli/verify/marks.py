@@ -12,6 +12,12 @@ _ORDER = re.compile(r"[<>]|\\(?:le|ge|lt|gt)(?![A-Za-z])")
 _JOIN = re.compile(r"(?<![A-Za-z])(?:and|or)(?![A-Za-z])|\\(?:land|lor|wedge|vee)(?![A-Za-z])")
 _AND = {"and", "\\land", "\\wedge"}
 _HALF_OF_DAY = re.compile(r"(?<![A-Za-z])([ap])\.?\s?m(?![A-Za-z])", re.IGNORECASE)
+_TEXT = re.compile(r"\\(?:text|mbox|textrm|textbf|mathrm|operatorname)\s*\{([^{}]*)\}")
+_CHANGES = re.compile(
+    r"\b(?:not|nor?|never|neither|plus|minus|times|less|more|fewer|wrong|incorrect|false|except|"
+    r"hundred|thousand|million|billion)\b",
+    re.IGNORECASE,
+)
 
 
 def marks_differ(gold: str, answer: str) -> bool:
@@ -25,6 +31,8 @@ def marks_differ(gold: str, answer: str) -> bool:
     if "_" not in gold and _INDEX.search(right) is not None:
         return True
     if _ORDER.search(gold) and _ORDER.search(answer) and _differ(_joins(gold), _joins(answer)):
+        return True
+    if any(_CHANGES.search(words) for words in _TEXT.findall(right)) and not _CHANGES.search(gold):
         return True
     return _differ(_halves_of_day(gold), _halves_of_day(answer))
 

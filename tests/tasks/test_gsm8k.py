@@ -160,6 +160,18 @@ def test_a_sentence_with_one_number_is_read_by_the_paper_rule_alone(text, strict
 
 OTHER_NUMBERS = [
     *("5 Thousand", "5 Dozen", "5 HUNDRED", "5 Million", "5 Times", "5 Half", "5 Squared", "5thousand", "5 dozens"),
+    *(
+        "5 mio",
+        "5 kilo",
+        "5 zeros",
+        "5 root",
+        "5 power",
+        "5 ish",
+        "5 incorrectly",
+        "5 octal",
+        "opposite = 5",
+        "lnx = 5",
+    ),
     *("5 tenths", "5 fifths", "5 fifth", "5 thousandths", "5 twentieths", "5 halves", "5 lakh", "5 crore", "5 tens"),
     *("5 grand", "5 score", "5 gross", "5 mil", "5 thou", "5M", "5B", "5K", "5MM", "$5m", "$5 mm", "5m dollars", "$5b"),
     *(

@@ -122,6 +122,9 @@ WRONG = [
     ("5", r"\text{square of }x=5"),
     ("5", r"\text{opposite}=5"),
     (r"\$5", r"\$6"),
+    ("y=2x+1", "17=y=2x+1"),
+    (r"1,2,\ldots", "1,2"),
+    ("x+y-z+1=0", r"x+y-z+1=0\text{ plus }2"),
 ]
 
 RIGHT = [
@@ -199,6 +202,7 @@ RIGHT = [
     (r"y^{\prime\prime}=2x", "y''=2x"),
     ("2x", "y'=2x"),
     ("5", "5'"),
+    ("y=2x+4", "y=2(x+2)=2x+4"),
     (r"3:30\text{ p.m.}", r"3:30\text{ pm}"),
     (r"x \approx 5.2", "5.2"),
     (r"x<1 \text{ or } x>2", "$x<1$ or $x>2$"),

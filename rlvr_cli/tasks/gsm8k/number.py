@@ -37,6 +37,7 @@ _NUMBER = re.compile(
 _LITERAL = re.compile(r"\d(?:[\d,./ ]*\d)?")
 _LOOSE_REFUSED = re.compile(r"[\\{}^*/+<>~!|%_()]|\d\s*[A-Za-z]*\d")
 _NEGATIVE = re.compile(rf"(?:^|[\s=:])-\s?{_CURRENCY}?\s?\Z")
+_NEGATED_NAME = re.compile(r"(?:^|\s)-\s?[A-Za-z]\w*\s?=\s?\Z")
 
 
 def read_number(text: str, rule: Rule = "strict") -> Fraction | None:
@@ -112,7 +113,9 @@ def _single(text: str) -> Fraction | None:
     value = exact_number(literals[0][0])
     if value is None:
         return None
-    before = text[:start]
+    before, after = text[:start], text[start + len(literals[0][0]) :]
+    if _NEGATED_NAME.search(before) or after.strip() in ("-", "+"):
+        return None
     if "-" in before[-4:]:
         return -value if _NEGATIVE.search(before) else None
     return value

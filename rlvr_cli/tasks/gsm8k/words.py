@@ -7,7 +7,7 @@ import unicodedata
 
 _MULTIPLES = (
     r"hundreds?|thousands?|millions?|billions?|trillions?|quadrillions?|lakhs?|lacs?|crores?|mil|thou|mn|bn|tn|"
-    r"dozens?|doz|tens|mille|permille|pi"
+    r"dozens?|doz|tens|mille|permille|pi|mio|mrd|myriads?|googol|kilo|mega|giga"
 )
 _PARTS = (
     r"half|halves|halved|thirds?|quarters?|fourths?|fifths?|sixths?|sevenths?|eighths?|ninths?|tenths?|elevenths?|"
@@ -15,7 +15,7 @@ _PARTS = (
     r"hundredths?|thousandths?|millionths?|billionths?|trillionths?"
 )
 _COUNTS = (
-    r"zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen|"
+    r"zero(?:e?s)?|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen|"
     r"twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
 )
 _OPERATIONS = (
@@ -24,13 +24,15 @@ _OPERATIONS = (
     r"log|ln|lg|exp|sqrt|sin|cos|tan|mod|modulo|over|divided|multiplied|subtracted|repeating|repeated|recurring"
 )
 _DENIALS = (
-    r"or|and|not|cannot|no|nor|neither|never|none|to|too|than|least|most|between|false|untrue|wrong|incorrect|"
+    r"or|and|not|cannot|no|nor|neither|never|none|to|too|than|least|most|between|false|untrue|wrong|incorrect(?:ly)?|invalid|unlikely|rejected|ish|"
     r"(?:is|are|was|were|do|does|did|has|have|had|ca|could|would|should|wo)n'?t"
 )
 _WORDS = re.compile(
     rf"(?<![A-Za-z])(?:{_MULTIPLES}|{_PARTS}|{_COUNTS}|{_OPERATIONS}|{_DENIALS})(?![A-Za-z])"
     # These change a number only on one side of it.
     r"|\d\s*(?:score|gross|grand|point|square\.?\Z)(?![A-Za-z])|\d\D*?\bremainder"
+    r"|\d\s*(?:roots?|radical|power|exponent|prime|inver(?:se|ted)|opposite|reciprocal|negated|base|binary|octal|hex\w*)\.?\Z"
+    r"|(?<![A-Za-z])(?:square|cube|root|power|opposite|reciprocal|inverse|(?:sin|cos|tan|ln|log)[a-z]?)\s*="
     r"|(?<![A-Za-z])(?:below|above|under|beyond|almost|nearly|exceed\w*)\s+\$?\d",
     re.IGNORECASE,
 )
