@@ -143,7 +143,7 @@ def _claims_more(gold: str, answer: str) -> bool:
     longest = max(len(_EQUALS.split(piece)) for piece in _pieces(gold))
     for piece in _pieces(answer):
         sides = _values(piece)
-        longer = longest > 1 and len(_EQUALS.split(piece)) > longest
+        longer = longest > 1 and len(sides) > longest
         if longer and any(_with_units(sides[-1], side).equal is not True for side in sides[:-1]):
             return True
     return False

@@ -203,6 +203,7 @@ RIGHT = [
     ("2x", "y'=2x"),
     ("5", "5'"),
     ("y=2x+4", "y=2(x+2)=2x+4"),
+    (r"\cos(4) \approx -0.654", r"y=\cos(4) \approx -0.654"),
     (r"3:30\text{ p.m.}", r"3:30\text{ pm}"),
     (r"x \approx 5.2", "5.2"),
     (r"x<1 \text{ or } x>2", "$x<1$ or $x>2$"),
