@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from rlvr_cli.cli.common import Json, print_json
-from rlvr_cli.config.errors import UserError
 
 OVERRIDES_HELP = "Keys of the task, as task.reward=gtpo. `rlvr config keys` lists them."
 WORKERS_HELP = "Processes that judge. Without it 1; for mathematics 2, which compare what was read."
@@ -45,9 +44,7 @@ def command(
     from rlvr_cli.tasks.score import score
 
     config = choose_task(task, overrides or [], rule)
-    if target.is_dir():
-        raise UserError(f"--output {target}: is a folder; give a file.")
-    with _bar() as progress:
+    with _terminable(), _bar() as progress:
         style = task_style(config, "logic_rl")
         scored = score(config, style, source, target, workers=workers, overwrite=overwrite, progress=progress)
     if as_json:
@@ -61,6 +58,23 @@ def command(
     )
     print("reasons: " + ", ".join(f"{reason} {count:,}" for reason, count in scored.reasons.items()))
     print(f"verdicts: {target}")
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends the command as Ctrl-C does, its processes with it, by the exit code 143."""
+    import signal
+    import sys
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""One writer for a folder: a lock that goes with the process, so a crash leaves none behind."""
+"""One writer for a folder or a file: a lock that goes with the process, so a crash leaves none behind."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ _HELD_BY_ANOTHER = (errno.EWOULDBLOCK, errno.EACCES)
 
 
 @contextmanager
-def sole_writer(folder: Path, advice: str) -> Iterator[None]:
-    """Hold ``folder`` while the context lasts.
+def sole_writer(folder: Path, advice: str, file: str | None = None) -> Iterator[None]:
+    """Hold ``folder``, or the ``file`` of it alone, while the context lasts.
 
     Raises UserError, ending in ``advice``, when another process holds it; OSError when the folder cannot be written.
     """
-    with (folder / LOCK).open("a+", encoding="utf-8") as stream:
+    held = folder if file is None else folder / file
+    lock = LOCK if file is None else f".{file}{LOCK}"
+    with (folder / lock).open("a+", encoding="utf-8") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -29,7 +31,7 @@ def sole_writer(folder: Path, advice: str) -> Iterator[None]:
                 raise
             stream.seek(0)
             holder = stream.read().strip() or "unknown"
-            raise UserError(f"{folder}: in use by another process (pid {holder}). {advice}") from error
+            raise UserError(f"{held}: in use by another process (pid {holder}). {advice}") from error
         stream.seek(0)
         stream.truncate()
         stream.write(f"{os.getpid()}\n")

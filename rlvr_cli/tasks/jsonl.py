@@ -6,6 +6,8 @@ import codecs
 import gzip
 import json
 import math
+import os
+import stat
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -47,6 +49,36 @@ def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                     yield number, line
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: cannot be read ({error}). JSON lines in UTF-8 are read.") from error
+
+
+def output_file(path: Path) -> Path:
+    """The file to write for ``--output``: what a link leads to. Its folder is made.
+
+    Raises UserError where ``path`` is something else than a file, or its folder cannot be made or written in.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        kind = target.stat().st_mode if os.path.lexists(target) else stat.S_IFREG
+    except OSError as error:
+        raise UserError(f"--output {path}: cannot be written ({error.strerror or error}). Choose another.") from error
+    if stat.S_ISDIR(kind):
+        raise UserError(f"--output {path}: is a folder; give a file.")
+    if not stat.S_ISREG(kind):
+        raise UserError(f"--output {path}: is a pipe or a device; give a file.")
+    if not os.access(target.parent, os.W_OK | os.X_OK) or (target.exists() and not os.access(target, os.W_OK)):
+        raise UserError(f"--output {path}: cannot be written (Permission denied). Choose another.")
+    return target
+
+
+def input_file(path: Path) -> None:
+    """Raise UserError where ``--input`` is a pipe or the like: what is read more than once must be a file."""
+    try:
+        kind = path.stat().st_mode
+    except OSError as error:
+        raise UserError(f"--input {path}: cannot be read ({error.strerror or error}).") from error
+    if not stat.S_ISREG(kind):
+        raise UserError(f"--input {path}: is no file (a folder, a pipe or a device), and is read twice. Give a file.")
 
 
 def parsed(text: str, objects: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:

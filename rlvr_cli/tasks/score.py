@@ -5,22 +5,27 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
+import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.schema import TaskConfig
 from rlvr_cli.runs.atomic import write_text
+from rlvr_cli.runs.locks import sole_writer
 from rlvr_cli.tasks import Problem, Task, Verdict, judge_all, make_task, problem_reader
-from rlvr_cli.tasks.jsonl import lines, no_text, raise_if, raw_lines
+from rlvr_cli.tasks.jsonl import input_file, lines, no_text, output_file, parsed, raise_if, raw_lines, text_problem
 from rlvr_cli.verify.pool import size_shared_pool
 
 # Pairs that are judged, and written, at once.
@@ -65,31 +70,34 @@ def score(
             processes, as many as its pool has.
         progress: told how many responses are judged, and how many there are.
     Raises:
-        UserError: ``source`` cannot be read, or has lines that are no responses to problems of the task (every one is
-            named, before anything is judged), or ``target`` holds something else than a part of these verdicts.
-        RunError: a process that judges was killed.
+        UserError: ``source`` cannot be read or is no file, or has lines that are no responses to problems of the task
+            (every one is named, before anything is judged), or ``target`` cannot be written, is being written by
+            another process, or holds something else than a part of these verdicts.
+        RunError: a process that judges was killed, or a file was changed meanwhile.
     """
+    input_file(source)
     if target.exists() and target.samefile(source):
         raise UserError(f"--output {target}: this is the input. Choose another file.")
     planned = _check(config.name, source)
     task = make_task(config, style)
-    made_from = _made_from(task, source, planned)
-    found = 0 if overwrite else _found(target, made_from, source)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if found == 0:
-        target.unlink(missing_ok=True)
-    write_text(_meta(target), json.dumps(made_from, indent=2, sort_keys=True) + "\n")
-    progress(found, planned)
-    if found < planned:
-        pairs = islice(_pairs(config.name, source), found, None)
+    target = output_file(target)
+    with sole_writer(target.parent, "Wait for it, or choose another --output.", target.name):
+        made_from = _made_from(task, source, planned)
+        done = found = 0 if overwrite else _found(target, made_from, source)
+        if found == 0:
+            target.unlink(missing_ok=True)
+        write_text(_meta(target), json.dumps(made_from, indent=2, sort_keys=True) + "\n")
+        progress(found, planned)
+        pairs = islice(_pairs(config.name, source), found, planned)
         with target.open("a", encoding="utf-8") as stream:
-            done = found
-            for verdicts in _judged(task, config, style, pairs, workers):
+            for verdicts in _judged(task, config, style, pairs, workers) if found < planned else ():
                 stream.writelines(json.dumps(as_json(verdict), allow_nan=False) + "\n" for verdict in verdicts)
                 stream.flush()
                 done += len(verdicts)
                 progress(done, planned)
-    return _summary(target, planned, found)
+        if done != planned:
+            raise RunError(f"{source}: had {planned} responses when it was checked and {done} when it was judged.")
+        return _summary(target, planned, found)
 
 
 def as_json(verdict: Verdict) -> dict[str, Any]:
@@ -119,6 +127,11 @@ def _check(name: str, source: Path) -> int:
         if isinstance(record, str):
             problems.append(f"{where}: {record}")
             continue
+        # A response may be anything that a model wrote; a problem comes from data.
+        wrong = text_problem(record["problem"])
+        if wrong is not None:
+            problems.append(f"{where}: {wrong}")
+            continue
         try:
             read(record["problem"], where)
         except UserError as error:
@@ -132,7 +145,7 @@ def _check(name: str, source: Path) -> int:
 def _record(line: bytes) -> dict[str, Any] | str:
     """The line's object, or what is wrong with it."""
     try:
-        record = json.loads(line.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_object)
+        record = parsed(line.decode("utf-8"), _object)
     except UnicodeDecodeError as error:
         return no_text(error)
     # RecursionError: brackets nested deeper than the reader goes.
@@ -148,10 +161,6 @@ def _record(line: bytes) -> dict[str, Any] | str:
     if not isinstance(record["response"], str):
         return "response must be text"
     return record
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -188,7 +197,9 @@ def _judged(
         try:
             # A window at a time: `map` would read the whole file ahead.
             while window := list(islice(chunks, 4 * workers)):
-                yield from pool.map(_judge_there, window)
+                with _no_interrupts():
+                    verdicts = pool.map(_judge_there, window)
+                yield from verdicts
         except BrokenProcessPool as error:
             raise RunError("a process that judges was killed; the same command continues where it stopped.") from error
 
@@ -202,11 +213,30 @@ def _judge(task: Task, chunk: Sequence[Pair]) -> list[Verdict]:
     return judge_all(task, problems, responses, [False] * len(chunk))
 
 
+@contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Hold Ctrl-C back. Processes that start meanwhile never get it: their parent does, and ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 _TASK: list[Task] = []
 
 
 def _start(config: TaskConfig, style: str) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _TASK[:] = [make_task(config, style)]
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it is gone: nobody else would, were that killed."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _judge_there(chunk: Sequence[Pair]) -> list[Verdict]:
@@ -291,5 +321,8 @@ def _summary(target: Path, planned: int, found: int) -> Scored:
         unscorable += verdict["correct"] is None
         if verdict["reward"] is not None:
             rewards.append(verdict["reward"])
+    count = sum(reasons.values())
+    if count != planned:
+        raise RunError(f"{target}: has {count} verdicts on {planned} responses; another process wrote in it.")
     mean = math.fsum(rewards) / len(rewards) if rewards else None
     return Scored(planned, found, correct, unscorable, mean, dict(reasons.most_common()))

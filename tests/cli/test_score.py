@@ -5,16 +5,23 @@ from __future__ import annotations
 import codecs
 import gzip
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rlvr_cli.cli.app import run
+from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.schema import TaskConfig
 from rlvr_cli.config.tree import choices
+from rlvr_cli.runs.locks import sole_writer
 from rlvr_cli.tasks import WorkedSolutions, make_task, task_style
 from rlvr_cli.tasks import score as scoring
 from rlvr_cli.tasks.base import Verdict
@@ -139,6 +146,8 @@ def test_bytes_that_are_no_text_and_objects_that_are_no_json(
         b'{"problem": {"solution": [NaN]}, "response": ""}': "NaN is no JSON",
         b'{"problem": {"target": -Infinity}, "response": ""}': "-Infinity is no JSON",
         b'{"problem": {}, "response": "", "response": ""}': "'response' stands there twice",
+        b'{"problem": {"target": 1e400}, "response": ""}': "1e400 is larger than any float",
+        b'{"problem": {"question": "\\ud800"}, "response": ""}': "half of a surrogate pair",
         b'{"problem": {"names": 1, "names": 2}, "response": ""}': "'names' stands there twice",
         b'{"problem": {"target": ' + b"1" * 5000 + b'}, "response": ""}': "not a JSON object",
         b"\xfe\xff\x00{": "not UTF-8",
@@ -311,3 +320,165 @@ def test_judging_imports_no_torch(name: str, tmp_path: Path) -> None:
     # Neither what reads mathematics: that is for the pool's processes.
     loaded = {"torch", "transformers", "trl", "datasets", "accelerate", "sympy", "math_verify", "antlr4"} & set(modules)
     assert not loaded
+
+
+def test_a_pipe_is_no_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It can be read once only: the lines that were checked would be gone when they are judged."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    score(pipe, tmp_path / "out.jsonl", code=2)
+    assert f"--input {pipe}: is no file" in capsys.readouterr().err
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_an_input_that_shrank_meanwhile_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write(tmp_path / "in.jsonl", kk_rows(20))
+    check = scoring._check
+
+    def then_cut(name: str, path: Path) -> int:
+        count = check(name, path)
+        write(path, kk_rows(15))
+        return count
+
+    monkeypatch.setattr(scoring, "_check", then_cut)
+    score(source, tmp_path / "out.jsonl", code=1)
+    assert "had 20 responses when it was checked and 15 when it was judged" in capsys.readouterr().err
+
+
+def test_an_input_that_grows_meanwhile_is_judged_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = write(tmp_path / "in.jsonl", kk_rows(20)), tmp_path / "out.jsonl"
+    made_from = scoring._made_from
+
+    def then_more(*arguments: Any) -> dict[str, Any]:
+        found = made_from(*arguments)
+        write(source, kk_rows(25))
+        return found
+
+    monkeypatch.setattr(scoring, "_made_from", then_more)
+    assert len(score(source, target)) == 20
+    monkeypatch.undo()
+    assert len(score(source, target)) == 25
+
+
+def test_one_writer_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = write(tmp_path / "in.jsonl", kk_rows(5)), tmp_path / "out.jsonl"
+    with sole_writer(tmp_path, "Wait.", target.name):
+        score(source, target, "--overwrite", code=2)
+        assert f"{target}: in use by another process (pid {os.getpid()})" in capsys.readouterr().err
+        assert not target.exists()
+        assert len(score(source, tmp_path / "other.jsonl")) == 5
+    assert len(score(source, target)) == 5
+
+
+def test_verdicts_that_another_wrote_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = write(tmp_path / "in.jsonl", kk_rows(5)), tmp_path / "out.jsonl"
+    score(source, target)
+    with target.open("a") as stream:
+        stream.write(target.read_text().splitlines()[0] + "\n")
+    with pytest.raises(RunError, match="has 6 verdicts on 5 responses"):
+        scoring._summary(target, 5, 0)
+
+
+def test_a_link_leads_to_the_output(tmp_path: Path) -> None:
+    source, real, link = write(tmp_path / "in.jsonl", kk_rows(5)), tmp_path / "real.jsonl", tmp_path / "link.jsonl"
+    link.symlink_to(real.name)
+    assert len(score(source, link)) == 5
+    assert link.is_symlink() and len(answers(real)) == 5
+    assert len(score(source, link, "--overwrite")) == 5
+    assert link.is_symlink() and not real.is_symlink()
+
+
+@pytest.mark.parametrize("command", ["score"])
+@pytest.mark.parametrize("kind", ["below a file", "folder", "pipe", "loop"])
+def test_what_cannot_be_written_is_refused_and_left_as_it_was(
+    command: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write(tmp_path / "in.jsonl", kk_rows(2))
+    target = tmp_path / "out.jsonl"
+    if kind == "below a file":
+        target.write_text("mine")
+        target = target / "out.jsonl"
+    elif kind == "folder":
+        target.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(target)
+    else:
+        target.symlink_to(target.name)
+    before = sorted((path.name, path.lstat().st_mode) for path in tmp_path.iterdir())
+    if command == "score":
+        score(source, target, "--overwrite", code=2)
+    else:
+        assert run(["tasks", "generate", "kk", "--output", str(target), "--count", "2", "--overwrite"]) == 2
+    assert f"--output {target}: " in capsys.readouterr().err
+    assert sorted((path.name, path.lstat().st_mode) for path in tmp_path.iterdir()) == before
+
+
+def living(group: int) -> list[int]:
+    """The processes of a process group that have not ended."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                state, _, its_group = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
+            except OSError:
+                continue
+            if int(its_group) == group and state != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+@contextmanager
+def scoring_with_workers(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A `rlvr score --workers 2` in a process group of its own, in the midst of its work."""
+    source, target = write(tmp_path / "in.jsonl", kk_rows(1000)), tmp_path / "out.jsonl"
+    line = ["score", "--task", "kk", "--input", str(source), "--output", str(target), "--workers", "2"]
+    # Slowed where verdicts are written, so that it is not done before the signal comes.
+    program = (
+        "import time\n"
+        "from rlvr_cli.cli.app import main\n"
+        "from rlvr_cli.tasks import score\n"
+        "score.CHUNK, as_json = 10, score.as_json\n"
+        "score.as_json = lambda verdict: time.sleep(0.05) or as_json(verdict)\n"
+        "main()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *line], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        while not (target.exists() and target.stat().st_size):
+            assert process.poll() is None
+            time.sleep(0.02)
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted in /proc")
+
+
+@needs_proc
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_workers_end_with_the_command(number: signal.Signals, tmp_path: Path) -> None:
+    with scoring_with_workers(tmp_path) as process:
+        assert len(living(process.pid)) >= 3
+        process.send_signal(number)
+        code = process.wait()
+        assert code == (143 if number == signal.SIGTERM else -signal.SIGKILL)
+        for _ in range(500):
+            if not living(process.pid):
+                break
+            time.sleep(0.02)
+        assert not living(process.pid)
+
+
+@needs_proc
+def test_ctrl_c_reaches_the_workers_too_and_shows_no_traceback(tmp_path: Path) -> None:
+    with scoring_with_workers(tmp_path) as process:
+        os.killpg(process.pid, signal.SIGINT)
+        _, shown = process.communicate()
+        assert process.returncode == 130
+        assert "Traceback" not in shown
