@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.common import Json, plain_table, print_json, print_table
+from rlvr_cli.cli.common import Json, TrustRemoteCode, plain_table, print_json, print_table
 
 if TYPE_CHECKING:
     from rlvr_cli.evaluation.session import Comparison, Outcome
@@ -111,6 +111,7 @@ def command(
         Path | None,
         typer.Option("--out", metavar="FOLDER", help="Where the evaluation is kept. Default: eval/ of the run."),
     ] = None,
+    trust_remote_code: TrustRemoteCode = False,
     json: Json = False,
 ) -> None:
     """Evaluate on held-out problems: pass@k, avg@n, maj@k, greedy accuracy, each with a 95% interval.
@@ -122,7 +123,9 @@ def command(
         _list_benchmarks(json=json)
         return
     from rlvr_cli.evaluation.request import Options, make_plan
+    from rlvr_cli.models.trust import allow_remote_code
 
+    allow_remote_code(trust_remote_code)
     plan = make_plan(
         tuple(benchmark or ()),
         Options(

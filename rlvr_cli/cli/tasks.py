@@ -10,12 +10,14 @@ import typer
 from rlvr_cli.cli.common import (
     DataDir,
     Json,
+    TrustRemoteCode,
     list_by_default,
     plain_table,
     print_json,
     print_table,
     with_data_dir,
 )
+from rlvr_cli.config.errors import UserError
 
 app = typer.Typer(help="List the tasks, show one with a judged answer, generate or filter problems.")
 
@@ -94,25 +96,49 @@ def show(
     overrides: Overrides = None,
     data_dir: DataDir = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Decides which problem is shown.")] = 0,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="NAME", help="Show the prompt that this model is given, and count its tokens."),
+    ] = None,
+    trust_remote_code: TrustRemoteCode = False,
     as_json: Json = False,
 ) -> None:
-    """Show one task: a problem, its prompt for a model without a chat template, and judged responses."""
+    """Show one task: a problem, its prompt, and judged responses.
+
+    The prompt is for a model without a chat template, or with --model exactly what that model is given.
+    """
+    from rlvr_cli.models.trust import allow_remote_code
     from rlvr_cli.tasks.choose import choose_task
     from rlvr_cli.tasks.describe import example
 
-    shown = example(choose_task(task, with_data_dir(overrides, data_dir)), seed)
+    allow_remote_code(trust_remote_code)
+    if trust_remote_code and model is None:
+        raise UserError("--trust-remote-code: is for --model.")
+    name = None
+    if model is not None:
+        from rlvr_cli.evaluation.targets import find_target
+
+        name = find_target(model, Path("runs")).subjects[0].model
+    shown = example(choose_task(task, with_data_dir(overrides, data_dir), model=name), seed, name)
     if as_json:
         print_json(shown)
         return
     lowest, highest = shown["reward_range"]
     print(f"{shown['name']}: {shown['what']} Rewards from {lowest:g} to {highest:g}.")
-    print(f"\nprompt\n{shown['prompt']}")
+    print(f"\n{_prompt_title(shown, model)}\n{shown['prompt']}")
     for judged in shown["judged"]:
         verdict = judged["verdict"]
         parts = ", ".join(f"{name} {value:g}" for name, value in verdict["parts"].items() if value is not None)
         reward = "none" if verdict["reward"] is None else f"{verdict['reward']:g} ({parts})"
         print(f"\nresponse\n{judged['response']}")
         print(f"\nverdict: {verdict['reason']}, reward {reward}, answer {verdict['answer']}")
+
+
+def _prompt_title(shown: dict[str, Any], model: str | None) -> str:
+    if model is None:
+        return "prompt"
+    template = "has a chat template" if shown["chat_template"] else "has no chat template"
+    return f"prompt for {model} ({template}), {shown['prompt_tokens']} tokens"
 
 
 @app.command()

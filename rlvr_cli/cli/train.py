@@ -15,6 +15,7 @@ from rlvr_cli.cli.common import (
     Model,
     Overrides,
     Task,
+    TrustRemoteCode,
     print_json,
     with_data_dir,
     with_options,
@@ -60,6 +61,7 @@ def train(
     print_script: Annotated[
         bool, typer.Option("--print-script", help="Print the job that --submit slurm would queue, and queue nothing.")
     ] = False,
+    trust_remote_code: TrustRemoteCode = False,
     probe: Annotated[
         bool, typer.Option("--probe", help="Run one worst-case batch in each process first, and report its memory.")
     ] = False,
@@ -81,8 +83,12 @@ def train(
     """
     from rlvr_cli.launch.command import needs_launcher
     from rlvr_cli.launch.world import world_of_environment
+    from rlvr_cli.models.trust import allow_remote_code
     from rlvr_cli.training.trackers import check_trackers
 
+    allow_remote_code(trust_remote_code)
+    if trust_remote_code and (submit is not None or print_script):
+        raise UserError("--trust-remote-code is stored nowhere, so that no job can be queued with it.")
     world = world_of_environment()
     launch = {
         "processes": processes,

@@ -34,6 +34,7 @@ from rlvr_cli.launch.command import Node, command, environment, plan_node
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
 from rlvr_cli.launch.link import Failure
 from rlvr_cli.models.source import resolve_model
+from rlvr_cli.models.trust import remote_code_allowed
 from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.runs.directory import RunDir, check_free, now
 
@@ -116,7 +117,8 @@ def _supervise(config: Config, order: dict[str, Any], console: Console) -> Ended
     with tempfile.TemporaryDirectory(prefix="rlvr-launch-") as name:
         folder = Path(name)
         (folder / link.CONFIG).write_text(dump_yaml(config), encoding="utf-8")
-        write_json(folder / link.ORDER, {**order, "command": shlex.join(["rlvr", *sys.argv[1:]])})
+        said = {"trust_remote_code": remote_code_allowed(), "command": shlex.join(["rlvr", *sys.argv[1:]])}
+        write_json(folder / link.ORDER, {**order, **said})
         supervisor = _Supervisor(config, node, folder, console)
         try:
             with supervisor:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rlvr_cli.launch.link import CONFIG, FOLDER, Link, failure_of
 from rlvr_cli.launch.world import World, world_of_environment
+from rlvr_cli.models.trust import allow_remote_code
 from rlvr_cli.training.stopping import StopRequest
 
 
@@ -52,6 +53,7 @@ def _work(link: Link, world: World, stop: StopRequest) -> None:
     from rlvr_cli.training import run
 
     order = link.order()
+    allow_remote_code(order.get("trust_remote_code", False))
     # Lines are for the parent to label; a terminal's width is not known here.
     console = Console(file=sys.stdout, force_terminal=False, width=1000)
     place = run.Place(world, stop, link.begun)

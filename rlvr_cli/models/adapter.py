@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -172,9 +174,8 @@ def _plain_layer(layer: Any, dtype: torch.dtype) -> nn.Module:
 
 
 def _dequantized(layer: Any) -> Tensor:
-    import bitsandbytes
-
-    weight: Tensor = bitsandbytes.functional.dequantize_4bit(layer.weight.data, layer.weight.quant_state)
+    functional: Any = import_module("bitsandbytes.functional")
+    weight: Tensor = functional.dequantize_4bit(layer.weight.data, layer.weight.quant_state)
     return weight
 
 
@@ -231,7 +232,9 @@ def attach(model: Any, folder: Path, base: Base) -> Any:
     try:
         config = LoraConfig.from_pretrained(str(folder))
         config.base_model_name_or_path = model.config._name_or_path  # else PEFT warns that the model has another name
-        adapted = get_peft_model(model, config)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of transformers, about what PEFT calls
+            adapted = get_peft_model(model, config)
         load_trained(adapted, load_file(folder / WEIGHTS))
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"model: the adapter in {folder} does not fit {base.name}: {error}") from error

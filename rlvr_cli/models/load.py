@@ -90,6 +90,11 @@ def load_adapted(name: str, *, device: Any = "cpu", attention: str | None = None
 
     Raises UserError as :func:`load_model`, and for a base that is not the one that was trained on.
     """
+    import torch
+
+    if not torch.cuda.is_available():
+        # Else DeepSpeed, which PEFT imports, looks for an accelerator and warns that there is none.
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
     from rlvr_cli.models.adapter import attach
 
     folder = Path(resolve_model(name).location)
@@ -175,7 +180,7 @@ def _load_weights(
             output_loading_info=True,
             **options,
         )
-    except (*_errors(), ImportError) as error:
+    except _errors() as error:
         raise UserError(_explain(source, revision, error, attention)) from error
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])
@@ -249,7 +254,7 @@ def _errors() -> tuple[type[Exception], ...]:
     from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 
-    return (OSError, ValueError, RuntimeError, KeyError, SafetensorError, StrictDataclassError)
+    return (OSError, ValueError, RuntimeError, KeyError, ImportError, SafetensorError, StrictDataclassError)
 
 
 def _explain(source: ModelSource, revision: str | None, error: Exception, attention: str | None = None) -> str:

@@ -12,12 +12,15 @@ from rlvr_cli.config.task_kinds import KKTaskConfig
 RULES = ("paper", "strict")
 
 
-def choose_task(name: str, overrides: Sequence[str] = (), rule: str | None = None) -> TaskConfig:
+def choose_task(
+    name: str, overrides: Sequence[str] = (), rule: str | None = None, model: str | None = None
+) -> TaskConfig:
     """The configuration of task ``name`` with ``overrides`` (`task.key=value`).
 
     Args:
         rule: paper or strict; None leaves what the overrides and the defaults say. `paper` of Knights & Knaves is the
             Logic-RL paper's score.
+        model: whose preset has a say, where it is one; None = the default model.
     Raises:
         UserError: an unknown task, rule, key or value.
     """
@@ -26,11 +29,11 @@ def choose_task(name: str, overrides: Sequence[str] = (), rule: str | None = Non
         raise UserError([f"{text}: only keys of the task are set here, as task.style=..." for text in foreign])
     if rule is not None and rule not in RULES:
         raise UserError(f"--rule {rule}: unknown. Allowed: {', '.join(RULES)}")
-    config = load_config(task=name, overrides=overrides).task
+    config = load_config(task=name, model=model, overrides=overrides).task
     if rule is None:
         return config
     chosen = {"reward": "logic_rl" if rule == "paper" else rule} if isinstance(config, KKTaskConfig) else {"rule": rule}
     key, value = next(iter(chosen.items()))
     if any(text.startswith(f"task.{key}=") for text in overrides):
         raise UserError(f"--rule {rule} and task.{key} set the same thing; give one of them.")
-    return load_config(task=name, overrides=[*overrides, f"task.{key}={value}"]).task
+    return load_config(task=name, model=model, overrides=[*overrides, f"task.{key}={value}"]).task

@@ -11,6 +11,7 @@ from rlvr_cli.config.schema import TaskConfig
 from rlvr_cli.config.tree import choices
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.tasks import Problem, Split, Task, WorkedSolutions, make_task, task_style
+from rlvr_cli.tasks.base import prompt_ids
 from rlvr_cli.tasks.jsonl import is_jsonl, lines
 from rlvr_cli.tasks.rows import split_at_home, split_mark
 from rlvr_cli.tasks.score import as_json
@@ -43,22 +44,43 @@ def described() -> list[dict[str, Any]]:
     return rows
 
 
-def example(config: TaskConfig, seed: int) -> dict[str, Any]:
+def example(config: TaskConfig, seed: int, model: str | None = None) -> dict[str, Any]:
     """One problem of the task with its prompt, and verdicts on a worked solution (where there is one) and on nothing.
 
-    Raises UserError when the task has no problem to show.
+    Args:
+        model: the prompt is the one that this model is given (a preset, a folder, a hub id), and its tokens are
+            counted; None = a model without a chat template.
+    Raises:
+        UserError: the task has no problem to show, or the model's tokenizer cannot be had.
     """
-    task = make_task(config, task_style(config, "logic_rl"))
+    tokenizer: Any = NoTemplate()
+    style = "logic_rl"
+    about: dict[str, Any] = {}
+    if model is not None:
+        tokenizer, style = _tokenizer_and_style(model)
+    task = make_task(config, task_style(config, style))
     problem = _first(task, config.data, seed)
     responses = [*_worked(task, problem), NO_ANSWER]
+    if model is not None:
+        tokens = len(prompt_ids(task, problem, tokenizer))
+        about = {"model": model, "chat_template": bool(tokenizer.chat_template), "prompt_tokens": tokens}
     return {
         "name": task.name,
         "what": str(type(config).__doc__),
         "reward_range": list(task.reward_range),
         "problem": fields(problem),
-        "prompt": task.prompt(problem, NoTemplate()),
+        "prompt": task.prompt(problem, tokenizer),
+        **about,
         "judged": [{"response": response, "verdict": as_json(task.judge(problem, response))} for response in responses],
     }
+
+
+def _tokenizer_and_style(model: str) -> tuple[Any, str]:
+    """What decides how prompts for a model are written; its weights are not loaded."""
+    from rlvr_cli.models.load import load_model_config, load_tokenizer
+    from rlvr_cli.models.source import prompt_style
+
+    return load_tokenizer(model), prompt_style(load_model_config(model))
 
 
 def data_sets(folder: Path | None) -> list[dict[str, Any]]:

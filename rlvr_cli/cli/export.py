@@ -1,0 +1,90 @@
+"""`rlvr export`: the model of a run as a plain Hugging Face folder, and to the hub when asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlvr_cli.cli.common import Json, TrustRemoteCode, print_json
+from rlvr_cli.config.errors import UserError
+
+
+def command(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name or path, or the path of a checkpoint.")],
+    output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Folder to write.")],
+    checkpoint: Annotated[
+        int | None, typer.Option("--checkpoint", metavar="N", help="The checkpoint of step N. Default: the newest.")
+    ] = None,
+    dtype: Annotated[
+        str, typer.Option("--dtype", metavar="NAME", help="float32, bfloat16, or auto = as it was trained.")
+    ] = "auto",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export in DIR.")] = False,
+    push_to_hub: Annotated[
+        str | None,
+        typer.Option("--push-to-hub", metavar="REPO", help="Upload it too, as user/model, with your hub login."),
+    ] = None,
+    private: Annotated[bool, typer.Option("--private", help="A new repository on the hub is private.")] = False,
+    root: Annotated[Path, typer.Option("--dir", metavar="FOLDER", help="Folder that holds the runs.")] = Path("runs"),
+    trust_remote_code: TrustRemoteCode = False,
+    json: Json = False,
+) -> None:
+    """Write the model of a run as a plain Hugging Face folder; adapters are merged into their base.
+
+    The folder is loaded again and must give the checkpoint's own greedy answers, or nothing is written.
+    """
+    from rlvr_cli.evaluation.targets import find_target
+    from rlvr_cli.models.trust import allow_remote_code
+
+    allow_remote_code(trust_remote_code)
+    problems = []
+    if dtype not in ("auto", "float32", "bfloat16"):
+        problems.append(f"--dtype {dtype}: must be auto, float32 or bfloat16.")
+    if private and push_to_hub is None:
+        problems.append("--private: is for --push-to-hub.")
+    if problems:
+        raise UserError(problems)
+    name = run
+    if checkpoint is not None:
+        from rlvr_cli.runs.directory import find_run
+
+        folder = find_run(run, root).checkpoints_dir
+        name = str(folder / f"step-{checkpoint}")
+        if not Path(name).is_dir():
+            there = ", ".join(sorted(path.name.removeprefix("step-") for path in folder.glob("step-*"))) or "none"
+            raise UserError(f"--checkpoint {checkpoint}: {run} has no such checkpoint; there are {there}.")
+    target = find_target(name, root)
+    if target.run is None:
+        raise UserError(f"{run}: is a model and no run; there is nothing to export.")
+    from rlvr_cli.models.load import quiet_hub
+
+    quiet_hub()
+    from rlvr_cli.models.export import check_output, check_push, export, push
+
+    check_output(output, target.run, overwrite=overwrite)
+    if push_to_hub is not None:
+        check_push(push_to_hub)
+    exported = export(target.run, Path(target.subjects[0].model), output, dtype=dtype)
+    address = push(exported, push_to_hub, private=private) if push_to_hub is not None else None
+    if json:
+        print_json(
+            {
+                "folder": str(output),
+                "checkpoint": str(exported.checkpoint),
+                "dtype": exported.dtype,
+                "answers": exported.answers,
+                "same": exported.same,
+                "pushed": address,
+            }
+        )
+        return
+    for note in target.notes:
+        print(note)
+    ties = "" if exported.same == exported.answers else "; the others part at a tie, within rounding"
+    print(
+        f"{output}: {exported.checkpoint.name} in {exported.dtype}, {exported.same} of {exported.answers} greedy "
+        f"answers the same as the checkpoint's{ties}"
+    )
+    if address is not None:
+        print(f"pushed: {address}")
