@@ -67,7 +67,9 @@ class Tracking(TrainerCallback):
         for name in list(self._integrations):
             # What was done twice after a resume is sent once; TensorBoard takes back by itself what it had too much.
             if name == "tensorboard" or state.global_step > self._known[name]["sent"]:
-                self._call(name, "on_log", args, state, control, logs=dict(sent), **kwargs)
+                # MLflow's file store makes folders of slashes, and would want `reward` to be a file and a folder.
+                logs = {key.replace("/", "."): value for key, value in sent.items()} if name == "mlflow" else dict(sent)
+                self._call(name, "on_log", args, state, control, logs=logs, **kwargs)
                 self._known[name]["sent"] = state.global_step
         self._keep()
 
@@ -154,7 +156,7 @@ def _parts(items: list[tuple[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
 
 
 def _end_wandb() -> None:
-    import_module("wandb").finish(quiet=True)
+    import_module("wandb").finish()
 
 
 def _end_mlflow() -> None:

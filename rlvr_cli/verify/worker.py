@@ -46,6 +46,8 @@ def main(arguments: list[str]) -> None:
     control = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    # A cluster sends SIGTERM to every process of a job. The training saves on it, and wants its answers until then.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     limit = memory_mib * 2**20
     if sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
