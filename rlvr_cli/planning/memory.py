@@ -355,8 +355,12 @@ def _head(model: Architecture, training: Training) -> tuple[Term, Term]:
 
 
 def _sampling(model: Architecture, training: Training, sampling: Sampling, gpu_bytes: int) -> Iterable[Term]:
-    element, v, length = training.stream, model.vocabulary, training.tokens
-    engine = sampling.engine
+    sharded = training.shards > 1 or training.strategy == "zero3-offload"
+    # What is gathered is in the format of the arithmetic.
+    element = training.compute if sharded else training.stream
+    v, length, engine = model.vocabulary, training.tokens, sampling.engine
+    if sharded and engine in ("local", "transformers"):
+        yield Term("gathered weights", element * model.parameters, "all of them at once, to sample with")
     if engine == "vllm_colocate":
         share = round(sampling.gpu_memory * gpu_bytes)
         yield Term("vLLM", share, f"its weights and cache: rollout.gpu_memory={sampling.gpu_memory:g} of the GPU")

@@ -115,6 +115,9 @@ def test_keys_and_values_of_the_engines() -> None:
     rows = 256  # decoded at once on a GPU
     assert term(local, "keys and values") == rows * 4096 * 2 * 28 * 4 * 128 * 4
     assert term(of(ONE_GPU, Sampling("local", 16)), "keys and values") == 16 * 4096 * 2 * 28 * 4 * 128 * 4
+    sharded = of(replace(ONE_GPU, strategy="zero3", processes=8), Sampling("local", 16))
+    assert term(sharded, "gathered weights") == 2 * SEVEN.parameters
+    assert term(sharded, "keys and values") == 16 * 4096 * 2 * 28 * 4 * 128 * 2
     assert term(of(ONE_GPU, Sampling("vllm_colocate", 512, 0.4)), "vLLM") == round(0.4 * 80 * GIB)
     assert of(ONE_GPU).total("sampling") == sum(entry.bytes for entry in of(ONE_GPU).states)
 
