@@ -102,6 +102,17 @@ def _one_way_to_shard(config: Config) -> Iterable[CrossProblem]:
         )
 
 
+def _whole_in_4_bits(config: Config) -> Iterable[CrossProblem]:
+    launch = config.launch
+    if config.model.adapter.kind == "qlora" and (launch.fsdp or launch.deepspeed is not None):
+        key = "launch.fsdp" if launch.fsdp else "launch.deepspeed"
+        yield CrossProblem(
+            ("model.adapter", key),
+            f"model.adapter=qlora keeps the weights in 4 bits, and {key} divides what can be trained. Set "
+            "model.adapter=lora, or leave the division out: in 4 bits every process holds the whole model",
+        )
+
+
 def _pass_at_within_samples(config: Config) -> Iterable[CrossProblem]:
     samples, pass_at = config.eval.samples, config.eval.pass_at
     if samples == 0 and not config.eval.greedy:
@@ -164,6 +175,7 @@ _CHECKS: tuple[Callable[[Config], Iterable[CrossProblem]], ...] = (
     _micro_batches_split_the_step,
     _accelerate_reads_its_file,
     _one_way_to_shard,
+    _whole_in_4_bits,
     _pass_at_within_samples,
     _shares_sum_to_one,
     _data_set_of_the_task,

@@ -6,6 +6,7 @@ No torch is loaded here, so that a contradiction is told before anything starts.
 from __future__ import annotations
 
 import copy
+import importlib.util
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -96,6 +97,11 @@ def check_deepspeed(config: Config, *, bf16: bool | None = None) -> None:
     """
     settings = deepspeed_settings(config.launch)
     if settings is not None:
+        if importlib.util.find_spec("deepspeed") is None:
+            raise UserError(
+                f"launch.deepspeed={config.launch.deepspeed}: DeepSpeed is not installed (it is for Linux alone). "
+                "launch.fsdp=true divides the model without it."
+            )
         problems = list(_contradictions(settings, config, batch_arithmetic(config), bf16))
         if problems:
             raise UserError([f"launch.deepspeed={config.launch.deepspeed}: {problem}" for problem in problems])
