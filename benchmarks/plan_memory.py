@@ -1,6 +1,6 @@
 """The memory that `rlvr plan` estimates, beside what training really takes: models of random weights on a CPU.
 
-    python -m benchmarks.plan_memory [--only NAME] [--json]
+    python -m benchmarks.plan_memory [--only NAME] [--json] | --papers
 
 Each case is one worst-case batch (`rlvr_cli.training.probe`) in a process of its own: two optimizer steps of two
 micro-batches with AdamW, in float32. Two figures are taken: the most bytes of tensors that lived at once (torch's
@@ -24,7 +24,7 @@ from typing import Any
 
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.planning.architecture import Architecture, from_config
-from rlvr_cli.planning.memory import Estimate, Sampling, Training, estimate
+from rlvr_cli.planning.memory import GIB, Estimate, Sampling, Training, estimate
 
 MIB = 2**20
 SHAPES: dict[str, dict[str, Any]] = {
@@ -214,13 +214,58 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def papers() -> str:
+    """The estimate of each paper's configuration on 1, 4 and 8 GPUs of 80 GiB, in Markdown."""
+    from rlvr_cli.config.load import load_config
+    from rlvr_cli.planning.advice import verdict
+    from rlvr_cli.planning.models import find_architecture
+    from rlvr_cli.planning.setup import Device, sampling_of, training_of
+
+    gpu = Device(True, 80 * GIB, "80 GiB")
+    lines = [
+        "| configuration | GPUs | divided by | micro-batch | update | rollout | largest terms of the update | fits |",
+        "| --- | ---: | --- | ---: | ---: | ---: | --- | --- |",
+    ]
+    folder = Path(__file__).parents[1] / "configs" / "papers"
+    for file in sorted(folder.rglob("*.yaml")):
+        for gpus in (1, 4, 8):
+            overrides = [f"launch.processes={gpus}"]
+            if gpus == 1:
+                overrides += ["launch.deepspeed=null", "launch.fsdp=false"]
+            written = load_config([file])
+            rows = written.rollout.prompts * written.rollout.group_size // written.update.updates_per_rollout
+            if rows % gpus:
+                continue
+            if rows // gpus % (written.update.micro_batch or 1):
+                overrides += ["update.micro_batch=null"]
+            config = load_config([file], overrides=overrides)
+            model = find_architecture(config.model.name).architecture
+            assert model is not None
+            training = training_of(config, gpu)
+            found = estimate(model, training, sampling_of(config), gpu.bytes)
+            phases = [phase for phase in found.phases if phase != "sampling"]
+            update = max(phases, key=found.total)
+            terms = sorted((*found.states, *found.phases[update]), key=lambda term: -term.bytes)[:3]
+            said = ", ".join(f"{term.name} {term.bytes / GIB:.0f}" for term in terms)
+            lines.append(
+                f"| {file.relative_to(folder).with_suffix('')} | {gpus} | {training.strategy} | {training.micro_batch} "
+                f"| {found.total(update) / GIB:.1f} | {found.total('sampling') / GIB:.1f} | {said} "
+                f"| {verdict(found.total(update), gpu.bytes)} / {verdict(found.total('sampling'), gpu.bytes)} |"
+            )
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Measure every case."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", help="measure the cases whose name has this in it")
     parser.add_argument("--json", action="store_true", help="print JSON in place of a table")
+    parser.add_argument("--papers", action="store_true", help="print the estimates of configs/papers; measures nothing")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.papers:
+        print(papers())
+        return
     if arguments.child:
         print(json.dumps(child(Case(**json.loads(arguments.child[0])), Path(arguments.child[1]))))
         return

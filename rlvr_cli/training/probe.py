@@ -30,6 +30,7 @@ from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.launch.command import needs_launcher
 from rlvr_cli.launch.world import ALONE, World
+from rlvr_cli.models.trust import allow_remote_code, remote_code_allowed
 from rlvr_cli.planning.report import gib
 from rlvr_cli.training.failures import NO_MEMORY
 
@@ -37,6 +38,8 @@ Tell = Callable[[str], None]
 
 # Optimizer steps: the first makes the optimizer's states, the second has them from its beginning.
 STEPS = 2
+LAST_LINES = 2
+TRUST = "--trust-remote-code"
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,7 @@ def probe(config: Config) -> list[Measured]:
         settings, report = Path(folder) / "config.yaml", Path(folder) / "report.jsonl"
         settings.write_text(dump_yaml(config), encoding="utf-8")
         command = [sys.executable, "-m", "rlvr_cli.training.probe", str(settings), str(report)]
+        command += [TRUST] if remote_code_allowed() else []
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
         return [outcome(_told(report), done.returncode, done.stdout, config)]
 
@@ -144,7 +148,7 @@ def outcome(told: list[dict[str, Any]], code: int, output: str, config: Config) 
     if "problems" in last:
         raise UserError(last["problems"])
     stage = next((line["stage"] for line in reversed(told) if "stage" in line), "starting")
-    text = last.get("error") or "\n".join(output.strip().splitlines()[-3:])
+    text = last.get("error") or "\n".join(output.strip().splitlines()[-LAST_LINES:])
     if code == -signal.SIGKILL or any(words in text for words in NO_MEMORY) or "MemoryError" in text:
         how = "was killed by the system, as it does when memory runs out" if code == -signal.SIGKILL else text
         raise RunError(f"The probe did not get through: out of memory while {stage} ({how}).\n{advice(config)}")
@@ -165,6 +169,8 @@ def worst_case(config: Config) -> Config:
     batch = batch_arithmetic(config)
     accumulated = min(2, batch.micro_batches)
     prompts, rows = STEPS * accumulated * batch.processes, batch.micro_batch
+    if rows == 1:
+        prompts, rows = prompts // 2, 2  # a group of one has nothing to be compared with
     rollout = {
         "prompts": prompts,
         "group_size": rows,
@@ -318,7 +324,8 @@ def _device() -> tuple[str, int | None, int | None]:
 
 def main(arguments: list[str]) -> int:
     """The child: measures, and writes what happens to the report as it happens."""
-    settings, report = map(Path, arguments)
+    settings, report = map(Path, arguments[:2])
+    allow_remote_code(TRUST in arguments[2:])
     try:
         measured = measure(load_config([settings]), lambda stage: _write(report, {"stage": stage}))
     except UserError as error:

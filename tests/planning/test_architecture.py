@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load, preset_names
 from rlvr_cli.config.methods import preset_document
-from rlvr_cli.models.source import PRESETS, hub_presets
+from rlvr_cli.models.source import PRESETS, hub_presets, resolve_model
 from rlvr_cli.planning.architecture import Architecture, counted, from_config
 
 SMALL = {
@@ -126,3 +127,17 @@ def test_prompts_of_base_models_are_plain(task: str) -> None:
     else:
         assert (base.config.task.template, chat.config.task.template) == ("none", "auto")  # type: ignore[union-attr]
         assert base.origin("task", "template").startswith("preset models/qwen2.5-7b.yaml:")
+
+
+def test_a_preset_stands_for_a_hub_id(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(UserError, match=r"cannot get Qwen/Qwen2\.5-7B from the Hugging Face hub: HF_HUB_OFFLINE"):
+        resolve_model("qwen2.5-7b")
+    snapshot = tmp_path / "models--Qwen--Qwen2.5-7B" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}", encoding="utf-8")
+    source = resolve_model("qwen2.5-7b")
+    assert (source.name, source.kind, source.location) == ("qwen2.5-7b", "hub", "Qwen/Qwen2.5-7B")
+    with pytest.raises(UserError, match=r"a preset \(lab, deepseek-r1-distill-qwen-1\.5b, "):
+        resolve_model("./no/such/folder")
