@@ -43,6 +43,8 @@ TICK = 0.1
 ECHO_SECONDS = 0.5
 # How long a launcher may take to notice that its processes are gone.
 LAUNCHER_SECONDS = 15.0
+# How long another machine may take to say that it was the first, where all that is known here is an echo.
+OTHER_MACHINE_SECONDS = 30.0
 GONE_SECONDS = 10.0
 LAST_LINES = 40
 
@@ -275,8 +277,10 @@ class _Supervisor:
         self._wait(ECHO_SECONDS, until=lambda: False)
         silent = self._silent()
         self._end_ranks()
-        found = self._found()
-        own = [failure for failure in found if not failure.secondary]
+        aborted = all(code == -signal.SIGABRT for code in self.exit_codes.values())  # as gloo does of another's end
+        if self.node.nodes > 1 and not self._own() and (not silent or aborted):
+            self._wait(OTHER_MACHINE_SECONDS, until=lambda: bool(self._own()))
+        found, own = self._found(), self._own()
         if own:
             return link.first_cause(own)
         if silent:
@@ -285,6 +289,10 @@ class _Supervisor:
             return link.first_cause(found)
         last = "\n".join(self.last_lines) or "it said nothing"
         return Failure(self.node.ranks[0], "run", f"{self.config.launch.launcher} started no process: {last}")
+
+    def _own(self) -> list[Failure]:
+        """The failures that are not but echoes."""
+        return [failure for failure in self._found() if not failure.secondary]
 
     def _found(self) -> list[Failure]:
         found = link.failures(self.folder)
