@@ -24,9 +24,14 @@ __all__ = ["LocalSampler", "Progress", "ProgressCallback", "fill", "fill_batches
 
 
 def weights_hash(model: Any) -> str:
-    """SHA-256 over the names, types, shapes and bytes of a model's parameters and buffers."""
+    """SHA-256 over the names, types, shapes and bytes of a model's parameters and buffers.
+
+    A value head, which a model has in training alone, is none of them.
+    """
     whole = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
+        if name.startswith("value_head."):
+            continue
         flat = tensor.detach().cpu().contiguous().reshape(-1)
         whole.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)};".encode())
         whole.update(flat.view(torch.uint8).numpy().tobytes())

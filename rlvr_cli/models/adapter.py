@@ -119,7 +119,7 @@ def merge(model: Any) -> Any:
     base = _base_of(model)
     for name, layer in _special_layers(base):
         base.set_submodule(name, _plain_layer(layer, base.dtype))
-    for attribute in ("hf_quantizer", "quantization_method", "is_loaded_in_4bit", "is_quantized"):
+    for attribute in ("peft_config", "hf_quantizer", "quantization_method", "is_loaded_in_4bit", "is_quantized"):
         if attribute in vars(base):
             delattr(base, attribute)
     if hasattr(base.config, "quantization_config"):
@@ -210,6 +210,7 @@ class AdapterFolder:
         save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
         peft = copy.copy(self.peft)
         peft.base_model_name_or_path, peft.revision, peft.inference_mode = self.base.name, self.base.revision, True
+        peft.exclude_modules = None  # a value head, which the model has in training alone
         peft.save_pretrained(str(folder))
         (folder / BASE).write_text(self.base.text(), encoding="utf-8")
         described = copy.deepcopy(self.config)

@@ -1,0 +1,237 @@
+"""Adapters under every method: their gradient, the reference without them, and runs that stop and go on."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file
+from torch import Tensor
+
+from rlvr_cli.config.adapter_keys import LoRAConfig
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.evaluation.sampling import weights_hash
+from rlvr_cli.lab.tokenizer import make_tokenizer
+from rlvr_cli.models.adapter import merged, peft_config
+from rlvr_cli.models.load import load_model
+from rlvr_cli.runs.checkpoints import valid_checkpoints
+from rlvr_cli.runs.directory import RunDir
+from tests.training.harness import (
+    METHODS,
+    GradientTrainer,
+    NoMeter,
+    ScriptedRollouts,
+    arguments,
+    completion_log_probs,
+    dataset,
+    load_base,
+    method_of,
+    plain_gradient,
+)
+from tests.training.processes import interrupt_after
+from tests.training.sft_runs import contents, newest, resume, rows, start
+
+ROWS, GROUP = 16, 4
+ADAPTER = LoRAConfig(rank=3, alpha=6.0)
+RUN: dict[str, Any] = {
+    "model__adapter": "{kind: lora, rank: 4}",
+    "optimizer__lr": 5e-3,
+    "rollout__max_new_tokens": 24,
+    "task__problems": 64,
+}
+
+
+class AdapterTrainer(GradientTrainer):
+    """Keeps the adapters' gradients by name, the merged weights, and the KL that each update saw."""
+
+    def __init__(self, **named: Any) -> None:
+        self.by_name: list[dict[str, Tensor]] = []
+        self.weights: list[dict[str, Tensor]] = []
+        self.kl: list[float] = []
+        super().__init__(**named)
+
+    def begin_updates(self, rollout: int) -> None:
+        with merged(self.model) as plain:
+            self.weights.append({name: value.clone() for name, value in plain.state_dict().items()})
+        assert self._buffered_inputs is not None
+        for part in self._buffered_inputs:
+            if "ref_log_probs" in part:
+                own = self._without_gradient(part).log_probs
+                self.kl.append(float((own - part["ref_log_probs"]).abs().max()))
+
+    def accept_gradient(self, loss: float, grad_norm: float) -> bool:
+        trained = {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad}
+        self.by_name.append({name: weight.grad.clone() for name, weight in trained.items()})
+        return True
+
+
+def train(folder: Path, name: str, *overrides: str, **settings: Any) -> AdapterTrainer:
+    method = method_of(name, *overrides)
+    torch.manual_seed(0)
+    trainer = AdapterTrainer(
+        method=method,
+        rollouts=ScriptedRollouts(ROWS),
+        meter=NoMeter(),
+        model=load_base(folder),
+        peft_config=peft_config(ADAPTER),
+        processing_class=make_tokenizer(),
+        args=arguments(folder, method, rows=ROWS, group=GROUP, micro_batch=4, **settings),
+        train_dataset=dataset(ROWS, GROUP),
+    )
+    for parameter in trainer.model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.double()
+    trainer.train()
+    return trainer
+
+
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["", "checkpointing"])
+def test_the_gradient_is_that_of_the_merged_weights(tmp_path: Path, checkpointing: bool) -> None:
+    """dL/dB = scale dL/dW A^T and dL/dA = scale B^T dL/dW, with dL/dW of plain PyTorch on the merged model."""
+    load_base(tmp_path)
+    method = method_of("grpo", "kl.beta=0.1")
+    trainer = train(tmp_path, "grpo", "kl.beta=0.1") if not checkpointing else None
+    if trainer is None:
+        import tests.training.harness as harness
+
+        original = harness.trl_config
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(harness, "trl_config", lambda **named: original(**{**named, "gradient_checkpointing": True}))
+            trainer = train(tmp_path, "grpo", "kl.beta=0.1")
+    scale = ADAPTER.alpha / ADAPTER.rank
+    checked = 0
+    for rollout, weights in enumerate(trainer.weights):
+        plain, reference = load_base(tmp_path), load_base(tmp_path)
+        plain.load_state_dict(weights)
+        prompts, completions, _ = ScriptedRollouts(ROWS).script(rollout)
+        with torch.no_grad():
+            old = completion_log_probs(plain, prompts, completions)
+        plain_gradient(plain, reference, old, rollout, method, rows=ROWS, group=GROUP, temperature=1.0)
+        ours = trainer.by_name[rollout]
+        adapters = _adapters_before(trainer, rollout)
+        for name, gradient in ours.items():
+            layer = name.removeprefix("base_model.model.").split(".lora_")[0]
+            whole = plain.get_submodule(layer).weight.grad
+            a, b = adapters[f"{layer}.A"], adapters[f"{layer}.B"]
+            expected = scale * whole @ a.T if ".lora_B." in name else scale * b.T @ whole
+            torch.testing.assert_close(gradient, expected, rtol=1e-6, atol=1e-9)
+            checked += 1
+    assert checked == 2 * 2 * 7 * 2
+    assert trainer.by_name[1]["base_model.model.model.layers.0.mlp.up_proj.lora_A.default.weight"].norm() > 0
+
+
+def _adapters_before(trainer: AdapterTrainer, rollout: int) -> dict[str, Tensor]:
+    """A and B of every layer before the update on ``rollout``: plain SGD is taken back from the end."""
+    found = {}
+    rate = trainer.args.learning_rate
+    for name, weight in trainer.model.named_parameters():
+        if not weight.requires_grad:
+            continue
+        value = weight.detach() + rate * sum(step[name] for step in trainer.by_name[rollout:])
+        layer, kind = name.removeprefix("base_model.model.").split(".lora_")
+        found[f"{layer}.{kind[0]}"] = value
+    return found
+
+
+def test_the_reference_is_the_base_without_the_adapter(tmp_path: Path) -> None:
+    load_base(tmp_path)
+    trainer = train(tmp_path, "grpo", "kl.beta=0.1")
+    assert trainer.ref_model is None
+    assert max(trainer.kl[:4]) < 1e-12, "nothing was learned yet"
+    base = load_base(tmp_path)
+    prompts, completions, _ = ScriptedRollouts(ROWS).script(1)
+    plain = load_base(tmp_path)
+    plain.load_state_dict(trainer.weights[1])
+    with torch.no_grad():
+        apart = completion_log_probs(plain, prompts, completions) - completion_log_probs(base, prompts, completions)
+    assert max(trainer.kl[1:]) == pytest.approx(float(apart.abs().max()), rel=1e-9)
+    assert max(trainer.kl[1:]) > 1e-3
+
+
+def policy_run(folder: Path, name: str, method: str, **changes: Any) -> RunDir:
+    return start(folder, name, method, **{**RUN, **changes}).run
+
+
+def check(run: RunDir) -> None:
+    """The checkpoint holds adapters alone, and is what was sampled and evaluated."""
+    step = newest(run)
+    assert not (step / "model.safetensors").exists()
+    adapter = load_file(step / "adapter_model.safetensors")
+    assert adapter and all(".lora_A." in name or ".lora_B." in name for name in adapter)
+    optimizer = load_file(step / "trainer" / "optimizer.safetensors")
+    moments = [value for name, value in optimizer.items() if name.endswith(".exp_avg")]
+    head = 2 if (step / "trainer" / "value_head.safetensors").exists() else 0
+    assert len(moments) == len(adapter) + head
+    model, _ = load_model(str(step), dtype="float32")
+    evaluated = json.loads(sorted(run.held_out_dir.glob("*/meta.json"))[-1].read_text())
+    assert evaluated["weights"] == weights_hash(model)
+    base, _ = load_model("lab", dtype="float32")
+    ids = torch.tensor([[5, 6, 7, 8]])
+    with torch.no_grad():
+        expected = PeftModel.from_pretrained(base, step)(ids).logits
+        torch.testing.assert_close(model(ids).logits, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["grpo+lopti", "ppo"])
+def test_stopped_and_resumed_is_the_unbroken_run(tmp_path: Path, method: str) -> None:
+    """With a KL penalty for GRPO, in the middle of a rollout; PPO's head is trained beside the adapters."""
+    changes = {"method__kl__beta": 0.05} if method != "ppo" else {}
+    changes |= {"eval__every": 3, "update__epochs": 1}
+    whole = policy_run(tmp_path, "whole", method, **changes)
+    check(whole)
+    watcher = interrupt_after(tmp_path / "broken" / "metrics.jsonl", 3)
+    outcome = start(tmp_path, "broken", method, **{**RUN, **changes})
+    watcher.join()
+    assert (outcome.status, outcome.exit_code) == ("interrupted", 128 + signal.SIGTERM)
+    broken = outcome.run
+    assert 3 <= valid_checkpoints(broken.checkpoints_dir)[0].step < len(rows(whole))
+    assert resume(broken).status == "finished"
+    assert contents(broken) == contents(whole)
+    if method != "ppo":
+        kl = [row["kl_reference"] for row in rows(whole)]
+        assert abs(kl[0]) < 1e-9, "nothing was learned yet"
+        assert max(kl) > 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains_adapters(tmp_path: Path, method: str) -> None:
+    run = policy_run(tmp_path, "run", method, train__rollouts=1, update__epochs=1, eval__every=1)
+    check(run)
+    for row in rows(run):
+        assert row["grad_norm"] is None or math.isfinite(row["grad_norm"])
+
+
+def test_an_adapter_is_no_reference_of_all_weights(tmp_path: Path) -> None:
+    """TRL would load the reference by the name of the base, and so without the adapter."""
+    run = policy_run(tmp_path, "first", "grpo", train__rollouts=1, eval__every=0, update__epochs=1)
+    folder = str(newest(run))
+    with pytest.raises(UserError, match="rlvr export"):
+        start(tmp_path, "second", "grpo", model__name=folder, method__kl__beta=0.1, eval__every=0)
+    on_top = policy_run(
+        tmp_path, "third", "grpo", model__name=folder, method__kl__beta=0.1, eval__every=0, train__rollouts=1
+    )
+    assert json.loads((newest(on_top) / "base.json").read_text())["name"] == folder
+    load_model(str(newest(on_top)))
+
+
+def test_the_transformers_engine_samples_with_the_adapter_in_the_layers(tmp_path: Path) -> None:
+    run = policy_run(
+        tmp_path, "run", "grpo", rollout__engine="transformers", train__rollouts=2, eval__every=0, update__epochs=1
+    )
+    assert "adapters in the layers" in run.read_manifest()["sampler"]
+    assert run.read_manifest()["status"] == "finished"
+
+
+def test_an_old_checkpoint_with_merged_weights_is_not_continued(tmp_path: Path) -> None:
+    from rlvr_cli.config.errors import RunError
+    from rlvr_cli.models.adapter import load_adapter_of_checkpoint
+
+    with pytest.raises(RunError, match="earlier version"):
+        load_adapter_of_checkpoint(None, tmp_path)
