@@ -186,6 +186,7 @@ def worst_case(config: Config) -> Config:
             "train": config.train.model_copy(update={"rollouts": 1, "on_nonfinite": "skip", "max_skips": 1000}),
             "optimizer": config.optimizer.model_copy(update={"warmup_rollouts": 0}),
             "eval": config.eval.model_copy(update={"every": 0}),
+            "run": config.run.model_copy(update={"track": ()}),
         }
     )
 

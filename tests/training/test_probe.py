@@ -46,6 +46,10 @@ def test_the_batch_has_the_rows_of_the_training(overrides: list[str], micro_batc
     assert not cross_field_problems(worst_case(config), lambda path: False)
 
 
+def test_a_probe_is_no_run_that_is_tracked() -> None:
+    assert worst_case(load_config(overrides=["run.track=[tensorboard]"])).run.track == ()
+
+
 def test_a_probe_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (measured,) = probe(load_config(overrides=[*SMALL, "update.micro_batch=4"]))
