@@ -12,7 +12,7 @@ from rlvr_cli.config.tree import choices
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.tasks import Problem, Split, Task, WorkedSolutions, make_task, task_style
 from rlvr_cli.tasks.base import prompt_ids
-from rlvr_cli.tasks.jsonl import is_jsonl, lines
+from rlvr_cli.tasks.jsonl import is_jsonl, lines, output_file
 from rlvr_cli.tasks.rows import split_at_home, split_mark
 from rlvr_cli.tasks.score import as_json
 from rlvr_cli.tasks.sets import DATA_SETS, file_of
@@ -158,8 +158,10 @@ def write_problems(
         problems.append(f"--output {target}: exists. Choose another file, or give --overwrite.")
     if problems:
         raise UserError(problems)
+    output_file(target)
     task: Task = make_task(config, task_style(config, "logic_rl"))
     found = task.problems(cast(Split, split), count, seed)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    write_text(target, "".join(json.dumps(fields(problem), ensure_ascii=False) + "\n" for problem in found))
+    write_text(
+        output_file(target), "".join(json.dumps(fields(problem), ensure_ascii=False) + "\n" for problem in found)
+    )
     return len(found)

@@ -390,7 +390,7 @@ def test_a_link_leads_to_the_output(tmp_path: Path) -> None:
     assert link.is_symlink() and not real.is_symlink()
 
 
-@pytest.mark.parametrize("command", ["score"])
+@pytest.mark.parametrize("command", ["score", "generate"])
 @pytest.mark.parametrize("kind", ["below a file", "folder", "pipe", "loop"])
 def test_what_cannot_be_written_is_refused_and_left_as_it_was(
     command: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
