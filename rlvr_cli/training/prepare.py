@@ -112,6 +112,11 @@ def prepare(config: Config, world: World = ALONE) -> Prepared:
 
 def check_model(config: Config) -> None:
     """Raise UserError where the model cannot be had, or not be trained as ``config`` says; loads nothing."""
+    if config.eval.every and config.eval.engine in ("vllm", "openai"):
+        raise UserError(
+            f"eval.engine={config.eval.engine}: evaluations on the way (eval.every={config.eval.every}) sample the "
+            "model that is trained, in this process. Allowed there: auto, local, transformers; or eval.every=0."
+        )
     source = resolve_model(config.model.name, revision=config.model.revision)
     adapter = config.model.adapter
     if adapter.kind == "qlora":

@@ -375,6 +375,11 @@ def test_average_last_is_refused(call: Call) -> None:
     assert "a server serves one checkpoint" in err
 
 
+def test_a_server_cannot_evaluate_a_model_in_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert rlvr(["train", "eval.every=1", "eval.engine=openai", f"run.dir={tmp_path}"]) == 2
+    assert "Allowed there: auto, local, transformers; or eval.every=0." in capsys.readouterr().err
+
+
 # --- chat
 
 

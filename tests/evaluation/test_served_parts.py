@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import json
+import shutil
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rlvr_cli.config.errors import UserError
 from rlvr_cli.evaluation.served.client import error_message, retry_after
 from rlvr_cli.evaluation.served.kinds import KINDS, Ask, Prompt, read_answer, request_body
+from rlvr_cli.evaluation.served.prompts import check_tags
 from rlvr_cli.evaluation.served.sampler import in_flight
+from rlvr_cli.evaluation.served.tokenizer import load_facts
+from rlvr_cli.models.source import PRESETS
 
 TEXT = Ask(Prompt("2 + 2 =", (5, 6, 7)), 8, 0.7, 0.9, 11, (1, 2), 0)
 GREEDY = Ask(Prompt("2 + 2 =", (5, 6, 7)), 8, 0.0, 0.9, 11, (1, 2), 0)
@@ -171,3 +177,30 @@ def test_an_interrupt_keeps_what_has_come() -> None:
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(in_flight(range(1000), ask, keep, 1))
     assert kept == list(range(10))
+
+
+def test_what_prompts_need_is_read_without_weights_of_an_adapter_from_its_base(tmp_path: Path) -> None:
+    lab = PRESETS["lab"]
+    for path in lab.glob("tokenizer*.json"):
+        shutil.copy(path, tmp_path)
+    (tmp_path / "adapter_config.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "base.json").write_text(json.dumps({"name": "lab"}), encoding="utf-8")
+    facts = load_facts(str(tmp_path), False, revision=None)
+    assert facts.style == "compact"
+    assert facts.stops == load_facts(str(lab), False, revision=None).stops == (facts.tokenizer.eos_token_id,)
+    (tmp_path / "tokenizer.json").unlink()
+    (tmp_path / "adapter_config.json").unlink()
+    with pytest.raises(UserError, match="the tokenizer of"):
+        load_facts(str(tmp_path), False, revision=None)
+
+
+class Tagged:
+    """A tokenizer that holds a tag as a special token."""
+
+    all_special_tokens = ("<eos>", "</think>")
+
+
+def test_tags_that_a_server_would_drop_are_refused() -> None:
+    check_tags(KINDS["vllm"], Tagged())
+    with pytest.raises(UserError, match=r"</think> as special tokens, which a llamacpp server leaves out"):
+        check_tags(KINDS["llamacpp"], Tagged())

@@ -42,14 +42,19 @@ class Refused(RunError):
         self.status = status
 
 
-class Passing(Exception):
-    """A failure that may pass. ``after`` is the pause in seconds that the server asks for."""
+class Unreachable(RunError):
+    """Nothing answers at the address."""
 
-    def __init__(
-        self, why: str, *, after: float | None = None, reached: bool = True, status: int | None = None
-    ) -> None:
+
+class Passing(Exception):
+    """A failure that may pass.
+
+    ``after`` is the pause in seconds that the server asks for; ``reached`` says whether there was one at all.
+    """
+
+    def __init__(self, why: str, *, after: float | None = None, reached: bool = True) -> None:
         super().__init__(why)
-        self.why, self.after, self.reached, self.status = why, after, reached, status
+        self.why, self.after, self.reached = why, after, reached
 
 
 class Client(AbstractAsyncContextManager["Client"]):
@@ -87,9 +92,9 @@ class Client(AbstractAsyncContextManager["Client"]):
         """The JSON at ``base_url + path``. Raises Refused and RunError."""
         return await self._ask("GET", self.options.base_url + path, None, lambda answer: answer, retries)
 
-    async def get_absolute(self, url: str) -> Any:
+    async def get_absolute(self, url: str, *, retries: int = 0) -> Any:
         """The JSON at an address of the same server outside the API. Raises Refused and RunError."""
-        return await self._ask("GET", url, None, lambda answer: answer, 0)
+        return await self._ask("GET", url, None, lambda answer: answer, retries)
 
     async def post(
         self,
@@ -105,7 +110,8 @@ class Client(AbstractAsyncContextManager["Client"]):
             read: raises ValueError for an answer that is none; the request is sent again then.
             retries: how often a request is sent again; None = as the options say.
         Raises:
-            Refused: the server will not do it. RunError: it failed once more than ``retries`` allows.
+            Refused: the server will not do it. RunError: it failed once more than ``retries`` allows (Unreachable where
+                nothing answered).
         """
         url = self.options.base_url + path
         return await self._ask("POST", url, body, read, self.options.retries if retries is None else retries)
@@ -130,13 +136,14 @@ class Client(AbstractAsyncContextManager["Client"]):
             )
             await asyncio.sleep(pause)
         tries = f"after {retries + 1} tries" if retries else "at the first try"
-        raise RunError(f"{self.options.base_url}: {failure.why} ({tries}).") from failure
+        kind = RunError if failure.reached else Unreachable
+        raise kind(f"{self.options.base_url}: {failure.why} ({tries}).") from failure
 
     async def _once(self, method: str, url: str, body: Mapping[str, Any] | None) -> Any:
         try:
             response = await self._http.request(method, url, json=body)
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-            raise Passing(f"cannot be reached ({_reason(error)})") from error
+            raise Passing(f"cannot be reached ({_reason(error)})", reached=False) from error
         except httpx2.TimeoutException as error:
             raise Passing(f"did not answer within {self.options.timeout:g} s (eval.request_timeout)") from error
         except httpx2.TransportError as error:

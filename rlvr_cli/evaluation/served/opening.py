@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.nearest import did_you_mean
-from rlvr_cli.evaluation.served.client import Client, Refused
+from rlvr_cli.evaluation.served.client import Client, Refused, Unreachable
 from rlvr_cli.evaluation.served.kinds import KINDS, Answer, Ask, Kind, Prompt, read_answer, request_body
 from rlvr_cli.evaluation.served.options import Endpoint, ServerOptions
 
@@ -106,10 +106,11 @@ async def _what_it_is(client: Client, options: ServerOptions) -> tuple[Kind, lis
         if error.status not in (404, 405, 501):
             raise UserError(str(error)) from error
     except RunError as error:
-        if not await _is_transformers(client, options):
-            raise UserError(
-                f"{error} Is the server running, and is this its address (--base-url, which most often ends in /v1)?"
-            ) from error
+        if not isinstance(error, Unreachable) and await _is_transformers(client, options):
+            return KINDS["transformers" if options.kind == "auto" else options.kind], None
+        raise UserError(
+            f"{error} Is the server running, and is this its address (--base-url, which most often ends in /v1)?"
+        ) from error
     else:
         data = answer.get("data") if isinstance(answer, Mapping) else None
         if not isinstance(data, list):
@@ -134,7 +135,8 @@ async def _is_transformers(client: Client, options: ServerOptions) -> bool:
         # A hosted service: nobody runs it there, and its other pages are none of ours.
         return False
     try:
-        found = await client.get_absolute(f"{root}/openapi.json")
+        # A server may close the connection on which it failed to list its models.
+        found = await client.get_absolute(f"{root}/openapi.json", retries=_TRIES_AT_FIRST)
     except RunError:
         return False
     paths = found.get("paths") if isinstance(found, Mapping) else None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.models.adapter_folder import base_of, holds_adapter
 from rlvr_cli.models.load import quiet_hub
-from rlvr_cli.models.source import connection_problem, is_cached, is_offline, prompt_style
+from rlvr_cli.models.source import connection_problem, is_cached, is_offline, prompt_style, resolve_model
 
 
 @dataclass(frozen=True)
@@ -35,17 +37,24 @@ def load_facts(location: str, on_hub: bool, *, revision: str | None) -> ModelFac
             options["local_files_only"] = True
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
+    base, base_options = location, options
+    if not on_hub and holds_adapter(Path(location)):
+        named = base_of(Path(location))
+        source = resolve_model(named.name, revision=named.revision)
+        base, base_options = source.location, {"trust_remote_code": False}
+        if source.kind == "hub" and named.revision:
+            base_options["revision"] = named.revision
     try:
         tokenizer = AutoTokenizer.from_pretrained(location, **options)
-        style = prompt_style(AutoConfig.from_pretrained(location, **options))
+        style = prompt_style(AutoConfig.from_pretrained(base, **base_options))
     except (OSError, ValueError, KeyError) as error:
         text = " ".join(str(error).split())
         raise UserError(
             f"model: the tokenizer of {location} cannot be loaded ({text if len(text) < 300 else text[:297] + '...'})"
         ) from error
-    options.pop("trust_remote_code")
+    del base_options["trust_remote_code"]
     try:
-        configured = GenerationConfig.from_pretrained(location, **options).eos_token_id
+        configured = GenerationConfig.from_pretrained(base, **base_options).eos_token_id
     except (OSError, ValueError):
         configured = None
     ids = configured if isinstance(configured, list) else [configured]
