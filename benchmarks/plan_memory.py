@@ -4,8 +4,8 @@
 
 Each case is one worst-case batch (`rlvr_cli.training.probe`) in a process of its own: two optimizer steps of two
 micro-batches with AdamW, in float32. Two figures are taken: the most bytes of tensors that lived at once (torch's
-profiler sees every allocation and release), and the most resident memory of the process above what it had before the
-model was loaded, which also has the allocator's waste and the libraries' own buffers in it.
+profiler sees every allocation and release), and the growth of the process's resident memory from when the weights were
+mapped from their file, which also has the allocator's waste and the libraries' own buffers in it.
 """
 
 from __future__ import annotations
@@ -163,13 +163,13 @@ def child(case: Case, folder: Path) -> dict[str, Any]:
                 live += event.nbytes()
                 most = max(most, live)
             found["tensors"] = held + most
-            found["held"] = held
             return result
 
         trainer.train = watched
 
     measured = measure(config, lambda stage: None, under_a_profiler)
-    resident = measured.peak - measured.before + found["held"]
+    # Weights are mapped from their file when the model is loaded, and come into memory when they are first read.
+    resident = measured.peak - measured.before
     return {"tensors": found["tensors"], "resident": resident, "prompt": measured.prompt_tokens}
 
 
