@@ -87,8 +87,6 @@ def train(
     from rlvr_cli.training.trackers import check_trackers
 
     allow_remote_code(trust_remote_code)
-    if trust_remote_code and (submit is not None or print_script):
-        raise UserError("--trust-remote-code is stored nowhere, so that no job can be queued with it.")
     world = world_of_environment()
     launch = {
         "processes": processes,
@@ -108,7 +106,10 @@ def train(
     if probe and (submit is not None or print_script or world.processes > 1):
         raise UserError("--probe starts processes of its own, on this machine: leave out --submit and outer launchers.")
     if submit is not None or print_script:
-        _submit(submit or "slurm", loaded, run, overwrite=overwrite, print_only=print_script, json=json)
+        if world.processes > 1:
+            raise UserError("--submit: a launcher started this process (WORLD_SIZE); submit from a shell of your own.")
+        flags = ["--trust-remote-code"] if trust_remote_code else []
+        _submit(submit or "slurm", loaded, run, flags, overwrite=overwrite, print_only=print_script, json=json)
         return
     config = loaded.config
     from rich.console import Console
@@ -177,8 +178,17 @@ def _configured(
     return loaded
 
 
-def _submit(where: str, loaded: Loaded, run: RunDir | None, *, overwrite: bool, print_only: bool, json: bool) -> None:
-    """Queue the training on a cluster, or print the job that would be queued."""
+def _submit(
+    where: str,
+    loaded: Loaded,
+    run: RunDir | None,
+    flags: list[str],
+    *,
+    overwrite: bool,
+    print_only: bool,
+    json: bool,
+) -> None:
+    """Queue the training on a cluster, or print the job that would be queued; ``flags`` are for the job to repeat."""
     import sys
 
     if where != "slurm":
@@ -187,7 +197,7 @@ def _submit(where: str, loaded: Loaded, run: RunDir | None, *, overwrite: bool, 
     from rlvr_cli.models.source import resolve_model
 
     resolve_model(loaded.config.model.name, revision=loaded.config.model.revision)
-    said = slurm.submitted(loaded, run, overwrite=overwrite, print_only=print_only)
+    said = slurm.submitted(loaded, run, overwrite=overwrite, print_only=print_only, flags=flags)
     if isinstance(said, str):
         print(said, end="")
         for lacking in slurm.missing():

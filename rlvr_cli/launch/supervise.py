@@ -165,6 +165,8 @@ class _Supervisor:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            # A cluster sends SIGTERM to every process of a job: the launcher has to outlive the save of its ranks.
+            preexec_fn=_without_sigterm,
         )
         assert self.launcher.stdout is not None
         os.set_blocking(self.launcher.stdout.fileno(), False)
@@ -405,6 +407,10 @@ class _Supervisor:
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
+
+
+def _without_sigterm() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _ending(exit_code: int | None) -> str:

@@ -22,16 +22,17 @@ def main() -> None:
     """Train as this rank; never returns, since a communication thread that still lives would abort the exit."""
     code = 1
     world = world_of_environment()
-    link = Link(Path(os.environ[FOLDER]), world)
-    try:
-        with StopRequest(announce=False) as stop:
+    # First of all: the parent passes a signal on as soon as it knows of this process.
+    with StopRequest(announce=False) as stop:
+        link = Link(Path(os.environ[FOLDER]), world)
+        try:
             _work(link, world, stop)
-        code = 0
-    except KeyboardInterrupt:
-        pass
-    except BaseException as error:
-        failure_of(world.rank, error, traceback.format_exc()).write(link.folder)
-    leave(code)
+            code = 0
+        except KeyboardInterrupt:
+            pass
+        except BaseException as error:
+            failure_of(world.rank, error, traceback.format_exc()).write(link.folder)
+        leave(code)
 
 
 def leave(code: int) -> None:
