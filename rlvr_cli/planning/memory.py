@@ -39,6 +39,8 @@ NF4_BYTES = (4 + 0.127) / 8
 CUDA_CONTEXT = GIB
 # DeepSpeed's default bucket of 5e8 numbers where its configuration does not say otherwise.
 DEEPSPEED_BUCKET = 500_000_000
+# With overlap_comm, 4.5 times a bucket to reduce and one to gather, 2 bytes a number (transformers' DeepSpeed guide).
+OVERLAPPED = 4.5
 
 
 @dataclass(frozen=True)
@@ -234,8 +236,9 @@ def _states(model: Architecture, training: Training) -> Iterable[Term]:
         held = round(model.linear_parameters * NF4_BYTES + rest * training.weights + trained * 4)
         yield Term("weights", held, f"linear layers in 4 bits, the rest in {8 * training.weights}, adapters in 32")
     elif adapter is not None:
-        held = (parameters * training.weights) // training.shards + trained * 4
-        yield Term("weights", held, f"{training.weights} bytes each{spread}; adapters 4 bytes")
+        element = 2 if training.deepspeed and training.gpu else training.weights
+        held = parameters * element // training.shards + trained * 4
+        yield Term("weights", held, f"{element} bytes each{spread}; adapters 4 bytes")
     elif training.deepspeed and training.gpu:
         yield Term(
             "weights", 0 if strategy == "zero3-offload" else 2 * parameters // training.shards, f"bfloat16{spread}"
@@ -254,7 +257,9 @@ def _states(model: Architecture, training: Training) -> Iterable[Term]:
     if strategy == "ddp" and n > 1:
         yield Term("communication buckets", 4 * trained, "DDP's, as large as the gradients")
     elif training.deepspeed:
-        yield Term("communication buckets", 2 * min(2 * DEEPSPEED_BUCKET, parameters), "DeepSpeed's, 5e8 numbers each")
+        # launch/deepspeed_config.py: ZeRO-3's buckets are of hidden x hidden numbers, ZeRO-2's DeepSpeed's default.
+        bucket = min(DEEPSPEED_BUCKET, trained) if strategy == "zero2" else model.hidden**2
+        yield Term("communication buckets", round(OVERLAPPED * 2 * 2 * bucket), "DeepSpeed's, with overlap_comm")
     if training.shards > 1 or strategy == "zero3-offload":
         gathered = training.compute * (2 * model.block + model.embedding)
         yield Term("gathered layers", gathered, "the block at work, the next one, and the embedding")
