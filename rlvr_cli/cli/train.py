@@ -20,6 +20,7 @@ from rlvr_cli.cli.common import (
     with_data_dir,
     with_options,
 )
+from rlvr_cli.config.data_sets import DATA_SETS
 from rlvr_cli.config.errors import UserError
 
 if TYPE_CHECKING:
@@ -134,12 +135,19 @@ def train(
     if world.main and json:
         print_json(outcome.run.read_manifest())
     elif world.main and outcome.status == "finished":
-        console.print(f"next: rlvr eval {outcome.run.path} --pass-at 32", highlight=False, markup=False)
+        console.print(_next(config, outcome.run.path), highlight=False, markup=False)
     if world.processes > 1:
         from rlvr_cli.launch.worker import leave
 
         leave(outcome.exit_code)
     raise typer.Exit(outcome.exit_code)
+
+
+def _next(config: Config, run: Path) -> str:
+    """What to do with a finished run: an evaluation, on dev problems where its data set has no test problems."""
+    data = config.task.data
+    split = " --split dev" if data in DATA_SETS and "test" not in DATA_SETS[data].files else ""
+    return f"next: rlvr eval {run} --pass-at 32{split}"
 
 
 def _train_here(config: Config, run: RunDir | None, *, overwrite: bool, console: Console, world: World) -> Outcome:

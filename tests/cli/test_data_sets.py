@@ -1,10 +1,13 @@
 """--data-dir of train, plan and tasks, and the list of data sets."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from rlvr_cli.cli.app import run
+from rlvr_cli.cli.train import _next
+from rlvr_cli.config.load import load_config
 
 DIRECTIONS = ["--task", "math", "task.data=dsr_uniform"]
 
@@ -71,3 +74,16 @@ def test_show_and_generate_take_problems_of_a_named_set(capsys, folder, tmp_path
     arguments = ["math", "task.data=dsr_uniform", "--data-dir", folder, "--output", out, "--count", 3]
     assert outcome(capsys, "tasks", "generate", *arguments)[0] == 0
     assert len(out.read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("task", "data", "end"),
+    [
+        ("math", "dsr_uniform", "--pass-at 32 --split dev"),
+        ("math", "math", "--pass-at 32"),
+        ("kk", None, "--pass-at 32"),
+    ],
+)
+def test_the_evaluation_that_a_finished_run_names_has_problems(task, data, end):
+    config = load_config(task=task, overrides=[f"task.data={data}"] if data else [])
+    assert _next(config, Path("runs/one")) == f"next: rlvr eval runs/one {end}"
