@@ -164,7 +164,7 @@ class FullyShardedSharding(Sharding):
                 part.reshard()
 
     def weights(self) -> dict[str, Tensor]:
-        return _without_ties(self.trainer.model, super().weights())
+        return without_ties(self.trainer.model, super().weights())
 
     def gathered(self, tensors: Callable[[Any], dict[str, Tensor]]) -> dict[str, Tensor]:
         return {
@@ -192,12 +192,12 @@ class FullyShardedSharding(Sharding):
                 index: {name: _own(value) for name, value in optimizer.state.get(parameter, {}).items()}
                 for index, parameter in enumerate(self._parameters())
             },
-            "param_groups": _settings(optimizer),
+            "param_groups": group_settings(optimizer),
         }
 
     def restore_optimizer_part(self, part: dict[str, Any]) -> None:
         optimizer = self._optimizer()
-        _restore_settings(optimizer, part["param_groups"])
+        restore_group_settings(optimizer, part["param_groups"])
         parameters = self._parameters()
         for index, entries in part["state"].items():
             parameter = parameters[index]
@@ -214,17 +214,18 @@ def _own(value: Any) -> Any:
     return value.to_local() if isinstance(value, DTensor) else value
 
 
-def _settings(optimizer: Any) -> list[dict[str, Any]]:
+def group_settings(optimizer: Any) -> list[dict[str, Any]]:
     """The groups' settings (learning rate, ...), without the parameters."""
     return [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
 
 
-def _restore_settings(optimizer: Any, groups: list[dict[str, Any]]) -> None:
+def restore_group_settings(optimizer: Any, groups: list[dict[str, Any]]) -> None:
+    """The inverse of :func:`group_settings`."""
     for group, saved in zip(optimizer.param_groups, groups, strict=True):
         group.update(saved)
 
 
-def _without_ties(model: Any, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+def without_ties(model: Any, weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """``weights`` with every tied tensor once, as a model that is not divided is saved."""
     ties = getattr(model, "all_tied_weights_keys", None) or {}
     return {name: value for name, value in weights.items() if not (name in ties and ties[name] in weights)}

@@ -19,7 +19,7 @@ from deepspeed.runtime.zero import GatheredParameters  # type: ignore[import-unt
 from torch import Tensor
 from trl.models.utils import add_hooks, remove_hooks
 
-from rlvr_cli.training.sharded import Sharding, _restore_settings, _settings, _without_ties
+from rlvr_cli.training.sharded import Sharding, group_settings, restore_group_settings, without_ties
 
 MASTER = "master"
 
@@ -71,7 +71,7 @@ class ZeroSharding(Sharding):
                 add_hooks(self.engine)
 
     def weights(self) -> dict[str, Tensor]:
-        return _without_ties(self.trainer.model, super().weights())
+        return without_ties(self.trainer.model, super().weights())
 
     def gathered(self, tensors: Callable[[Any], dict[str, Tensor]]) -> dict[str, Tensor]:
         trained = [parameter for parameter in self.trainer.model.parameters() if parameter.requires_grad]
@@ -96,11 +96,11 @@ class ZeroSharding(Sharding):
             if self._rounded():
                 # The model's own weights are rounded from these.
                 entries[index][MASTER] = part.detach()
-        return {"state": entries, "param_groups": _settings(inner)}
+        return {"state": entries, "param_groups": group_settings(inner)}
 
     def restore_optimizer_part(self, part: dict[str, Any]) -> None:
         inner = self.zero.optimizer
-        _restore_settings(inner, part["param_groups"])
+        restore_group_settings(inner, part["param_groups"])
         parts = self._parts()
         for index, entries in part["state"].items():
             own = parts[index]
