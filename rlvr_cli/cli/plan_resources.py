@@ -44,7 +44,9 @@ def _print_memory(memory: dict[str, Any]) -> None:
 
     setting, gpu = memory["setting"], memory["device"] == "gpu"
     assumed = " (assumed; --prompt-tokens N)" if memory["prompt_tokens_assumed"] else ""
-    where = f"each of {setting['processes']} GPUs" if setting["processes"] > 1 else "the GPU" if gpu else "the CPU"
+    unit = "GPU" if gpu else "CPU"
+    each = f"each of {setting['processes']} {'GPUs' if gpu else 'processes on the CPU'}"
+    where = each if setting["processes"] > 1 else f"the {unit}"
     print(
         f"\nMemory of {where}, {setting['strategy']}: micro-batches of {setting['micro_batch']} rows of "
         f"{setting['prompt_tokens']:,}{assumed} + {setting['completion_tokens']:,} tokens, gradient checkpointing "

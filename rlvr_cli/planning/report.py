@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from rlvr_cli.config.batch import batch_arithmetic
@@ -45,6 +45,8 @@ def memory(
     model: Architecture, training: Training, sampling: Sampling, device: Device, *, assumed: bool
 ) -> dict[str, Any]:
     """The memory of one GPU (or of the CPU), whether it suffices, and what would help."""
+    if not device.gpu and training.processes > 1:
+        device = replace(device, bytes=device.bytes // training.processes, why=f"its share of {device.why}")
     found = estimate(model, training, sampling, device.bytes)
     fits = advice.verdict(found.peak, device.bytes)
     changes: tuple[advice.Change, ...] = ()
