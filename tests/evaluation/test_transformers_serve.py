@@ -22,11 +22,12 @@ import pytest
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.records import read_jsonl
 
-pytestmark = pytest.mark.slow
+# A busy machine gives such a server few tokens a second.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 NEEDS = ("fastapi", "uvicorn", "openai")
-PROBLEMS, SAMPLES = 40, 8
-CALL = ("--problems", str(PROBLEMS), "-n", str(SAMPLES), "--pass-at", "1,8", "--max-new-tokens", "160", "--json")
+PROBLEMS, SAMPLES = 30, 4
+CALL = ("--problems", str(PROBLEMS), "-n", str(SAMPLES), "--pass-at", "1,4", "--max-new-tokens", "160", "--json")
 
 
 class Served:
@@ -91,7 +92,7 @@ def evaluate(tmp_path: Path, name: str, *arguments: str) -> subprocess.Popen[str
 
 
 def result(process: subprocess.Popen[str]) -> tuple[dict[str, Any], str]:
-    out, err = process.communicate(timeout=280)
+    out, err = process.communicate(timeout=900)
     assert process.returncode == 0, err
     return json.loads(out), err
 
@@ -127,7 +128,7 @@ def test_the_accuracy_is_the_local_engines_though_the_server_is_killed_and_start
         if row["sample"] == "greedy":
             assert row["text"] == mine[key]["text"]
     assert answered["metrics"]["greedy"]["value"] == local["metrics"]["greedy"]["value"]
-    for metric in (f"avg@{SAMPLES}", "pass@8", "length"):
+    for metric in (f"avg@{SAMPLES}", "pass@4", "length"):
         one, other = answered["metrics"][metric], local["metrics"][metric]
         assert one["low"] <= other["value"] <= one["high"], metric
 
@@ -141,7 +142,7 @@ def test_a_model_that_it_does_not_serve_is_one_message(served: Served, tmp_path:
     process = evaluate(
         tmp_path, "wrong", "--engine", "openai", "--base-url", served.url, "--model-name", "Qwen/Qwen2.5-7B"
     )
-    _, err = process.communicate(timeout=280)
+    _, err = process.communicate(timeout=900)
     assert process.returncode == 2
     assert "Server is pinned to" in err
     assert "Traceback" not in err
