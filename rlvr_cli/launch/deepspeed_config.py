@@ -248,6 +248,13 @@ def _zero(settings: dict[str, Any]) -> Iterator[str]:
             f"zero_optimization.{GATHER} is {zero[GATHER]!r} there, and the run's checkpoints hold whole weights. "
             "Leave it out there, or set it to true."
         )
+    if zero.get("compute_grad_norm", True) is not True:
+        yield (
+            "zero_optimization.compute_grad_norm is false there, and the run records and checks each step's norm. "
+            "Leave it out there."
+        )
+    if zero.get("zenflow"):
+        yield "zero_optimization.zenflow makes steps that the run does not see. Leave it out there."
     for part in ("offload_optimizer", "offload_param"):
         device = _section(zero, part).get("device", "none")
         if device not in ("none", "cpu"):

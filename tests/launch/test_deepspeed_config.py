@@ -117,6 +117,8 @@ def test_precision_is_compared_where_it_is_known(tmp_path: Path) -> None:
         ({"zero_optimization": {"stage": 0}}, "zero_optimization.stage is 0 there"),
         ({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}}, "offload_optimizer.device is"),
         ({"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}}, "offload_param needs stage 3"),
+        ({"zero_optimization": {"stage": 2, "compute_grad_norm": False}}, "records and checks each step's norm"),
+        ({"zero_optimization": {"stage": 2, "zenflow": {"topk_ratio": 0.1}}}, "makes steps that the run does not see"),
         ({"zero_optimization": {"stage": 2}, "optimizer": {"type": "Lamb"}}, "optimizer.type is 'Lamb' there"),
         ("[]", "which is a JSON object"),
         ("{", "which is JSON: "),
