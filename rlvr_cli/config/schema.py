@@ -179,7 +179,7 @@ class EvalConfig(Section):
     )
     concurrency: Annotated[int, Field(ge=1, le=4096)] = Field(16, description="Requests in flight (engine openai).")
     retries: Annotated[int, Field(ge=0, le=1000)] = Field(
-        10, description="How often a request that failed for a passing reason is sent again, with growing pauses."
+        20, description="How often a request that failed for a passing reason is sent again, with growing pauses."
     )
     request_timeout: Annotated[float, Field(gt=0.0, le=86400.0)] = Field(
         600.0, description="Seconds that the server may take for one completion (engine openai)."

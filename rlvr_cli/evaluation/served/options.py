@@ -31,7 +31,7 @@ class ServerOptions:
     kind: str = "auto"
     endpoint: Literal["auto", "completions", "chat"] = "auto"
     concurrency: int = 16
-    retries: int = 10
+    retries: int = 20
     timeout: float = 600.0
     key_variable: str = "OPENAI_API_KEY"
 
