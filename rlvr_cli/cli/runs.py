@@ -114,6 +114,7 @@ def _run_folders(root: Path) -> list[Path]:
 
 
 def _contents(path: Path) -> dict[str, Any]:
+    from rlvr_cli.launch.slurm import job_of
     from rlvr_cli.runs.alerts import alert_spans
     from rlvr_cli.runs.checkpoints import Checkpoint, survey
     from rlvr_cli.runs.directory import RunDir
@@ -126,8 +127,10 @@ def _contents(path: Path) -> dict[str, Any]:
         rows = read_jsonl(run.metrics_path)
     except RunError as error:
         rows, damage = [], {"damage": str(error)}
+    job = job_of(path)
     return {
         **damage,
+        **({"slurm_job": job} if job else {}),
         "alerts": [span.as_json() for span in alert_spans(rows)],
         "checkpoints": [
             str(item.path) if isinstance(item, Checkpoint) else f"{item.path} (damaged: {item.reason})"
