@@ -54,7 +54,7 @@ MORE: dict[str, tuple[str, tuple[str, ...]]] = {
     "grpo, drop truncated": ("grpo", ("rollout.drop_truncated=true",)),
     "grpo, two epochs": ("grpo", ("update.epochs=2",)),
     "ppo, two epochs": ("ppo", ("update.epochs=2",)),
-    "sft, LoRA": ("sft", ("method.lora_rank=4",)),
+    "sft, LoRA": ("sft", ("model.adapter=lora", "model.adapter.rank=4")),
     "grpo, evaluated": ("grpo", ("eval.every=1", "eval.problems=6", "eval.samples=2", "eval.pass_at=[1,2]")),
 }
 

@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from rlvr_cli.config.adapter_keys import LoRAConfig
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.load import load_config
 from rlvr_cli.evaluation.sampling import weights_hash
 from rlvr_cli.models.adapter import AdapterFolder, check_targets, fingerprint, merged, peft_config, trained_tensors
 from rlvr_cli.models.adapter_folder import Base, base_of
@@ -193,3 +194,22 @@ def test_4_bits_become_a_plain_model(tmp_path: Path) -> None:
     assert any(type(layer).__name__ == "Linear4bit" for layer in adapted.modules())
     read.save_pretrained(tmp_path / "plain")
     assert torch.equal(AutoModelForCausalLM.from_pretrained(tmp_path / "plain")(IDS).logits, read(IDS).logits)
+
+
+def test_a_stored_run_with_the_keys_of_before_still_loads(tmp_path: Path) -> None:
+    """Every run of supervised fine-tuning has them in its config.yaml, null where all weights were trained."""
+    text = "model: {name: lab}\nmethod: {name: sft, lora_rank: %s, lora_alpha: 32.0}\n"
+    file = tmp_path / "config.yaml"
+    file.write_text(text % "null")
+    assert load_config([file]).model.adapter.kind == "none"
+    file.write_text(text % "8")
+    assert load_config([file]).model.adapter == LoRAConfig(rank=8, alpha=32.0)
+
+
+def test_the_adapter_stays_with_another_model(tmp_path: Path) -> None:
+    """A paper's configuration with another model must not train all weights in silence."""
+    file = tmp_path / "a.yaml"
+    file.write_text("model: {name: some/model, revision: v1, adapter: {kind: lora, rank: 64}}\n")
+    config = load_config([file], model="lab", overrides=["model.adapter.alpha=64"])
+    assert config.model.adapter == LoRAConfig(rank=64, alpha=64.0)
+    assert config.model.revision is None
