@@ -22,7 +22,25 @@ def _deepspeed_torch(module):
     module.build_shm_op = lambda: None
 
 
-PATCHES = {"accelerate.state": _accelerate_state, "deepspeed.comm.torch": _deepspeed_torch}
+def _adapter(module):
+    """RLVR_TEST_NAN="2 loss" makes the loss of optimizer step 2 NaN, "2 gradient" its gradient too."""
+    step, _, what = os.environ.get("RLVR_TEST_NAN", "0 ").partition(" ")
+    whole = module.MethodTrainer.compute_loss
+
+    def compute_loss(self, *args, **kwargs):
+        loss = whole(self, *args, **kwargs)
+        if self.state.global_step + 1 != int(step):
+            return loss
+        return loss * float("nan") if what == "gradient" else loss + float("nan")
+
+    module.MethodTrainer.compute_loss = compute_loss
+
+
+PATCHES = {
+    "accelerate.state": _accelerate_state,
+    "deepspeed.comm.torch": _deepspeed_torch,
+    "rlvr_cli.training.trl_adapter": _adapter,
+}
 
 
 class _Patching(importlib.abc.MetaPathFinder):

@@ -1,0 +1,175 @@
+"""A model divided by ZeRO-2, ZeRO-3 and FSDP2 among two CPU processes: the run is the one that DDP makes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from rlvr_cli.lab.build import BASE
+from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
+from tests.launch.launches import NARROW, finish, kill_tree, rows, start, weights
+
+LIMIT = 1e-5
+SHIM = Path(__file__).parent / "cpu_shim"
+WAYS = {
+    "zero2": ("--deepspeed", "zero2"),
+    "zero3": ("--deepspeed", "zero3"),
+    "fsdp": ("--fsdp",),
+}
+# Small steps, since Adam makes the last digits of a gradient large where it is near 0; and every gradient is clipped.
+SMALL = [*NARROW, "optimizer.lr=1e-4", "update.max_grad_norm=0.1"]
+
+
+def sharded(*arguments: str) -> subprocess.Popen[str]:
+    """`rlvr train` in two processes, which take the CPU for a GPU."""
+    return start("--processes", "2", *arguments, environment={"PYTHONPATH": str(SHIM)})
+
+
+def compare(folder: Path, ways: dict[str, tuple[str, ...]], *arguments: str) -> None:
+    """The run in each of ``ways`` has the weights, rewards and gradients of DDP's."""
+    settings = (f"run.dir={folder}", *SMALL, *arguments)
+    finish(start("--processes", "2", "run.name=ddp", *settings))
+    ours = trained(folder / "ddp")
+    before = load_file(BASE / "model.safetensors")
+    moved = [float((ours[name] - before[name]).abs().max()) for name in before.keys() & ours.keys()]
+    assert not moved or max(moved) > 10 * LIMIT
+    for name, way in ways.items():
+        finish(sharded(*way, f"run.name={name}", *settings))
+        theirs = trained(folder / name)
+        assert theirs.keys() == ours.keys()
+        assert max(float((ours[key] - theirs[key]).abs().max()) for key in ours) < LIMIT, name
+        for first, second in zip(rows(folder / "ddp"), rows(folder / name), strict=True):
+            for key in ("reward", "length", "eval"):
+                assert first.get(key) == second.get(key)
+            assert first["grad_norm"] == pytest.approx(second["grad_norm"], rel=1e-3)
+
+
+def trained(run: Path) -> dict[str, torch.Tensor]:
+    """What was trained: all weights with PPO's value head, or adapters."""
+    adapter = valid_checkpoints(run / "checkpoints")[0].path / "adapter_model.safetensors"
+    return load_file(adapter) if adapter.exists() else weights(run)
+
+
+def test_lopti_divided_by_zero_3(tmp_path: Path) -> None:
+    compare(tmp_path, {"zero3": WAYS["zero3"]}, "--method", "lopti")
+
+
+def test_grpo_divided_by_fsdp(tmp_path: Path) -> None:
+    compare(tmp_path, {"fsdp": WAYS["fsdp"]}, "--method", "grpo")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["grpo", "lopti", "ppo"])
+def test_every_way_to_divide(tmp_path: Path, method: str) -> None:
+    """PPO's value head too, whose gradient is clipped by itself."""
+    compare(tmp_path, WAYS, "--method", method)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extra", ["method.kl.beta=0.1", "rollout.engine=transformers", "model.adapter.kind=lora"])
+def test_what_reads_the_weights(tmp_path: Path, extra: str) -> None:
+    """A reference policy, which is divided too; `generate`, with completions of other lengths; adapters."""
+    compare(tmp_path, WAYS, extra, "eval.every=2", "eval.problems=4", "eval.samples=2", "eval.pass_at=[1,2]")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["zero2", "zero3", "fsdp"])
+def test_imitation(tmp_path: Path, way: str) -> None:
+    compare(tmp_path, {way: WAYS[way]}, "--method", "sft", "rollout.max_new_tokens=60", "method.demonstrations=16")
+
+
+@pytest.mark.parametrize("way", ["zero3", pytest.param("zero2", marks=pytest.mark.slow), "fsdp"])
+def test_resume_is_exact_in_the_middle_of_a_rollout(tmp_path: Path, way: str) -> None:
+    """kill -9 of everything once the first step of Lopti's high pass is saved; and the checkpoint is a whole model."""
+    settings = ("--method", "lopti", *WAYS[way], f"run.dir={tmp_path}", *NARROW, "checkpoint.every=1")
+    whole, run = tmp_path / "whole", tmp_path / "broken"
+    finish(sharded("run.name=whole", *settings))
+    process = sharded("run.name=broken", *settings, "checkpoint.keep=8")
+    while not (run / "checkpoints" / "step-3").exists():
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.0005)
+    kill_tree(process)
+    saved = valid_checkpoints(run / "checkpoints")[0]
+    assert rows(whole)[saved.step]["pass"] == "high", "the kill came too late to show anything"
+    names = {path.name for path in (saved.path / "trainer").iterdir()}
+    assert {f"optimizer-{rank}.{kind}" for rank in (0, 1) for kind in ("json", "safetensors")} <= names
+    output = finish(start("--resume", str(run), environment={"PYTHONPATH": str(SHIM)}))
+    assert f"at step {saved.step} of 8" in output
+    assert (run / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
+    newest = [path / "checkpoints" / "step-8" for path in (run, whole)]
+    for name in ("model.safetensors", "trainer/optimizer-0.safetensors", "trainer/optimizer-1.safetensors"):
+        assert file_hash(newest[0] / name) == file_hash(newest[1] / name), name
+    evaluated = subprocess.run(
+        [
+            *(sys.executable, "-m", "rlvr_cli", "eval", str(run), "--json"),
+            *("eval.problems=4", "eval.samples=2", "eval.pass_at=[1]", "rollout.max_new_tokens=24"),
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert evaluated.returncode == 0, evaluated.stderr
+    assert "metrics" in json.loads(evaluated.stdout)
+
+
+def test_a_run_goes_on_as_it_was_divided(tmp_path: Path) -> None:
+    """The file that launch.deepspeed names was changed after the run began."""
+    file = tmp_path / "deepspeed.json"
+    file.write_text(json.dumps({"zero_optimization": {"stage": 2}}))
+    settings = ("--deepspeed", str(file), f"run.dir={tmp_path}", *NARROW, "checkpoint.every=1", "train.rollouts=200")
+    process = sharded("run.name=changed", *settings)
+    while not (tmp_path / "changed" / "checkpoints" / "step-1").exists():
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.01)
+    kill_tree(process)
+    file.write_text(json.dumps({"zero_optimization": {"stage": 3}}))
+    output = finish(start("--resume", str(tmp_path / "changed"), environment={"PYTHONPATH": str(SHIM)}), 1)
+    assert "was written under ZeRO-2, and this is ZeRO-3" in output and "Traceback" not in output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["zero2", "zero3", "fsdp"])
+@pytest.mark.parametrize(("on_nonfinite", "what"), [("skip", "loss"), ("skip", "gradient"), ("stop", "loss")])
+def test_a_step_that_is_not_finite(tmp_path: Path, way: str, on_nonfinite: str, what: str) -> None:
+    """DeepSpeed makes the step itself, and yet no weight is touched; the schedule goes on as without it."""
+    settings = (
+        *WAYS[way],
+        f"run.dir={tmp_path}",
+        *NARROW,
+        "run.name=run",
+        "checkpoint.every=1",
+        "checkpoint.keep=4",
+        "optimizer.schedule=linear",
+        f"train.on_nonfinite={on_nonfinite}",
+    )
+    environment = {"PYTHONPATH": str(SHIM), "RLVR_TEST_NAN": f"2 {what}"}
+    output = finish(start("--processes", "2", *settings, environment=environment), 0 if on_nonfinite == "skip" else 1)
+    if on_nonfinite == "stop":
+        assert "step 2: loss nan" in output and "The weights were not touched" in output
+        assert valid_checkpoints(tmp_path / "run" / "checkpoints")[0].step == 1
+        return
+    found: list[dict[str, Any]] = rows(tmp_path / "run")
+    assert [row["skips"] for row in found] == [0, 1, 1, 1]
+    assert found[1]["grad_norm"] is None or what == "loss"
+    rates = [row["learning_rate"] for row in found]
+    assert rates == sorted(set(rates), reverse=True)
+    saved = tmp_path / "run" / "checkpoints"
+    first, second, third = (load_file(saved / f"step-{step}" / "model.safetensors") for step in (1, 2, 3))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert any(not torch.equal(second[name], third[name]) for name in first)
+    assert all(value.isfinite().all() for value in third.values())
+
+
+@pytest.mark.parametrize("way", ["zero3", "fsdp"])
+def test_without_gpus_it_is_refused(tmp_path: Path, way: str) -> None:
+    """accelerate would train a model that is not divided, and say nothing."""
+    output = finish(start("--processes", "2", *WAYS[way], f"run.dir={tmp_path}", *NARROW), 2)
+    assert "divides the model among GPUs, and this process sees none" in output and "Traceback" not in output
+    assert not list(tmp_path.iterdir())
