@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.evaluation.settings import EvalSettings
+from rlvr_cli.evaluation.settings import EvalSettings, digest
 from rlvr_cli.evaluation.store import GREEDY, Key, SampleStore
 from rlvr_cli.tasks.base import Problem, Task, Verdict
 
@@ -56,7 +56,15 @@ def passes(problems: Sequence[Problem], settings: EvalSettings) -> Iterator[tupl
 
 
 def sample_record(
-    key: Key, *, prompt: str, text: str, tokens: int | None, log_prob: float | None, truncated: bool, verdict: Verdict
+    problem: Problem,
+    index: int | str,
+    *,
+    prompt: str,
+    text: str,
+    tokens: int | None,
+    log_prob: float | None,
+    truncated: bool,
+    verdict: Verdict,
 ) -> dict[str, Any]:
     """One line of ``samples.jsonl``.
 
@@ -64,9 +72,10 @@ def sample_record(
         prompt: the hash of the prompt. tokens, log_prob: None where a server does not tell.
     """
     return {
-        "problem": key[0],
-        "sample": key[1],
+        "problem": problem.id,
+        "sample": index,
         "prompt": prompt,
+        "judged_by": _judged_by(problem),
         "text": text,
         "tokens": tokens,
         # Sums of float32 differ in the last digits between batches of different make-up.
@@ -82,11 +91,33 @@ def sample_record(
     }
 
 
-def check_prompts(store: SampleStore, samples: Mapping[Key, Mapping[str, Any]], hashes: Mapping[str, str]) -> None:
-    """Raise UserError when samples in ``store`` answer other prompts than those of these hashes, by problem."""
+def check_problems(
+    store: SampleStore,
+    samples: Mapping[Key, Mapping[str, Any]],
+    problems: Sequence[Problem],
+    hashes: Mapping[str, str],
+) -> None:
+    """Raise UserError when samples in ``store`` answer other prompts, or were judged by other gold answers.
+
+    Args:
+        hashes: the hash of each problem's prompt, by its id.
+    """
+    judged_by = {problem.id: _judged_by(problem) for problem in problems}
     for (problem_id, _), record in samples.items():
-        if problem_id in hashes and record.get("prompt") != hashes[problem_id]:
+        if problem_id not in hashes:
+            continue
+        if record.get("prompt") != hashes[problem_id]:
             raise UserError(
                 f"{store.folder}: its samples of problem {problem_id} answer another prompt. The data or the "
                 "tokenizer changed since; choose another folder with --out."
             )
+        if record.get("judged_by") != judged_by[problem_id]:
+            raise UserError(
+                f"{store.folder}: its samples of problem {problem_id} were judged by other data (its gold answer, "
+                "for one). The data changed since; choose another folder with --out."
+            )
+
+
+def _judged_by(problem: Problem) -> str:
+    """A hash of what the judge is told of a problem."""
+    return digest(problem.data)[:16]

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from rlvr_cli.config.errors import RunError, UserError
-from rlvr_cli.evaluation.plan import Progress, ProgressCallback, check_prompts, passes, sample_record
+from rlvr_cli.evaluation.plan import Progress, ProgressCallback, check_problems, passes, sample_record
 from rlvr_cli.evaluation.settings import EvalSettings, digest, row_key
 from rlvr_cli.evaluation.store import Key, SampleStore
 from rlvr_cli.models.completions import Engine
@@ -143,7 +143,7 @@ def fill_batches(
     """``fill`` with any engine that completes a batch of prompts. Raises UserError and RunError as it does."""
     prompts = {problem.id: prompt_ids(task, problem, source.tokenizer) for problem in problems}
     hashes = {problem_id: digest(ids)[:16] for problem_id, ids in prompts.items()}
-    check_prompts(store, samples, hashes)
+    check_problems(store, samples, problems, hashes)
     by_id = {problem.id: problem for problem in problems}
     plan = [
         (temperature, keys[first : first + settings.batch])
@@ -200,15 +200,16 @@ def _sample(
     scored = source.scored_at is None or temperature in source.scored_at
     return [
         sample_record(
-            key,
-            prompt=hashes[key[0]],
+            problems[problem_id],
+            index,
+            prompt=hashes[problem_id],
             text=text,
             tokens=len(ids),
             log_prob=log_prob if scored else None,
             truncated=truncated,
             verdict=verdict,
         )
-        for key, ids, truncated, log_prob, text, verdict in zip(
+        for (problem_id, index), ids, truncated, log_prob, text, verdict in zip(
             keys, completions.ids, completions.truncated, log_probs, texts, verdicts, strict=True
         )
     ]

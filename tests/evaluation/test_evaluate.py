@@ -166,6 +166,10 @@ def test_samples_of_other_weights_settings_or_prompts_are_never_mixed(
     swapped = [replace(problems[0], data=problems[1].data), *problems[1:]]
     with pytest.raises(UserError, match="answer another prompt"):
         run(loaded[0], task, swapped, SETTINGS, tmp_path)
+    solution = [not knight for knight in problems[0].data["solution"]]
+    corrected = [replace(problems[0], data={**problems[0].data, "solution": solution}), *problems[1:]]
+    with pytest.raises(UserError, match="judged by other data"):
+        run(loaded[0], task, corrected, SETTINGS, tmp_path)
     assert (tmp_path / "samples.jsonl").read_bytes() == before
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from rlvr_cli.config.errors import RunError, UserError
-from rlvr_cli.evaluation.plan import Progress, ProgressCallback, check_prompts, passes, sample_record
+from rlvr_cli.evaluation.plan import Progress, ProgressCallback, check_problems, passes, sample_record
 from rlvr_cli.evaluation.served.client import Client
 from rlvr_cli.evaluation.served.kinds import Answer, Ask, Prompt
 from rlvr_cli.evaluation.served.opening import Server
@@ -65,7 +65,7 @@ class ServedSampler:
         """
         prompts = self._prompts(task, problems)
         hashes = {problem_id: prompt_hash(prompt) for problem_id, prompt in prompts.items()}
-        check_prompts(store, samples, hashes)
+        check_problems(store, samples, problems, hashes)
         plan = [(key, temperature) for temperature, keys in passes(problems, settings) for key in keys]
         missing = [(key, temperature) for key, temperature in plan if key not in samples]
         count = _Count(len(plan), len(plan) - len(missing), progress)
@@ -177,15 +177,16 @@ class ServedSampler:
         verdicts = judge_all(task, chosen, texts, [answer.truncated for _, answer in answers])
         return [
             sample_record(
-                key,
-                prompt=prompt_hash(prompts[key[0]]),
+                problems[problem_id],
+                index,
+                prompt=prompt_hash(prompts[problem_id]),
                 text=text,
                 tokens=self._tokens(answer),
                 log_prob=answer.log_prob,
                 truncated=answer.truncated,
                 verdict=verdict,
             )
-            for (key, answer), text, verdict in zip(answers, texts, verdicts, strict=True)
+            for ((problem_id, index), answer), text, verdict in zip(answers, texts, verdicts, strict=True)
         ]
 
     def _text(self, answer: Answer, prompt: Prompt) -> str:
