@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -191,17 +192,17 @@ def _queue(text: str, run: RunDir) -> str:
         def _make_submission_file_text(self, command: str, uid: str) -> str:
             return text
 
-    folder = run.path / FOLDER
-    folder.mkdir(exist_ok=True)
-    # submitit shows what sbatch says before it raises; it is said once, by the error.
-    with contextlib.redirect_stderr(io.StringIO()):
+    # submitit shows what sbatch says before it raises; it is said once, by the error. In folders it replaces %j.
+    with contextlib.redirect_stderr(io.StringIO()), tempfile.TemporaryDirectory() as aside:
         try:
-            return str(Executor(folder)._submit_command("").job_id)
+            job = str(Executor(aside)._submit_command("").job_id)
         except (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
             said = str(error).strip().splitlines()
-        finally:
-            for link in folder.glob(".submission_file_*"):
-                link.unlink()
+        else:
+            kept = run.path / FOLDER / f"{job}{_SCRIPT}"
+            kept.parent.mkdir(exist_ok=True)
+            write_text(kept, text)
+            return job
     raise UserError([f"SLURM refused the job: {line}" for line in said or ["sbatch gave no reason"]])
 
 

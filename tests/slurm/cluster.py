@@ -114,7 +114,7 @@ class Cluster:
         words = self.say("scontrol", "show", "job", number, "--oneliner").split()
         return dict(word.split("=", 1) for word in words if "=" in word)
 
-    def await_(self, condition, what: str, seconds: float = 240) -> None:  # type: ignore[no-untyped-def]
+    def await_(self, condition, what: str, seconds: float = 600) -> None:  # type: ignore[no-untyped-def]
         """Wait until ``condition()`` holds; fails with ``what`` after ``seconds``."""
         end = time.monotonic() + seconds
         while not condition():
