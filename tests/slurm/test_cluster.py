@@ -115,7 +115,7 @@ def test_killed_without_a_word_and_queued_again(cluster: Cluster, folder: Path, 
     cluster.say("scontrol", "requeue", job)
     ended = cluster.await_end(job)
     assert ended["JobState"] == "COMPLETED", (run.path / f"slurm-{job}.out").read_text()
-    assert "at step 5 of 24" in run.log_path.read_text()
+    assert f"resuming {run.path} at step " in run.log_path.read_text()
     assert_same(run, whole)
 
 
