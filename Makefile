@@ -9,12 +9,13 @@ INSTALLED := $(VENV)/.installed
 TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all check format bench methods-smoke tasks-smoke docs lab clean
+.PHONY: help install demo test test-all test-slurm check format bench methods-smoke tasks-smoke docs lab clean
 
 help:
 	@echo "make demo      train the lab model on Knights & Knaves and show accuracy before and after"
 	@echo "make test      the tests, without the slow ones"
 	@echo "make test-all  every test"
+	@echo "make test-slurm  jobs in a private SLURM (needs Debian's packages, docs/slurm.md)"
 	@echo "make check     ruff and mypy"
 	@echo "make bench     start-up time and sampler speed"
 	@echo "make methods-smoke  every method and a dozen compositions on the lab: does each run, and as itself"
@@ -40,7 +41,10 @@ test: $(INSTALLED)
 	$(TEST) -m "not slow"
 
 test-all: $(INSTALLED)
-	$(TEST)
+	$(TEST) -m "not slurm"
+
+test-slurm: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slurm tests/slurm
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .
