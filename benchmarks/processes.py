@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from rich.console import Console
 from safetensors.torch import load_file
 from torch import Tensor
@@ -55,6 +56,7 @@ MORE: dict[str, tuple[str, tuple[str, ...]]] = {
     "grpo, two epochs": ("grpo", ("update.epochs=2",)),
     "ppo, two epochs": ("ppo", ("update.epochs=2",)),
     "sft, LoRA": ("sft", ("model.adapter=lora", "model.adapter.rank=4")),
+    "grpo, LoRA": ("grpo", ("model.adapter=lora", "model.adapter.rank=4")),
     "grpo, evaluated": ("grpo", ("eval.every=1", "eval.problems=6", "eval.samples=2", "eval.pass_at=[1,2]")),
 }
 
@@ -106,11 +108,13 @@ def compared(first: Path, second: Path, base: Path) -> tuple[float, float]:
     def weights(run: Path) -> dict[str, Tensor]:
         folder = valid_checkpoints(run / "checkpoints")[0].path
         extra = folder / "trainer" / "value_head.safetensors"
-        return load_file(folder / "model.safetensors") | (load_file(extra) if extra.exists() else {})
+        files = [*folder.glob("*.safetensors"), *([extra] if extra.exists() else [])]
+        return {key: tensor for file in files for key, tensor in load_file(file).items()}
 
     def largest(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
-        shared = [key for key in one if key in other]
-        return max(float((one[key] - other[key]).abs().max() / one[key].abs().max().clamp(min=1e-3)) for key in shared)
+        # An adapter is not in the model that it begins with; what it adds begins at 0.
+        pairs = [(new, other.get(key, torch.zeros(()))) for key, new in one.items() if key in other or "lora_B" in key]
+        return max(float((new - old).abs().max() / new.abs().max().clamp(min=1e-3)) for new, old in pairs)
 
     one, two = weights(first), weights(second)
     if one.keys() != two.keys():
