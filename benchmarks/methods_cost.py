@@ -90,6 +90,9 @@ class Recorded:
     def sample(self, rollout: int, problems: Sequence[int], first_row: int) -> tuple[list[list[int]], list[list[int]]]:
         return self.prompts, self.completions
 
+    def sampler_log_probs(self) -> list[list[float]]:
+        raise NotImplementedError("nothing is weighed for the sampler here")
+
     def judge(self) -> list[float]:
         return self.rewards
 

@@ -78,6 +78,7 @@ def command(
 
     No weights are loaded. Of several methods: also which of them have the same gradient.
     """
+    from rlvr_cli.config.cautions import cautions
     from rlvr_cli.config.load import load_config
     from rlvr_cli.planning.report import resources
     from rlvr_cli.tasks.sets import check_training
@@ -104,7 +105,7 @@ def command(
         _compare(arms, [needs(arm) for arm in arms], as_json)
         return
     settings = checked(names[0] if names else None)
-    plan = {**make_plan(settings), **needs(settings)}
+    plan = {**make_plan(settings), **needs(settings), "cautions": cautions(settings)}
     measured = None
     if probe:
         from rlvr_cli.training.probe import probe as run_probe
@@ -117,6 +118,8 @@ def command(
     _print_plan(plan)
     print(f"\n{_data_sentence(plan)}")
     print_resources(plan)
+    for caution in plan["cautions"]:
+        print(f"\n{caution}")
     if measured is not None:
         print(f"\n{max(measured, key=lambda one: one.peak).sentence(len(measured))}")
 

@@ -85,6 +85,11 @@ class RolloutConfig(Section):
         description="Sampler: local = the project's KV-cache sampler, transformers = `generate`, "
         "auto = local where the architecture is supported.",
     )
+    importance_cap: Annotated[float, Field(ge=1.0, le=1e6)] | None = Field(
+        None,
+        description="Weigh each token by the trainer's probability over the sampler's, at most this (truncated "
+        "importance sampling); null = no weights, the sampler is taken for the policy.",
+    )
 
 
 class UpdateConfig(Section):

@@ -161,6 +161,7 @@ def _policy_trainer(
         method=method,
         group_size=config.rollout.group_size,
         rollouts=rollouts,
-        meter=StepMeter(method, of_every_run["executed"]),
+        meter=StepMeter(method, of_every_run["executed"], importance=config.rollout.importance_cap is not None),
+        importance_cap=config.rollout.importance_cap,
         **of_every_run,
     )

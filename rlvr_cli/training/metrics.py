@@ -15,6 +15,7 @@ from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.tokens import Tokens
 
 REGIONS = ("LN", "HP", "LP", "HN")
+IMPORTANCE = ("importance/weight", "importance/capped")
 # What keeps a verifier from an opinion, by the reasons of verdicts.
 VERIFIER = {"verifier/timeout": ("timeout", "died"), "verifier/unparsed": ("unparsed",)}
 
@@ -24,6 +25,7 @@ class StepMeter:
 
     Args:
         executed: counts how often each term of the method was executed; None = a counter of its own.
+        importance: whether tokens are weighed for the difference between trainer and sampler.
     """
 
     SUMS = (
@@ -37,10 +39,11 @@ class StepMeter:
         "surrogate",
         "value_loss",
         *REGIONS,
+        *IMPORTANCE,
     )
 
-    def __init__(self, method: Method, executed: Counter[str] | None = None) -> None:
-        self.method = method
+    def __init__(self, method: Method, executed: Counter[str] | None = None, *, importance: bool = False) -> None:
+        self.method, self.importance = method, importance
         # An empty counter is false, and is meant all the same.
         self.executed: Counter[str] = Counter() if executed is None else executed
         self._sums = torch.zeros(len(self.SUMS), dtype=torch.float64)
@@ -80,8 +83,15 @@ class StepMeter:
             total(torch.where(shaped.advantages == 0, 0, self.method.weight.surrogate(shaped, statistics))),
             torch.zeros_like(drift).sum() if value_loss is None else value_loss.double(),
             *(getattr(where, name).sum(dtype=torch.float64) for name in REGIONS),
+            *(torch.zeros_like(drift).sum() for _ in IMPORTANCE),
         ]
         self._sums = self._sums.to(drift.device) + torch.stack(sums)
+
+    def add_importance(self, weights: Tensor, capped: Tensor, mask: Tensor) -> None:
+        """Take in the weights of one micro-batch's tokens (importance.py), and which of them the cap cut."""
+        sums = [torch.where(mask.bool(), values, 0).sum(dtype=torch.float64) for values in (weights, capped)]
+        self._sums = self._sums.to(weights.device)
+        self._sums[-len(IMPORTANCE) :] += torch.stack(sums)
 
     def take(self) -> Tensor:
         """The sums since the last call, in the order of ``SUMS``."""
@@ -95,6 +105,8 @@ class StepMeter:
         KL(pi || reference) (0 without a reference). ``region/LN`` and ``region/HP`` are the shares of tokens beyond
         the trust region in the direction of their advantage, whose gradient the clipped ratio cuts; ``region/LP`` and
         ``region/HN`` the shares in the two other corners. ``trained`` is the share of tokens with an advantage.
+        ``importance/weight`` is the mean weight for a sampler that differs, ``importance/capped`` the share that the
+        cap cut.
         """
         named = dict(zip(self.SUMS, sums, strict=True))
         count = max(named["tokens"], 1.0)
@@ -110,6 +122,7 @@ class StepMeter:
             "surrogate": mean["surrogate"],
             **{f"region/{name}": mean[name] for name in REGIONS},
             "trained": mean["trained"],
+            **({name: mean[name] for name in IMPORTANCE} if self.importance else {}),
             **({"value_loss": mean["value_loss"]} if self.method.advantage.needs_values else {}),
             "update_tokens": named["tokens"],
         }

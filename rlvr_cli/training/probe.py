@@ -209,6 +209,7 @@ def measure(
     from rlvr_cli.training.prepare import prepare
     from rlvr_cli.training.progress import Reporter
     from rlvr_cli.training.stopping import StopRequest
+    from rlvr_cli.training.trainer import RunTrainer
 
     tell("loading the model")
     prepared = prepare(smaller, world)
@@ -222,6 +223,8 @@ def measure(
         with Reporter(run.log_path, console=quiet, rollouts=1, steps=batch.steps_total) as reporter:
             tell("building the trainer")
             trainer = build_trainer(smaller, batch, run, prepared, Counter(), reporter, StopRequest())
+            if isinstance(trainer, RunTrainer):
+                trainer.sampler_checked = True  # nothing was sampled
             trainer.save_checkpoint = lambda step: None  # type: ignore[method-assign]
             _tell_stages(trainer, tell)
             if prepare_trainer is not None:

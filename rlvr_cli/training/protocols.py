@@ -17,6 +17,9 @@ class Rollouts(Protocol):
     def sample(self, rollout: int, problems: Sequence[int], first_row: int) -> tuple[list[list[int]], list[list[int]]]:
         """Prompt and completion token ids for the rows of this process; ``first_row`` is its first global row."""
 
+    def sampler_log_probs(self) -> list[list[float]]:
+        """For every token just sampled, the log-prob that its sampler gave it at the sampling temperature."""
+
     def judge(self) -> list[float]:
         """The rewards of the rows just sampled; NaN for a row that must not be learned from."""
 
@@ -37,6 +40,9 @@ class Meter(Protocol):
 
     def add(self, tokens: Tokens, which: str, statistics: Tensor | None, value_loss: Tensor | None) -> None:
         """The detached tokens of one micro-batch in pass ``which`` of the schedule, and their summed value loss."""
+
+    def add_importance(self, weights: Tensor, capped: Tensor, mask: Tensor) -> None:
+        """The weights of a micro-batch's tokens for what sampled them, and where the cap cut them."""
 
 
 @dataclass(frozen=True)

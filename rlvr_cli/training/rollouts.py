@@ -110,7 +110,7 @@ class RolloutSource:
             rows, slots, completions.ids, completions.log_probs, completions.truncated, strict=True
         ):
             slot.prompt, slot.ids, slot.truncated = encoded[slot.problem], ids, truncated
-            slot.log_prob = sum(log_probs)
+            slot.log_probs = log_probs
             slot.text = response_text(self.tokenizer, ids)
             slot.flipped = self._flipped(self.first_row + row, attempt)
         verdicts = judge_all(
@@ -157,6 +157,10 @@ class RolloutSource:
         rewards: list[float] = flip(verified, flips, *self.task.reward_range).tolist()
         return rewards
 
+    def sampler_log_probs(self) -> list[list[float]]:
+        """For every token just sampled its log-prob at the sampling temperature, as the engine computed it."""
+        return [slot.log_probs for slot in self.slots]
+
     def judge(self) -> list[float]:
         """The reward of every completion just sampled, NaN where it is not a finite number.
 
@@ -200,6 +204,7 @@ class RolloutSource:
 
     def _record(self, slot: _Slot, prompt: str, reward: float, advantage: float, value: float | None) -> dict[str, Any]:
         problem, verdict = self.problems[slot.problem], slot.verdict
+        log_prob = sum(slot.log_probs)
         finite = verdict.scorable and math.isfinite(verdict.reward)
         return {
             "problem": problem.id,
@@ -208,7 +213,7 @@ class RolloutSource:
             "completion": slot.text,
             "token_ids": slot.ids,
             "tokens": len(slot.ids),
-            "log_prob": slot.log_prob,
+            "log_prob": log_prob if math.isfinite(log_prob) else None,
             "truncated": slot.truncated,
             "reward": reward if math.isfinite(reward) else None,
             "clean_reward": verdict.reward if finite else None,
@@ -229,7 +234,7 @@ class _Slot:
     problem: int
     prompt: list[int] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
-    log_prob: float = 0.0
+    log_probs: list[float] = field(default_factory=list)
     truncated: bool = False
     text: str = ""
     flipped: bool = False

@@ -18,6 +18,7 @@ from typing import Any
 from rich.console import Console
 
 from rlvr_cli.config.batch import BatchArithmetic, batch_arithmetic
+from rlvr_cli.config.cautions import cautions
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.config.schema import Config
@@ -254,6 +255,8 @@ def _train(
                 world.from_main(lambda: _rewind(run, resumption, batch, reporter))
             else:
                 reporter.message(_announcement(config, run, prepared, batch))
+            for caution in cautions(config):
+                reporter.message(caution)
             trainer = build_trainer(config, batch, run, prepared, executed, reporter, stop)
             trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
         except KeyboardInterrupt:

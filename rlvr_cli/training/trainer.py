@@ -14,6 +14,7 @@ from rlvr_cli.training.buffer import Rows
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.recorded import RecordedTrainer
 from rlvr_cli.training.rollouts import RolloutSource
+from rlvr_cli.training.sampler_check import Precision, differences, sampler_check
 from rlvr_cli.training.trl_adapter import MethodTrainer
 
 
@@ -22,6 +23,8 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
 
     rollouts: RolloutSource
     meter: StepMeter
+    # What samples no policy, such as a probe, sets it and is not checked.
+    sampler_checked = False
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -43,6 +46,29 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
         self.skips += self.rollouts.unscored > 0
         self.check_skips()
         torch.manual_seed(stream_seed(self.config.run.seed, "update", rollout, self.accelerator.process_index))
+
+    def rollout_sampled(self, rows: Rows) -> None:
+        if self.sampler_checked or self.rollout_index > 0:
+            return
+        self.sampler_checked = True
+        mask, training = rows["completion_mask"], self.model.training
+        self.model.eval()  # the sampler has no dropout
+        try:
+            own = self._without_gradient(rows).log_probs
+        finally:
+            self.model.train(training)
+        parts = differences(self._sampler_log_probs(rows), own, mask)
+        check = sampler_check(self.accelerator.gather(parts), self._precision())
+        self.reporter.log(check.sentence())
+        if not check.matches:
+            self.reporter.message(check.warning())
+        if self.accelerator.is_main_process:
+            self.run.update_manifest(sampler_check=check.record())
+
+    def _precision(self) -> Precision:
+        weights = {parameter.dtype for parameter in self.model.parameters() if parameter.is_floating_point()}
+        half = self.args.bf16 or self.args.fp16 or self.config.model.adapter.kind == "qlora"
+        return "bfloat16" if half or weights & {torch.bfloat16, torch.float16} else "float32"
 
     def row_order(self, rollout: int, rows: int) -> torch.Tensor:
         generator = torch.Generator().manual_seed(stream_seed(self.config.run.seed, "row-order", rollout))

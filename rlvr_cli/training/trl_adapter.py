@@ -42,6 +42,8 @@ from rlvr_cli.methods.rollout import Rollout
 from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.training.buffer import Rows, gather_rows, split_into_steps
 from rlvr_cli.training.head import log_probs_and_entropies, plain_head_fits
+from rlvr_cli.training.importance import importance_ratios, in_rows
+from rlvr_cli.training.position import Position
 from rlvr_cli.training.protocols import Meter, Outputs, Rollouts
 from rlvr_cli.training.trl_arguments import with_method
 from rlvr_cli.training.value_head import HEAD_FILE, split_off, value_head_for
@@ -51,7 +53,7 @@ KEPT = (*READ, "importance_sampling_ratio")
 UNUSED = ("advantages", "num_items_in_batch", "old_per_token_logps", "sampling_per_token_logps")
 
 
-class MethodTrainer(GRPOTrainer):
+class MethodTrainer(Position, GRPOTrainer):
     """TRL's GRPOTrainer with the gradient of a method.
 
     Args:
@@ -59,6 +61,7 @@ class MethodTrainer(GRPOTrainer):
         rollouts: where completions and rewards come from; None = TRL's own generation and ``reward_funcs``.
         meter: watches every micro-batch.
         group_size: completions of each prompt; None = ``args.num_generations``, which TRL wants to be 2 at least.
+        importance_cap: largest weight of a token where trainer and sampler differ (importance.py); None = no weights.
         trl_arguments: as for ``trl.GRPOTrainer``. ``args.num_iterations`` counts whole schedules: a method with two
             passes makes twice as many optimizer steps. ``args.max_steps`` counts optimizer steps.
 
@@ -76,9 +79,15 @@ class MethodTrainer(GRPOTrainer):
         rollouts: Rollouts | None = None,
         meter: Meter | None = None,
         group_size: int | None = None,
+        importance_cap: float | None = None,
         **trl_arguments: Any,
     ) -> None:
         self.method, self.rollouts, self.meter = method, rollouts, meter
+        self.importance_cap = importance_cap
+        if importance_cap is not None and rollouts is None:
+            raise ValueError(
+                "importance_cap weighs by the sampler's log-probs, which TRL's own generation does not give"
+            )
         self._gathered_rewards: Tensor | None = None
         self._generating = False
         self._initial_entropy: float | None = None
@@ -110,40 +119,6 @@ class MethodTrainer(GRPOTrainer):
 
     # --- where we are ------------------------------------------------------------------------------------------
 
-    @property
-    def micro_batches_per_rollout(self) -> int:
-        """Micro-batches that each rollout is trained on, all passes counted."""
-        return int(self.args.steps_per_generation * self.num_iterations)
-
-    @property
-    def steps_per_rollout(self) -> int:
-        """Optimizer steps made from each rollout, all passes counted."""
-        return int(self.micro_batches_per_rollout // self.args.gradient_accumulation_steps)
-
-    @property
-    def rollout_index(self) -> int:
-        """The rollout that the next (or current) micro-batch belongs to, from 0."""
-        return int(self._step // self.micro_batches_per_rollout)
-
-    @property
-    def step_in_rollout(self) -> int:
-        """The optimizer step of the current rollout that the next (or current) micro-batch belongs to, from 0."""
-        return int(self._step % self.micro_batches_per_rollout // self.args.gradient_accumulation_steps)
-
-    @property
-    def current_pass(self) -> str:
-        """Which tokens the next (or current) micro-batch is trained on: a pass of the method's schedule."""
-        return self._pass_of(self._step)
-
-    @property
-    def finished_pass(self) -> str:
-        """The pass that the micro-batch before the next one belonged to."""
-        return self._pass_of(self._step - 1)
-
-    def _pass_of(self, micro_batch: int) -> str:
-        passes = self.method.schedule.passes
-        return str(passes[micro_batch // self.args.steps_per_generation % self.num_iterations % len(passes)])
-
     def _window(self) -> list[Rows]:
         """The micro-batches of the current optimizer step, on this process."""
         accumulation = self.args.gradient_accumulation_steps
@@ -155,6 +130,9 @@ class MethodTrainer(GRPOTrainer):
 
     def begin_updates(self, rollout: int) -> None:
         """``rollout`` is sampled and scored: seed what is drawn while updating on it (dropout)."""
+
+    def rollout_sampled(self, rows: Rows) -> None:
+        """The rows of this process were sampled and judged; nothing was trained on them yet."""
 
     def row_order(self, rollout: int, rows: int) -> Tensor:
         """(rows,) permutation that deals the rows of ``rollout`` to optimizer steps; equal in all processes."""
@@ -203,6 +181,7 @@ class MethodTrainer(GRPOTrainer):
             raise ValueError(f"rollouts with {', '.join(sorted(unknown))} are not supported")
         own: Rows = {key: output[key] for key in KEPT if key in output}
         own |= self._measured(own)
+        self.rollout_sampled(own)
         rows = gather_rows(
             own, self.accelerator.gather, self.accelerator.num_processes, int(self._tokenizer.pad_token_id)
         )
@@ -233,6 +212,8 @@ class MethodTrainer(GRPOTrainer):
         """What the method must know before the first update, from a forward pass of the policy or its reference."""
         method = self.method
         measured = {"ref_log_probs": self._reference_log_probs(own)} if method.needs_reference else {}
+        if self.importance_cap is not None:
+            measured["sampler_log_probs"] = self._sampler_log_probs(own)
         first_entropy = method.needs_initial_entropy and self._initial_entropy is None
         entropies_needed = method.needs_rollout_entropies or first_entropy
         if entropies_needed or method.needs_rollout_log_probs or self.value_head is not None:
@@ -243,6 +224,10 @@ class MethodTrainer(GRPOTrainer):
             if outputs.values is not None:
                 measured["values"] = outputs.values
         return measured
+
+    def _sampler_log_probs(self, own: Rows) -> Tensor:
+        assert self.rollouts is not None
+        return in_rows(self.rollouts.sampler_log_probs(), own["completion_mask"])
 
     def _rollout(self, rows: Rows) -> Rollout:
         rewards = self._gathered_rewards
@@ -300,13 +285,19 @@ class MethodTrainer(GRPOTrainer):
         if "old_log_probs" not in inputs and self.steps_per_rollout > 1:
             inputs["old_log_probs"] = current
         tokens = self._tokens(inputs, current, outputs.entropies.detach())
+        correction = inputs.get("importance_sampling_ratio")
+        if self.importance_cap is not None:
+            ratios = importance_ratios(tokens.old_log_probs, inputs["sampler_log_probs"])
+            correction = ratios.clamp(max=self.importance_cap)
+            if self.meter is not None:
+                self.meter.add_importance(correction, ratios > self.importance_cap, tokens.mask)
         assert self._step_count is not None
         coefficients = self.method.coefficients(
             tokens,
             self._step_count,
             self.current_pass,
             self._statistics,
-            sampler_correction=inputs.get("importance_sampling_ratio"),
+            sampler_correction=correction,
         )
         loss: Tensor = -(coefficients * outputs.log_probs).sum()
         value_part = None

@@ -1,0 +1,224 @@
+"""Truncated importance sampling: its gradient against plain PyTorch, over processes and micro-batches, and resumed."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from rlvr_cli.config.load import load_config
+from rlvr_cli.lab.tokenizer import make_tokenizer
+from rlvr_cli.methods.group import group_advantage
+from rlvr_cli.methods.kl import k3
+from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.tokens import Tokens
+from rlvr_cli.models.completions import Completions
+from rlvr_cli.models.sampler import sample
+from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
+from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.training import run as running
+from rlvr_cli.training.importance import importance_ratios, in_rows
+from rlvr_cli.training.metrics import StepMeter
+from rlvr_cli.training.prepare import Prepared
+from tests.training.harness import (
+    LEARNING_RATE,
+    UPDATES,
+    GradientTrainer,
+    ScriptedRollouts,
+    arguments,
+    completion_log_probs,
+    dataset,
+    divided,
+    flat_gradient,
+    load_base,
+    method_of,
+)
+from tests.training.processes import interrupt_after, run_as_two
+
+ROWS, GROUP, CAP = 16, 4, 2.0
+NAMES = ("grpo", "gspo", "lopti", "gtpo", "ppo")
+
+
+class OtherSampler(ScriptedRollouts):
+    """Says log-probs of its own for the tokens of the script."""
+
+    def all_log_probs(self, rollout: int) -> list[list[float]]:
+        generator = torch.Generator().manual_seed(1000 + rollout)
+        _, completions, _ = self.script(rollout)
+        return [(-1.0 - 5.0 * torch.rand(len(ids), generator=generator)).tolist() for ids in completions]
+
+    def sample(self, rollout: int, problems: Any, first_row: int) -> Any:
+        self.said = self.all_log_probs(rollout)[first_row : first_row + len(problems)]
+        return super().sample(rollout, problems, first_row)
+
+    def sampler_log_probs(self) -> list[list[float]]:
+        return self.said
+
+
+def weighed(
+    folder: Path,
+    method: Method,
+    model: Any,
+    *,
+    rollouts: ScriptedRollouts | None = None,
+    cap: float | None,
+    **settings: Any,
+) -> GradientTrainer:
+    trainer = GradientTrainer(
+        method=method,
+        rollouts=rollouts or OtherSampler(ROWS),
+        meter=StepMeter(method, importance=cap is not None),
+        model=model,
+        processing_class=make_tokenizer(),
+        args=arguments(folder, method, rows=ROWS, group=GROUP, **settings),
+        train_dataset=dataset(ROWS, GROUP),
+        importance_cap=cap,
+    )
+    trainer.train()
+    return trainer
+
+
+def relative_error(ours: Tensor, other: Tensor) -> float:
+    return float((ours - other).norm() / (other.norm() or 1.0))
+
+
+@pytest.mark.parametrize(("beta", "temperature"), [(0.0, 1.0), (0.1, 0.7)])
+def test_the_gradient_is_that_of_the_formula(tmp_path: Path, beta: float, temperature: float) -> None:
+    """Two rollouts, two updates on each. The weight is that of the policy before the first, and no part of the KL."""
+    method = method_of("grpo", f"kl.beta={beta}")
+    model = load_base(tmp_path)
+    trained, reference = load_base(tmp_path), copy.deepcopy(model)
+    trainer = weighed(tmp_path, method, trained, cap=CAP, micro_batch=4, epochs=2, temperature=temperature)
+    assert len(trainer.gradients) == 4
+    script = OtherSampler(ROWS)
+    for step, gradient in enumerate(trainer.gradients):
+        rollout, epoch = divmod(step, 2)
+        prompts, completions, rewards = script.script(rollout)
+        log_probs = completion_log_probs(model, prompts, completions, temperature)
+        if epoch == 0:
+            old = log_probs.detach()
+        mask = torch.zeros_like(old)
+        sampler = torch.zeros_like(old)
+        for row, said in enumerate(script.all_log_probs(rollout)):
+            mask[row, : len(said)] = 1
+            sampler[row, : len(said)] = torch.tensor(said)
+        weights = torch.minimum((old - sampler).exp(), torch.tensor(CAP)) * mask
+        capped = (weights == CAP).sum() / mask.sum()
+        assert 0.05 < capped < 0.95 and weights[mask.bool()].min() < 0.5
+        advantages = group_advantage(torch.tensor(rewards, dtype=torch.float32), GROUP, divide_by_std=True).unsqueeze(1)
+        tokens = Tokens(log_probs, old, advantages, mask)
+        loss = method.weight.surrogate(tokens) * weights
+        if beta:
+            with torch.no_grad():
+                other = completion_log_probs(reference, prompts, completions, temperature)
+            loss = loss + beta * k3(log_probs, other)
+        model.zero_grad()
+        method.aggregation.aggregate(loss, mask, advantages).backward()
+        assert relative_error(gradient, flat_gradient(model)) < 1e-5
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= LEARNING_RATE * parameter.grad
+    numbers = trainer.meter.summary(trainer.meter.take().tolist())
+    assert 0 < numbers["importance/weight"] < CAP and 0.05 < numbers["importance/capped"] < 0.95
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_micro_batches_change_nothing_and_the_weights_do(tmp_path: Path, name: str) -> None:
+    method = divided(method_of(name))
+    settings: dict[str, Any] = {"cap": CAP, "updates": UPDATES}
+    whole, split = (
+        weighed(tmp_path, method, load_base(tmp_path), micro_batch=size, **settings).gradients for size in (8, 2)
+    )
+    for ours, other in zip(whole, split, strict=True):
+        assert relative_error(ours, other) < 1e-9
+    # Without a cap nobody asks what the sampler said: this script could not answer.
+    plain = weighed(
+        tmp_path, method, load_base(tmp_path), rollouts=ScriptedRollouts(ROWS), cap=None, micro_batch=8, updates=UPDATES
+    )
+    assert relative_error(whole[0], plain.gradients[0]) > 0.01
+    assert not any("importance" in name for name in plain.meter.summary(plain.meter.take().tolist()))
+
+
+def test_two_processes_make_the_gradient_of_one(tmp_path: Path) -> None:
+    load_base(tmp_path)
+    run_as_two(Path(__file__), str(tmp_path))
+    for name in NAMES:
+        together = torch.load(tmp_path / f"{name}.pt", weights_only=True)
+        alone = weighed(
+            tmp_path, divided(method_of(name)), load_base(tmp_path), cap=CAP, micro_batch=4, updates=UPDATES
+        )
+        assert len(together) == len(alone.gradients)
+        for ours, single in zip(together, alone.gradients, strict=True):
+            assert relative_error(ours, single) < 1e-10, name
+
+
+def warmer(model: Any, prompts: Any, **named: Any) -> Completions:
+    return sample(model, prompts, **{**named, "temperature": 1.2})
+
+
+def test_resume_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped between the four updates on a rollout, whose sampler's log-probs are in the checkpoint then."""
+    prepare = running.prepare
+
+    def with_warmer(*given: Any) -> Prepared:
+        return dataclasses.replace(prepare(*given), engine=warmer)
+
+    monkeypatch.setattr(running, "prepare", with_warmer)
+    small = ("train.rollouts=3", "rollout.prompts=4", "rollout.max_new_tokens=40", "task.problems=32", "run.threads=1")
+    updates = ("update.updates_per_rollout=4", "checkpoint.every=3", "optimizer.lr=1e-3", "rollout.importance_cap=1.05")
+
+    def start(name: str) -> RunDir:
+        config = load_config(method="grpo", overrides=[*small, *updates, f"run.dir={tmp_path}", f"run.name={name}"])
+        return running.start(config, overwrite=False, console=Console(quiet=True)).run
+
+    def numbers(run: RunDir) -> list[Any]:
+        return [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
+
+    whole = start("whole")
+    watcher = interrupt_after(tmp_path / "broken" / "metrics.jsonl", 5)
+    broken = start("broken")
+    watcher.join()
+    assert broken.read_manifest()["step"] % 4
+    assert running.resume(broken, console=Console(quiet=True)).status == "finished"
+    assert numbers(broken) == numbers(whole)
+    assert all(0 < row["importance/capped"] < 1 and 0.5 < row["importance/weight"] < 1.05 for row in numbers(whole))
+    first, second = (
+        file_hash(valid_checkpoints(run.checkpoints_dir)[0].path / "model.safetensors") for run in (whole, broken)
+    )
+    assert first == second
+
+
+def test_what_the_sampler_could_not_say_is_not_weighed() -> None:
+    old, said = torch.tensor([[-1.0, -2.0, 0.0]]), torch.tensor([[-2.0, torch.nan, 0.0]])
+    torch.testing.assert_close(importance_ratios(old, said), torch.tensor([[1.0, 0.0, 0.0]]).exp())
+
+
+def test_values_take_the_places_of_their_tokens() -> None:
+    mask = torch.tensor([[1, 1, 0], [0, 0, 0], [1, 1, 1]])
+    rows = in_rows([[-1.0, -2.0], [-9.0], [-3.0, -4.0, -5.0]], mask)
+    assert rows.tolist() == [[-1.0, -2.0, 0.0], [0.0, 0.0, 0.0], [-3.0, -4.0, -5.0]]
+    with pytest.raises(ValueError, match="row 0: 1 log-probabilities from the sampler for 2 tokens"):
+        in_rows([[-1.0], [], [-3.0, -4.0, -5.0]], mask)
+
+
+if __name__ == "__main__":
+    for name in NAMES:
+        base = load_base(Path(sys.argv[1]))
+        of_two = weighed(
+            Path(sys.argv[1]), divided(method_of(name)), base, cap=CAP, micro_batch=2, updates=UPDATES, processes=2
+        )
+        assert of_two.accelerator.num_processes == 2
+        if of_two.accelerator.is_main_process:
+            torch.save(of_two.gradients, Path(sys.argv[1]) / f"{name}.pt")
+    of_two.accelerator.end_training()
+    # A gloo thread that is still alive when Python tears down aborts the process.
+    os._exit(0)

@@ -1,0 +1,127 @@
+"""The check of the sampler against the trainer at a run's first rollout: what matches, what does not, what is said."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from rlvr_cli.config.load import load_config
+from rlvr_cli.models.completions import Completions
+from rlvr_cli.models.sampler import sample
+from rlvr_cli.training import run as running
+from rlvr_cli.training.prepare import Prepared
+from rlvr_cli.training.sampler_check import SamplerCheck, differences, sampler_check
+
+SETTINGS = ("train.rollouts=2", "rollout.prompts=4", "rollout.max_new_tokens=40", "task.problems=32", "run.threads=1")
+Engine = Callable[..., Completions]
+
+
+def checked(folder: Path, *overrides: str) -> tuple[dict[str, Any], str]:
+    """The manifest's entry and the log of a short run on the lab."""
+    config = load_config(method="grpo", overrides=[*SETTINGS, f"run.dir={folder}", "run.name=run", *overrides])
+    run = running.start(config, overwrite=False, console=Console(quiet=True)).run
+    return run.read_manifest()["sampler_check"], run.log_path.read_text()
+
+
+def sampled_by(monkeypatch: pytest.MonkeyPatch, engine: Engine) -> None:
+    prepare = running.prepare
+
+    def with_engine(*arguments: Any) -> Prepared:
+        return dataclasses.replace(prepare(*arguments), engine=engine)
+
+    monkeypatch.setattr(running, "prepare", with_engine)
+
+
+@pytest.mark.parametrize("engine", ["local", "transformers"])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_the_real_samplers_match(tmp_path: Path, engine: str, temperature: float) -> None:
+    found, log = checked(tmp_path, f"rollout.engine={engine}", f"rollout.temperature={temperature}")
+    assert found["matches"] and found["precision"] == "float32" and found["limit"] == {"max_difference": 1e-3}
+    assert 0 < found["mean_difference"] < found["max_difference"] < 1e-4 and abs(found["kl"]) < 1e-6
+    assert found["tokens"] > 32
+    assert log.count("sampler check: ") == 1 and "WARNING" not in log
+
+
+def test_adapters_match(tmp_path: Path) -> None:
+    """A dropout of the adapters is the trainer's alone, and is not taken for a difference."""
+    adapter = 'model.adapter={"kind": "lora", "rank": 4, "dropout": 0.5}'
+    found, _ = checked(tmp_path, adapter)
+    assert found["matches"]
+
+
+def another_temperature(model: Any, prompts: Any, **named: Any) -> Completions:
+    return sample(model, prompts, **{**named, "temperature": 0.9})
+
+
+def other_weights(model: Any, prompts: Any, **named: Any) -> Completions:
+    weight = model.model.layers[0].mlp.down_proj.weight
+    before = weight.detach().clone()
+    with torch.no_grad():
+        weight.mul_(1.05)
+    try:
+        return sample(model, prompts, **named)
+    finally:
+        with torch.no_grad():
+            weight.copy_(before)
+
+
+def not_a_number(model: Any, prompts: Any, **named: Any) -> Completions:
+    made = sample(model, prompts, **named)
+    return dataclasses.replace(made, log_probs=[[math.nan, *row[1:]] for row in made.log_probs])
+
+
+@pytest.mark.parametrize("engine", [another_temperature, other_weights, not_a_number])
+def test_a_wrong_sampler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Engine) -> None:
+    sampled_by(monkeypatch, engine)
+    found, log = checked(tmp_path)
+    assert not found["matches"]
+    assert log.count("WARNING: the sampler does not compute the policy that is trained") == 1
+    assert "rollout.importance_cap=2" in log and "rollout.engine=transformers" in log
+    json.dumps(found, allow_nan=False)
+
+
+def test_a_wrong_temperature_shows_in_bfloat16_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right, _ = checked(tmp_path / "right", "model.dtype=bfloat16")
+    assert right["precision"] == "bfloat16" and right["matches"]
+    sampled_by(monkeypatch, lambda model, prompts, **named: sample(model, prompts, **{**named, "temperature": 0.7}))
+    wrong, _ = checked(tmp_path / "wrong", "model.dtype=bfloat16")
+    assert not wrong["matches"] and wrong["mean_difference"] > 5 * right["mean_difference"]
+
+
+def test_the_numbers_are_those_of_the_definition() -> None:
+    sampler = torch.tensor([[-1.0, -2.0, 7.0], [-0.5, 7.0, 7.0]])
+    trainer = torch.tensor([[-1.5, -1.0, 0.0], [-0.5, 0.0, 0.0]])
+    mask = torch.tensor([[1, 1, 0], [1, 0, 0]])
+    whole = sampler_check(differences(sampler, trainer, mask), "float32")
+    kl = sum(math.exp(d) - d - 1 for d in (-0.5, 1.0, 0.0)) / 3
+    assert whole == SamplerCheck(3, pytest.approx(0.5), 1.0, pytest.approx(3.5 / 3), pytest.approx(kl), "float32")  # type: ignore[arg-type]
+    parts = torch.cat(
+        [differences(sampler[row : row + 1], trainer[row : row + 1], mask[row : row + 1]) for row in (0, 1)]
+    )
+    assert sampler_check(parts, "float32") == whole
+    nothing = sampler_check(differences(sampler, trainer, torch.zeros_like(mask)), "float32")
+    assert nothing.tokens == 0 and nothing.matches
+
+
+@pytest.mark.parametrize(
+    ("precision", "mean", "largest", "surprise", "matches"),
+    [
+        ("float32", 1e-6, 9e-4, 0.5, True),
+        ("float32", 1e-6, 2e-3, 0.5, False),
+        ("bfloat16", 0.02, 0.9, 0.3, True),
+        ("bfloat16", 0.004, 0.9, 1e-4, True),
+        ("bfloat16", 0.04, 0.9, 0.3, False),
+        ("bfloat16", 0.02, math.inf, 0.3, False),
+        ("float32", math.nan, math.nan, 0.5, False),
+    ],
+)
+def test_the_limits(precision: Any, mean: float, largest: float, surprise: float, matches: bool) -> None:
+    assert SamplerCheck(10, mean, largest, surprise, 0.0, precision).matches == matches
