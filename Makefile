@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-slurm check format bench methods-smoke tasks-smoke docs lab clean
+.PHONY: help install demo test test-all test-slurm check format bench methods-smoke tasks-smoke processes docs lab clean
 
 help:
 	@echo "make demo      train the lab model on Knights & Knaves and show accuracy before and after"
@@ -20,6 +20,7 @@ help:
 	@echo "make bench     start-up time and sampler speed"
 	@echo "make methods-smoke  every method and a dozen compositions on the lab: does each run, and as itself"
 	@echo "make tasks-smoke  every task trained on the lab for two rollouts and evaluated"
+	@echo "make processes  every method with two processes against one: how far the weights part"
 	@echo "make docs      the generated parts of docs/methods, and what the methods cost"
 	@echo "make lab       rebuild the lab's base model from its seed, into build/lab"
 
@@ -65,6 +66,9 @@ methods-smoke: $(INSTALLED)
 
 tasks-smoke: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.tasks_smoke
+
+processes: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.processes
 
 docs: $(INSTALLED)
 	$(BIN)/python -m rlvr_cli.report.method_pages docs/methods
