@@ -8,10 +8,14 @@ from rlvr_cli.config.schema import Config
 
 def cautions(config: Config) -> list[str]:
     """Sentences for a person; none for a configuration without such a setting."""
-    if isinstance(config.method, SFTConfig) or config.rollout.top_p == 1.0:
+    rollout = config.rollout
+    limits = [f"rollout.top_p={rollout.top_p:g}"] if rollout.top_p < 1 else []
+    limits += [f"rollout.top_k={rollout.top_k}"] if rollout.top_k else []
+    if isinstance(config.method, SFTConfig) or not limits:
         return []
+    verb = "sample" if len(limits) > 1 else "samples"
     return [
-        f"WARNING: rollout.top_p={config.rollout.top_p:g} samples from the likeliest tokens alone, and the gradient "
-        "takes the samples for those of the whole distribution, of which every probability and ratio is: it is biased. "
-        "rollout.top_p=1 has no bias."
+        f"WARNING: {' and '.join(limits)} {verb} from the likeliest tokens alone, and the gradient takes the samples "
+        "for those of the whole distribution, of which every probability and ratio is: it is biased. "
+        "rollout.top_p=1 with rollout.top_k=0 has no bias."
     ]

@@ -71,6 +71,9 @@ class RolloutConfig(Section):
     )
     temperature: Temperature = Field(1.0, description="Sampling temperature in training.")
     top_p: TopP = Field(1.0, description="Nucleus sampling in training: keep the likeliest tokens up to this mass.")
+    top_k: CountOrZero = Field(
+        0, description="Sample from this many of the likeliest tokens in training, before top_p; 0 = all."
+    )
     max_new_tokens: Count = Field(1024, description="Longest completion, in tokens; longer ones are cut (too_long).")
     dynamic_sampling: CountOrZero = Field(
         0,

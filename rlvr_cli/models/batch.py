@@ -79,6 +79,7 @@ class Batch:
         temperature: float,
         top_p: float,
         on_progress: Callable[[int], None],
+        top_k: int = 0,
     ) -> Completions:
         """Decode until every row has ended. Raises RunError if the model's probabilities are not finite."""
         device, steps = self.decoder.device, self.max_new_tokens
@@ -95,7 +96,7 @@ class Batch:
             if at == 0:
                 block = uniforms(seed, keys, t, min(_POSITIONS_AT_ONCE, steps - t))
                 u = torch.from_numpy(block).to(device)
-            tokens, probability = _pick(logits, u[at].index_select(0, rows), temperature, top_p)
+            tokens, probability = _pick(logits, u[at].index_select(0, rows), temperature, top_p, top_k)
             ids[t].index_copy_(0, rows, tokens)
             chosen[t].index_copy_(0, rows, probability)
             on_progress(remaining)
@@ -141,14 +142,14 @@ class Batch:
         return order
 
 
-def _pick(logits: Tensor, u: Tensor, temperature: float, top_p: float) -> tuple[Tensor, Tensor]:
+def _pick(logits: Tensor, u: Tensor, temperature: float, top_p: float, top_k: int = 0) -> tuple[Tensor, Tensor]:
     """The next token of each row [n] and its probability [n]; logits [n, vocabulary], u [n] in [0, 1)."""
     if temperature == 0:
         probabilities = torch.softmax(logits, dim=-1)
         tokens = logits.argmax(-1, keepdim=True)
     else:
         probabilities = torch.softmax(logits if temperature == 1 else logits / temperature, dim=-1)
-        tokens = draw(probabilities if top_p == 1 else nucleus(probabilities, top_p), u)
+        tokens = draw(probabilities if top_p == 1 and top_k == 0 else nucleus(probabilities, top_p, top_k), u)
     return tokens.squeeze(1), probabilities.gather(1, tokens).squeeze(1)
 
 

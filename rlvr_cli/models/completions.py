@@ -13,7 +13,7 @@ class Completions:
 
     ids: token ids after the prompt; the end-of-sequence token is included when it was produced.
     log_probs: for every token of `ids`, the log of its probability under softmax(logits / temperature) over
-        the whole vocabulary. With top_p < 1 this is still the full distribution, not the nucleus it was drawn
+        the whole vocabulary. With top_p < 1 or top_k this is still the full distribution, not what it was drawn
         from; with temperature 0 it is the distribution at temperature 1.
     truncated: True where `max_new_tokens` was reached without an end-of-sequence token.
     """
@@ -26,6 +26,7 @@ class Completions:
 class Engine(Protocol):
     """A function that samples one completion for every row of `prompts`.
 
+    top_k keeps that many of the likeliest tokens (0: all), before top_p.
     prompts: token ids of each row's prompt (none empty). keys: one integer per row that names the row's own
     random stream. on_progress is called with the number of tokens sampled since the last call.
     Raises ValueError on arguments outside their range.
@@ -42,6 +43,7 @@ class Engine(Protocol):
         eos_token_ids: Collection[int],
         temperature: float = 1.0,
         top_p: float = 1.0,
+        top_k: int = 0,
         max_rows: int | None = None,
         on_progress: Callable[[int], None] | None = None,
     ) -> Completions: ...
@@ -54,6 +56,7 @@ def check_arguments(
     temperature: float,
     top_p: float,
     max_rows: int | None,
+    top_k: int = 0,
 ) -> None:
     """Raise ValueError for arguments no engine can honour."""
     if len(keys) != len(prompts):
@@ -66,5 +69,7 @@ def check_arguments(
         raise ValueError(f"temperature must be 0 (greedy) or more, not {temperature}")
     if not 0 < top_p <= 1:
         raise ValueError(f"top_p must be above 0 and at most 1, not {top_p}")
+    if top_k < 0:
+        raise ValueError(f"top_k must be 0 (all tokens) or more, not {top_k}")
     if max_rows is not None and max_rows < 1:
         raise ValueError(f"max_rows must be at least 1, not {max_rows}")

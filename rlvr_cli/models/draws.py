@@ -77,13 +77,19 @@ def draw(probabilities: Tensor, u: Tensor) -> Tensor:
     return (block * _BLOCK + _invert(within, remainder)[0]).clamp_(max=size - 1)
 
 
-def nucleus(probabilities: Tensor, top_p: float) -> Tensor:
+def nucleus(probabilities: Tensor, top_p: float, top_k: int = 0) -> Tensor:
     """Zero all but the smallest set of most likely tokens whose probability reaches top_p (Holtzman et al. 2020).
 
-    probabilities [rows, vocabulary]; the kept entries are returned as they are, not renormalised. The most
-    likely token is always kept; among equals, the lower id counts as the more likely.
+    top_k above 0 first cuts all but that many of the most likely; top_p is a share of what is left then, as in
+    transformers and vLLM. probabilities [rows, vocabulary]; the kept entries are returned as they are, not
+    renormalised. The most likely token is always kept; among equals, the lower id counts as the more likely.
     """
     ordered, order = probabilities.sort(dim=-1, descending=True, stable=True)
+    mass: float | Tensor = top_p
+    if 0 < top_k < ordered.shape[1]:
+        ordered[:, top_k:] = 0.0
+        mass = top_p * ordered.sum(-1, keepdim=True, dtype=torch.float64)
     before = ordered.cumsum(-1, dtype=torch.float64) - ordered
-    ordered = ordered.masked_fill(before >= top_p, 0.0)
+    if top_p < 1:
+        ordered = ordered.masked_fill(before >= mass, 0.0)
     return torch.zeros_like(probabilities).scatter_(1, order, ordered)

@@ -32,6 +32,7 @@ def sample(
     eos_token_ids: Collection[int],
     temperature: float = 1.0,
     top_p: float = 1.0,
+    top_k: int = 0,
     max_rows: int | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Completions:
@@ -46,7 +47,7 @@ def sample(
     nor do the results. on_progress gets the number of new tokens, possibly on another thread but never twice at
     the same time. Raises ValueError on arguments out of range, or on a model for which `supports` gives a reason.
     """
-    check_arguments(prompts, keys, max_new_tokens, temperature, top_p, max_rows)
+    check_arguments(prompts, keys, max_new_tokens, temperature, top_p, max_rows, top_k)
     if reason := supports(model):
         raise ValueError(f"the local sampler cannot run this model: {reason}")
     if not prompts:
@@ -65,7 +66,7 @@ def sample(
     def decode(rows: slice) -> Completions:
         with torch.inference_mode():
             batch = Batch(decoder, prompts[rows], max_new_tokens)
-            return batch.run(keys[rows], seed, eos, temperature, top_p, report)
+            return batch.run(keys[rows], seed, eos, temperature, top_p, report, top_k)
 
     longest = max(map(len, prompts)) + max_new_tokens
     parts = _split(len(prompts), max_rows or _rows_at_once(decoder, longest))

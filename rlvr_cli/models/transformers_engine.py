@@ -25,6 +25,7 @@ def generate_with_transformers(
     eos_token_ids: Collection[int],
     temperature: float = 1.0,
     top_p: float = 1.0,
+    top_k: int = 0,
     max_rows: int | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Completions:
@@ -34,11 +35,11 @@ def generate_with_transformers(
     same completions, but unlike with the local sampler they depend on which rows share a group.
     Raises ValueError on arguments out of range.
     """
-    check_arguments(prompts, keys, max_new_tokens, temperature, top_p, max_rows)
+    check_arguments(prompts, keys, max_new_tokens, temperature, top_p, max_rows, top_k)
     from transformers import GenerationConfig
 
     stops = sorted(eos_token_ids)
-    sampling = {"do_sample": True, "temperature": temperature, "top_p": top_p, "top_k": 0}
+    sampling = {"do_sample": True, "temperature": temperature, "top_p": top_p, "top_k": top_k}
     config = GenerationConfig(
         max_new_tokens=max_new_tokens,
         eos_token_id=stops or None,

@@ -99,15 +99,15 @@ def load_vllm(folder: Path, *, dtype: str) -> Any:
 
 
 def request_arguments(
-    *, seed: int, key: int, max_new_tokens: int, stops: Sequence[int], temperature: float, top_p: float
+    *, seed: int, key: int, max_new_tokens: int, stops: Sequence[int], temperature: float, top_p: float, top_k: int = 0
 ) -> dict[str, Any]:
-    """The arguments of one row's `vllm.SamplingParams`: a random stream of its own, and no limit but top_p."""
+    """The arguments of one row's `vllm.SamplingParams`: a random stream of its own, no limits but top_p and top_k."""
     return {
         "n": 1,
         "seed": stream_start(seed, key) % _SEEDS,
         "temperature": temperature,
         "top_p": top_p,
-        "top_k": -1,
+        "top_k": top_k or -1,
         "min_p": 0.0,
         "repetition_penalty": 1.0,
         "presence_penalty": 0.0,
@@ -130,6 +130,7 @@ def generate_with_vllm(
     eos_token_ids: Collection[int],
     temperature: float = 1.0,
     top_p: float = 1.0,
+    top_k: int = 0,
     max_rows: int | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Completions:
@@ -139,7 +140,7 @@ def generate_with_vllm(
     ``max_rows`` is of no use here: vLLM schedules by itself. The log-probs are always those at temperature 1.
     Raises ValueError on arguments out of range, RunError when vLLM breaks a completion off.
     """
-    check_arguments(prompts, keys, max_new_tokens, temperature, top_p, max_rows)
+    check_arguments(prompts, keys, max_new_tokens, temperature, top_p, max_rows, top_k)
     if not prompts:
         return Completions([], [], [])
     vllm = import_module("vllm")
@@ -147,7 +148,13 @@ def generate_with_vllm(
     parameters = [
         vllm.SamplingParams(
             **request_arguments(
-                seed=seed, key=key, max_new_tokens=max_new_tokens, stops=stops, temperature=temperature, top_p=top_p
+                seed=seed,
+                key=key,
+                max_new_tokens=max_new_tokens,
+                stops=stops,
+                temperature=temperature,
+                top_p=top_p,
+                top_k=top_k,
             )
         )
         for key in keys

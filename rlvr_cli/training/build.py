@@ -137,6 +137,7 @@ def _policy_trainer(
         max_completion_length=config.rollout.max_new_tokens,
         temperature=config.rollout.temperature,
         top_p=config.rollout.top_p,
+        top_k=config.rollout.top_k,
         mask_truncated_completions=config.rollout.drop_truncated,
         # Only read for the reference model of the KL term, which TRL loads by the policy's name.
         model_init_kwargs=_loading(config),

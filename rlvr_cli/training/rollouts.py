@@ -102,6 +102,7 @@ class RolloutSource:
             eos_token_ids=eos_token_ids(self.model, self.tokenizer),
             temperature=settings.temperature,
             top_p=settings.top_p,
+            top_k=settings.top_k,
             on_progress=self.on_tokens,
         )
         self.seconds["rollout"] += time.perf_counter() - started

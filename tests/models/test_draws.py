@@ -69,3 +69,18 @@ def test_nucleus_keeps_the_smallest_set_that_reaches_the_mass() -> None:
 
 def test_nucleus_takes_the_lower_id_first_among_equals() -> None:
     assert nucleus(torch.full((1, 4), 0.25), 0.5).tolist() == [[0.25, 0.25, 0, 0]]
+
+
+def test_the_likeliest_few_and_a_share_of_them() -> None:
+    """As transformers: top_k first, and top_p of what it leaves."""
+    from transformers import TopKLogitsWarper, TopPLogitsWarper
+
+    logits = torch.randn(200, 40, generator=torch.Generator().manual_seed(3)) * 2
+    probabilities = logits.softmax(-1)
+    for top_p, top_k in ((1.0, 5), (0.7, 5), (0.7, 40), (0.9, 100), (0.5, 1)):
+        warped = TopKLogitsWarper(min(top_k, 40))(None, logits)
+        warped = warped if top_p == 1 else TopPLogitsWarper(top_p)(None, warped)
+        kept = nucleus(probabilities, top_p, top_k)
+        assert torch.equal(kept > 0, warped.isfinite())
+        assert torch.equal(kept[kept > 0], probabilities[kept > 0])
+    assert torch.equal(nucleus(probabilities, 0.7, 0), nucleus(probabilities, 0.7))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
@@ -71,3 +73,17 @@ def test_auto_takes_the_local_sampler_where_it_can_and_says_why_not() -> None:
 def test_asking_for_the_local_sampler_on_another_architecture_is_an_error() -> None:
     with pytest.raises(UserError, match=r"rollout\.engine.*GPT2LMHeadModel"):
         choose_engine("local", gpt2())
+
+
+@pytest.mark.parametrize("engine", [sample, generate_with_transformers])
+def test_top_k_keeps_the_likeliest_and_their_whole_probability(engine: Any) -> None:
+    model = make("qwen3")
+    out = engine(model, PROMPTS, **OPTIONS, top_k=2)
+    assert out.ids != engine(model, PROMPTS, **OPTIONS).ids
+    for prompt, ids, log_probs in zip(PROMPTS, out.ids, out.log_probs, strict=True):
+        every = full_log_probs(model, prompt, ids, 1.0)
+        chosen = every[range(len(ids)), ids]
+        torch.testing.assert_close(torch.tensor(log_probs), chosen, atol=1e-5, rtol=0)
+        assert int((every > chosen.unsqueeze(1)).sum(1).max()) == 1
+    with pytest.raises(ValueError, match="top_k"):
+        engine(model, PROMPTS, **OPTIONS, top_k=-1)
