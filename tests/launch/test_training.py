@@ -83,6 +83,7 @@ def test_a_step_in_more_processes_than_it_has_prompts(tmp_path: Path) -> None:
     assert difference(tmp_path / "one", tmp_path / "four") < LIMIT
 
 
+@pytest.mark.slow
 def test_resume_is_exact_in_the_second_pass_of_lopti(tmp_path: Path) -> None:
     """Low, low, high, high in two processes: kill -9 of everything once the first step of the high pass is saved."""
     settings = ("--method", "lopti", "--processes", "2", f"run.dir={tmp_path}", *NARROW, "checkpoint.every=1")
@@ -113,6 +114,7 @@ def outer(processes: int, *arguments: str) -> list[str]:
 CPU = {"ACCELERATE_USE_CPU": "true"}
 
 
+@pytest.mark.slow
 def test_started_by_torchrun_itself(tmp_path: Path) -> None:
     """It is one of its processes then, and the run is the same; a wrong number of processes is refused."""
     arguments = (f"run.dir={tmp_path}", *NARROW)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
-from peft import LoraConfig
 from safetensors.torch import load_file
 from trl import GRPOConfig
 
@@ -102,8 +101,6 @@ def test_what_this_trainer_cannot_do_is_refused(tmp_path: Path) -> None:
     ppo = {"reward_funcs": [small_ids_are_better], "args": arguments(tmp_path), "processing_class": make_tokenizer()}
     with pytest.raises(ValueError, match="pass the model itself"):
         named.trainer_class("ppo")(model=str(tmp_path / "base"), **ppo)
-    with pytest.raises(ValueError, match="adapters"):
-        named.trainer_class("ppo")(model=load_base(tmp_path), peft_config=LoraConfig(), **ppo)
     with pytest.raises(ValueError, match="groups of 3"):
         named.trainer_class("lopti")(model=load_base(tmp_path), group_size=3, **ppo)
     with pytest.warns(UserWarning, match="cannot be resumed"):
