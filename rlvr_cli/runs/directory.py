@@ -14,7 +14,6 @@ from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.runs.locks import sole_writer
 
-
 # Status of a run that waits in a queue: made, but never begun.
 SUBMITTED = "submitted"
 
