@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 from typing import Literal
 
 from rlvr_cli.verify.numbers import exact_number, normalise, scientific_number
@@ -26,6 +27,10 @@ Rule = Literal["paper", "strict"]
 
 # Characters. The longest gold answer of the public sets has 993.
 MAX_LENGTH = 2000
+# Characters from where a box opens to where it closes, and boxes that the strict rule compares: whatever a model
+# writes, this much is looked at bracket by bracket.
+LONGEST_BOX = 2 * MAX_LENGTH
+MOST_BOXES = 100
 
 # math-verify rounds to six decimals where either side has a decimal point; nearer numbers than this are its to judge.
 _ROUNDING = Fraction(1, 100_000)
@@ -37,6 +42,7 @@ _LONGEST_NAME = 60
 _BASED = re.compile(r"(?P<digits>-?\d+)_\{?(?P<base>\d{1,3})\}?")
 
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
+_TO_LAST_BOX = re.compile(rf".*{_BOX.pattern}", re.DOTALL)
 _LAST_BOX = re.compile(r"\\(?:boxed|fbox)\Z")
 _AROUND = re.compile(r"(?:[$.\s]|\\[()\[\]])*")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -44,6 +50,7 @@ _BARE = re.compile(r"\s*([^\s{}$\\]+)")
 _SPACING = re.compile(r"\\(?:!|displaystyle(?![A-Za-z])|left(?![A-Za-z])|right(?![A-Za-z]))")
 _FRAC = re.compile(r"\\[dtc]frac(?![A-Za-z])")
 _SPACES = re.compile(r"\s+")
+_SPACES_OR_NONE = re.compile(r"\s*")
 # A space that LaTeX keeps; `\\` before a space is a new line.
 _KEPT_SPACE = re.compile(r"\\\\|\\[ ;:]|~|\\q?quad(?![A-Za-z])")
 # A dash between digits is a range; a hyphen or a minus sign is a minus.
@@ -89,20 +96,16 @@ class Extracted:
 def boxed(text: str, rule: Rule = "paper") -> Extracted:
     r"""The content of the last ``\boxed{...}`` (or ``\fbox``) of ``text``, braces balanced.
 
-    The last one is the one that starts last, as in the graders of the MATH benchmark; if its braces never close
-    there is no answer. ``paper`` also reads ``\boxed 5``. ``strict`` does not, looks only at what follows the last
-    ``</think>``, and refuses boxes whose contents differ.
+    The last one is the one that starts last, as in the graders of the MATH benchmark; if its braces do not close
+    within LONGEST_BOX characters there is no answer. ``paper`` also reads ``\boxed 5``. ``strict`` does not, looks only
+    at what follows the last ``</think>``, and refuses boxes whose contents differ and more than MOST_BOXES.
     """
     if rule == "strict":
-        text = text.rpartition("</think>")[2]
-    starts = [match.end() for match in _BOX.finditer(text)]
-    if not starts:
+        return _only_box(text.rpartition("</think>")[2])
+    if (found := _TO_LAST_BOX.match(text)) is None:
         return Extracted(None, "none")
-    closing = _closing_braces(text)
-    last = _content(text, starts[-1], closing)
-    if rule == "strict":
-        return _only_box(text, starts, closing, last)
-    if last is None and (match := _BARE.match(text, starts[-1])) is not None:
+    last = _content(text, found.end())
+    if last is None and (match := _BARE.match(text, found.end())) is not None:
         last = match[1].rstrip(".,;")
     return Extracted(last, "found") if last else Extracted(None, "none")
 
@@ -240,8 +243,10 @@ def _in_bases(gold: str, answer: str) -> Outcome | None:
     return EQUAL if right["base"] == "10" and gold == right["digits"] else DIFFERENT
 
 
-def _closing_braces(text: str) -> dict[int, int]:
-    """Where each opening brace closes; escaped braces are text."""
+def _braces_around(text: str) -> int:
+    """How many pairs of braces stand around the whole."""
+    if text[:1] != "{":
+        return 0
     closing: dict[int, int] = {}
     open_braces: list[int] = []
     for match in _BRACE.finditer(text):
@@ -249,57 +254,64 @@ def _closing_braces(text: str) -> dict[int, int]:
             open_braces.append(match.start())
         elif match[0] == "}" and open_braces:
             closing[open_braces.pop()] = match.start()
-    return closing
-
-
-def _braces_around(text: str) -> int:
-    """How many pairs of braces stand around the whole."""
-    closing = _closing_braces(text) if text[:1] == "{" else {}
     count = 0
     while closing.get(count) == len(text) - 1 - count:
         count += 1
     return count
 
 
-def _content(text: str, start: int, closing: dict[int, int]) -> str | None:
-    brace = _opening(text, start)
-    return text[brace + 1 : closing[brace]].strip() if brace in closing else None
+def _inside(text: str, start: int) -> tuple[int, int] | None:
+    """Where the content of a box begins and ends, whose command ends at ``start``; escaped braces are text."""
+    opening = start + len(_SPACES_OR_NONE.match(text, start)[0])  # type: ignore[index]
+    if not text.startswith("{", opening):
+        return None
+    depth = 0
+    for match in _BRACE.finditer(text, opening, opening + LONGEST_BOX):
+        depth += {"{": 1, "}": -1}.get(match[0], 0)
+        if depth == 0:
+            return opening + 1, match.start()
+    return None
 
 
-def _opening(text: str, start: int) -> int:
-    while start < len(text) and text[start].isspace():
-        start += 1
-    return start
+def _content(text: str, start: int) -> str | None:
+    inside = _inside(text, start)
+    return None if inside is None else text[slice(*inside)].strip()
 
 
-def _only_box(text: str, starts: list[int], closing: dict[int, int], last: str | None) -> Extracted:
+def _only_box(text: str) -> Extracted:
     """The content of boxes that all hold the same; a box around a box holds nothing else."""
-    contents = [_content(text, start, closing) for start in starts]
-    if len(starts) == 1 and last is None:
+    boxes = list(islice(_BOX.finditer(text), MOST_BOXES + 1))
+    if not boxes:
         return Extracted(None, "none")
-    inner = []
-    for number, content in enumerate(contents):
-        if content is None:
+    if len(boxes) > MOST_BOXES:
+        return Extracted(None, "several")
+    insides = [_inside(text, box.end()) for box in boxes]
+    if insides == [None]:
+        return Extracted(None, "none")
+    innermost = []
+    for number, inside in enumerate(insides):
+        if inside is None:
             return Extracted(None, "several")
-        following = starts[number + 1] if number + 1 < len(starts) else len(text)
-        if following > closing[_opening(text, starts[number])]:
-            inner.append(content)
-        elif not around_box(text[_opening(text, starts[number]) + 1 : following], ""):
+        start, end = inside
+        following = boxes[number + 1] if number + 1 < len(boxes) else None
+        if following is None or following.start() > end:
+            innermost.append(text[start:end].strip())
+            continue
+        nested = insides[number + 1]
+        if (
+            nested is None
+            or not around_box(text[start : following.end()], "")
+            or not around_box("", text[nested[1] + 1 : end])
+        ):
             return Extracted(None, "several")
-        else:
-            end, inside = closing[_opening(text, starts[number])], closing.get(_opening(text, following))
-            if inside is None or not around_box("", text[inside + 1 : end]):
-                return Extracted(None, "several")
-    return _only(last or "", inner)
+    return _only(innermost[-1], innermost)
 
 
 def box_alone(text: str) -> bool:
     """Whether ``text`` begins with a box and ends with it, delimiters aside."""
     start = _BOX.search(text)
-    if start is None:
-        return False
-    end = _closing_braces(text).get(_opening(text, start.end()))
-    return end is not None and around_box(text[: start.end()], text[end + 1 :])
+    inside = None if start is None else _inside(text, start.end())
+    return start is not None and inside is not None and around_box(text[: start.end()], text[inside[1] + 1 :])
 
 
 def around_box(before: str, after: str) -> bool:
@@ -310,9 +322,14 @@ def around_box(before: str, after: str) -> bool:
 def _only(last: str, contents: list[str]) -> Extracted:
     if not last:
         return Extracted(None, "none")
-    gold, *others = (clean(content) if len(content) <= MAX_LENGTH else content for content in [last, *contents])
+    gold = _compact(last)
     number = exact_number(gold)
-    for other in others:
+    # Alike ones are looked at once.
+    for other in map(_compact, dict.fromkeys(contents)):
         if other != gold and (number is None or exact_number(other) != number):
             return Extracted(None, "several")
     return Extracted(last, "found")
+
+
+def _compact(content: str) -> str:
+    return clean(content) if len(content) <= MAX_LENGTH else content

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from rlvr_cli.verify.math_answer import MAX_LENGTH, boxed, check, clean, tagged
+from rlvr_cli.verify import math_answer
+from rlvr_cli.verify.math_answer import LONGEST_BOX, MAX_LENGTH, MOST_BOXES, boxed, check, clean, tagged
 from rlvr_cli.verify.outcome import DIFFERENT, EQUAL, TOO_LONG_ANSWER, TOO_LONG_GOLD, UNPARSED_ANSWER, UNPARSED_GOLD
 
 
@@ -40,6 +41,31 @@ def test_strict_refuses_different_boxes() -> None:
     assert boxed(r"\boxed{\frac12} \boxed{\dfrac{1}{2}}", "strict").answer == r"\dfrac{1}{2}"
     assert boxed(r"\boxed{\boxed{5}}", "strict").answer == "5"
     assert boxed(r"\boxed{5} \boxed{\boxed{6}}", "strict").reason == "several"
+
+
+def test_a_box_closes_within_so_many_characters_or_never() -> None:
+    longest = "5" * (LONGEST_BOX - 2)
+    for rule in ("paper", "strict"):
+        assert boxed(rf"\boxed{{{longest}}}", rule).answer == longest  # type: ignore[arg-type]
+        assert boxed(rf"\boxed{{{longest}5}}", rule).reason == "none"  # type: ignore[arg-type]
+        assert boxed(rf"\boxed{{5{' ' * LONGEST_BOX}}}", rule).reason == "none"  # type: ignore[arg-type]
+
+
+def test_strict_refuses_more_boxes_than_it_compares() -> None:
+    assert boxed(r"\boxed{5}" * MOST_BOXES, "strict").answer == "5"
+    assert boxed(r"\boxed{5}" * (MOST_BOXES + 1), "strict").reason == "several"
+    assert boxed(r"\boxed{5}" * (MOST_BOXES + 1), "paper").answer == "5"
+
+
+@pytest.mark.parametrize("piece", [r"\boxed{5}", r"\boxed{", r"\boxed {5 }\boxed{5}", "<answer>5</answer>"])
+def test_of_a_megabyte_only_a_few_candidates_are_cleaned(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cleaned: list[str] = []
+    monkeypatch.setattr(math_answer, "clean", lambda text: cleaned.append(text) or text)
+    text = piece * (1_000_000 // len(piece))
+    for rule in ("paper", "strict"):
+        boxed(text, rule)  # type: ignore[arg-type]
+        tagged(text, rule=rule)  # type: ignore[arg-type]
+    assert len(cleaned) <= 3
 
 
 def test_strict_looks_behind_the_reasoning() -> None:

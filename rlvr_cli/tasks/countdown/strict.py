@@ -11,11 +11,13 @@ import operator
 import re
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import islice
 
 from rlvr_cli.tasks.countdown.arithmetic import Operator, evaluate, postfix
 from rlvr_cli.tasks.countdown.verdict import MAX_ANSWER, Reading
 
 _TAG = re.compile(r"<\s*+(/?)\s*+(think|answer)\s*+>", re.IGNORECASE)
+_END = re.compile(r"<\s*+/\s*+think\s*+>", re.IGNORECASE)
 _BLOCK = [("", "answer"), ("/", "answer")]
 
 # Multiplication, division and minus signs that have one meaning, and the no-break space.
@@ -47,14 +49,14 @@ def read(response: str, nums: Sequence[int], target: int) -> Reading:
     order, with no other of these tags; what the reasoning holds does not count. Letter case and white space inside a
     tag do not count either.
     """
-    tags = list(_TAG.finditer(response))
-    names = [(tag[1], tag[2].lower()) for tag in tags]
-    if names.count(("/", "think")) != 1:
+    # One tag too many is enough to refuse it, however many a model wrote.
+    ends = list(islice(_END.finditer(response), 2))
+    if len(ends) != 1:
         return Reading("bad_format")
-    end = names.index(("/", "think"))
-    if names[end + 1 :] != _BLOCK:
+    tags = list(islice(_TAG.finditer(response, ends[0].end()), len(_BLOCK) + 1))
+    if [(tag[1], tag[2].lower()) for tag in tags] != _BLOCK:
         return Reading("bad_format")
-    return judge_expression(response[tags[end + 1].end() : tags[end + 2].start()], nums, target)
+    return judge_expression(response[tags[0].end() : tags[1].start()], nums, target)
 
 
 def judge_expression(text: str, nums: Sequence[int], target: int) -> Reading:

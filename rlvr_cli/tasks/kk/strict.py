@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 
 from rlvr_cli.tasks.kk.verdict import Reading
 
@@ -44,7 +45,8 @@ def read(response: str, names: Sequence[str], *, letters: bool = False) -> Readi
     Format: the tags ``</think>``, ``<answer>``, ``</answer>`` in this order and no others, apart from one repeated
     ``<think>`` at the very beginning; letter case and white space inside a tag do not count. Time is linear.
     """
-    tags = list(_TAG.finditer(response))
+    # One tag too many is enough to refuse it, however many a model wrote; the first may be left out.
+    tags = list(islice(_TAG.finditer(response), len(_BLOCK) + 2))
     if tags and (tags[0][1], tags[0][2].lower()) == ("", "think") and not response[: tags[0].start()].strip():
         tags = tags[1:]
     if [(tag[1], tag[2].lower()) for tag in tags] != _BLOCK:
