@@ -7,13 +7,15 @@ for a token of probability bin k, sigma_k the standard deviation of the ratio in
 updates in RL for LLM reasoning?", equation 8 and section 4.1 (alpha = 3, five bins; under review, no arXiv id). The
 aggregation is ``sequence_mean``.
 
-How we differ from the paper: nowhere, but it leaves open what follows; it names an anonymous repository, which we have
-not seen. eps_b has no number (0.1 here: section 4.3 finds the average e_k tighter than 0.2, and the first update, where
-every ratio is 1 and every sigma 0, needs room). Bins are of equal width on [0, 1] in the old probability, so that they
-stay fixed over the updates of a rollout; the lower edge belongs to a bin, and 1 to the last. sigma has ddof 0 and is
-taken over all valid tokens of the whole optimizer step, of both signs, under stop-gradient, so that a bin of one token
-has sigma 0. No dual clip, and a lower bound below 0 never acts. One exploding ratio inflates its bin's sigma: log the
-bounds.
+How we differ from the paper: nowhere, but it leaves open what follows. eps_b has no number (0.1 here: section 4.3 finds
+the average e_k tighter than 0.2, and the first update, where every ratio is 1 and every sigma 0, needs room). Bins are
+of equal width on [0, 1] in the old probability, so that they stay fixed over the updates of a rollout; the lower edge
+belongs to a bin, and 1 to the last. sigma has ddof 0 and is taken over all valid tokens of the whole optimizer step, of
+both signs, under stop-gradient, so that a bin of one token has sigma 0. No dual clip, and a lower bound below 0 never
+acts. One exploding ratio inflates its bin's sigma: log the bounds.
+The released code (Control-derek/ACPO, published after this was written) differs: eps_b = 0.2, with which no average
+of e_k is tighter than 0.2; bounds clamped to [0, 3]; bins by the current probability; sigma over a micro-batch, which
+makes the result depend on how a batch is split; the log-ratio clamped to +-20; a dual clip at 3 for A < 0.
 
 Ablations (section 4.3): ``bound: mean`` clips every token at the tokens' average of e_k, on both sides (GRPO,
 Clip=Avg); ``bound: max`` at the largest e_k above and at 0.2 below (DAPO, Clip-High=Max). The paper took both numbers
