@@ -105,8 +105,10 @@ def judge(gold: str, answer: str) -> Outcome:
     if (_DOTS.search(answer) is None) != (_DOTS.search(gold) is None):
         return DIFFERENT
     outcome = _with_units(gold, answer) if _EQUALS.search(gold) else _of_value(gold, answer)
-    if outcome.equal and (marked or not _same_approximations(gold, answer) or _claims_more(gold, answer)):
+    if outcome.equal and (marked or not _same_approximations(gold, answer)):
         outcome = DIFFERENT
+    if outcome.equal and _EQUALS.search(gold):
+        outcome = _chains_agree(gold, answer)
     if _out_of_memory:
         raise Unable
     return outcome
@@ -132,21 +134,66 @@ def _of_value(gold: str, answer: str) -> Outcome:
 
 def _values(text: str) -> list[str]:
     """The sides of a chain of equations, without the names on its left."""
-    sides = [side.strip() for side in _EQUALS.split(text) if side.strip()]
+    return _without_names([side.strip() for side in _EQUALS.split(text) if side.strip()])
+
+
+def _without_names(sides: list[str]) -> list[str]:
     while len(sides) > 1 and is_name(sides[0]):
         sides = sides[1:]
     return sides
 
 
-def _claims_more(gold: str, answer: str) -> bool:
-    """Whether a chain is longer than the gold answer's equation and its sides differ: ``17=y=2x`` for ``y=2x``."""
-    longest = max(len(_EQUALS.split(piece)) for piece in _pieces(gold))
-    for piece in _pieces(answer):
-        sides = _values(piece)
-        longer = longest > 1 and len(sides) > longest
-        if longer and any(_with_units(sides[-1], side).equal is not True for side in sides[:-1]):
-            return True
-    return False
+def _chains_agree(gold: str, answer: str) -> Outcome:
+    """Of ``a=b=c`` the comparison sees the ends only, and of equations side by side it makes such a chain.
+
+    So each piece of either side that has several equals signs must have its like among the other's pieces.
+    """
+    expected, written = _pieces(gold), _pieces(answer)
+    for piece in expected:
+        if _is_chain(piece):
+            outcomes = [_chain_agrees(piece, other) for other in written]
+            if EQUAL not in outcomes:
+                return outcomes[0] if len(expected) == len(written) == 1 else DIFFERENT
+    for other in written:
+        if _is_chain(other) and all(_chain_agrees(piece, other) != EQUAL for piece in expected):
+            return DIFFERENT
+    return EQUAL
+
+
+def _is_chain(piece: str) -> bool:
+    return len(_EQUALS.split(piece)) > 2
+
+
+def _chain_agrees(gold: str, answer: str) -> Outcome:
+    """Whether two equations, one of them at least a chain, agree side by side, or all sides of both are one value."""
+    expected, written = _sides(gold), _sides(answer)
+    if not expected or not written:
+        return DIFFERENT
+    if len(written) == 1 and len(expected) <= 2:
+        return EQUAL
+    if len(expected) == len(written) and all(
+        _with_units(*sides).equal is True for sides in zip(expected, written, strict=True)
+    ):
+        return EQUAL
+    *others, last = _without_names(expected)
+    if any(_with_units(last, side).equal is not True for side in others):
+        # Perhaps several equations side by side.
+        return UNPARSED_GOLD if len(expected) > 2 else DIFFERENT
+    agree = all(_with_units(last, side).equal is True for side in _without_names(written))
+    return EQUAL if agree else DIFFERENT
+
+
+def _sides(piece: str) -> list[str]:
+    """The sides of a chain of equations; an equals sign in brackets belongs to a side, as in ``P(X=4)=1/8``."""
+    sides, start, place, depth = [], 0, 0, 0
+    for equals in _EQUALS.finditer(piece):
+        for match in _TOP.finditer(piece, place, equals.start()):
+            depth += (match[0] in "{([") - (match[0] in "})]")
+        place = equals.end()
+        if depth <= 0:
+            sides.append(piece[start : equals.start()])
+            start = place
+    return [side.strip() for side in [*sides, piece[start:]] if side.strip()]
 
 
 def _same_approximations(gold: str, answer: str) -> bool:

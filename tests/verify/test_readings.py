@@ -8,7 +8,7 @@ from rlvr_cli.config.errors import RunError
 from rlvr_cli.tasks.math.reading import read as read_response
 from rlvr_cli.verify import algebra
 from rlvr_cli.verify.math_answer import boxed, check, clean
-from rlvr_cli.verify.outcome import DIFFERENT, EQUAL, UNPARSED_ANSWER, Outcome
+from rlvr_cli.verify.outcome import DIFFERENT, EQUAL, UNPARSED_ANSWER, UNPARSED_GOLD, Outcome
 from rlvr_cli.verify.pool import Pool
 from rlvr_cli.verify.reader import read
 from rlvr_cli.verify.spelling import without_unit
@@ -125,6 +125,24 @@ WRONG = [
     ("y=2x+1", "17=y=2x+1"),
     (r"1,2,\ldots", "1,2"),
     ("x+y-z+1=0", r"x+y-z+1=0\text{ plus }2"),
+    # Every side of a chain and every one of several equations counts.
+    ("x=5", "x=50=5"),
+    ("x=5", "50=x=5"),
+    (r"t=\frac{\ln 2}{0.1}=10\ln 2", r"t=\frac{\ln 4}{0.1}=10\ln 2"),
+    (r"t=\frac{\ln 2}{0.1}=10\ln 2", r"t=7=10\ln 2"),
+    ("$y_1=1-x$\n$y_2=y_1 \\ln x$", "$y_1=2-x$\n$y_2=y_1 \\ln x$"),
+    ("$y_1=1-x$\n$y_2=y_1 \\ln x$", "$y_1=1-x$\n$y_3=y_1 \\ln x$"),
+    ("$y_1=1-x$\n$y_2=y_1 \\ln x$", r"y_1 \ln x"),
+    (r"$y=\frac{cx^2}{1-cx} \quad y=-x$", r"$y=\frac{cx^2}{1+cx} \quad y=-x$"),
+    (r"$y=\frac{cx^2}{1-cx} \quad y=-x$", "y=-x"),
+    ("w=l=2, h=3", "w=l=4, h=3"),
+    ("w=l=2, h=3", "w=7=l=2, h=3"),
+    (r"\frac{x-1}{2}=\frac{y}{3}=\frac{z}{4}", r"\frac{x-1}{2}=\frac{y}{5}=\frac{z}{4}"),
+    ("P(X_{n}=4)=5/8", "P(X_{n}=3)=5/8"),
+    (
+        r"$\cos(t)=\frac12$ when $t=\frac{\pi}{3}$ or $t=\frac{5\pi}{3}$",
+        r"$\cos(t)=\frac15$ when $t=\frac{\pi}{3}$ or $t=\frac{5\pi}{3}$",
+    ),
 ]
 
 RIGHT = [
@@ -212,6 +230,13 @@ RIGHT = [
     ("12", r"12\text{ kg}"),
     ("12", r"12\text{ seconds}"),
     ("12", r"\text{Area of square}=12"),
+    ("P(X_{n}=4)=5/8", "5/8"),
+    ("$P(X=25)=0.45$, and $P(X=x)=0$ otherwise", "P(X=25)=0.45, and P(X=x)=0 otherwise"),
+    (r"t=\frac{\ln 2}{0.1}=10\ln 2", r"10\ln 2"),
+    (r"t=\frac{\ln 2}{0.1}=10\ln 2", r"t=10\ln 2"),
+    (r"t=\frac{\ln 2}{0.1}=10\ln 2", r"t=\frac{\ln 2}{1/10}=\ln(2^{10})"),
+    ("w=l=2, h=3", "w=l=2, h=3.0"),
+    (r"\frac{x-1}{2}=\frac{y}{3}=\frac{z}{4}", r"\frac{x-1}{2}=\frac y3=\frac z4"),
 ]
 
 
@@ -237,6 +262,10 @@ def test_an_answer_that_says_something_else_is_not_paid(gold: str, answer: str) 
 @pytest.mark.parametrize(("gold", "answer"), RIGHT)
 def test_an_answer_that_says_the_same_is_right(gold: str, answer: str) -> None:
     assert judged(gold, answer) == EQUAL
+
+
+def test_of_equations_side_by_side_that_are_spelled_otherwise_nobody_knows() -> None:
+    assert judged("$y_1=1-x$\n$y_2=y_1 \\ln x$", "$y_1=-x+1$\n$y_2=y_1 \\ln x$") == UNPARSED_GOLD
 
 
 def test_what_was_read_before_changes_no_verdict() -> None:
