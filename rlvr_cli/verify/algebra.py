@@ -19,7 +19,7 @@ from typing import Any
 
 from math_verify import grader, parser
 
-from rlvr_cli.verify import reader
+from rlvr_cli.verify import ranges, reader
 from rlvr_cli.verify.marks import marks_differ
 from rlvr_cli.verify.math_answer import check, clean, is_name
 from rlvr_cli.verify.nonzero import simplified
@@ -95,7 +95,7 @@ def judge(gold: str, answer: str) -> Outcome:
     global _out_of_memory
     _out_of_memory = False
     marked = marks_differ(clean(gold), clean(answer))
-    gold, answer = spelled(gold), spelled(answer)
+    gold, answer = map(spelled, ranges.alike(gold, answer))
     if _malformed(answer):
         return UNPARSED_ANSWER
     if _malformed(gold):

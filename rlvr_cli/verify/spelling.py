@@ -35,7 +35,7 @@ _NAMES = (
     "kilograms?|ounces?|oz|tons?|seconds?|secs?|minutes?|mins?|hours?|hrs?|days?|weeks?|months?|years?|yrs?|"
     "degrees?|deg|radians?|rad|cents?|dollars?|rupees?|rs|euros?|units?|square|sq|cubic|cu|per|students?|people|persons?|men|"
     "women|children|boys|girls|edges?|digits?|ways|tiles?|coins?|apples?|marbles?|meals?|toys?|monkeys?|soldiers?|points?|"
-    "pies|marks?|numbers?|integers?|ohms?|Hz"
+    "kelvins?|pies|marks?|numbers?|integers?|ohms?|Hz"
 )
 _UNIT_NAMES = re.compile(
     rf"(?<=[\d}})])(?:\s?(?:/\s?)?(?:{_NAMES})(?![A-Za-z]))+(?:\s?\^\{{?[23]\}}?)?\Z|(?<=[\d}})]) [msghL]\Z"
@@ -49,12 +49,17 @@ _LOOSE_SPACE = re.compile(r" +(?![A-Za-z0-9 ])")
 _LETTER = re.compile(
     r"(?P<before>[A-Za-z]?)\\(?:text|mathrm|mathit|rm)\s*\{\s*(?P<letter>[ied])\s*\}|\{\\rm (?P<old>[ied])\}"
 )
+# Kelvin; as text, or without a command, K may be a thousand.
+_KELVIN = re.compile(r"(?<=[\d}])\s*(?:\\,)?\s*\\mathrm\{K\}")
 _BOLD_NUMBER = re.compile(r"\\(?:text|math)(?:bf|rm|it|normal)?\s*\{\s*([-+]?[\d.,/]+)\s*\}\Z")
 _CHOICES = re.compile(r"\\(?:text|textbf|mathrm|mathbf)\s*\{\s*(\(?[A-Z]\)?(?:\s*,\s*\(?[A-Z]\)?)+)\s*\}")
 _JOINED = re.compile(r"\s*,?\s*\\text\s*\{\s*,?\s*(?:and|or)\s*\}\s*")
 _SCIENTIFIC = re.compile(r"(?<![\w.\\}])(\d+(?:\.\d*)?)[eE]([+-]?\d{1,3})(?![\w.])")
 # Words that are no unit are factors; the reader would make a list of 350 and 000 times them.
-_THOUSANDS = re.compile(r"(-?\d{1,3}(?:,\d{3})+(?:\.\d+)?)(\s?[A-Za-z][A-Za-z ]*)")
+_THOUSANDS = re.compile(
+    r"((?:\\?\$)?-?\d{1,3}(?:,\d{3})+(?:\.\d+)?)"
+    rf"((?:\s|\\,)*(?:[A-Za-z][A-Za-z ]*|{_COMMAND}\s*\{{[A-Za-z\s]*\}}{_POWER}))"
+)
 _PRIME = re.compile(r"\^\s*(?:\{\s*((?:\\prime\s*)+)\}|(\\prime)(?![A-Za-z]))")
 _MIXED = re.compile(r"(?<![\w.^_}/])(\d+) (\d+)/(\d+)(?![\w.^/])")
 _TEXT = re.compile(r"\\(?:text|mbox|math|operatorname)[a-z]*\s*\{(?:[^{}]|\{[^{}]*\})*\}?")
@@ -69,6 +74,7 @@ def spelled(text: str) -> str:
     if (bold := _BOLD_NUMBER.match(text)) is not None:
         text = bold[1]
     if "\\" in text:
+        text = _KELVIN.sub(r"\\mathrm{kelvin}", text)
         text = _LETTER.sub(_letter, text)
         text = _PRIME.sub(lambda match: "'" * match[0].count("\\prime"), text)
         text = _CHOICES.sub(r"\1", _JOINED.sub(", ", text))
