@@ -6,12 +6,14 @@ import atexit
 import os
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
 
+from rlvr_cli.config.errors import RunError
 from rlvr_cli.verify.math_answer import check
 from rlvr_cli.verify.outcome import DIED, TIMEOUT, Outcome
 from rlvr_cli.verify.process import Nursery, Worker
@@ -25,6 +27,8 @@ MEMORY_MIB = 1024
 PAIRS_PER_WORKER = 5000
 # Pairs whose outcomes a pool remembers. A timeout or a death may have come of a busy machine and is not among them.
 REMEMBERED = 20_000
+# Seconds that closing leaves its threads to end by themselves.
+CLOSING = 5.0
 
 
 @dataclass(frozen=True)
@@ -68,10 +72,10 @@ class Pool:
         Raises RunError when no worker process can be started, and RuntimeError when the pool is closed.
         """
         outcomes: dict[tuple[str, str], Outcome | Future[Outcome]] = {}
-        for pair in pairs:
-            if pair not in outcomes:
-                outcomes[pair] = check(*pair) or self._memory.get(pair) or self._submit(*pair)
         try:
+            for pair in pairs:
+                if pair not in outcomes:
+                    outcomes[pair] = check(*pair) or self._memory.get(pair) or self._submit(*pair)
             for pair, outcome in outcomes.items():
                 if isinstance(outcome, Future):
                     outcomes[pair] = self._remembered(pair, outcome.result())
@@ -99,9 +103,11 @@ class Pool:
                 worker.stop()
             for _ in threads:
                 self._jobs.put(None)
+        # They have the dead reaped. One that waits for a process to start goes on when that is killed.
+        until = time.monotonic() + CLOSING
         for thread in threads:
             if thread is not threading.current_thread():
-                thread.join(timeout=5)
+                thread.join(timeout=max(0.0, until - time.monotonic()))
         self._nursery.close()
 
     def __enter__(self) -> Pool:
@@ -133,11 +139,18 @@ class Pool:
         with self._lock:
             if self._closed:
                 raise RuntimeError("the pool is closed")
+            # A thread that could not be started, or whose start was interrupted, serves nobody.
+            self._threads = [thread for thread in self._threads if thread.is_alive()]
             if len(self._threads) < self.workers:
                 name = f"verify-{len(self._threads)}"
                 thread = threading.Thread(target=self._serve, name=name, daemon=True)
-                self._threads.append(thread)
-                thread.start()
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    if not self._threads:
+                        raise RunError(f"Mathematics cannot be judged: {error}.") from error
+                else:
+                    self._threads.append(thread)
             self._jobs.put(job)
         return job.future
 
@@ -158,7 +171,7 @@ class Pool:
                     worker = self._ready(worker)
                     outcome = worker.ask(job.gold, job.answer)
             except BaseException as error:
-                job.future.set_exception(error)
+                job.future.set_exception(RuntimeError("the pool was closed") if self._closed else error)
                 continue
             if self._closed:
                 job.future.set_exception(RuntimeError("the pool was closed"))

@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from rlvr_cli.config.errors import RunError
@@ -17,7 +19,11 @@ from rlvr_cli.verify.outcome import DIED, TIMEOUT, Outcome
 
 # Importing SymPy takes half a second; a machine under load may take very much longer.
 _START_SECONDS = 120.0
+# Forking and reaping take milliseconds.
+_REPLY_SECONDS = 20.0
 _ATTEMPTS = 3
+# A system that is out of descriptors, processes or memory may have some again after this.
+_PAUSE = 0.5
 _PACKAGES = str(Path(__file__).parents[2])
 
 
@@ -38,48 +44,64 @@ class Nursery:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
+        self._closed = False
 
     def fork(self) -> tuple[int, socket.socket]:
         """A new worker: its process id and the socket it listens on. Raises RunError where none can be started."""
+        said = "what should fork it ends every time"
         with self._lock:
-            for _ in range(_ATTEMPTS):
+            for attempt in range(_ATTEMPTS):
+                if attempt:
+                    time.sleep(_PAUSE)
                 try:
                     control = self._started()
                     ours, theirs = socket.socketpair()
                 except OSError as error:
-                    raise RunError(f"A process that judges mathematics cannot be started: {error}.") from error
-                try:
-                    socket.send_fds(control, [channel.command(channel.FORK)], [theirs.fileno()])
-                    return int(channel.receive(control.fileno(), _START_SECONDS)), ours
-                except (OSError, channel.Closed, TimeoutError):
-                    # Killed from outside, or out of memory.
-                    ours.close()
-                    self._ended()
-                finally:
-                    theirs.close()
-        raise RunError("A process that judges mathematics cannot be started: what should fork it ends every time.")
+                    said = str(error)
+                    continue
+                with theirs:
+                    pid = self._reply(control, channel.FORK, descriptors=[theirs.fileno()])
+                if pid:
+                    return pid, ours
+                ours.close()
+                if pid == 0:
+                    said = "the system has no process or no memory left"
+        raise RunError(f"A process that judges mathematics cannot be started: {said}.")
 
     def reap(self, pid: int) -> None:
         """Have a worker that was killed removed from the system's table of processes."""
         with self._lock:
             if self._control is not None:
-                try:
-                    self._control.sendall(channel.command(channel.REAP, pid))
-                    channel.receive(self._control.fileno(), _START_SECONDS)
-                except (OSError, channel.Closed, TimeoutError):
-                    self._ended()
+                self._reply(self._control, channel.REAP, pid)
 
     def close(self) -> None:
-        """End the process, and with it those that it forked."""
+        """End the process, and with it those that it forked; it starts no more."""
+        self._closed = True
+        # Whoever waits for it with the lock held sees it end.
+        if (process := self._process) is not None:
+            process.kill()
         with self._lock:
             self._ended()
+
+    def _reply(self, control: socket.socket, what: bytes, pid: int = 0, descriptors: Sequence[int] = ()) -> int | None:
+        """What the process says to a command. One that says nothing is killed from outside, or out of memory."""
+        try:
+            if descriptors:
+                socket.send_fds(control, [channel.command(what, pid)], descriptors)
+            else:
+                control.sendall(channel.command(what, pid))
+            return int(channel.receive(control.fileno(), _REPLY_SECONDS))
+        except (OSError, channel.Closed, TimeoutError):
+            self._ended()
+            return None
 
     def _ended(self) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
         if self._control is not None:
-            self._control.close()
+            with contextlib.suppress(OSError):
+                self._control.close()
         self._process = self._control = None
 
     def _started(self) -> socket.socket:
@@ -88,6 +110,8 @@ class Nursery:
         said = "it ended without a word"
         for _ in range(_ATTEMPTS):
             self._ended()
+            if self._closed:
+                break
             self._control, theirs = socket.socketpair()
             with theirs:
                 self._process = self._spawned(theirs)
@@ -141,6 +165,10 @@ class Worker:
         except (channel.Closed, ValueError, TypeError):
             self.kill()
             return DIED
+        except BaseException:
+            # What it says later would be taken for the next pair's outcome.
+            self.kill()
+            raise
         return Outcome(equal, reason)
 
     @property
@@ -150,8 +178,9 @@ class Worker:
 
     def stop(self) -> None:
         """Kill the process, from any thread; whoever asked it sees it die."""
-        # The number is its own: what is dead stays in the table until it is reaped.
-        if not self._gone:
+        # The number is its own: what is dead stays in the table until it is reaped. Unless what forked it is dead too:
+        # then its socket has ended, and the number may be another's.
+        if not self._gone and not self._over():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
@@ -161,5 +190,15 @@ class Worker:
             return
         self.stop()
         self._gone = True
-        self._socket.close()
+        with contextlib.suppress(OSError):
+            self._socket.close()
         self.nursery.reap(self.pid)
+
+    def _over(self) -> bool:
+        """Whether its end of the socket is closed, and all that it said has been read."""
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True

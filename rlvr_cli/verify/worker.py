@@ -46,10 +46,14 @@ def main(arguments: list[str]) -> None:
     control = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    # Where it is ignored, the number of a dead worker is free before anyone reaps it.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # A cluster sends SIGTERM to every process of a job. The training saves on it, and wants its answers until then.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     limit = memory_mib * 2**20
     if sys.platform == "linux":
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
@@ -75,8 +79,13 @@ def main(arguments: list[str]) -> None:
 
 
 def _forked(control: socket.socket, descriptor: int, deadline: float, judge: Judge) -> int:
+    """The new worker's process id, or 0 where the system gives none."""
     above = os.getpid()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(descriptor)
+        return 0
     if pid:
         os.close(descriptor)
         return pid

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from rlvr_cli.config.errors import RunError
+from rlvr_cli.verify import channel, process
 from rlvr_cli.verify import pool as pool_module
-from rlvr_cli.verify import process
 from rlvr_cli.verify.outcome import DIED, DIFFERENT, EQUAL, TIMEOUT, Outcome
 from rlvr_cli.verify.pool import Pool, shared_pool
 from rlvr_cli.verify.process import Worker
@@ -155,25 +157,168 @@ def test_killed_in_the_middle_of_a_judgement() -> None:
         assert outcomes == [DIED, EQUAL]
 
 
-def test_a_memory_bomb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.fixture
+def changed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Have the process that forks the workers run some lines of Python before it does anything else."""
+
+    def change(code: str) -> None:
+        script = tmp_path / "changed.py"
+        script.write_text(
+            f"import os, sys\nfrom rlvr_cli.verify import algebra, worker\n{code}\nworker.main(sys.argv[1:])\n"
+        )
+        spawn = subprocess.Popen
+
+        def start(arguments: list[str], **keywords: object) -> object:
+            return spawn([sys.executable, str(script), *arguments[4:]], **keywords)  # type: ignore[call-overload]
+
+        monkeypatch.setattr(process.subprocess, "Popen", start)
+
+    return change
+
+
+def test_a_memory_bomb(changed: Callable[[str], None]) -> None:
     """A worker without the size guard, so that memory is what stops it."""
-    (tmp_path / "bomb.py").write_text(
-        "import sys\n"
-        "from rlvr_cli.verify import algebra, worker\n"
+    changed(
         "judge = algebra.judge\n"
         "def bomb(gold, answer):\n"
         "    return len(bytearray(2**31)) if answer == 'bomb' else judge(gold, answer)\n"
         "algebra.judge = bomb\n"
-        "worker.main(sys.argv[1:])\n"
     )
-    spawn = subprocess.Popen
-
-    def start(arguments: list[str], **keywords: object) -> object:
-        return spawn([sys.executable, str(tmp_path / "bomb.py"), *arguments[4:]], **keywords)  # type: ignore[call-overload]
-
-    monkeypatch.setattr(process.subprocess, "Popen", start)
     with Pool(workers=1, memory_mib=512) as pool:
         assert pool.judge_many([HARD, ("7", "bomb"), ("x+1", "1+x")]) == [EQUAL, DIED, EQUAL]
+
+
+def test_a_segfault_and_junk(changed: Callable[[str], None]) -> None:
+    changed(
+        "judge = algebra.judge\n"
+        "def bad(gold, answer):\n"
+        "    if answer == 'segfault':\n"
+        "        import ctypes\n"
+        "        ctypes.string_at(0)\n"
+        "    if answer == 'junk':\n"
+        "        for descriptor in range(30):\n"
+        "            try:\n"
+        "                os.write(descriptor, b'junk' * 100)\n"
+        "            except OSError:\n"
+        "                pass\n"
+        "    return judge(gold, answer)\n"
+        "algebra.judge = bad\n"
+    )
+    with Pool(workers=1) as pool:
+        pairs = [("7", "segfault"), HARD, ("7", "junk"), ("x+1", "1+x"), ("x+1", "x+2")]
+        assert pool.judge_many(pairs) == [DIED, EQUAL, DIED, EQUAL, DIFFERENT]
+
+
+def test_a_fork_that_fails_harms_no_other_worker(changed: Callable[[str], None]) -> None:
+    """The system has no more processes for a moment; the worker that runs goes on."""
+    changed(
+        "fork, calls = os.fork, []\n"
+        "def failing():\n"
+        "    calls.append(1)\n"
+        "    if len(calls) == 2:\n"
+        "        raise BlockingIOError\n"
+        "    return fork()\n"
+        "os.fork = failing\n"
+    )
+    with Pool(workers=2) as pool:
+        assert pool.judge(*HARD) == EQUAL
+        first = pool.pids
+        assert pool.judge_many([("x+1", "1+x"), ("x+1", "x+2")]) == [EQUAL, DIFFERENT]
+        until(lambda: len(pool.pids) == 2)
+        assert set(first) < set(pool.pids)
+
+
+def test_descriptors_that_run_out_for_a_moment(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pool.judge(*HARD) == EQUAL
+    pair, calls = socket.socketpair, []
+
+    def failing() -> tuple[socket.socket, socket.socket]:
+        calls.append(1)
+        if len(calls) == 1:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return pair()
+
+    monkeypatch.setattr(process.socket, "socketpair", failing)
+    for pid in pool.pids:
+        os.kill(pid, signal.SIGKILL)
+    assert pool.judge_many([("x+1", "1+x"), ("x+1", "x+2")]) == [EQUAL, DIFFERENT]
+    assert len(calls) > 1
+
+
+def test_a_thread_that_cannot_be_started_is_an_error_and_the_pool_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, fails = threading.Thread.start, [True]
+
+    def starting(thread: threading.Thread) -> None:
+        if thread.name.startswith("verify-") and fails[0]:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", starting)
+    with Pool(workers=1) as pool:
+        with pytest.raises(RunError, match="can't start new thread"):
+            pool.judge(*HARD)
+        fails[0] = False
+        outcomes: list[Outcome] = []
+        thread = threading.Thread(target=lambda: outcomes.append(pool.judge(*HARD)), daemon=True)
+        thread.start()
+        thread.join(timeout=60)
+        assert outcomes == [EQUAL]
+
+
+def test_an_error_while_waiting_leaves_no_outcome_for_the_next_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Pool(workers=1) as pool:
+        assert pool.judge(*HARD) == EQUAL
+        receive = channel.receive
+        with monkeypatch.context() as patch:
+            patch.setattr(Worker, "alive", property(lambda worker: not worker._gone))
+
+            def failing(descriptor: int, seconds: float) -> object:
+                patch.setattr(channel, "receive", receive)
+                raise MemoryError
+
+            patch.setattr(channel, "receive", failing)
+            with pytest.raises(MemoryError):
+                pool.judge("x+1", "x+2")
+            assert pool.judge("x+3", "3+x") == EQUAL
+
+
+def test_nobody_else_is_killed(pool: Pool) -> None:
+    """When what forks the workers is dead, the system may have given their numbers to others."""
+    assert pool.judge(*HARD) == EQUAL
+    (worker,) = pool._running
+    os.kill(psutil.Process(worker.pid).ppid(), signal.SIGKILL)
+    until(lambda: gone(worker.pid))
+    innocent = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    worker.pid = innocent.pid
+    try:
+        assert pool.judge_many([("x+1", "1+x"), ("x+2", "2+x")]) == [EQUAL, EQUAL]
+        assert innocent.poll() is None
+    finally:
+        innocent.kill()
+        innocent.wait()
+
+
+def test_closing_while_what_forks_the_workers_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "CLOSING", 0.5)
+    pool = Pool(workers=1, deadline=0.5)
+    assert pool.judge(*HARD) == EQUAL
+    os.kill(psutil.Process(pool.pids[0]).ppid(), signal.SIGSTOP)
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            pool.judge(*SLOW)
+        except RuntimeError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    until(lambda: not pool.pids)
+    started = time.monotonic()
+    pool.close()
+    thread.join(timeout=60)
+    assert time.monotonic() - started < 10
+    assert len(errors) == 1
 
 
 def test_the_address_space_of_a_worker_is_limited(pool: Pool) -> None:
@@ -318,6 +463,20 @@ print(*shared_pool().pids, flush=True)
 loaded = {"torch", "trl", "transformers", "sympy", "math_verify", "latex2sympy2_extended"} & set(sys.modules)
 assert not loaded, loaded
 """
+
+
+LIMITED = """
+import ctypes, resource
+ctypes.CDLL(None).prctl(24, 24)  # Not even root raises a limit again.
+resource.setrlimit(resource.RLIMIT_AS, (900 * 2**20, 900 * 2**20))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere address space is not limited")
+def test_a_lower_limit_of_the_system_stays() -> None:
+    child, pids = started(LIMITED + SCRIPT)
+    assert child.wait(timeout=60) == 0
+    assert pids
 
 
 def started(script: str) -> tuple[subprocess.Popen[str], list[int]]:
