@@ -24,22 +24,11 @@ def is_jsonl(path: Path) -> bool:
     return path.name.endswith((".jsonl", ".jsonl.gz"))
 
 
-def lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Number and text of every line that is not blank, of a ``.jsonl`` or ``.jsonl.gz`` file in UTF-8.
+def lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Number and bytes of every line that is not blank, of a ``.jsonl`` or ``.jsonl.gz`` file, for :func:`parsed`.
 
-    Raises UserError when the file cannot be read; for lines that are no UTF-8, which are left out, at the end.
+    A byte order mark is left out. Raises UserError when the file cannot be read.
     """
-    broken = []
-    for number, line in raw_lines(path):
-        try:
-            yield number, line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            broken.append(f"{path}:{number}: {no_text(error)}")
-    raise_if(broken)
-
-
-def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Number and bytes of every line that is not blank, without a byte order mark. Raises UserError as ``lines``."""
     try:
         with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as stream:
             for number, line in enumerate(stream, start=1):
@@ -81,14 +70,25 @@ def input_file(path: Path) -> None:
         raise UserError(f"--input {path}: is no file (a folder, a pipe or a device), and is read twice. Give a file.")
 
 
-def parsed(text: str, objects: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """The JSON value that ``text`` is; ``objects`` makes an object of its pairs, as ``object_pairs_hook``.
+class BadLine(ValueError):
+    """What is wrong with a line, to be written behind its place."""
+
+
+def parsed(line: bytes, objects: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """The JSON value that a line is; ``objects`` makes an object of its pairs, as ``object_pairs_hook``.
 
     Raises:
-        ValueError: it is no JSON (NaN and Infinity are none), or holds a number that no float holds (1e400).
-        RecursionError: its brackets are nested deeper than the reader goes.
+        BadLine: it is no UTF-8 or no JSON (NaN and Infinity are none), holds a number that no float holds (1e400), or
+            its brackets are nested deeper than the reader goes.
     """
-    return json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=objects)
+    try:
+        text = line.decode("utf-8")
+        return json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=objects)
+    except UnicodeDecodeError as error:
+        wrong = f"not UTF-8 (byte {error.start + 1} of the line, 0x{error.object[error.start]:02x})"
+        raise BadLine(wrong) from error
+    except (ValueError, RecursionError) as error:
+        raise BadLine(f"not a JSON object ({type(error).__name__}: {str(error)[:80]})") from error
 
 
 def text_problem(value: Any) -> str | None:
@@ -112,11 +112,6 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{text[:40]} is larger than any float")
     return value
-
-
-def no_text(error: UnicodeDecodeError) -> str:
-    """What is wrong with a line that is no UTF-8."""
-    return f"not UTF-8 (byte {error.start + 1} of the line, 0x{error.object[error.start]:02x})"
 
 
 def raise_if(problems: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.tasks.base import Split
-from rlvr_cli.tasks.jsonl import is_jsonl, lines, parsed, raise_if, text_problem
+from rlvr_cli.tasks.jsonl import BadLine, is_jsonl, lines, parsed, raise_if, text_problem
 from rlvr_cli.tasks.sets import DATA_SETS, location, looks_like_hub_id
 
 DataSplit = Literal["train", "dev", "test", "all"]
@@ -270,8 +270,8 @@ class Loader(ABC, Generic[Item]):
                 place = self.place(path, number)
                 try:
                     record = parsed(line)
-                except (ValueError, RecursionError) as error:
-                    wrong.append(f"{place.where}: not a JSON object ({type(error).__name__}: {str(error)[:80]})")
+                except BadLine as error:
+                    wrong.append(f"{place.where}: {error}")
                     continue
                 yield record, place
 

@@ -25,7 +25,7 @@ from rlvr_cli.config.schema import TaskConfig
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.runs.locks import sole_writer
 from rlvr_cli.tasks import Problem, Task, Verdict, judge_all, make_task, problem_reader
-from rlvr_cli.tasks.jsonl import input_file, lines, no_text, output_file, parsed, raise_if, raw_lines, text_problem
+from rlvr_cli.tasks.jsonl import BadLine, input_file, lines, output_file, parsed, raise_if, text_problem
 from rlvr_cli.verify.pool import size_shared_pool
 
 # Pairs that are judged, and written, at once.
@@ -120,7 +120,7 @@ def _check(name: str, source: Path) -> int:
     problems: list[str] = []
     count = 0
     read = problem_reader(name)
-    for number, line in raw_lines(source):
+    for number, line in lines(source):
         where = f"{source}:{number}"
         count += 1
         record = _record(line)
@@ -145,12 +145,9 @@ def _check(name: str, source: Path) -> int:
 def _record(line: bytes) -> dict[str, Any] | str:
     """The line's object, or what is wrong with it."""
     try:
-        record = parsed(line.decode("utf-8"), _object)
-    except UnicodeDecodeError as error:
-        return no_text(error)
-    # RecursionError: brackets nested deeper than the reader goes.
-    except (ValueError, RecursionError) as error:
-        return f"not a JSON object ({type(error).__name__}: {str(error)[:80]})"
+        record = parsed(line, _object)
+    except BadLine as error:
+        return str(error)
     if not isinstance(record, dict):
         return 'not a JSON object; a line is {"problem": {...}, "response": "..."}'
     missing = [key for key in ("problem", "response") if key not in record]
@@ -173,7 +170,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _pairs(name: str, source: Path) -> Iterator[Pair]:
     read = problem_reader(name)
-    for number, line in raw_lines(source):
+    for number, line in lines(source):
         record = _record(line)
         if isinstance(record, str):
             raise RunError(f"{source}:{number}: the file has changed since it was checked.")

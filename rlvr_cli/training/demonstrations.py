@@ -15,7 +15,7 @@ from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.schema import Config
 from rlvr_cli.tasks.base import Problem, Task, WorkedSolutions, judge_all, prompt_ids, response_text
-from rlvr_cli.tasks.jsonl import is_jsonl, lines, raise_if
+from rlvr_cli.tasks.jsonl import BadLine, is_jsonl, lines, parsed, raise_if, text_problem
 
 # The files that decide what a run of supervised fine-tuning computes, TRL's own aside.
 CODE = ("demonstrations.py", "sft.py", "../models/adapter.py")
@@ -206,11 +206,11 @@ def _from_file(path: Path, encode: _Encoder) -> list[Demonstration]:
     return found
 
 
-def _row(line: str, encode: _Encoder) -> Demonstration | str:
+def _row(line: bytes, encode: _Encoder) -> Demonstration | str:
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        return f"not a JSON object ({type(error).__name__}: {str(error)[:80]})"
+        record = parsed(line)
+    except BadLine as error:
+        return str(error)
     if not isinstance(record, dict):
         return "not a JSON object; a row is {prompt, completion}"
     missing = [key for key in ("prompt", "completion") if key not in record]
@@ -226,10 +226,8 @@ def _text_problem(key: str, value: Any, encode: _Encoder) -> str | None:
     """Why a field cannot be trained on, None when it can."""
     if not isinstance(value, str) or not value.strip():
         return f"{key} must be text"
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return f"{key} holds half of a surrogate pair, which is no character"
+    if problem := text_problem(value):
+        return f"{key}: {problem}"
     unknown = encode.tokenizer.unk_token_id
     if not (ids := encode.ids(value)):
         return f"{key} has no tokens"

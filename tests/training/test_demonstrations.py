@@ -57,6 +57,7 @@ def test_every_bad_row_is_named(tmp_path: Path) -> None:
         {**GOOD, "completion": "KN is the answer"},
         {**GOOD, "completion": "KN " * 150},
         '{"prompt": "A: BN", "completion": "\\ud800"}',
+        '{"prompt": "A: BN", "completion": "KN", "weight": NaN}',
     )
     with pytest.raises(UserError) as caught:
         prepare(configure(tmp_path, "run", method__data=str(data)))
@@ -68,7 +69,8 @@ def test_every_bad_row_is_named(tmp_path: Path) -> None:
         "6: prompt must be text",
         "7: completion holds what the model's tokenizer has no token for: 'is'",
         "8: the completion has 151 tokens, more than rollout.max_new_tokens=144",
-        "9: completion holds half of a surrogate pair",
+        "9: completion: \\ud800 is half of a surrogate pair",
+        "10: not a JSON object (ValueError: NaN is no JSON)",
     ]
     assert len(caught.value.problems) == len(expected)
     for problem, words in zip(caught.value.problems, expected, strict=True):

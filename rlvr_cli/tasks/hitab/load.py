@@ -9,7 +9,7 @@ from typing import Any
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.tasks.base import Problem, Split
 from rlvr_cli.tasks.hitab.fields import problem_from, rendered
-from rlvr_cli.tasks.jsonl import lines, parsed, text_problem
+from rlvr_cli.tasks.jsonl import BadLine, lines, parsed, text_problem
 from rlvr_cli.tasks.rows import DataSplit, Loader, Place, from_hub, split_of
 
 _TABLES_FILES = ("tables.jsonl", "tables.jsonl.gz")
@@ -90,8 +90,8 @@ def _tables(folder: Path, wrong: list[str]) -> dict[str, str]:
         where = f"{path}:{number}"
         try:
             record = parsed(line)
-        except (ValueError, RecursionError) as error:
-            wrong.append(f"{where}: not a JSON object ({type(error).__name__}: {str(error)[:80]})")
+        except BadLine as error:
+            wrong.append(f"{where}: {error}")
             continue
         try:
             if not isinstance(record, dict) or "id" not in record:
