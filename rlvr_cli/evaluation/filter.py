@@ -28,6 +28,7 @@ from rlvr_cli.evaluation.targets import Subject, find_target
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.tasks import Problem, Task, make_task, task_style
 from rlvr_cli.tasks.describe import fields
+from rlvr_cli.tasks.jsonl import output_file, output_problems
 
 if TYPE_CHECKING:
     from rlvr_cli.evaluation.sampling import ProgressCallback
@@ -95,7 +96,6 @@ def make_filter(options: FilterOptions) -> FilterRequest:
     """
     wrong: list[str] = []
     keep = _keep(options, wrong)
-    wrong += _output_problems(options)
     if options.split not in SPLITS:
         wrong.append(f"--split {options.split}: must be one of {', '.join(SPLITS)}.")
     root = _collected(wrong, lambda: Path(load_config(overrides=_of_run(options.overrides)).run.dir))
@@ -105,8 +105,12 @@ def make_filter(options: FilterOptions) -> FilterRequest:
     config = _collected(
         wrong, lambda: load_config(files, task=options.task, model=model, overrides=_overrides(options))
     )
-    if config is not None:
-        wrong += _source_problems(config, options)
+    if config is not None and config.task.data is None and options.split == "all":
+        wrong.append("--split all: is for problems from task.data; generated ones have train, dev and test.")
+    source = local_path(config.task.data) if config is not None and config.task.data is not None else None
+    wrong += output_problems(
+        options.output, source=source, rows=True, overwrite=options.overwrite, beside=[_meta(options.output)]
+    )
     problems: list[Problem] = []
     if config is not None and not wrong:
         style = target.subjects[0].style if target is not None else None
@@ -146,10 +150,7 @@ def run_filter(
     """
     from rlvr_cli.evaluation.sampling import fill, identity
 
-    try:
-        request.output.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--output {request.output}: its folder cannot be made ({error.strerror}).") from error
+    output = output_file(request.output)
     for note in request.notes:
         say(note)
     model, tokenizer, style = _load(request)
@@ -182,7 +183,7 @@ def run_filter(
         "by_correct": {str(right): number for right, number in sorted(Counter(right for right, _ in counts).items())},
         "samples": str(store.folder),
     }
-    return _written(request, task, kept, counts, fates, result)
+    return _written(request, output, task, kept, counts, fates, result)
 
 
 def summary(filtered: Filtered) -> list[str]:
@@ -251,28 +252,6 @@ def _keep(options: FilterOptions, wrong: list[str]) -> tuple[int, int] | None:
         return None
 
 
-def _output_problems(options: FilterOptions) -> list[str]:
-    output, found = options.output, []
-    if not output.name.endswith(".jsonl"):
-        found.append(f"--output {output}: must end in .jsonl")
-    for path in (output, _meta(output)):
-        if path.is_dir():
-            found.append(f"--output {output}: {path} is a folder. Choose another file.")
-        elif path.exists() and not options.overwrite:
-            found.append(f"--output {output}: {path.name} exists. Choose another file, or give --overwrite.")
-    return found
-
-
-def _source_problems(config: Config, options: FilterOptions) -> list[str]:
-    data, found = config.task.data, []
-    if data is None and options.split == "all":
-        found.append("--split all: is for problems from task.data; generated ones have train, dev and test.")
-    path = None if data is None else local_path(data)
-    if path is not None and path.is_file() and options.output.exists() and path.samefile(options.output):
-        found.append(f"--output {options.output}: is the file that the problems are read from. Choose another.")
-    return found
-
-
 def _overrides(options: FilterOptions) -> list[str]:
     """The overrides, and options that stand for a key: so they have the key's bounds and messages."""
     keys = {
@@ -321,6 +300,7 @@ def _load(request: FilterRequest) -> tuple[Any, Any, str]:
 
 def _written(
     request: FilterRequest,
+    output: Path,
     task: Task,
     kept: Sequence[Problem],
     counts: Sequence[tuple[int, int]],
@@ -335,9 +315,9 @@ def _written(
         for problem, (right, unjudged), what in zip(request.problems, counts, fates, strict=True)
     )
     head = json.dumps(account, indent=2, ensure_ascii=False).removesuffix("\n}")
-    request.output.unlink(missing_ok=True)
+    output.unlink(missing_ok=True)
     write_text(_meta(request.output), f'{head},\n  "attempted": [\n{rows}\n  ]\n}}\n')
-    write_text(request.output, text)
+    write_text(output, text)
     return Filtered(request.output, _meta(request.output), {**account, "for_training": _for_training(request, task)})
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.schema import TaskConfig
 from rlvr_cli.config.tree import choices
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.tasks import Problem, Split, Task, WorkedSolutions, make_task, task_style
 from rlvr_cli.tasks.base import prompt_ids
-from rlvr_cli.tasks.jsonl import is_jsonl, lines, output_file
+from rlvr_cli.tasks.jsonl import is_jsonl, lines, output_file, output_problems
 from rlvr_cli.tasks.rows import split_at_home, split_mark
 from rlvr_cli.tasks.score import as_json
 from rlvr_cli.tasks.sets import DATA_SETS, file_of
@@ -146,19 +147,15 @@ def write_problems(
 ) -> int:
     """Write ``count`` problems of ``split`` to ``target``, one a line, and return how many there are.
 
-    Raises UserError for an unknown split, a file that exists (unless ``overwrite``) or has another ending, and for
-    what the task says of its data.
+    Raises UserError for an unknown split, what is wrong with ``target``, and what the task says of its data.
     """
     problems = []
     if split not in SPLITS:
         problems.append(f"--split {split}: unknown. Allowed: {', '.join(SPLITS)}")
-    if not is_jsonl(target) or target.name.endswith(".gz"):
-        problems.append(f"--output {target}: must end in .jsonl")
-    if target.exists() and not overwrite:
-        problems.append(f"--output {target}: exists. Choose another file, or give --overwrite.")
+    source = local_path(config.data) if config.data is not None else None
+    problems += output_problems(target, source=source, rows=True, overwrite=overwrite)
     if problems:
         raise UserError(problems)
-    output_file(target)
     task: Task = make_task(config, task_style(config, "logic_rl"))
     found = task.problems(cast(Split, split), count, seed)
     write_text(

@@ -40,28 +40,71 @@ def lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise UserError(f"{path}: cannot be read ({error}). JSON lines in UTF-8 are read.") from error
 
 
+def output_problems(
+    path: Path, *, source: Path | None = None, rows: bool = False, overwrite: bool = True, beside: Sequence[Path] = ()
+) -> list[str]:
+    """What is wrong with ``--output``; nothing is made or opened.
+
+    Args:
+        source: the file that is read.
+        rows: ``task.data`` is to read the output, so its name has the ending of such a file.
+        overwrite: files that exist are replaced; ``beside``: further files that are written.
+    """
+    if str(path) == "-":
+        return ["--output -: nothing is written to standard output; give a file."]
+    found = []
+    if rows and not path.name.endswith(".jsonl"):
+        found.append(f"--output {path}: must end in .jsonl")
+    elif path.name.endswith(".gz"):
+        found.append(f"--output {path}: what is written is not compressed; leave .gz out of the name.")
+    if source is not None and path.exists() and source.exists() and path.samefile(source):
+        return [*found, f"--output {path}: is the file that is read. Choose another."]
+    for one in (path, *beside):
+        problem = _cannot_be_written(one)
+        if problem is None and one.exists() and not overwrite:
+            problem = f"{one.name} exists. Choose another file, or give --overwrite."
+        if problem is not None:
+            found.append(f"--output {path}: {problem}")
+    return found
+
+
 def output_file(path: Path) -> Path:
     """The file to write for ``--output``: what a link leads to. Its folder is made.
 
     Raises UserError where ``path`` is something else than a file, or its folder cannot be made or written in.
     """
+    if problems := output_problems(path):
+        raise UserError(problems)
     target = Path(os.path.realpath(path))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        kind = target.stat().st_mode if os.path.lexists(target) else stat.S_IFREG
     except OSError as error:
         raise UserError(f"--output {path}: cannot be written ({error.strerror or error}). Choose another.") from error
-    if stat.S_ISDIR(kind):
-        raise UserError(f"--output {path}: is a folder; give a file.")
-    if not stat.S_ISREG(kind):
-        raise UserError(f"--output {path}: is a pipe or a device; give a file.")
-    if not os.access(target.parent, os.W_OK | os.X_OK) or (target.exists() and not os.access(target, os.W_OK)):
-        raise UserError(f"--output {path}: cannot be written (Permission denied). Choose another.")
     return target
+
+
+def _cannot_be_written(path: Path) -> str | None:
+    target = Path(os.path.realpath(path))
+    try:
+        kind = target.stat().st_mode if os.path.lexists(target) else stat.S_IFREG
+    except OSError as error:
+        return f"cannot be written ({error.strerror or error}). Choose another."
+    if stat.S_ISDIR(kind):
+        return "is a folder; give a file."
+    if not stat.S_ISREG(kind):
+        return "is a pipe or a device; give a file."
+    there = next(folder for folder in target.parents if os.path.lexists(folder))
+    if not there.is_dir():
+        return f"cannot be written ({there} is no folder). Choose another."
+    if not os.access(there, os.W_OK | os.X_OK) or (target.exists() and not os.access(target, os.W_OK)):
+        return "cannot be written (Permission denied). Choose another."
+    return None
 
 
 def input_file(path: Path) -> None:
     """Raise UserError where ``--input`` is a pipe or the like: what is read more than once must be a file."""
+    if str(path) == "-":
+        raise UserError("--input -: standard input is not read, as the input is read twice. Give a file.")
     try:
         kind = path.stat().st_mode
     except OSError as error:

@@ -25,7 +25,16 @@ from rlvr_cli.config.schema import TaskConfig
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.runs.locks import sole_writer
 from rlvr_cli.tasks import Problem, Task, Verdict, judge_all, make_task, problem_reader
-from rlvr_cli.tasks.jsonl import BadLine, input_file, lines, output_file, parsed, raise_if, text_problem
+from rlvr_cli.tasks.jsonl import (
+    BadLine,
+    input_file,
+    lines,
+    output_file,
+    output_problems,
+    parsed,
+    raise_if,
+    text_problem,
+)
 from rlvr_cli.verify.pool import size_shared_pool
 
 # Pairs that are judged, and written, at once.
@@ -76,8 +85,8 @@ def score(
         RunError: a process that judges was killed, or a file was changed meanwhile.
     """
     input_file(source)
-    if target.exists() and target.samefile(source):
-        raise UserError(f"--output {target}: this is the input. Choose another file.")
+    if problems := output_problems(target, source=source):
+        raise UserError(problems)
     planned = _check(config.name, source)
     task = make_task(config, style)
     target = output_file(target)

@@ -390,7 +390,7 @@ def test_a_link_leads_to_the_output(tmp_path: Path) -> None:
     assert link.is_symlink() and not real.is_symlink()
 
 
-@pytest.mark.parametrize("command", ["score", "generate"])
+@pytest.mark.parametrize("command", ["score", "generate", "filter"])
 @pytest.mark.parametrize("kind", ["below a file", "folder", "pipe", "loop"])
 def test_what_cannot_be_written_is_refused_and_left_as_it_was(
     command: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -410,9 +410,25 @@ def test_what_cannot_be_written_is_refused_and_left_as_it_was(
     if command == "score":
         score(source, target, "--overwrite", code=2)
     else:
-        assert run(["tasks", "generate", "kk", "--output", str(target), "--count", "2", "--overwrite"]) == 2
+        more = ["--count", "2"] if command == "generate" else ["--model", "lab", "--problems", "2"]
+        assert run(["tasks", command, "kk", "--output", str(target), "--overwrite", *more]) == 2
     assert f"--output {target}: " in capsys.readouterr().err
     assert sorted((path.name, path.lstat().st_mode) for path in tmp_path.iterdir()) == before
+
+
+def test_neither_standard_input_nor_output_nor_a_compressed_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is judged, and no file of the name `-` is made."""
+    source = write(tmp_path / "in.jsonl", kk_rows(2))
+    monkeypatch.chdir(tmp_path)
+    score(source, Path("-"), code=2)
+    assert "--output -: nothing is written to standard output" in capsys.readouterr().err
+    score(Path("-"), Path("out.jsonl"), code=2)
+    assert "--input -: standard input is not read" in capsys.readouterr().err
+    score(source, Path("out.jsonl.gz"), code=2)
+    assert "--output out.jsonl.gz: what is written is not compressed" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
 def living(group: int) -> list[int]:

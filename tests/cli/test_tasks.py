@@ -65,3 +65,17 @@ def test_a_file_is_not_replaced_by_chance(tmp_path: Path, capsys: pytest.Capture
     assert run(["tasks", "generate", "kk", "--split", "all", "--output", str(tmp_path / "b.txt")]) == 2
     shown = capsys.readouterr().err
     assert "train, dev, test" in shown and ".jsonl" in shown
+
+
+def test_bad_data_leave_no_folder_and_a_file_that_is_read_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing, new = tmp_path / "none.jsonl", tmp_path / "new"
+    assert run(["tasks", "generate", "kk", f"task.data={missing}", "--output", str(new / "a.jsonl")]) == 2
+    assert "none.jsonl" in capsys.readouterr().err and not new.exists()
+    path = tmp_path / "mine.jsonl"
+    assert run(["tasks", "generate", "kk", "--count", "9", "--output", str(path)]) == 0
+    before = path.read_bytes()
+    line = ["tasks", "generate", "kk", f"task.data={path}", "--output", str(path), "--overwrite"]
+    assert run(line) == 2 and "is the file that is read" in capsys.readouterr().err
+    assert path.read_bytes() == before

@@ -228,7 +228,7 @@ def test_the_data_are_never_overwritten_by_what_is_kept_of_them(call: Call, tmp_
     output = tmp_path / "all.jsonl"
     assert call("--output", str(output), *FEW, "--keep-correct", "0..2")[0] == 0
     code, _, err = call("--output", str(output), "--overwrite", f"task.data={output}")
-    assert code == 2 and "is the file that the problems are read from" in err
+    assert code == 2 and "is the file that is read" in err
 
 
 def test_all_rows_of_a_file_and_a_run_as_the_model(call: Call, tmp_path: Path, capsys: Any) -> None:
