@@ -149,28 +149,20 @@ def command(
             concurrency=concurrency,
         ),
     )
-    from rich.console import Console
-
     from rlvr_cli.evaluation.overview import overview, suite_folder, write_overview
-    from rlvr_cli.evaluation.progress import watcher
+    from rlvr_cli.evaluation.progress import screen
     from rlvr_cli.evaluation.session import make_sessions, run_sessions
 
-    console = Console(stderr=True, highlight=False, markup=False)
-    # Made before the first is run: bad data must show before anything is sampled.
-    sessions = make_sessions(
-        plan.requests, watch=watcher(console), say=lambda line: console.print(line, soft_wrap=True)
-    )
     outcomes, shown = [], []
-    try:
+    with screen("samples") as told:
+        # Made before the first is run: bad data must show before anything is sampled.
+        sessions = make_sessions(plan.requests, watch=told.watch, say=told.say)
         for outcome, comparison in run_sessions(sessions):
             if not json:
                 _show(outcome, comparison)
             outcomes.append(outcome)
             result = {"folder": str(outcome.folder), **outcome.result}
             shown.append({**result, "against": comparison.as_json()} if comparison else result)
-    except KeyboardInterrupt:
-        console.print("stopped: the samples so far are kept, and the same command continues")
-        raise
     tables = []
     for table in plan.tables:
         content = overview(table, plan.requests, outcomes)

@@ -224,17 +224,11 @@ def filter_command(
             overwrite=overwrite,
         )
     )
-    from rich.console import Console
-
     from rlvr_cli.evaluation.filter import summary
-    from rlvr_cli.evaluation.progress import watcher
+    from rlvr_cli.evaluation.progress import screen
 
-    console = Console(stderr=True, highlight=False, markup=False)
-    try:
-        filtered = run_filter(request, watch=watcher(console), say=lambda line: console.print(line, soft_wrap=True))
-    except KeyboardInterrupt:
-        console.print("stopped: the attempts so far are kept, and the same command continues")
-        raise
+    with screen("attempts") as shown:
+        filtered = run_filter(request, watch=shown.watch, say=shown.say)
     if as_json:
         print_json({"output": str(filtered.output), **filtered.result})
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -17,8 +18,31 @@ if TYPE_CHECKING:
 _SECONDS_BETWEEN_LINES = 10.0
 
 
-def watcher(console: Console) -> Callable[[str], AbstractContextManager[ProgressCallback]]:
-    """A function from a label to a context that gives the callback showing its evaluation's progress."""
+@dataclass(frozen=True)
+class Screen:
+    """Where a person follows what samples.
+
+    Attributes:
+        watch: from a label to a context with the callback that shows its evaluation's progress.
+        say: shows one line.
+    """
+
+    watch: Callable[[str], AbstractContextManager[ProgressCallback]]
+    say: Callable[[str], None]
+
+
+@contextmanager
+def screen(kept: str) -> Iterator[Screen]:
+    """Progress and lines on standard error; after Ctrl-C a line more, that ``kept`` are kept."""
+    console = Console(stderr=True, highlight=False, markup=False)
+    try:
+        yield Screen(_watcher(console), lambda line: console.print(line, soft_wrap=True))
+    except KeyboardInterrupt:
+        console.print(f"stopped: the {kept} so far are kept, and the same command continues")
+        raise
+
+
+def _watcher(console: Console) -> Callable[[str], AbstractContextManager[ProgressCallback]]:
     return (lambda label: _bar(console, label)) if console.is_terminal else (lambda label: _lines(console, label))
 
 
