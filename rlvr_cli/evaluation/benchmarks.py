@@ -58,21 +58,29 @@ def known() -> tuple[str, ...]:
     return tuple(dict.fromkeys([*benchmarks(), *SUITES, *task_kinds(("task",))]))
 
 
+def unknown_names(names: Sequence[str]) -> list[str]:
+    """What is wrong with ``names``."""
+    unknown = [name for name in dict.fromkeys(names) if name not in known()]
+    if not unknown:
+        return []
+    listed = f"Benchmarks: {', '.join(benchmarks())}. Suites: {', '.join(SUITES)}."
+    hints = [did_you_mean(name, known()) for name in unknown]
+    return [
+        *(f"--benchmark {name}: unknown.{hint}" for name, hint in zip(unknown[:-1], hints, strict=False)),
+        f"--benchmark {unknown[-1]}: unknown.{hints[-1]} {listed}",
+    ]
+
+
 def chosen(names: Sequence[str], *, data_folder: bool) -> tuple[list[Choice], list[Table]]:
     """The evaluations that ``names`` ask for, each once, and the tables that show them: suites first, as named.
 
     Two suites that ask for a benchmark with different settings ask for two evaluations.
 
     Args:
+        names: known ones.
         data_folder: whether a folder of data sets is known. Without one a task's name is the task with the problems
             it generates.
-    Raises:
-        UserError: unknown names.
     """
-    unknown = [name for name in dict.fromkeys(names) if name not in known()]
-    if unknown:
-        listed = f"Benchmarks: {', '.join(benchmarks())}. Suites: {', '.join(SUITES)}."
-        raise UserError([f"--benchmark {name}: unknown.{did_you_mean(name, known())} {listed}" for name in unknown])
     found: list[Choice] = []
     places: dict[str, int] = {}
     tables: list[Table] = []

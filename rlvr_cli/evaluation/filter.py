@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,6 +30,7 @@ from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.tasks import Problem, Task, make_task, task_style
 from rlvr_cli.tasks.describe import fields
 from rlvr_cli.tasks.jsonl import output_file, output_problems
+from rlvr_cli.tasks.sets import check_folder
 
 if TYPE_CHECKING:
     from rlvr_cli.evaluation.sampling import ProgressCallback
@@ -111,6 +113,9 @@ def make_filter(options: FilterOptions) -> FilterRequest:
     wrong += output_problems(
         options.output, source=source, rows=True, overwrite=options.overwrite, beside=[_meta(options.output)]
     )
+    # A run's own folder may be left over; one that this call names is meant.
+    if config is not None and any(text.startswith("task.data_dir=") for text in options.overrides):
+        _collected(wrong, partial(check_folder, config.task))
     problems: list[Problem] = []
     if config is not None and not wrong:
         style = target.subjects[0].style if target is not None else None

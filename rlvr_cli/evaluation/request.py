@@ -12,12 +12,23 @@ from typing import Any
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
-from rlvr_cli.evaluation.benchmarks import Choice, Table, chosen, data_folder, fitted, overrides_for, setting_overrides
+from rlvr_cli.evaluation.benchmarks import (
+    Choice,
+    Table,
+    chosen,
+    data_folder,
+    fitted,
+    known,
+    overrides_for,
+    setting_overrides,
+    unknown_names,
+)
 from rlvr_cli.evaluation.served.options import option_problems
 from rlvr_cli.evaluation.settings import EvalSettings, pass_at_problems
 from rlvr_cli.evaluation.suites import Setting
 from rlvr_cli.evaluation.targets import Target, find_target, served_target
 from rlvr_cli.tasks.rows import has_split_mark
+from rlvr_cli.tasks.sets import check_folder
 
 SPLITS = ("dev", "test", "all")
 MOST_COMPLETIONS = 10_000_000
@@ -91,7 +102,8 @@ def make_request(options: Options, choice: Choice | None = None) -> Request:
     names = [argument for argument in options.arguments if not _OVERRIDE.match(argument)]
     overrides = [argument for argument in options.arguments if _OVERRIDE.match(argument)]
     if len(names) > 1:
-        problems.append(f"one run or model can be evaluated at a time; given: {', '.join(names)}.")
+        hint = " An override is SECTION.KEY=VALUE." if any("=" in name for name in names) else ""
+        problems.append(f"one run or model can be evaluated at a time; given: {', '.join(names)}.{hint}")
     if options.average_last < 1:
         problems.append(f"--average-last {options.average_last}: must be at least 1.")
     if options.data_dir is not None and (choice is None or options.data is not None):
@@ -119,6 +131,8 @@ def make_request(options: Options, choice: Choice | None = None) -> Request:
         config = _collect(problems, load_config, [target.run.config_path], overrides=asked)
     else:
         config = _collect(problems, load_config, model=name, overrides=asked)
+    if config is not None and _only(overrides, "task.data_dir="):
+        _collect(problems, check_folder, config.task)
     if config is not None and config.eval.engine == "openai":
         problems += _server_problems(config, count)
         if target is None and name is not None and count == 1:
@@ -147,20 +161,28 @@ def make_plan(benchmarks: Sequence[str], options: Options) -> Plan:
     if not names:
         return Plan((make_request(options),))
     overrides = [argument for argument in options.arguments if _OVERRIDE.match(argument)]
+    problems = unknown_names(names)
+    names = [name for name in names if name in known()]
     choices, tables = chosen(names, data_folder=data_folder(options.data_dir, overrides))
-    problems: list[str] = []
+    notes: tuple[str, ...] = ()
     if options.data is not None:
         if len(choices) > 1:
-            raise UserError("--data: is for one benchmark; give a folder with --data-dir for several.")
-        # Own problems of a benchmark's task: its setting is for the published ones.
-        choices = [Choice(choices[0].benchmark if choices[0].setting is None else choices[0].task)]
+            raise UserError([*problems, "--data: is for one benchmark; give a folder with --data-dir for several."])
+        notes = tuple(
+            f"{choice.benchmark}: {options.data} has other problems, which are evaluated as the task {choice.task}, "
+            "without the benchmark's settings"
+            for choice in choices
+            if choice.setting is not None
+        )
+        choices = [Choice(choice.task) for choice in choices]
     requests = []
     for choice in choices:
         apart = len(choices) > 1 or choice.suite is not None
         out = options.out / choice.folder if options.out is not None and apart else options.out
         arguments = tuple(overrides_for(choice, choices, options.arguments))
         own = replace(options, arguments=arguments, out=out)
-        requests.append(_collect(problems, make_request, own, choice))
+        request = _collect(problems, make_request, own, choice)
+        requests.append(request and replace(request, notes=(*notes, *request.notes)))
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
     return Plan(tuple(requests), tuple(table for table in tables if table.suite is not None or len(requests) > 1))

@@ -8,6 +8,7 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import TaskConfig
 from rlvr_cli.config.task_kinds import KKTaskConfig
+from rlvr_cli.tasks.sets import check_folder
 
 RULES = ("paper", "strict")
 
@@ -22,7 +23,7 @@ def choose_task(
             Logic-RL paper's score.
         model: whose preset has a say, where it is one; None = the default model.
     Raises:
-        UserError: an unknown task, rule, key or value.
+        UserError: an unknown task, rule, key or value, or a folder of data without a name to look for in it.
     """
     foreign = [text for text in overrides if not text.startswith("task.") or text.startswith("task.name=")]
     if foreign:
@@ -30,6 +31,7 @@ def choose_task(
     if rule is not None and rule not in RULES:
         raise UserError(f"--rule {rule}: unknown. Allowed: {', '.join(RULES)}")
     config = load_config(task=name, model=model, overrides=overrides).task
+    check_folder(config)
     if rule is None:
         return config
     chosen = {"reward": "logic_rl" if rule == "paper" else rule} if isinstance(config, KKTaskConfig) else {"rule": rule}

@@ -10,12 +10,13 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.config.paths import local_path
-from rlvr_cli.config.schema import Config
+from rlvr_cli.config.schema import Config, TaskConfig
 
 __all__ = [
     "DATA_SETS",
     "DataSet",
     "benchmarks",
+    "check_folder",
     "check_training",
     "file_of",
     "location",
@@ -97,16 +98,23 @@ def check_training(config: Config) -> None:
         if problems:
             raise UserError(problems)
     elif task.data_dir is not None:
-        what = "the problems are generated" if task.data is None else f"task.data={task.data} is no such name"
-        raise UserError(
-            f"task.data_dir={task.data_dir!r}: is where data sets are looked for by their names, and {what}. Set "
-            f"task.data to one of {', '.join(sets_of(task.name, 'train'))}, or leave the folder out."
-        )
+        check_folder(task)
     elif task.data is not None and not local_path(task.data).exists() and not looks_like_hub_id(task.data):
         raise UserError(
             f"task.data={task.data!r}: no data set of that name, no such file or folder, and not a hub id (owner/name)."
             f"{did_you_mean(task.data, DATA_SETS)} `rlvr tasks sets` lists the names."
         )
+
+
+def check_folder(task: TaskConfig) -> None:
+    """Refuse a folder that nothing is looked for in. Raises UserError."""
+    if task.data_dir is None or task.data in DATA_SETS:
+        return
+    what = "the problems are generated" if task.data is None else f"task.data={task.data} is no such name"
+    raise UserError(
+        f"task.data_dir={task.data_dir!r}: is where data sets are looked for by their names, and {what}. Set "
+        f"task.data to one of {', '.join(sets_of(task.name, 'train'))}, or leave the folder out."
+    )
 
 
 def looks_like_hub_id(data: str) -> bool:

@@ -189,11 +189,25 @@ def test_unknown_names_are_refused_with_what_there_is() -> None:
     assert "Suites: ar_lopti, acpo" in text
 
 
+def test_unknown_names_do_not_hide_what_else_is_wrong() -> None:
+    with pytest.raises(UserError) as caught:
+        plan("nonsense,math500", problems=0)
+    assert [problem.split(":")[0] for problem in caught.value.problems] == [
+        "--benchmark nonsense",
+        "override eval.problems=0  eval.problems",
+    ]
+
+
 def test_own_data_is_for_one_benchmark(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--data: is for one benchmark"):
         plan("dgpo", data=str(tmp_path / "mine.jsonl"))
     with pytest.raises(UserError, match="--data-dir: is for --benchmark"):
         make_plan((), Options(arguments=("lab",), data_dir=tmp_path))
+    (request,) = plan("math500", data=str(tmp_path / "mine.jsonl")).requests
+    assert (request.benchmark, request.config.task.name, request.setting) == ("math", "math", None)
+    assert "without the benchmark's settings" in request.notes[0]
+    (request,) = plan("math", data=str(tmp_path / "mine.jsonl")).requests
+    assert request.notes == ()
 
 
 def test_the_listing_has_every_name() -> None:
