@@ -5,6 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
+class More(str):
+    """The last line of a list of problems that was cut: it stands for ``number`` further ones."""
+
+    number: int
+
+    def __new__(cls, text: str, number: int) -> More:
+        """The line, and how many it stands for."""
+        line = super().__new__(cls, text)
+        line.number = number
+        return line
+
+
 class UserError(Exception):
     """Bad input: the command line prints every problem and exits with 2, without a traceback.
 
@@ -22,7 +34,7 @@ class UserError(Exception):
 
     def summary(self) -> str:
         """The closing line: how many problems, and what has (not) happened."""
-        count = len(self.problems)
+        count = sum(problem.number if isinstance(problem, More) else 1 for problem in self.problems)
         return f"{count} problem{'' if count == 1 else 's'}. {self.note}".rstrip()
 
 

@@ -90,7 +90,7 @@ def data_sets(folder: Path | None) -> list[dict[str, Any]]:
     Raises UserError when there is no such folder, or a file in it cannot be read.
     """
     if folder is not None and not folder.is_dir():
-        raise UserError(f"--data-dir {folder}: no such folder.")
+        raise UserError(f"--data-dir {folder} (or RLVR_DATA_DIR): no such folder.")
     rows = []
     for name, one in DATA_SETS.items():
         row: dict[str, Any] = {"name": name, "task": one.task, "what": one.what, "hub": one.hub, "licence": one.licence}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.errors import More, UserError
 
 _SHOWN = 10
 _NOTHING_STARTED = "Nothing was started."
@@ -163,5 +163,6 @@ def raise_if(problems: Sequence[str]) -> None:
         return
     shown = list(problems[:_SHOWN])
     if len(problems) > _SHOWN:
-        shown.append(f"... and {len(problems) - _SHOWN} more rows like these")
+        further = len(problems) - _SHOWN
+        shown.append(More(f"... and {further} more rows like these", further))
     raise UserError(shown, note=_NOTHING_STARTED)
