@@ -123,6 +123,8 @@ def _by_ratio(equal: Callable[..., bool]) -> Callable[..., bool]:
             return False
         if not (getattr(a, "is_number", False) and getattr(b, "is_number", False)):
             return True
+        if not (a.has(sympy.Float) or b.has(sympy.Float)) and _tell_apart(a, b):
+            return False
         try:
             first, second = a.doit().evalf(20), b.doit().evalf(20)
             largest = max(abs(first), abs(second))
@@ -133,6 +135,17 @@ def _by_ratio(equal: Callable[..., bool]) -> Callable[..., bool]:
             return True
 
     return comparing
+
+
+def _tell_apart(a: Any, b: Any) -> bool:
+    """Whether two exact numbers certainly differ, by however little: ``1-2^{-100}`` and ``1``."""
+    try:
+        difference = (a.doit() - b.doit()).evalf(15)
+        return bool(difference.is_Float and difference != 0 and difference._prec > 1)
+    except MemoryError:
+        raise
+    except Exception:
+        return False
 
 
 logic.And.__new__ = _separate

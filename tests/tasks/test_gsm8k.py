@@ -238,6 +238,11 @@ OTHER_NUMBERS = [
         "\u22485\u2030",
     ),
     *(
+        "5 kk",
+        "5 dz",
+        "neg 5",
+        "anything but 5",
+        "all but 5",
         "5 repeating",
         "5 mille",
         "5 fortieths",

@@ -125,6 +125,10 @@ WRONG = [
     ("y=2x+1", "17=y=2x+1"),
     (r"1,2,\ldots", "1,2"),
     ("x+y-z+1=0", r"x+y-z+1=0\text{ plus }2"),
+    # Exact numbers are not rounded.
+    ("1-5051/2^{100}", "1-5051/2^{170}"),
+    ("1-5051/2^{100}", "1+5051/2^{100}"),
+    ("1-5051/2^{100}", "1"),
     # Every side of a chain and every one of several equations counts.
     ("x=5", "x=50=5"),
     ("x=5", "50=x=5"),
@@ -266,6 +270,9 @@ RIGHT = [
     ("12", r"12\text{ kg}"),
     ("12", r"12\text{ seconds}"),
     ("12", r"\text{Area of square}=12"),
+    ("1-5051/2^{100}", r"1-5051\cdot 2^{-100}"),
+    (r"\sqrt{3+2\sqrt2}", r"1+\sqrt2"),
+    (r"\cos(2\pi/5)", r"\frac{\sqrt5-1}{4}"),
     ("P(X_{n}=4)=5/8", "5/8"),
     ("$P(X=25)=0.45$, and $P(X=x)=0$ otherwise", "P(X=25)=0.45, and P(X=x)=0 otherwise"),
     (r"t=\frac{\ln 2}{0.1}=10\ln 2", r"10\ln 2"),
