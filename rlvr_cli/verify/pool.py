@@ -93,10 +93,11 @@ class Pool:
             return [worker.pid for worker in self._running if worker.alive]
 
     def close(self) -> None:
-        """Kill the workers. Pairs that wait or are being judged fail with RuntimeError; the pool is of no more use."""
+        """Kill the workers. Pairs that wait or are being judged fail with RuntimeError; the pool is of no more use.
+
+        A call that is interrupted is finished by the next, at the latest by that at the end of the program.
+        """
         with self._lock:
-            if self._closed:
-                return
             self._closed = True
             threads, workers = list(self._threads), list(self._running)
             for worker in workers:

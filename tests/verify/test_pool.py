@@ -411,6 +411,19 @@ def test_closing_kills(pool: Pool) -> None:
     pool.close()
 
 
+def test_closing_that_is_interrupted_is_finished_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = Pool(workers=1)
+    assert pool.judge(*HARD) == EQUAL
+    above = psutil.Process(pool.pids[0]).ppid()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Worker, "stop", lambda worker: signal.raise_signal(signal.SIGINT))
+        pool.close()
+    assert not gone(above)
+    pool.close()
+    assert gone(above)
+    assert not any(thread.is_alive() for thread in pool._threads)
+
+
 def test_closing_while_a_pair_is_judged() -> None:
     pool = Pool(workers=1, deadline=60.0)
     errors: list[BaseException] = []
