@@ -37,6 +37,7 @@ from rlvr_cli.models.source import resolve_model
 from rlvr_cli.models.trust import remote_code_allowed
 from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.runs.directory import RunDir, check_free, now
+from rlvr_cli.training.stopping import announce
 
 TICK = 0.1
 # How long the others may take to say what happened to them, once one is gone.
@@ -255,9 +256,7 @@ class _Supervisor:
         if self.signals and number == signal.SIGINT:
             raise KeyboardInterrupt
         if not self.signals:
-            name = signal.Signals(number).name
-            # Not print: the signal may have come in the middle of one.
-            os.write(2, f"\n{name}: all processes save after this step (Ctrl-C: stop at once)\n".encode())
+            announce(f"{signal.Signals(number).name}: all processes save after this step (Ctrl-C: stop at once)")
         self.signals.append(number)
 
     def _pass_on_signals(self) -> None:

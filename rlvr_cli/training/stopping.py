@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from types import FrameType
@@ -43,5 +44,14 @@ class StopRequest:
             self.signal = signal.Signals(number)
             if not self.announce:
                 return
-            # Not print: the signal may have come in the middle of one, and a stream cannot be entered twice.
-            os.write(2, f"\n{self.signal.name}: saving after this step (Ctrl-C: stop at once)\n".encode())
+            announce(f"{self.signal.name}: saving after this step (Ctrl-C: stop at once)")
+
+
+def announce(text: str) -> None:
+    """One line on standard error, from within a signal's handler.
+
+    Not print: the signal may have come in the middle of one, and a stream cannot be entered twice. Whoever read
+    standard error may have got the same Ctrl-C and be gone (`rlvr train 2>&1 | tee log`).
+    """
+    with contextlib.suppress(OSError):
+        os.write(2, f"\n{text}\n".encode())

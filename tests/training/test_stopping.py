@@ -29,3 +29,15 @@ def test_a_second_ctrl_c_stops_at_once() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_nobody_reads_what_is_said_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`rlvr train 2>&1 | tee log`: the same Ctrl-C ends tee, and the run must be saved all the same."""
+
+    def broken(descriptor: int, text: bytes) -> int:
+        raise BrokenPipeError
+
+    with StopRequest() as stop, monkeypatch.context() as patched:
+        patched.setattr(os, "write", broken)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.signal == signal.SIGINT
