@@ -10,7 +10,7 @@ import threading
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.launch.world import Elsewhere, World
@@ -84,11 +84,18 @@ class Link:
 
     def __init__(self, folder: Path, world: World) -> None:
         self.folder, self.world = folder, world
-        output = os.open(folder / f"output-{world.local_rank}", os.O_WRONLY)
+        try:
+            # Not waiting: a parent that has gone while this process was starting opens no other end any more.
+            alive = os.open(folder / ALIVE, os.O_RDONLY | os.O_NONBLOCK)
+            output = os.open(folder / f"output-{world.local_rank}", os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            self._abandon()
+        for pipe in (alive, output):
+            os.set_blocking(pipe, True)
         for stream in (1, 2):
             os.dup2(output, stream)
         os.close(output)
-        threading.Thread(target=self._end_with_the_parent, daemon=True).start()
+        threading.Thread(target=self._end_with_the_parent, args=(alive,), daemon=True).start()
         _write(folder / f"rank-{world.local_rank}.json", {"rank": world.rank, "pid": os.getpid()})
 
     def order(self) -> dict[str, Any]:
@@ -104,9 +111,11 @@ class Link:
         """Tell the parent that all is done."""
         _write(self.folder / f"done-{self.world.local_rank}.json", how)
 
-    def _end_with_the_parent(self) -> None:
-        with (self.folder / ALIVE).open("rb") as pipe:
-            pipe.read()  # nothing is ever written; it ends when the parent does
+    def _end_with_the_parent(self, alive: int) -> None:
+        os.read(alive, 1)  # nothing is ever written; it ends when the parent does
+        self._abandon()
+
+    def _abandon(self) -> NoReturn:
         shutil.rmtree(self.folder, ignore_errors=True)
         os._exit(1)
 
