@@ -80,6 +80,7 @@ _TOP = re.compile(r"\\.|[{}()\[\],;]")
 _AND = re.compile(r"\\(?:text|mbox|mathrm)\s*\{\s*(?:and|or)\s*\}|\b(?:and|or)\b")
 _EQUALS = re.compile(r"(?<![\\<>!:])=|\\(?:equiv|approx|in)(?![A-Za-z])")
 _APPROX = re.compile(r"\\approx(?![A-Za-z])")
+_COORDINATES = re.compile(r"\(\s*([xyz](?:\s*,\s*[xyz])+)\s*\)\s*=")
 _DOTS = re.compile(r"\\[lcd]?dots|\.\.\.|\u2026")
 _CHOICE = re.compile(r"[A-Ha-h]\Z")
 
@@ -102,6 +103,8 @@ def judge(gold: str, answer: str) -> Outcome:
         return UNPARSED_GOLD
     if hides_digits(answer) and not hides_digits(gold) and not answer.startswith("\\text"):
         return DIFFERENT
+    if _turned(answer) and not _turned(gold):
+        return DIFFERENT
     if (_DOTS.search(answer) is None) != (_DOTS.search(gold) is None):
         return DIFFERENT
     outcome = _with_units(gold, answer) if _EQUALS.search(gold) else _of_value(gold, answer)
@@ -121,7 +124,7 @@ def _of_value(gold: str, answer: str) -> Outcome:
         sides = _values(answer)
         if len(sides) == 1:
             return _with_units(gold, sides[0])
-    values = [_values(piece) for piece in pieces]
+    values = [_values(piece) for piece in _in_order(pieces)]
     if "=" in answer and ";" not in answer and all(len(sides) == 1 for sides in values):
         return _with_units(gold, ", ".join(sides[0] for sides in values))
     outcome = _with_units(gold, answer)
@@ -130,6 +133,21 @@ def _of_value(gold: str, answer: str) -> Outcome:
             if sides and any(_with_units(sides[-1], side).equal is not True for side in sides[:-1]):
                 return DIFFERENT
     return outcome
+
+
+def _turned(text: str) -> bool:
+    """Whether coordinates are listed in another order than a pair has them: ``(y,x)=(1,2)``."""
+    return any("".join(sorted(names)) != names for names in map(_letters_only, _COORDINATES.findall(text)))
+
+
+def _letters_only(text: str) -> str:
+    return "".join(filter(str.isalpha, text))
+
+
+def _in_order(pieces: list[str]) -> list[str]:
+    """Coordinates that are named, ``y=2, x=3``, in the order in which a pair holds them."""
+    names = [piece.partition("=")[0].strip() for piece in pieces]
+    return sorted(pieces, key=lambda piece: piece.partition("=")[0].strip()) if set(names) <= {*"xyz"} else pieces
 
 
 def _values(text: str) -> list[str]:

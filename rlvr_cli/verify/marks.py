@@ -6,8 +6,10 @@ import re
 
 _PRIMES = re.compile(r"'+|\\prime(?![A-Za-z])")
 _FEET = re.compile(r"-?[\d.,]+(?:'[\d.,\s]*)?'{1,2}")
+_DEGREES = re.compile(r"\\circ(?![A-Za-z])|\\degree(?![A-Za-z])")
 # An index of a power, a fraction or a bracket is read as if it were not there.
 _INDEX = re.compile(r"(?:[)\]]|\^\s*(?:\d|\{(?:[^{}]|\{[^{}]*\})*\})|\}\s*\{[^{}]*\})\s*_")
+_CLOSED = re.compile(r"\\infty\s*\]|\[\s*-\s*\\infty")
 _ORDER = re.compile(r"[<>]|\\(?:le|ge|lt|gt)(?![A-Za-z])")
 _JOIN = re.compile(r"(?<![A-Za-z])(?:and|or)(?![A-Za-z])|\\(?:land|lor|wedge|vee)(?![A-Za-z])")
 _AND = {"and", "\\land", "\\wedge"}
@@ -23,12 +25,15 @@ _CHANGES = re.compile(
 def marks_differ(gold: str, answer: str) -> bool:
     r"""Whether two cleaned answers differ in such a mark: ``f'`` and ``f``, ``x^{2}_7`` and ``x^2``, "and" and "or".
 
-    ``5'`` are feet. An "and" that joins no inequalities says nothing, nor does a time without ``a.m.``.
+    ``5'`` are feet, but no degrees. No interval holds infinity. An "and" that joins no inequalities says nothing, nor
+    does a time without ``a.m.``.
     """
     left, right = (gold, answer) if "=" in gold and "=" in answer else (_value(gold), _value(answer))
-    if _primes(left) != _primes(right):
+    if _primes(left) != _primes(right) or (_DEGREES.search(left) and "'" in right and "'" not in left):
         return True
     if "_" not in gold and _INDEX.search(right) is not None:
+        return True
+    if _CLOSED.search(answer) and not _CLOSED.search(gold):
         return True
     if _ORDER.search(gold) and _ORDER.search(answer) and _differ(_joins(gold), _joins(answer)):
         return True

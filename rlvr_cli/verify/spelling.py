@@ -15,7 +15,8 @@ _CHANGING = re.compile(
     r"or|and|but|not|no|nor|never|neither|cannot|isn|to|than|least|most|between|about|mod|modulo|over|divided|multiplied|"
     r"is|are|was|were|be|so|if|then|answer|false|wrong|incorrect|too|except|pi|a?(?:sin|cos|tan)h?|arc(?:sin|cos|tan)|sec|csc|cot|ln|lg|exp|det|gcd|lcm|"
     r"choose|repeat\w*|recurring|remainder|point|above|below|under|beyond|kilo|mega|giga|milli|micro|nano|ish|ought|"
-    r"almost|nearly|first|second(?= [a-z])|nth|power|opposite|reciprocal|inverse)(?![A-Za-z])",
+    r"almost|nearly|permille|mille|unless|maybe|perhaps|probably|possibly|guess|"
+    r"first|second(?= [a-z])|nth|power|opposite|reciprocal|inverse)(?![A-Za-z])",
     re.IGNORECASE,
 )
 _COMMAND = r"\\(?:text|mbox|mathrm|textrm|textnormal|textup|operatorname)"
@@ -64,7 +65,7 @@ _PRIME = re.compile(r"\^\s*(?:\{\s*((?:\\prime\s*)+)\}|(\\prime)(?![A-Za-z]))")
 _MIXED = re.compile(r"(?<![\w.^_}/])(\d+) (\d+)/(\d+)(?![\w.^/])")
 _TEXT = re.compile(r"\\(?:text|mbox|math|operatorname)[a-z]*\s*\{(?:[^{}]|\{[^{}]*\})*\}?")
 _TEXT_POWER = re.compile(r"\^\s*\{?\d\}?")
-_WORD = re.compile(r"\\[A-Za-z]+(?:\s*\{[A-Za-z ]{2,}\})?")
+_WORD = re.compile(rf"{_COMMAND}(?:bf|it|rm)?\s*\{{[A-Za-z ]{{2,}}\}}|\\[A-Za-z]+")
 
 
 def spelled(text: str) -> str:
