@@ -90,3 +90,19 @@ def test_gtpo_trains_adapters_on_four_bits() -> None:
     adapter = adapter_of(load_config([FOLDER / "gtpo" / "gsm8k.yaml"]))
     assert adapter is not None
     assert (adapter.rank, adapter.quantized, len(adapter.targets or ())) == (128, True, 7)
+
+
+@pytest.mark.parametrize("paper", ["acpo", "ar_lopti", "landscape"])
+def test_the_papers_that_train_with_verl_have_its_optimizer(paper: str) -> None:
+    """Its AdamW: betas of 0.9 and 0.999, a weight decay of 0.01 where the paper does not say that there is none."""
+    for file in (FOLDER / paper).glob("*.yaml"):
+        optimizer = load_config([file]).optimizer
+        assert optimizer.betas == (0.9, 0.999), file
+        assert optimizer.weight_decay == (0.0 if paper == "landscape" else 0.01), file
+
+
+@pytest.mark.parametrize("file", sorted((FOLDER / "gtpo").glob("*.yaml")), ids=name)
+def test_gtpo_scales_its_adapters_by_one(file: Path) -> None:
+    adapter = load_config([file]).model.adapter
+    assert adapter.kind == "qlora"
+    assert adapter.alpha == adapter.rank
