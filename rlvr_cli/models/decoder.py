@@ -92,6 +92,10 @@ class Decoder:
         self._fold = self.dtype == torch.float32 and model.num_parameters() < _FUSE_BELOW
         self.weight_bytes: int = model.num_parameters() * self.dtype.itemsize
         self.bytes_per_token: int = 2 * len(model.model.layers) * self.kv_heads * self.head_dim * self.dtype.itemsize
+        # Of a token while a prompt is read: the stream, its norm, queries, keys, values, and the network's three.
+        across = 2 * self.hidden + (self.heads + 2 * self.kv_heads) * self.head_dim + 3 * config.intermediate_size
+        self.wide_bytes: int = across * self.dtype.itemsize
+        self.vocabulary: int = config.vocab_size
         self._floors = {n: self._floor(n) for n in (self.hidden, self.head_dim)}
         self._zero = torch.zeros((), dtype=self.dtype, device=self.device)
         self.layers = [self._layer(layer) for layer in model.model.layers]

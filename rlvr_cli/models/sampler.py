@@ -13,6 +13,7 @@ import torch
 from rlvr_cli.models.batch import Batch
 from rlvr_cli.models.completions import Completions, check_arguments
 from rlvr_cli.models.decoder import Decoder, supports
+from rlvr_cli.models.room import MOST_ROWS, row_bytes, rows_that_fit
 
 __all__ = ["Completions", "sample", "supports"]
 
@@ -42,10 +43,11 @@ def sample(
     key, t) alone, so a row's completion does not depend on the other rows of the call, but for the order of
     floating-point sums. Identical consecutive prompts are computed once. temperature 0 is greedy.
 
-    max_rows: most rows decoded at once (None chooses by the size of the model). Small models on a CPU decode
-    several batches at a time, one a thread: which rows share a batch does not depend on the number of threads,
-    nor do the results. on_progress gets the number of new tokens, possibly on another thread but never twice at
-    the same time. Raises ValueError on arguments out of range, or on a model for which `supports` gives a reason.
+    max_rows: most rows decoded at once (None chooses by the size of the model); on a GPU no more than its free memory
+    holds. Small models on a CPU decode several batches at a time, one a thread: which rows share a batch does not
+    depend on the number of threads, nor do the results. on_progress gets the number of new tokens, possibly on
+    another thread but never twice at the same time. Raises ValueError on arguments out of range, or on a model for
+    which `supports` gives a reason.
     """
     check_arguments(prompts, keys, max_new_tokens, temperature, top_p, max_rows, top_k)
     if reason := supports(model):
@@ -69,7 +71,10 @@ def sample(
             return batch.run(keys[rows], seed, eos, temperature, top_p, report, top_k)
 
     longest = max(map(len, prompts)) + max_new_tokens
-    parts = _split(len(prompts), max_rows or _rows_at_once(decoder, longest))
+    rows_at_once = max_rows or _rows_at_once(decoder, longest)
+    if decoder.device.type == "cuda":
+        rows_at_once = min(rows_at_once, _rows_in_free_memory(decoder, prompts, longest))
+    parts = _split(len(prompts), rows_at_once)
     small = decoder.device.type == "cpu" and decoder.weight_bytes < _SMALL_WEIGHTS
     results = _each_on_one_thread(decode, parts) if small else [decode(part) for part in parts]
     return Completions(
@@ -83,9 +88,24 @@ def _rows_at_once(decoder: Decoder, length: int) -> int:
     """Rows whose keys and values take no more room than the processor's cache, or than the weights, which have
     to be read once a step whatever the number of rows."""
     if decoder.device.type != "cpu":
-        return 256
-    row_bytes = length * decoder.bytes_per_token
-    return min(512, max(16, max(_CACHE_BYTES, decoder.weight_bytes) // row_bytes))
+        return MOST_ROWS
+    return min(512, max(16, max(_CACHE_BYTES, decoder.weight_bytes) // (length * decoder.bytes_per_token)))
+
+
+def _rows_in_free_memory(decoder: Decoder, prompts: Sequence[Sequence[int]], length: int) -> int:
+    """Rows that the GPU has room for: what the driver calls free, and what torch holds of it without using it."""
+    free, _ = torch.cuda.mem_get_info(decoder.device)
+    room = free + torch.cuda.memory_reserved(decoder.device) - torch.cuda.memory_allocated(decoder.device)
+    distinct = 1 + sum(list(one) != list(other) for one, other in pairwise(prompts))
+    each = row_bytes(
+        length,
+        max(map(len, prompts)),
+        distinct / len(prompts),
+        kv=decoder.bytes_per_token,
+        wide=decoder.wide_bytes,
+        vocabulary=decoder.vocabulary,
+    )
+    return rows_that_fit(len(prompts), room, each)
 
 
 def _split(rows: int, most: int) -> list[slice]:

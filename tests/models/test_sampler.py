@@ -10,7 +10,8 @@ import torch
 
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.models.decoder import Decoder
-from rlvr_cli.models.sampler import _rows_at_once, _split, sample, supports
+from rlvr_cli.models.room import rows_that_fit
+from rlvr_cli.models.sampler import _rows_at_once, _rows_in_free_memory, _split, sample, supports
 from tests.models.tiny import MODELS, VOCABULARY, full_log_probs, make
 
 # Prompts of different lengths, each in a group of three rows.
@@ -93,6 +94,28 @@ def test_rows_at_once_follow_the_size_of_the_model_and_of_the_text() -> None:
     parts = _split(130, 50)
     assert [len(range(130)[part]) for part in parts] == [43, 43, 44]
     assert [row for part in parts for row in range(130)[part]] == list(range(130))
+
+
+def test_on_a_gpu_only_as_many_rows_as_its_free_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = Decoder(make("qwen3"))
+    length, prompts = 1000, [[1] * 10] * 8 + [[2] * 20] * 8
+    each = length * 512 + 16 * VOCABULARY + 2 / 16 * 20 * (512 + decoder.wide_bytes)
+    # free for others, held by torch, and used of that
+    for free, held, used, expected in [
+        (int(100 * each), 0, 0, 16),
+        (int(12 * each), 0, 0, 8),
+        (int(2 * each), int(12 * each), int(2 * each), 8),
+        (0, 0, 0, 1),
+    ]:
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 0))
+        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device, held=held: held)
+        monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device, used=used: used)
+        assert _rows_in_free_memory(decoder, prompts, length) == expected
+
+
+def test_a_power_of_two_of_rows_or_all() -> None:
+    assert [rows_that_fit(300, room, 7.0) for room in (10, 100, 1000, 2570, 10_000)] == [1, 8, 64, 256, 256]
+    assert rows_that_fit(12, 130, 7.0) == 12
 
 
 def test_the_number_of_threads_changes_nothing() -> None:
