@@ -87,8 +87,10 @@ def _on_the_meta_device(config: Mapping[str, Any], source: str, folder: Path) ->
     from transformers import AutoConfig, AutoModelForCausalLM
 
     try:
+        # Where nothing is said, transformers asks whether to run a repository's own code.
+        described = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
+            model = AutoModelForCausalLM.from_config(described, trust_remote_code=False)
     except Exception as error:  # whatever a model's own code may raise
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         return Found(None, f"{source}: transformers cannot build the family {family} ({reason})")
