@@ -242,7 +242,7 @@ def papers() -> str:
             model = find_architecture(config.model.name).architecture
             assert model is not None
             training = training_of(config, gpu)
-            found = estimate(model, training, sampling_of(config), gpu.bytes)
+            found = estimate(model, training, sampling_of(config, model), gpu.bytes)
             phases = [phase for phase in found.phases if phase != "sampling"]
             update = max(phases, key=found.total)
             terms = sorted((*found.states, *found.phases[update]), key=lambda term: -term.bytes)[:3]

@@ -81,7 +81,7 @@ def command(
     from rlvr_cli.config.cautions import cautions
     from rlvr_cli.config.load import load_config
     from rlvr_cli.planning.report import resources
-    from rlvr_cli.tasks.sets import check_training
+    from rlvr_cli.tasks.sets import check_training, waits_for_a_folder
 
     asked = with_data_dir(overrides, data_dir)
     if gpus is not None:
@@ -90,13 +90,22 @@ def command(
 
     def checked(name: str | None) -> Config:
         found = load_config(config or [], name, task, model, asked)
-        check_training(found)
+        if not waits_for_a_folder(found):
+            check_training(found)
         return found
 
     names = [name.strip() for written in method or [] for name in written.split(",")]
 
     def needs(settings: Config) -> dict[str, Any]:
-        return resources(settings, gpus=gpus, gpu_memory=gpu_memory, prompt_tokens=prompt_tokens, speed=speed)
+        said = cautions(settings)
+        if waits_for_a_folder(settings):
+            # Its numbers do not depend on the problems.
+            said.append(
+                f"WARNING: `rlvr train` needs the problems of {settings.task.data} (task.data), which are on no hub "
+                "that the project knows: name their folder with --data-dir."
+            )
+        found = resources(settings, gpus=gpus, gpu_memory=gpu_memory, prompt_tokens=prompt_tokens, speed=speed)
+        return {**found, "cautions": said}
 
     if len(names) > 1:
         if probe:
@@ -105,7 +114,7 @@ def command(
         _compare(arms, [needs(arm) for arm in arms], as_json)
         return
     settings = checked(names[0] if names else None)
-    plan = {**make_plan(settings), **needs(settings), "cautions": cautions(settings)}
+    plan = {**make_plan(settings), **needs(settings)}
     measured = None
     if probe:
         from rlvr_cli.training.probe import probe as run_probe
@@ -217,6 +226,8 @@ def _compare(arms: list[Config], needs: list[dict[str, Any]], as_json: bool) -> 
         print()
     for group in same:
         print(group.sentence())
+    for caution in dict.fromkeys(said for plan in plans for said in plan["cautions"]):
+        print(f"\n{caution}")
 
 
 def _print_plan(plan: dict[str, Any], *, per_method: bool = True) -> None:

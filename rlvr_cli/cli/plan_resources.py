@@ -47,8 +47,10 @@ def _print_memory(memory: dict[str, Any]) -> None:
     unit = "GPU" if gpu else "CPU"
     each = f"each of {setting['processes']} {'GPUs' if gpu else 'processes on the CPU'}"
     where = each if setting["processes"] > 1 else f"the {unit}"
+    rows = "rows" if setting["micro_batch"] > 1 else "row"
+    offloads = " with offloading" if setting["offload_optimizer"] or setting["offload_weights"] else ""
     print(
-        f"\nMemory of {where}, {setting['strategy']}: micro-batches of {setting['micro_batch']} rows of "
+        f"\nMemory of {where}, {setting['strategy']}{offloads}: micro-batches of {setting['micro_batch']} {rows} of "
         f"{setting['prompt_tokens']:,}{assumed} + {setting['completion_tokens']:,} tokens, gradient checkpointing "
         f"{'on' if setting['checkpointing'] else 'off'}"
     )
@@ -61,7 +63,7 @@ def _print_memory(memory: dict[str, Any]) -> None:
     table.show_header = False
     print_table(table)
     if memory["host"]:
-        print(f"In the computer's memory, for each GPU: {gib(memory['host'])} (offloaded).")
+        print(f"In the computer's memory, for each GPU: {gib(memory['host'])} ({memory['host_why']}).")
     _print_changes(memory)
 
 

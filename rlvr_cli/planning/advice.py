@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
+from rlvr_cli.config.batch import largest_divisor
+from rlvr_cli.config.schema import RolloutConfig
 from rlvr_cli.planning.architecture import Architecture
 from rlvr_cli.planning.memory import Adapter, Estimate, Sampling, Training, estimate
 
@@ -15,6 +17,7 @@ COMFORTABLE = 0.9
 # Changes that take less off than this are not worth their line.
 WORTHWHILE = 0.97
 MOST_GPUS = 64
+ENGINES = get_args(RolloutConfig.model_fields["engine"].annotation)
 
 
 @dataclass(frozen=True)
@@ -74,14 +77,33 @@ def together(model: Architecture, training: Training, sampling: Sampling, availa
 
 
 def gpus_that_fit(model: Architecture, training: Training, sampling: Sampling, available: int) -> Change | None:
-    """The fewest GPUs on which ZeRO-3 fits comfortably, up to 64; None where none do or one does."""
+    """The fewest GPUs that fit comfortably, divided by ZeRO-3 (or FSDP2, where that is asked for), up to 64.
+
+    None where none do, one does, or a model in 4 bits cannot be divided.
+    """
+    if training.adapter is not None and training.adapter.quantized:
+        return None
+    divided = training.strategy in ("zero3", "fsdp") and not training.offload_optimizer
     processes = max(2, training.processes)
     while processes <= MOST_GPUS:
-        rows = -(-sampling.rows * training.processes // processes)
-        state = _State(replace(training, strategy="zero3", processes=processes), replace(sampling, rows=rows))
-        peak = _peak(model, state, available)
-        if verdict(peak, available) == "yes" and processes > training.processes:
-            return Change(f"launch={{processes: {processes}, deepspeed: zero3}}", peak, "yes")
+        share = training.step_rows / processes if training.step_rows else training.micro_batch
+        if processes > training.processes and share == int(share):
+            rows = -(-sampling.rows * training.processes // processes)
+            micro_batch = training.micro_batch
+            if training.step_rows:
+                micro_batch = max(size for size in range(1, micro_batch + 1) if share % size == 0)
+            accumulates = share > micro_batch if training.step_rows else training.accumulates
+            wider = replace(training, processes=processes, micro_batch=micro_batch, accumulates=accumulates)
+            if not divided:
+                wider = replace(wider, strategy="zero3", offload_optimizer=False, offload_weights=False)
+            peak = _peak(model, _State(wider, replace(sampling, rows=rows)), available)
+            if verdict(peak, available) == "yes":
+                settings = f"launch.processes={processes}"
+                if not divided:
+                    settings = f"launch={{processes: {processes}, deepspeed: zero3, fsdp: false}}"
+                if micro_batch != training.micro_batch:
+                    settings += f" update.micro_batch={micro_batch}"
+                return Change(settings, peak, "yes")
         processes *= 2
     return None
 
@@ -98,31 +120,35 @@ def _changes(state: _State) -> Iterator[tuple[str, _State]]:
     def trained(**values: object) -> _State:
         return replace(state, training=replace(training, **values))  # type: ignore[arg-type]
 
+    quantized = training.adapter is not None and training.adapter.quantized
     if not training.checkpointing:
         yield "model.gradient_checkpointing=on", trained(checkpointing=True)
     if training.micro_batch > 1:
-        smaller = training.micro_batch // 2
+        smaller = largest_divisor(training.micro_batch, training.micro_batch // 2)
         yield f"update.micro_batch={smaller}", trained(micro_batch=smaller, accumulates=True)
     if training.attention == "eager":
         yield "model.attention=sdpa", trained(attention="sdpa")
-    if training.gpu and sampling.engine in ("local", "transformers"):
+    if training.adapter is not None and sampling.engine == "local":
+        yield "rollout.engine=transformers", replace(state, sampling=replace(sampling, engine="transformers"))
+    if training.gpu and sampling.engine in ("local", "transformers") and "vllm_colocate" in ENGINES:
         yield "rollout.engine=vllm_colocate", replace(state, sampling=replace(sampling, engine="vllm_colocate"))
-    if training.gpu and sampling.engine in ("local", "transformers", "vllm_colocate"):
+    if training.gpu and sampling.engine in ("local", "transformers", "vllm_colocate") and "vllm_server" in ENGINES:
         yield "rollout.engine=vllm_server", replace(state, sampling=replace(sampling, engine="vllm_server"))
-    if training.gpu and training.processes > 1 and training.strategy in ("ddp", "zero2"):
-        if training.strategy == "ddp":
+    if training.gpu and not quantized:
+        if training.processes > 1 and training.strategy == "ddp":
             yield "launch.deepspeed=zero2", trained(strategy="zero2")
-        yield "launch.deepspeed=zero3", trained(strategy="zero3")
-    if training.gpu and training.strategy in ("zero3", "fsdp"):
-        yield "launch={deepspeed: zero3-offload, fsdp: false}", trained(strategy="zero3-offload")
-    if training.adapter is None and not training.value_head:
+        if training.processes > 1 and training.strategy in ("ddp", "zero1", "zero2"):
+            yield "launch.deepspeed=zero3", trained(strategy="zero3", offload_optimizer=False)
+        if not (training.offload_optimizer and training.offload_weights):
+            offloaded = trained(strategy="zero3", offload_optimizer=True, offload_weights=True)
+            yield "launch={deepspeed: zero3-offload, fsdp: false}", offloaded
+    if training.adapter is None:
         yield "model.adapter={kind: lora, rank: 64}", trained(adapter=Adapter(64))
-    if training.gpu and (training.adapter is None or not training.adapter.quantized) and not training.value_head:
+    if training.gpu and not quantized and training.strategy in ("single", "ddp"):
         rank = training.adapter.rank if training.adapter else 64
         targets = training.adapter.targets if training.adapter else None
-        if training.strategy in ("single", "ddp"):
-            adapter = Adapter(rank, targets, quantized=True)
-            yield f"model.adapter={{kind: qlora, rank: {rank}}}", trained(adapter=adapter)
+        adapter = Adapter(rank, targets, quantized=True)
+        yield f"model.adapter={{kind: qlora, rank: {rank}}}", trained(adapter=adapter)
     if training.completion_tokens > 256:
         half = training.completion_tokens // 2
         yield f"rollout.max_new_tokens={half}", trained(completion_tokens=half)

@@ -89,9 +89,19 @@ class Architecture:
         return self.parameters - self.embedding * (1 if self.tied else 2)
 
     @property
+    def ends(self) -> int:
+        """Parameters outside of the blocks: embedding, head and final norm."""
+        return self.parameters - self.outside_embedding + self.hidden
+
+    @property
     def linear_parameters(self) -> int:
         """Weights of the blocks' linear layers: what QLoRA quantizes."""
-        return self.layers * sum(inputs * outputs for inputs, outputs in self.linear_shapes.values())
+        return self.linear_parameters_of(None)
+
+    def linear_parameters_of(self, targets: Collection[str] | None) -> int:
+        """Weights of the blocks' linear layers of these names; None = of all."""
+        shapes = [shape for name, shape in self.linear_shapes.items() if targets is None or name in targets]
+        return self.layers * sum(inputs * outputs for inputs, outputs in shapes)
 
     def adapter_parameters(self, rank: int, targets: Collection[str] | None = None) -> int:
         """Parameters of low-rank adapters: rank x (inputs + outputs) for each adapted layer (LoRA, arXiv:2106.09685).

@@ -20,10 +20,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from rlvr_cli.models.room import row_bytes, rows_that_fit
 from rlvr_cli.planning.architecture import Architecture
 
 GIB = 2**30
-Strategy = Literal["single", "ddp", "zero2", "zero3", "zero3-offload", "fsdp"]
+Strategy = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp"]
 Engine = Literal["none", "local", "transformers", "vllm_colocate", "vllm_server"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 
@@ -31,8 +32,8 @@ Attention = Literal["sdpa", "eager", "flash_attention_2"]
 TILE_TOKENS, TILE_WORDS = 4096, 32768
 # This project's head, training/head.py: MOST_LOGITS.
 PLAIN_HEAD_LOGITS = 2**26
-# models/sampler.py and models/transformers_engine.py, on a GPU.
-LOCAL_ROWS, TRANSFORMERS_ROWS, SCORED_LOGITS = 256, 64, 2**28
+# models/transformers_engine.py.
+TRANSFORMERS_ROWS, SCORED_LOGITS = 64, 2**28
 # NF4 with double quantization (arXiv:2305.14314, section 3): 4 bits, and 0.127 bits of constants.
 NF4_BYTES = (4 + 0.127) / 8
 # The CUDA context, its libraries and NCCL's buffers, which no tensor shows. A round number, not measured.
@@ -62,9 +63,11 @@ class Training:
         weights: bytes of a weight as it is loaded: 4 (float32) or 2 (bfloat16).
         autocast: bfloat16 arithmetic on float32 weights (on a GPU).
         accumulates: more than one micro-batch a step, so that gradients are there during a forward pass.
+        step_rows: rows of an optimizer step in all processes; None = not known.
         processes: GPUs that train together.
         reference: a second model for the KL term; with adapters it is the base, and costs nothing.
         gpu: tiles and sampler of a GPU, in place of a CPU's.
+        offload_optimizer, offload_weights: DeepSpeed keeps them in the computer's memory.
     """
 
     micro_batch: int
@@ -81,6 +84,9 @@ class Training:
     value_head: bool = False
     attention: Attention = "sdpa"
     gpu: bool = True
+    offload_optimizer: bool = False
+    offload_weights: bool = False
+    step_rows: int | None = None
 
     @property
     def tokens(self) -> int:
@@ -90,22 +96,30 @@ class Training:
     @property
     def compute(self) -> int:
         """Bytes of a number in a matrix product."""
-        return 2 if self.autocast or self.weights == 2 or self.deepspeed else 4
+        return 2 if self.autocast or self.weights == 2 or self.half else 4
 
     @property
-    def deepspeed(self) -> bool:
-        """Whether DeepSpeed holds the weights: it keeps them in bfloat16, with a float32 copy beside the moments."""
-        return self.strategy.startswith("zero")
+    def half(self) -> bool:
+        """Whether DeepSpeed holds the weights in bfloat16, with a float32 copy beside the moments: on GPUs."""
+        return self.strategy.startswith("zero") and self.gpu
 
     @property
     def stream(self) -> int:
-        """Bytes of a number in the residual stream: that of the weights, which autocast leaves alone."""
-        return 2 if self.deepspeed and self.gpu else self.weights
+        """Bytes of a number in the residual stream: that of the weights, which autocast leaves alone.
+
+        FSDP2 gathers the weights in the format of the arithmetic, the embedding among them.
+        """
+        return self.compute if self.half or self.strategy == "fsdp" else self.weights
+
+    @property
+    def gathers(self) -> bool:
+        """Whether weights are put together, layer by layer, when they are needed."""
+        return self.shards > 1 or self.offload_weights
 
     @property
     def shards(self) -> int:
         """Over how many GPUs the weights are spread."""
-        return self.processes if self.strategy in ("zero3", "zero3-offload", "fsdp") else 1
+        return self.processes if self.strategy in ("zero3", "fsdp") else 1
 
 
 @dataclass(frozen=True)
@@ -115,11 +129,13 @@ class Sampling:
     Attributes:
         rows: completions that this process samples for one rollout.
         gpu_memory: share of the GPU that vLLM takes (colocate).
+        group: completions of each prompt.
     """
 
     engine: Engine
     rows: int
     gpu_memory: float = 0.3
+    group: int = 1
 
 
 @dataclass(frozen=True)
@@ -138,12 +154,12 @@ class Estimate:
     Attributes:
         states: what is there throughout: weights, optimizer states, reference, buffers.
         phases: what each phase adds: sampling, the end of a forward pass, the backward pass, the optimizer's step.
-        host: bytes in the computer's memory that offloading takes.
+        host: what this process takes of the computer's memory: while the model is loaded, or for what is offloaded.
     """
 
     states: tuple[Term, ...]
     phases: dict[str, tuple[Term, ...]]
-    host: int = 0
+    host: Term
 
     def total(self, phase: str) -> int:
         """Bytes while ``phase`` lasts."""
@@ -167,7 +183,7 @@ class Estimate:
 
 
 def estimate(model: Architecture, training: Training, sampling: Sampling, gpu_bytes: int = 80 * GIB) -> Estimate:
-    """The memory of one GPU; ``gpu_bytes``, its size, is what vLLM's share is taken of."""
+    """The memory of one GPU of ``gpu_bytes``: vLLM's share is one of it, and the local sampler takes what is left."""
     states = tuple(_states(model, training))
     gradients = _gradients(model, training)
     held = (gradients,) if training.accumulates else ()
@@ -176,14 +192,15 @@ def estimate(model: Architecture, training: Training, sampling: Sampling, gpu_by
     casts = _casts(model, training, model.linear_parameters, "all blocks")
     block_casts = _casts(model, training, model.linear_parameters // model.layers, "one block")
     kept = () if training.checkpointing else (casts,)
+    undivided = tuple(_undivided_gradients(model, training))
     one_block = (_one_block(model, training), block_casts) if training.checkpointing else (_work(model, training),)
     phases = {
-        "sampling": tuple(_sampling(model, training, sampling, gpu_bytes)),
+        "sampling": tuple(_sampling(model, training, sampling, gpu_bytes, gpu_bytes - _sum(states))),
         "end of the forward pass": (*held, casts, saved, head_forward),
         "backward pass of the head": (*held, *kept, saved, head_backward),
         # Without accumulation gradients appear as activations go, and only here they are all there.
-        "backward pass of the blocks": (*held, *kept, saved, *one_block),
-        "last block's backward pass": (gradients, *one_block) if training.checkpointing else (gradients,),
+        "backward pass of the blocks": (*held, *kept, saved, *one_block, *undivided),
+        "last block's backward pass": (gradients, *(one_block if training.checkpointing else ()), *undivided),
         "optimizer step": (gradients, *_step_work(model, training)),
     }
     return Estimate(states, phases, _host(model, training))
@@ -236,59 +253,68 @@ def _states(model: Architecture, training: Training) -> Iterable[Term]:
         held = round(model.linear_parameters * NF4_BYTES + rest * training.weights + trained * 4)
         yield Term("weights", held, f"linear layers in 4 bits, the rest in {8 * training.weights}, adapters in 32")
     elif adapter is not None:
-        element = 2 if training.deepspeed and training.gpu else training.weights
-        held = parameters * element // training.shards + trained * 4
-        yield Term("weights", held, f"{element} bytes each{spread}; adapters 4 bytes")
-    elif training.deepspeed and training.gpu:
-        yield Term(
-            "weights", 0 if strategy == "zero3-offload" else 2 * parameters // training.shards, f"bfloat16{spread}"
-        )
+        element = 2 if training.half else training.weights
+        held = 0 if training.offload_weights else parameters * element // training.shards
+        yield Term("weights", held + trained * 4, f"{element} bytes each{spread}; adapters 4 bytes")
+    elif training.half:
+        yield Term("weights", 0 if training.offload_weights else 2 * parameters // training.shards, f"bfloat16{spread}")
     else:
         yield Term(
             "weights", training.weights * parameters // training.shards, f"{training.weights} bytes each{spread}"
         )
     yield _optimizer(trained, training)
     if training.reference and adapter is None:
-        element = 2 if training.deepspeed and training.gpu else training.weights
-        size = 0 if strategy == "zero3-offload" else element * parameters // training.shards
+        element = 2 if training.half else training.weights
+        size = 0 if training.offload_weights else element * parameters // training.shards
         yield Term(
             "reference policy", size, f"a second model for the KL term (method.kl.beta), {element} bytes{spread}"
         )
     if strategy == "ddp" and n > 1:
         yield Term("communication buckets", 4 * trained, "DDP's, as large as the gradients")
-    elif training.deepspeed:
-        # launch/deepspeed_config.py: ZeRO-3's buckets are of hidden x hidden numbers, ZeRO-2's DeepSpeed's default.
-        bucket = min(DEEPSPEED_BUCKET, trained) if strategy == "zero2" else model.hidden**2
+    elif strategy.startswith("zero"):
+        # launch/deepspeed_config.py: ZeRO-3's buckets are of hidden x hidden numbers, the others' DeepSpeed's default.
+        bucket = model.hidden**2 if strategy == "zero3" else min(DEEPSPEED_BUCKET, trained)
         yield Term("communication buckets", round(OVERLAPPED * 2 * 2 * bucket), "DeepSpeed's, with overlap_comm")
-    if training.shards > 1 or strategy == "zero3-offload":
-        gathered = training.compute * (2 * model.block + model.embedding)
-        yield Term("gathered layers", gathered, "the block at work, the next one, and the embedding")
+    if training.gathers:
+        # FSDP2's outermost part, embedding and head, stays whole from the start of a pass to its end.
+        ends = model.ends if strategy == "fsdp" else model.embedding
+        what = "the block at work, the next one, embedding and head"
+        yield Term("gathered layers", training.compute * (2 * model.block + ends), what)
     if training.gpu:
         yield Term("CUDA", CUDA_CONTEXT, "context and libraries: a round number, not measured")
 
 
 def _optimizer(trained: int, training: Training) -> Term:
-    copies = 12 if training.deepspeed and training.gpu else 8
+    copies = 12 if training.half else 8
     name, what = "optimizer states", "two float32 moments" + (" and a float32 copy of the weights" * (copies == 12))
-    if training.strategy == "zero3-offload":
+    if training.offload_optimizer:
         return Term(name, 0, f"{what}, in the computer's memory")
-    spread = training.processes if training.deepspeed or training.strategy == "fsdp" else 1
+    spread = training.processes if training.strategy not in ("single", "ddp") else 1
     return Term(name, copies * trained // spread, what + (f", spread over {spread} GPUs" if spread > 1 else ""))
 
 
 def _gradients(model: Architecture, training: Training) -> Term:
     trained = trained_parameters(model, training)
-    if training.deepspeed and training.gpu:
-        if training.strategy == "zero3-offload":
+    whole = training.strategy in ("single", "ddp", "zero1") or training.processes == 1
+    spread = "" if whole else f", spread over {training.processes} GPUs"
+    count = trained if whole else trained // training.processes
+    if training.half:
+        if training.offload_optimizer and training.strategy != "zero1":
             return Term("gradients", 0, "in the computer's memory")
-        return Term("gradients", 2 * trained // training.processes, f"bfloat16, spread over {training.processes} GPUs")
+        return Term("gradients", 2 * count, f"bfloat16{spread}")
     element = training.weights if training.adapter is None else 4
-    spread = training.processes if training.strategy == "fsdp" else 1
-    return Term("gradients", element * trained // spread, f"{element} bytes for each trained weight")
+    return Term("gradients", element * count, f"{element} bytes for each trained weight{spread}")
+
+
+def _undivided_gradients(model: Architecture, training: Training) -> Iterable[Term]:
+    """FSDP2's, as the backward pass leaves them: of embedding and head until it ends, of two blocks on their way."""
+    if training.strategy == "fsdp" and training.shards > 1 and training.adapter is None:
+        size = training.compute * (model.ends + 2 * model.block)
+        yield Term("gradients of gathered layers", size, "before they are divided")
 
 
 def _step_work(model: Architecture, training: Training) -> Iterable[Term]:
-    if training.deepspeed and training.gpu and training.strategy != "zero3-offload":
+    if training.half and not training.offload_optimizer:
         size = 4 * trained_parameters(model, training) // training.processes
         yield Term("gradients in float32", size, "for the step of the float32 copy")
 
@@ -318,7 +344,7 @@ def _casts(model: Architecture, training: Training, weights: int, which: str) ->
     """bfloat16 copies of float32 weights, which autocast makes and keeps until the forward pass ends."""
     held = training.stream
     quantized = training.adapter is not None and training.adapter.quantized
-    size = 0 if held == training.compute or quantized or training.shards > 1 else training.compute * weights
+    size = 0 if held == training.compute or quantized else training.compute * weights
     return Term("weights in bfloat16", size, f"autocast's copies of {which}")
 
 
@@ -359,21 +385,26 @@ def _head(model: Architecture, training: Training) -> tuple[Term, Term]:
     return forward, backward
 
 
-def _sampling(model: Architecture, training: Training, sampling: Sampling, gpu_bytes: int) -> Iterable[Term]:
-    sharded = training.shards > 1 or training.strategy == "zero3-offload"
+def _sampling(model: Architecture, training: Training, sampling: Sampling, gpu_bytes: int, room: int) -> Iterable[Term]:
+    """Args: room: bytes of the GPU that the states leave."""
     # What is gathered is in the format of the arithmetic.
-    element = training.compute if sharded else training.stream
+    element = training.compute if training.gathers else training.stream
     v, length, engine = model.vocabulary, training.tokens, sampling.engine
-    if sharded and engine in ("local", "transformers"):
-        yield Term("gathered weights", element * model.parameters, "all of them at once, to sample with")
+    whole = []
+    if training.gathers and engine in ("local", "transformers"):
+        whole.append(Term("gathered weights", element * model.parameters, "all of them at once, to sample with"))
+    if training.adapter is not None and engine == "local":
+        adapter = training.adapter
+        # Layers in 4 bits become plain ones, in the format of the other weights.
+        merged = model.linear_parameters_of(None if adapter.quantized else adapter.targets)
+        size = (training.weights if adapter.quantized else element) * merged
+        whole.append(Term("merged weights", size, "a second copy of the adapted layers, to sample with"))
+    yield from whole
     if engine == "vllm_colocate":
         share = round(sampling.gpu_memory * gpu_bytes)
         yield Term("vLLM", share, f"its weights and cache: rollout.gpu_memory={sampling.gpu_memory:g} of the GPU")
     elif engine == "local":
-        rows = min(sampling.rows, LOCAL_ROWS) if training.gpu else sampling.rows
-        why = f"{rows} rows of {length} tokens, {element} bytes a number"
-        yield Term("keys and values", rows * length * model.kv_bytes_per_token(element), why)
-        yield Term("logits of a step", 4 * 4 * rows * v, f"{rows} rows")
+        yield from _local_sampler(model, training, sampling, element, room - _sum(whole))
     elif engine == "transformers":
         rows = min(sampling.rows, TRANSFORMERS_ROWS)
         # Each block's cache grows by copying it.
@@ -383,9 +414,41 @@ def _sampling(model: Architecture, training: Training, sampling: Sampling, gpu_b
         yield Term("scored logits", 3 * 4 * min(scored, rows * length * v), "log-probabilities of what was generated")
 
 
-def _host(model: Architecture, training: Training) -> int:
-    """Bytes in the computer's memory for one GPU's share of what is offloaded."""
-    return 18 * model.parameters // training.processes if training.strategy == "zero3-offload" else 0
+def _local_sampler(
+    model: Architecture, training: Training, sampling: Sampling, element: int, room: int
+) -> Iterable[Term]:
+    length, prompt, rows = training.tokens, training.prompt_tokens, sampling.rows
+    kv = model.kv_bytes_per_token(element)
+    queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
+    wide = element * (2 * model.hidden + queries + 2 * keys + 3 * model.intermediate)
+    if training.gpu:
+        share = 1 / sampling.group
+        each = row_bytes(length, prompt, share, kv=kv, wide=wide, vocabulary=model.vocabulary)
+        rows = rows_that_fit(rows, room, each)
+    prompts = -(-rows // sampling.group)
+    cache = rows * length * kv
+    at_once = f"{rows} of {sampling.rows} rows at once" if rows < sampling.rows else f"{rows} rows"
+    why = f"{at_once}, {length} tokens, {element} bytes a number"
+    yield Term("keys and values", cache + prompts * prompt * kv, why)
+    # The cache is made once the prompts have been read.
+    yield Term("reading of prompts", max(0, prompts * prompt * wide - cache), f"{prompts} at once")
+    yield Term("logits of a step", 4 * 4 * rows * model.vocabulary, f"{rows} rows")
+
+
+def _host(model: Architecture, training: Training) -> Term:
+    """The computer's memory: of one process that loads the model there, or for what is offloaded."""
+    if not training.gpu:
+        return Term("host", 0, "")
+    quantized = training.adapter is not None and training.adapter.quantized
+    # A model that will be divided stays there until its reference is loaded too.
+    copies = 2 if training.strategy not in ("single", "ddp") and training.reference and training.adapter is None else 1
+    loading = 0 if quantized else copies * training.weights * model.parameters
+    # The float32 copy, two moments and gradients; weights in bfloat16.
+    offloaded = 16 * trained_parameters(model, training) * training.offload_optimizer
+    offloaded += 2 * model.parameters * training.offload_weights
+    if offloaded // training.processes > loading:
+        return Term("host", offloaded // training.processes, "what is offloaded")
+    return Term("host", loading, "while the model is loaded")
 
 
 def _sum(terms: Iterable[Term]) -> int:

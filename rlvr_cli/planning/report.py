@@ -32,7 +32,7 @@ def resources(
     found = find_architecture(config.model.name, config.model.revision)
     model = found.architecture
     device = choose_device(gpu_memory, gpus, None if model is None else model.parameters)
-    training, sampling = training_of(config, device, prompt_tokens), sampling_of(config)
+    training, sampling = training_of(config, device, prompt_tokens), sampling_of(config, model)
     return {
         "parameters": _parameters(found, training),
         "learning_rate": _rate(config, model),
@@ -53,12 +53,13 @@ def memory(
     combined = more = None
     if fits != "yes":
         changes = advice.single_changes(model, training, sampling, device.bytes)
-        if not any(change.fits == "yes" for change in changes):
+        # Adapters are another training, and offloading takes its time: other answers are wanted beside them.
+        same = [change for change in changes if "adapter" not in change.settings and "offload" not in change.settings]
+        if not any(change.fits == "yes" for change in same):
             combined = advice.together(model, training, sampling, device.bytes)
-        # Adapters are another training, so that GPUs are an answer beside them.
-        same = [change for change in changes if "adapter" not in change.settings]
-        if device.gpu and not any(change.fits == "yes" for change in same):
-            more = advice.gpus_that_fit(model, training, sampling, device.bytes)
+            if combined in changes:
+                combined = None
+            more = advice.gpus_that_fit(model, training, sampling, device.bytes) if device.gpu else None
     return {
         "device": "gpu" if device.gpu else "cpu",
         "available": device.bytes,
@@ -68,7 +69,8 @@ def memory(
         "fits": fits,
         "phases": {name: found.total(name) for name in found.phases},
         "terms": [asdict(term) for term in found.terms],
-        "host": found.host,
+        "host": found.host.bytes,
+        "host_why": found.host.why,
         "setting": {**asdict(training), "engine": sampling.engine, "rollout_rows": sampling.rows},
         "prompt_tokens_assumed": assumed,
         "changes": [asdict(change) for change in changes],

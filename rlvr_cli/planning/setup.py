@@ -14,8 +14,9 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.method import PolicyMethodConfig, SFTConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.task_kinds import KKTaskConfig
-from rlvr_cli.launch.deepspeed_config import PRESETS, deepspeed_settings, stage_of
+from rlvr_cli.launch.deepspeed_config import deepspeed_settings, stage_of
 from rlvr_cli.models.source import PRESETS as LOCAL_PRESETS
+from rlvr_cli.planning.architecture import Architecture
 from rlvr_cli.planning.memory import GIB, Adapter, Attention, Engine, Sampling, Strategy, Training
 
 # Tokens of a long prompt, where nobody says: of Knights & Knaves the limit of AR-Lopti's scripts, of the others the
@@ -63,16 +64,19 @@ def strategy_of(config: Config) -> Strategy:
     """How the training is divided among GPUs."""
     launch = config.launch
     if launch.deepspeed is not None:
-        if launch.deepspeed in PRESETS:
-            return cast(Strategy, launch.deepspeed)
-        settings = deepspeed_settings(launch) or {}
-        zero = settings.get("zero_optimization")
-        offloads = isinstance(zero, dict) and "offload_optimizer" in zero
-        by_stage: dict[Any, Strategy] = {3: "zero3-offload" if offloads else "zero3", 2: "zero2"}
-        return by_stage.get(stage_of(settings), "ddp")
+        stages: dict[Any, Strategy] = {1: "zero1", 2: "zero2", 3: "zero3"}
+        return stages.get(stage_of(deepspeed_settings(launch) or {}), "ddp")
     if launch.fsdp:
         return "fsdp"
     return "ddp" if launch.processes > 1 else "single"
+
+
+def offloads_of(config: Config) -> tuple[bool, bool]:
+    """Whether DeepSpeed keeps the optimizer's states, and the weights, in the computer's memory."""
+    zero = (deepspeed_settings(config.launch) or {}).get("zero_optimization")
+    parts = [(zero if isinstance(zero, dict) else {}).get(f"offload_{part}") for part in ("optimizer", "param")]
+    optimizer, weights = (isinstance(part, dict) and part.get("device", "none") != "none" for part in parts)
+    return optimizer, weights
 
 
 def training_of(config: Config, device: Device, prompt_tokens: int | None = None) -> Training:
@@ -80,6 +84,7 @@ def training_of(config: Config, device: Device, prompt_tokens: int | None = None
     batch, method, model = batch_arithmetic(config), config.method, config.model
     wanted = model.gradient_checkpointing
     weights = 2 if model.dtype == "bfloat16" else 4
+    offload_optimizer, offload_weights = offloads_of(config)
     return Training(
         micro_batch=batch.micro_batch,
         prompt_tokens=prompt_tokens or _usual_prompt(config),
@@ -95,6 +100,9 @@ def training_of(config: Config, device: Device, prompt_tokens: int | None = None
         value_head=isinstance(method, PolicyMethodConfig) and isinstance(method.advantage, GAEAdvantageConfig),
         attention=_attention(model.attention),
         gpu=device.gpu,
+        offload_optimizer=offload_optimizer,
+        offload_weights=offload_weights,
+        step_rows=batch.step_batch,
     )
 
 
@@ -126,14 +134,16 @@ def needs_reference(method: PolicyMethodConfig | SFTConfig) -> bool:
     return method.kl.beta > 0 or in_reward
 
 
-def sampling_of(config: Config) -> Sampling:
-    """What decides the memory of a rollout of ``config``."""
+def sampling_of(config: Config, model: Architecture | None = None) -> Sampling:
+    """What decides the memory of a rollout of ``config`` with ``model``, whose family decides the engine `auto`."""
     batch, rollout = batch_arithmetic(config), config.rollout
     rows = -(-batch.completions // config.launch.processes)
     if isinstance(config.method, SFTConfig):
         return Sampling("none", 0)
-    engine = "local" if rollout.engine == "auto" else rollout.engine
-    return Sampling(cast(Engine, engine), rows, getattr(rollout, "gpu_memory", None) or 0.3)
+    engine: str = rollout.engine
+    if engine == "auto":
+        engine = "local" if model is None or model.counted is None else "transformers"
+    return Sampling(cast(Engine, engine), rows, getattr(rollout, "gpu_memory", None) or 0.3, rollout.group_size)
 
 
 def _attention(name: str | None) -> Attention:

@@ -22,6 +22,7 @@ __all__ = [
     "location",
     "looks_like_hub_id",
     "sets_of",
+    "waits_for_a_folder",
 ]
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -115,6 +116,12 @@ def check_folder(task: TaskConfig) -> None:
         f"task.data_dir={task.data_dir!r}: is where data sets are looked for by their names, and {what}. Set "
         f"task.data to one of {', '.join(sets_of(task.name, 'train'))}, or leave the folder out."
     )
+
+
+def waits_for_a_folder(config: Config) -> bool:
+    """Whether the training problems are a data set that is on no hub, and no folder was named yet."""
+    one = DATA_SETS.get(config.task.data or "")
+    return one is not None and config.task.data_dir is None and one.hub is None and "train" in one.files
 
 
 def looks_like_hub_id(data: str) -> bool:

@@ -33,12 +33,20 @@ def outcome(capsys, *arguments):
 
 @pytest.mark.parametrize("command", ["plan", "train"])
 def test_training_is_refused_before_it_starts_without_a_folder_that_has_the_set(command, capsys, tmp_path):
-    code, _, error = outcome(capsys, command, *DIRECTIONS)
-    assert code == 2 and "train/dsr_uniform.jsonl" in error and "Nothing was started" in error
+    if command == "train":
+        code, _, error = outcome(capsys, command, *DIRECTIONS)
+        assert code == 2 and "train/dsr_uniform.jsonl" in error and "Nothing was started" in error
     code, _, error = outcome(capsys, command, *DIRECTIONS, "--data-dir", tmp_path)
     assert code == 2 and f"task.data_dir='{tmp_path}': no train/dsr_uniform" in error
     code, _, error = outcome(capsys, command, "--task", "math", "task.data=math500", "--data-dir", tmp_path)
     assert code == 2 and "math500: has test problems only" in error
+
+
+def test_plan_needs_no_problems_and_says_that_training_does(capsys):
+    code, shown, _ = outcome(capsys, "plan", *DIRECTIONS)
+    assert code == 0 and "`rlvr train` needs the problems of dsr_uniform (task.data)" in shown
+    code, shown, _ = outcome(capsys, "plan", *DIRECTIONS, "--method", "grpo,dapo", "rollout.top_k=20")
+    assert code == 0 and shown.count("needs the problems of dsr_uniform") == shown.count("it is biased") == 1
 
 
 def test_plan_takes_the_folder_and_says_that_it_has_not_read_it(capsys, folder):

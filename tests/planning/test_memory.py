@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,8 @@ from rlvr_cli.planning.memory import (
     estimate,
     trained_parameters,
 )
+from rlvr_cli.planning.report import memory
+from rlvr_cli.planning.setup import Device, sampling_of, training_of
 
 ROWS, LENGTH = 2, 96
 SMALL: dict[str, Any] = {
@@ -67,7 +71,13 @@ def test_states_of_float32_training() -> None:
 @pytest.mark.parametrize(
     # bytes a parameter of weights, gradients and optimizer states: ZeRO (arXiv:1910.02054), figure 1, K = 12
     ("strategy", "weights", "gradients", "optimizer"),
-    [("ddp", 4, 4, 8), ("zero2", 2, 2 / 8, 12 / 8), ("zero3", 2 / 8, 2 / 8, 12 / 8), ("fsdp", 4 / 8, 4 / 8, 8 / 8)],
+    [
+        ("ddp", 4, 4, 8),
+        ("zero1", 2, 2, 12 / 8),
+        ("zero2", 2, 2 / 8, 12 / 8),
+        ("zero3", 2 / 8, 2 / 8, 12 / 8),
+        ("fsdp", 4 / 8, 4 / 8, 8 / 8),
+    ],
 )
 def test_states_by_strategy(strategy: Any, weights: float, gradients: float, optimizer: float) -> None:
     found = of(replace(ONE_GPU, strategy=strategy, processes=8))
@@ -77,9 +87,16 @@ def test_states_by_strategy(strategy: Any, weights: float, gradients: float, opt
 
 
 def test_offloading_moves_states_to_the_computer() -> None:
-    found = of(replace(ONE_GPU, strategy="zero3-offload", processes=8))
-    assert term(found, "optimizer states") == term(found, "gradients") == 0
-    assert found.host > 16 * SEVEN.parameters // 8
+    both = replace(ONE_GPU, strategy="zero3", processes=8, offload_optimizer=True, offload_weights=True)
+    found = of(both)
+    assert term(found, "optimizer states") == term(found, "gradients") == term(found, "weights") == 0
+    alone = of(replace(both, processes=1)).host
+    assert (alone.bytes, alone.why) == (18 * SEVEN.parameters, "what is offloaded")
+    # DeepSpeed's own estimate has the whole weights of each process too: they are loaded before they are divided.
+    assert (found.host.bytes, found.host.why) == (4 * SEVEN.parameters, "while the model is loaded")
+    optimizer = of(replace(both, offload_weights=False))
+    assert term(optimizer, "weights") == 2 * SEVEN.parameters // 8
+    assert term(optimizer, "optimizer states") == 0
 
 
 def test_a_reference_is_a_second_model_but_not_beside_adapters() -> None:
@@ -111,15 +128,66 @@ def test_checkpointing_takes_less() -> None:
 
 
 def test_keys_and_values_of_the_engines() -> None:
-    local = of(ONE_GPU, Sampling("local", 512))
-    rows = 256  # decoded at once on a GPU
-    assert term(local, "keys and values") == rows * 4096 * 2 * 28 * 4 * 128 * 4
-    assert term(of(ONE_GPU, Sampling("local", 16)), "keys and values") == 16 * 4096 * 2 * 28 * 4 * 128 * 4
-    sharded = of(replace(ONE_GPU, strategy="zero3", processes=8), Sampling("local", 16))
+    each = 2 * 28 * 4 * 128  # numbers of a token
+    roomy = estimate(SEVEN, ONE_GPU, Sampling("local", 512, group=8), 1000 * GIB)
+    # 256 rows at once on a GPU, and the 32 prompts that they answer, read before.
+    assert term(roomy, "keys and values") == (256 * 4096 + 32 * 1024) * each * 4
+    assert "256 of 512 rows at once" in next(entry.why for entry in roomy.phases["sampling"] if "keys" in entry.name)
+    few = estimate(SEVEN, ONE_GPU, Sampling("local", 16, group=8), 95 * GIB)
+    assert term(few, "keys and values") == (8 * 4096 + 1024) * each * 4  # what fits beside the float32 states
+    sharded = of(replace(ONE_GPU, strategy="zero3", processes=8), Sampling("local", 16, group=8))
     assert term(sharded, "gathered weights") == 2 * SEVEN.parameters
-    assert term(sharded, "keys and values") == 16 * 4096 * 2 * 28 * 4 * 128 * 2
+    assert term(sharded, "keys and values") == (16 * 4096 + 2 * 1024) * each * 2
     assert term(of(ONE_GPU, Sampling("vllm_colocate", 512, 0.4)), "vLLM") == round(0.4 * 80 * GIB)
     assert of(ONE_GPU).total("sampling") == sum(entry.bytes for entry in of(ONE_GPU).states)
+
+
+def test_the_local_sampler_takes_what_is_left() -> None:
+    """As models/sampler.py does: rows until a share of the free memory is used, and one at least."""
+    sharded = replace(ONE_GPU, strategy="zero3", processes=4)
+    for size in (64 * GIB, 80 * GIB, 141 * GIB):
+        found = estimate(SEVEN, sharded, Sampling("local", 256, group=8), size)
+        assert found.total("sampling") < 0.9 * size
+    full = of(ONE_GPU, Sampling("local", 256, group=8))
+    assert "1 of 256 rows at once" in next(entry.why for entry in full.phases["sampling"] if "keys" in entry.name)
+
+
+def test_sampling_with_merged_adapters_takes_a_second_copy_of_the_layers() -> None:
+    local, generate = Sampling("local", 64, group=8), Sampling("transformers", 64)
+    lora = replace(ONE_GPU, adapter=Adapter(64, ("q_proj", "v_proj")))
+    block = 3584 * 3584 + 3584 * 4 * 128
+    assert term(of(lora, local), "merged weights") == 4 * 28 * block
+    qlora = replace(ONE_GPU, adapter=Adapter(64, ("q_proj", "v_proj"), quantized=True))
+    # All that was in 4 bits is there as plain weights.
+    assert term(of(qlora, local), "merged weights") == 4 * SEVEN.linear_parameters
+    assert term(of(replace(qlora, weights=2), local), "merged weights") == 2 * SEVEN.linear_parameters
+    divided = replace(lora, strategy="zero3", processes=4)
+    assert term(of(divided, local), "merged weights") == 2 * 28 * block
+    for training in (lora, qlora, divided):
+        assert term(of(training, generate), "merged weights") == 0
+    assert term(of(ONE_GPU, local), "merged weights") == 0
+
+
+def test_fsdp_computes_in_bfloat16_and_holds_embedding_and_head_whole() -> None:
+    """Its layers are gathered in bfloat16, so that the residual stream is too; under DDP it is float32."""
+    divided = replace(ONE_GPU, strategy="fsdp", processes=8)
+    assert divided.stream == 2
+    assert replace(divided, gpu=False, autocast=False).stream == 4
+    checkpoints = 28 * 4 * 4096 * 3584 * 2
+    assert checkpoints < term(of(divided), "activations") < 1.2 * checkpoints
+    ends = 2 * SEVEN.embedding + SEVEN.hidden
+    assert term(of(divided), "gathered layers") == 2 * (2 * SEVEN.block + ends)
+    assert term(of(divided), "gradients of gathered layers") == 2 * (2 * SEVEN.block + ends)
+    zero = replace(ONE_GPU, strategy="zero3", processes=8)
+    assert term(of(zero), "gathered layers") == 2 * (2 * SEVEN.block + SEVEN.embedding)
+
+
+def test_a_copy_of_the_model_in_the_computers_memory() -> None:
+    assert of(ONE_GPU).host.bytes == 4 * SEVEN.parameters
+    divided = replace(ONE_GPU, strategy="zero3", processes=8, reference=True)
+    assert of(divided).host.bytes == 8 * SEVEN.parameters
+    assert of(replace(ONE_GPU, adapter=Adapter(64, quantized=True))).host.bytes == 0
+    assert of(replace(ONE_GPU, gpu=False, autocast=False)).host.bytes == 0
 
 
 @pytest.mark.parametrize("family", ["qwen2", "qwen3", "llama"])
@@ -159,9 +227,10 @@ def test_advice_for_one_gpu_too_small_names_settings_and_what_they_need() -> Non
     fitting = {change.settings for change in changes if change.fits != "no"}
     assert "model.adapter={kind: qlora, rank: 64}" in fitting
     assert [change.peak for change in changes] == sorted(change.peak for change in changes)
+    assert "launch={deepspeed: zero3-offload, fsdp: false}" in fitting
     more = advice.gpus_that_fit(SEVEN, ONE_GPU, SERVER, 80 * GIB)
     assert more is not None
-    assert more.settings == "launch={processes: 2, deepspeed: zero3}" or more.settings.endswith("deepspeed: zero3}")
+    assert more.settings.endswith("deepspeed: zero3, fsdp: false}")
     assert more.peak <= 0.9 * 80 * GIB
 
 
@@ -169,7 +238,10 @@ def test_advice_combines_where_nothing_helps_alone() -> None:
     fourteen = preset("deepseek-r1-distill-qwen-14b")
     training = replace(ONE_GPU, completion_tokens=8192, strategy="ddp", processes=4, micro_batch=8)
     local = Sampling("local", 128)
-    assert not any(change.fits == "yes" for change in advice.single_changes(fourteen, training, local, 80 * GIB))
+    changes = advice.single_changes(fourteen, training, local, 80 * GIB)
+    assert [change.settings for change in changes if change.fits == "yes"] == [
+        "launch={deepspeed: zero3-offload, fsdp: false}"
+    ]
     found = advice.together(fourteen, training, local, 80 * GIB)
     assert found is not None
     assert found.fits in ("yes", "tight")
@@ -177,11 +249,30 @@ def test_advice_combines_where_nothing_helps_alone() -> None:
     assert "deepspeed=zero3" in found.settings
 
 
-def test_advised_settings_are_settings(tmp_path: Any) -> None:
+PAPERS = sorted((Path(__file__).parents[2] / "configs" / "papers").rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("file", PAPERS, ids=lambda file: f"{file.parent.name}/{file.stem}")
+@pytest.mark.parametrize("gpus", [1, 4])
+def test_advised_settings_are_settings(file: Path, gpus: int) -> None:
     """Whatever the advice says can be pasted behind `rlvr train`."""
-    training = replace(ONE_GPU, checkpointing=False, strategy="ddp", processes=2, attention="eager")
-    changes = advice.single_changes(SEVEN, training, Sampling("local", 64), 80 * GIB)
-    known = [change.settings for change in changes if "vllm" not in change.settings]
-    assert len(known) >= 5
-    for settings in known:
-        load_config(overrides=["launch.processes=2", "model=qwen2.5-7b", "rollout.max_new_tokens=3072", settings])
+    size = 24 * GIB
+    overrides = [f"launch.processes={gpus}"]
+    if file.parent.name == "gtpo":
+        overrides.append("update.micro_batch=3")
+    config = load_config([file], overrides=overrides)
+    model = preset(config.model.name)
+    training, sampling = training_of(config, Device(True, size, "")), sampling_of(config, model)
+    found = memory(model, training, sampling, Device(True, size, ""), assumed=False)
+    said = [change["settings"] for change in found["changes"]]
+    said += [found[name]["settings"] for name in ("together", "more_gpus") if found[name]]
+    assert said or found["fits"] == "yes"
+    for settings in said:
+        load_config([file], overrides=[*overrides, *re.split(r" (?=[a-z_]+[.=])", settings)])
+
+
+def test_a_model_in_4_bits_is_never_told_to_be_divided() -> None:
+    training = replace(ONE_GPU, adapter=Adapter(64, quantized=True), strategy="ddp", processes=4)
+    changes = advice.single_changes(SEVEN, training, Sampling("local", 64), 8 * GIB)
+    assert not any("deepspeed" in change.settings for change in changes)
+    assert advice.gpus_that_fit(SEVEN, training, Sampling("local", 64), 8 * GIB) is None

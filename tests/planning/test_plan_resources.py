@@ -16,7 +16,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.planning.duration import Speed, duration, in_words, measured_speed
 from rlvr_cli.planning.memory import GIB
 from rlvr_cli.planning.models import find_architecture
-from rlvr_cli.planning.setup import needs_reference, parse_bytes, strategy_of
+from rlvr_cli.planning.setup import needs_reference, offloads_of, parse_bytes, strategy_of
 from rlvr_cli.runs.directory import open_run
 from rlvr_cli.runs.records import append_jsonl
 
@@ -123,6 +123,16 @@ def test_a_folder_and_another_family(tmp_path: Path) -> None:
     assert find_architecture(str(tmp_path)).architecture is None
 
 
+def test_a_models_own_code_is_neither_run_nor_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnModel"}}
+    (tmp_path / "config.json").write_text(json.dumps(shape), encoding="utf-8")
+    (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n", encoding="utf-8")
+    monkeypatch.setattr("builtins.input", lambda prompt="": "y")
+    found = find_architecture(str(tmp_path))
+    assert found.architecture is None
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_damaged_shape_is_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "llama", "hidden_size": 32}', encoding="utf-8")
     found = find_architecture(str(tmp_path))
@@ -149,12 +159,36 @@ def test_sizes_that_are_none(text: str) -> None:
         ([], "single"),
         (["launch.processes=2"], "ddp"),
         (["launch.processes=2", "launch.deepspeed=zero2"], "zero2"),
-        (["launch.processes=2", "launch.deepspeed=zero3-offload"], "zero3-offload"),
+        (["launch.processes=2", "launch.deepspeed=zero3-offload"], "zero3"),
         (["launch.processes=2", "launch.fsdp=true"], "fsdp"),
     ],
 )
 def test_strategies(overrides: list[str], strategy: str) -> None:
     assert strategy_of(load_config(overrides=overrides)) == strategy
+
+
+@pytest.mark.parametrize(
+    ("zero", "strategy", "offloads"),
+    [
+        ({"stage": 1}, "zero1", (False, False)),
+        ({"stage": 2, "offload_optimizer": {"device": "cpu"}}, "zero2", (True, False)),
+        ({"stage": 3, "offload_optimizer": {"device": "none"}}, "zero3", (False, False)),
+        ({"stage": 3, "offload_optimizer": {"device": "cpu"}}, "zero3", (True, False)),
+        ({"stage": 3, "offload_param": {"device": "cpu"}}, "zero3", (False, True)),
+    ],
+)
+def test_strategies_of_a_deepspeed_file(
+    tmp_path: Path, zero: dict[str, Any], strategy: str, offloads: tuple[bool, bool]
+) -> None:
+    (tmp_path / "ds.json").write_text(json.dumps({"zero_optimization": zero}), encoding="utf-8")
+    config = load_config(overrides=["launch.processes=2", f"launch.deepspeed={tmp_path / 'ds.json'}"])
+    assert (strategy_of(config), offloads_of(config)) == (strategy, offloads)
+
+
+def test_the_preset_that_offloads() -> None:
+    assert offloads_of(load_config(overrides=["launch.deepspeed=zero3-offload"])) == (True, True)
+    assert offloads_of(load_config(overrides=["launch.deepspeed=zero3"])) == (False, False)
+    assert offloads_of(load_config()) == (False, False)
 
 
 @pytest.mark.parametrize(
