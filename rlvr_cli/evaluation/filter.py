@@ -14,15 +14,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.schema import Config
-from rlvr_cli.evaluation.request import MOST_COMPLETIONS
+from rlvr_cli.evaluation.loading import load_subject
+from rlvr_cli.evaluation.plan import ProgressCallback
+from rlvr_cli.evaluation.request import MOST_COMPLETIONS, collect, only
+from rlvr_cli.evaluation.served.options import option_problems
 from rlvr_cli.evaluation.settings import EvalSettings, digest
 from rlvr_cli.evaluation.store import Key, SampleStore
 from rlvr_cli.evaluation.targets import Subject, find_target
@@ -31,9 +33,6 @@ from rlvr_cli.tasks import Problem, Task, make_task, task_style
 from rlvr_cli.tasks.describe import fields
 from rlvr_cli.tasks.jsonl import output_file, output_problems
 from rlvr_cli.tasks.sets import check_folder
-
-if TYPE_CHECKING:
-    from rlvr_cli.evaluation.sampling import ProgressCallback
 
 SPLITS = ("train", "dev", "test", "all")
 FORMAT = 1
@@ -100,26 +99,26 @@ def make_filter(options: FilterOptions) -> FilterRequest:
     keep = _keep(options, wrong)
     if options.split not in SPLITS:
         wrong.append(f"--split {options.split}: must be one of {', '.join(SPLITS)}.")
-    root = _collected(wrong, lambda: Path(load_config(overrides=_of_run(options.overrides)).run.dir))
-    target = _collected(wrong, lambda: find_target(options.model, root or Path("runs")))
+    root = Path(collect(wrong, load_config, fallback=Config(), overrides=only(options.overrides, "run.")).run.dir)
+    target = collect(wrong, find_target, options.model, root)
     files = [target.run.config_path] if target is not None and target.run is not None else []
     model = None if files or target is None else options.model
-    config = _collected(
-        wrong, lambda: load_config(files, task=options.task, model=model, overrides=_overrides(options))
-    )
+    config = collect(wrong, load_config, files, task=options.task, model=model, overrides=_overrides(options))
     if config is not None and config.task.data is None and options.split == "all":
         wrong.append("--split all: is for problems from task.data; generated ones have train, dev and test.")
     source = local_path(config.task.data) if config is not None and config.task.data is not None else None
     wrong += output_problems(
         options.output, source=source, rows=True, overwrite=options.overwrite, beside=[_meta(options.output)]
     )
+    if config is not None and config.eval.engine == "openai":
+        wrong += option_problems(config)
     # A run's own folder may be left over; one that this call names is meant.
     if config is not None and any(text.startswith("task.data_dir=") for text in options.overrides):
-        _collected(wrong, partial(check_folder, config.task))
+        collect(wrong, check_folder, config.task)
     problems: list[Problem] = []
     if config is not None and not wrong:
         style = target.subjects[0].style if target is not None else None
-        problems = _collected(wrong, lambda: _problems(config, style, options)) or []
+        problems = collect(wrong, _problems, config, style, options, fallback=[])
     if len(problems) * options.attempts > MOST_COMPLETIONS:
         wrong.append(
             f"--attempts {options.attempts}: with {len(problems)} problems at most "
@@ -153,18 +152,17 @@ def run_filter(
         UserError: the folder of the samples is in use or holds other samples. RunError: no problem is kept (then
             nothing is written), or what evaluations raise.
     """
-    from rlvr_cli.evaluation.sampling import fill, identity
-
     output = output_file(request.output)
     for note in request.notes:
         say(note)
-    model, tokenizer, style = _load(request)
-    task = make_task(request.config.task, task_style(request.config.task, request.subject.style or style))
-    known = identity(model, task, request.settings)
-    name = f"{task.name}-{request.settings.split}-{request.subject.stem}-{digest(known)[:8]}"
+    loaded = load_subject(request.subject, request.config, request.settings.engine, say)
+    task = make_task(request.config.task, task_style(request.config.task, request.subject.style or loaded.style))
+    known = loaded.sampler.identity(task, request.settings)
+    name = f"{task.name}-{request.settings.split}-{loaded.stem or request.subject.stem}-{digest(known)[:8]}"
+    label = loaded.label or request.subject.label
     store = SampleStore(request.subject.root / name, known)
-    with store.open() as samples, watch(f"{request.subject.label} on {task.name}") as progress:
-        fill(store, samples, model, tokenizer, task, request.problems, request.settings, progress)
+    with store.open() as samples, watch(f"{label} on {task.name}") as progress:
+        loaded.sampler.fill(store, samples, task, request.problems, request.settings, progress)
         counts = [count(problem.id, samples, request.settings.samples) for problem in request.problems]
     fates = [fate(right, unjudged, request.keep) for right, unjudged in counts]
     kept = [problem for problem, what in zip(request.problems, fates, strict=True) if what == "kept"]
@@ -178,7 +176,7 @@ def run_filter(
         "task": task.settings,
         "split": request.settings.split,
         "problems_seed": request.config.run.seed,
-        "model": {"name": request.subject.model, "label": request.subject.label, "weights": known["weights"]},
+        "model": {"name": request.subject.model, "label": label, "weights": known["weights"]},
         "sampling": request.settings.sampling(),
         "attempts": request.settings.samples,
         "keep_correct": list(request.keep),
@@ -270,10 +268,6 @@ def _overrides(options: FilterOptions) -> list[str]:
     return [*options.overrides, *given, "eval.samples=1", "eval.pass_at=[1]"]
 
 
-def _of_run(overrides: Sequence[str]) -> list[str]:
-    return [text for text in overrides if text.startswith("run.")]
-
-
 def _problems(config: Config, style: str | None, options: FilterOptions) -> list[Problem]:
     """All problems of the data; of a generator, as many as training has; of either, no more than asked for."""
     task = make_task(config.task, task_style(config.task, style or "logic_rl"))
@@ -281,26 +275,6 @@ def _problems(config: Config, style: str | None, options: FilterOptions) -> list
     if options.problems is not None:
         most = options.problems
     return task.problems(options.split, most, config.run.seed)  # type: ignore[arg-type]
-
-
-def _load(request: FilterRequest) -> tuple[Any, Any, str]:
-    from rlvr_cli.models.load import load_model, quiet_hub
-    from rlvr_cli.models.source import prompt_style
-    from rlvr_cli.models.threads import set_threads
-
-    quiet_hub()
-    set_threads(request.config.run.threads)
-    import torch
-
-    chosen = request.config.model
-    model, tokenizer = load_model(
-        request.subject.model,
-        revision=chosen.revision if request.subject.model == chosen.name else None,
-        dtype=chosen.dtype,
-        device="cuda" if torch.cuda.is_available() else "cpu",
-    )
-    model.eval()
-    return model, tokenizer, prompt_style(model.config)
 
 
 def _written(
@@ -350,12 +324,3 @@ def _told(request: FilterRequest, counts: Sequence[tuple[int, int]], fates: Sequ
 
 def _meta(output: Path) -> Path:
     return output.with_name(f"{output.name}.meta.json")
-
-
-def _collected(wrong: list[str], call: Callable[[], Any]) -> Any:
-    """What ``call`` returns; None, and its problems in ``wrong``, where it raises UserError."""
-    try:
-        return call()
-    except UserError as error:
-        wrong.extend(error.problems)
-        return None

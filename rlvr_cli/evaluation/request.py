@@ -111,12 +111,12 @@ def make_request(options: Options, choice: Choice | None = None) -> Request:
     if options.split is not None and options.split not in SPLITS:
         problems.append(f"--split {options.split}: must be one of {', '.join(SPLITS)}.")
     pass_at = _pass_at(options.pass_at, problems)
-    root = Path(_collect(problems, load_config, fallback=Config(), overrides=_only(overrides, "run.")).run.dir)
+    root = Path(collect(problems, load_config, fallback=Config(), overrides=only(overrides, "run.")).run.dir)
     count = max(1, options.average_last)
     name = names[0] if names else None
     not_found: list[str] = []
-    target = _collect(not_found, find_target, name, root, checkpoints=count)
-    against = _collect(problems, find_target, options.against, root) if options.against is not None else None
+    target = collect(not_found, find_target, name, root, checkpoints=count)
+    against = collect(problems, find_target, options.against, root) if options.against is not None else None
     asked = [*overrides, *_option_overrides(options)]
     if choice is not None and choice.setting is not None:
         style = target.subjects[0].style if target is not None else None
@@ -128,11 +128,11 @@ def make_request(options: Options, choice: Choice | None = None) -> Request:
     if choice is not None:
         asked = [*setting_overrides(choice, options.data_dir, overrides), *asked]
     if target is not None and target.run is not None:
-        config = _collect(problems, load_config, [target.run.config_path], overrides=asked)
+        config = collect(problems, load_config, [target.run.config_path], overrides=asked)
     else:
-        config = _collect(problems, load_config, model=name, overrides=asked)
-    if config is not None and _only(overrides, "task.data_dir="):
-        _collect(problems, check_folder, config.task)
+        config = collect(problems, load_config, model=name, overrides=asked)
+    if config is not None and only(overrides, "task.data_dir="):
+        collect(problems, check_folder, config.task)
     if config is not None and config.eval.engine == "openai":
         problems += _server_problems(config, count)
         if target is None and name is not None and count == 1:
@@ -142,7 +142,7 @@ def make_request(options: Options, choice: Choice | None = None) -> Request:
     settings = _settings(options, config or Config(), pass_at, problems)
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
-    limited = options.problems is not None or bool(_only(overrides, "eval.problems="))
+    limited = options.problems is not None or bool(only(overrides, "eval.problems="))
     if choice is None:
         return Request(config, settings, target, against, options.out)
     whole = choice.setting is not None and not limited
@@ -181,7 +181,7 @@ def make_plan(benchmarks: Sequence[str], options: Options) -> Plan:
         out = options.out / choice.folder if options.out is not None and apart else options.out
         arguments = tuple(overrides_for(choice, choices, options.arguments))
         own = replace(options, arguments=arguments, out=out)
-        request = _collect(problems, make_request, own, choice)
+        request = collect(problems, make_request, own, choice)
         requests.append(request and replace(request, notes=(*notes, *request.notes)))
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
@@ -254,11 +254,13 @@ def _option_overrides(options: Options) -> list[str]:
     return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in keys.items() if value is not None]
 
 
-def _only(overrides: Sequence[str], prefix: str) -> list[str]:
+def only(overrides: Sequence[str], prefix: str) -> list[str]:
+    """The overrides that begin so."""
     return [override for override in overrides if override.startswith(prefix)]
 
 
-def _collect(problems: list[str], function: Any, *args: Any, fallback: Any = None, **kwargs: Any) -> Any:
+def collect(problems: list[str], function: Any, *args: Any, fallback: Any = None, **kwargs: Any) -> Any:
+    """What ``function`` returns; ``fallback``, and what is wrong in ``problems``, where it raises UserError."""
     try:
         return function(*args, **kwargs)
     except UserError as error:

@@ -187,10 +187,10 @@ def test_no_problem_is_kept(call: Call, tmp_path: Path) -> None:
 def test_everything_bad_is_said_at_once_before_a_model_is_loaded(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def load(request: object) -> None:
+    def load(*_: object) -> None:
         raise AssertionError("a model is loaded")
 
-    monkeypatch.setattr(filtering, "_load", load)
+    monkeypatch.setattr(filtering, "load_subject", load)
     taken = tmp_path / "taken.jsonl"
     taken.write_text("")
     code, _, err = call(
@@ -215,6 +215,8 @@ def test_everything_bad_is_said_at_once_before_a_model_is_loaded(
     assert code == 2 and "none.jsonl" in err
     code, _, err = call("--output", str(tmp_path / "a.jsonl"), "--split", "all")
     assert code == 2 and "--split all: is for problems from task.data" in err
+    code, _, err = call("--output", str(tmp_path / "a.jsonl"), "eval.engine=openai")
+    assert code == 2 and "eval.base_url" in err
     assert taken.read_text() == "" and [path.name for path in tmp_path.iterdir()] == ["taken.jsonl"]
 
 

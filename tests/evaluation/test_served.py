@@ -420,3 +420,15 @@ def test_thoughts_that_a_server_cut_out_are_put_back(call: Call, server: TestSer
     assert call("--benchmark", "hitab", name="tiny")[0] == 0
     texts = {row["text"] for row in records(tmp_path / "out").values()}
     assert texts == {"<think>1 + 2</think><answer> 3 </answer>"}
+
+
+def test_a_server_tries_the_problems_of_a_filter(
+    server: TestServer, models: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "kept.jsonl"
+    line = ["tasks", "filter", "kk", "--model", str(models[0]), "--output", str(output), "--problems", "3", "--json"]
+    more = ["eval.engine=openai", f"eval.base_url={server.url}", "eval.max_new_tokens=4", f"run.dir={tmp_path}"]
+    assert rlvr([*line, "--keep-correct", "0..", *more]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["kept"] == 3 and "server" in found["model"]["label"]
+    assert len(records(Path(found["samples"]))) == 3 * 2

@@ -70,7 +70,7 @@ def option_problems(config: Config) -> list[str]:
     problems = []
     if chosen.base_url is None:
         problems.append(
-            "--engine openai: needs the server's address. Give --base-url, as in --base-url http://localhost:8000/v1."
+            "--engine openai: needs the server's address. Give --base-url (eval.base_url), as in --base-url http://localhost:8000/v1."
         )
     else:
         problems += _url_problems(chosen.base_url)
