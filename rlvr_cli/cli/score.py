@@ -11,7 +11,7 @@ import typer
 
 from rlvr_cli.cli.common import Json, print_json
 
-OVERRIDES_HELP = "Keys of the task, as task.reward=gtpo. `rlvr config keys` lists them."
+OVERRIDES_HELP = "Keys of how the task judges, as task.reward=gtpo. `rlvr config keys` lists them."
 WORKERS_HELP = "Processes that judge. Without it 1; for mathematics 2, which compare what was read."
 
 
@@ -41,8 +41,9 @@ def command(
     """
     from rlvr_cli.tasks import task_style
     from rlvr_cli.tasks.choose import choose_task
-    from rlvr_cli.tasks.score import score
+    from rlvr_cli.tasks.score import check_keys, score
 
+    check_keys(overrides or [])
     config = choose_task(task, overrides or [], rule)
     with _terminable(), _bar() as progress:
         style = task_style(config, "logic_rl")

@@ -42,6 +42,9 @@ CHUNK = 256
 # Tasks that compare answers in the pool's processes.
 _POOLED = ("math",)
 
+# Keys that say which problems there are: here those of the input are judged, by the answers that stand there.
+_CHOOSES = ("data", "data_dir", "problems", "corrected", "people", "compound", "depth", "numbers")
+
 Pair = tuple[Problem, str]
 
 
@@ -107,6 +110,20 @@ def score(
         if done != planned:
             raise RunError(f"{source}: had {planned} responses when it was checked and {done} when it was judged.")
         return _summary(target, planned, found)
+
+
+def check_keys(overrides: Sequence[str]) -> None:
+    """Refuse keys without effect on responses that are given with their problems. Raises UserError."""
+    keys = [text.partition("=")[0].strip() for text in overrides]
+    found = [key for key in keys if key.removeprefix("task.").split(".")[0] in _CHOOSES]
+    if found:
+        raise UserError(
+            [
+                f"{key}: says which problems there are; those of --input are judged, by the answers that stand there. "
+                "Leave it out (`rlvr tasks generate` writes problems as such a key makes them)."
+                for key in found
+            ]
+        )
 
 
 def as_json(verdict: Verdict) -> dict[str, Any]:

@@ -274,7 +274,9 @@ def test_what_does_not_match_is_not_continued(tmp_path: Path, capsys: pytest.Cap
         (["--rule", "lenient"], "Allowed: paper, strict"),
         (["--task", "kkk"], "unknown task"),
         (["run.seed=1"], "only keys of the task"),
-        (["task.people=3"], "task.people"),
+        (["task.style=3"], "task.style"),
+        (["task.corrected=true"], "task.corrected: says which problems there are"),
+        (["task.data=mine.jsonl", "task.people.3=1"], "2 problems"),
         (["--rule", "strict", "task.reward=logic_rl"], "set the same thing"),
     ],
 )
