@@ -44,6 +44,13 @@ _BASED = re.compile(r"(?P<digits>-?\d+)_\{?(?P<base>\d{1,3})\}?")
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
 _TO_LAST_BOX = re.compile(rf".*{_BOX.pattern}", re.DOTALL)
 _LAST_BOX = re.compile(r"\\(?:boxed|fbox)\Z")
+# What makes something else of a box than its content: a sign, a digit, a power, a fraction, a denial.
+_CHANGED_BEFORE = re.compile(
+    r"(?:(?<!-)-|[0-9/^]|[$=(\[]\s*-\s*|\^\s*\{\s*|\\(?:neq?|not\s*=?)\s*|(?<![A-Za-z])(?:not|isn't|never)\s*\}?\s*\$*\s*|"
+    r"\\(?:[dtc]?frac|sqrt|phantom|cancel|sout|overline)(?:\s*\{[^{}]*\})?\s*\{\s*)\Z"
+)
+_CHANGED_BEHIND = re.compile(r"\s*\^(?!\s*\{?\s*\\circ)|_[{\w]|\d")
+_LONGEST_CHANGE = 40
 _AROUND = re.compile(r"(?:[$.\s]|\\[()\[\]])*")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _BARE = re.compile(r"\s*([^\s{}$\\]+)")
@@ -293,6 +300,9 @@ def _only_box(text: str) -> Extracted:
         if inside is None:
             return Extracted(None, "several")
         start, end = inside
+        before = text[max(0, boxes[number].start() - _LONGEST_CHANGE) : boxes[number].start()]
+        if _CHANGED_BEFORE.search(before) or _CHANGED_BEHIND.match(text, end + 1):
+            return Extracted(None, "several")
         following = boxes[number + 1] if number + 1 < len(boxes) else None
         if following is None or following.start() > end:
             innermost.append(text[start:end].strip())

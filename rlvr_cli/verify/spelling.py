@@ -16,6 +16,8 @@ _CHANGING = re.compile(
     r"is|are|was|were|be|so|if|then|answer|false|wrong|incorrect|too|except|pi|a?(?:sin|cos|tan)h?|arc(?:sin|cos|tan)|sec|csc|cot|ln|lg|exp|det|gcd|lcm|"
     r"choose|repeat\w*|recurring|remainder|point|above|below|under|beyond|kilo|mega|giga|milli|micro|nano|ish|ought|"
     r"almost|nearly|permille|mille|unless|maybe|perhaps|probably|possibly|guess|"
+    r"hex\w*|binary|octal|doubled|halved|tripled|myriads?|pp[mb]|tens|couples|reversed|negated|inverted|radicals?|unlikely|"
+    r"rejected|invalid|impossible|untrue|excluded|fail\w*|"
     r"first|second(?= [a-z])|nth|power|opposite|reciprocal|inverse)(?![A-Za-z])",
     re.IGNORECASE,
 )

@@ -239,6 +239,12 @@ OTHER_NUMBERS = [
     ),
     *(
         "5 kk",
+        "5 ppm",
+        "5 couples",
+        "5 reversed",
+        "5 excluded",
+        "5 fails",
+        "any number except 5",
         "5 dz",
         "neg 5",
         "anything but 5",

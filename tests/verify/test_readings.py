@@ -64,6 +64,13 @@ WRONG = [
     (r"120^\circ", "120'"),
     ("17", r"17\text{ per mille}"),
     ("17", r"17\text{ unless}"),
+    ("17", r"17\text{ hex}"),
+    ("17", r"17\text{ doubled}"),
+    ("17", r"17\text{ ppm}"),
+    ("17", r"17\text{ negated}"),
+    ("17", r"17\text{ is impossible}"),
+    ("17", r"17\text{ rejected}"),
+    ("17", r"17\text{ fails}"),
     (r"\frac{a b}{2}", r"\frac{A b}{2}"),
     (r"\sqrt{ab}", r"\sqrt{aB}"),
     # Powers of ten, small numbers, bases.
@@ -371,6 +378,24 @@ def test_a_capital_is_another_name_only_where_it_matters() -> None:
         r"\boxed{6 and then \boxed{5}",
         r"\fbox 6 \boxed{5}",
         r"\boxed{\boxed{5}\boxed{6}}",
+        r"$-\boxed{5}$",
+        r"x = - \boxed{5}",
+        r"so -\boxed{5}",
+        r"\frac{1}{\boxed{5}}",
+        r"\frac{\boxed{5}}{2}",
+        r"\sqrt{\boxed{5}}",
+        r"2^{\boxed{5}}",
+        r"1/\boxed{5}",
+        r"1\boxed{5}",
+        r"\boxed{5}7",
+        r"\boxed{5}^2",
+        r"\boxed{5}_{7}",
+        r"x \ne \boxed{5}",
+        r"The answer is not $\boxed{5}$.",
+        r"\text{not }\boxed{5}",
+        r"x \not= \boxed{5}",
+        r"\phantom{\boxed{5}}",
+        r"\cancel{\boxed{5}}",
     ],
 )
 def test_strict_sees_every_candidate(text: str) -> None:
@@ -379,6 +404,32 @@ def test_strict_sees_every_candidate(text: str) -> None:
 
 @pytest.mark.parametrize("text", [r"\boxed{$\boxed{5}$.}", r"\boxed{ \boxed{5} }", r"\boxed{\boxed{\boxed{5}}}"])
 def test_strict_takes_a_box_in_a_box(text: str) -> None:
+    assert boxed(text, "strict").answer == "5"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$x = \\boxed{5}$.",
+        r"$$\boxed{5}$$",
+        r"- \boxed{5}",
+        "so:\n- $\\boxed{5}$",
+        r"it is --\boxed{5}",
+        r"**\boxed{5}**",
+        r"\boxed{5}^\circ",
+        r"\boxed{5}^{\circ}",
+        r"\boxed{5}\text{ cm}^2",
+        r"\boxed{5}!",
+        r"\boxed{5}\%",
+        r"\text{so }\boxed{5}",
+        r"\$\boxed{5}",
+        r"2. \boxed{5}",
+        "\\boxed{5}\n\n2. Next",
+        r"_\boxed{5}_",
+        r"1 + 4 = \boxed{5}",
+    ],
+)
+def test_strict_takes_a_box_with_nothing_that_changes_it(text: str) -> None:
     assert boxed(text, "strict").answer == "5"
 
 

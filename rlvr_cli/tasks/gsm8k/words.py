@@ -7,7 +7,7 @@ import unicodedata
 
 _MULTIPLES = (
     r"hundreds?|thousands?|millions?|billions?|trillions?|quadrillions?|lakhs?|lacs?|crores?|mil|thou|mn|bn|tn|"
-    r"dozens?|doz|tens|mille|permille|pi|mio|mrd|myriads?|googol|kk|dz|kilo|mega|giga"
+    r"dozens?|doz|tens|mille|permille|pi|mio|mrd|myriads?|googol|kk|dz|couples|pp[mb]|kilo|mega|giga"
 )
 _PARTS = (
     r"half|halves|halved|thirds?|quarters?|fourths?|fifths?|sixths?|sevenths?|eighths?|ninths?|tenths?|elevenths?|"
@@ -21,11 +21,12 @@ _COUNTS = (
 _OPERATIONS = (
     r"neg|double[ds]?|twice|thrice|triple[ds]?|quadruple[ds]?|minus|negative|plus|times|squared|cubed|factorial|"
     r"(?:square|cube) ?roots?|(?:square|cube|root|opposite|reciprocal|inverse|negation|logarithm) of|"
-    r"log|ln|lg|exp|sqrt|sin|cos|tan|mod|modulo|over|divided|multiplied|subtracted|repeating|repeated|recurring"
+    r"log|ln|lg|exp|sqrt|sin|cos|tan|mod|modulo|over|divided|multiplied|subtracted|repeating|repeated|recurring|reversed"
 )
 _DENIALS = (
     r"or|and|not|cannot|no|nor|neither|never|none|to|too|than|least|most|between|false|untrue|"
-    r"(?:(?:any|every|no)thing|all) but|wrong|incorrect(?:ly)?|invalid|unlikely|rejected|ish|"
+    r"(?:(?:any|every|no)thing|all) but|wrong|incorrect(?:ly)?|invalid|unlikely|rejected|"
+    r"except|excluded|impossible|fail\w*|ish|"
     r"(?:is|are|was|were|do|does|did|has|have|had|ca|could|would|should|wo)n'?t"
 )
 _WORDS = re.compile(
