@@ -5,21 +5,28 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import json
+import os
 import shutil
 import signal
 import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rlvr_cli.config.errors import UserError
-from rlvr_cli.evaluation.served.client import error_message, retry_after
+from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.config.load import load_config
+from rlvr_cli.evaluation.served import client as client_module
+from rlvr_cli.evaluation.served.client import Client, Refused, error_message, retry_after
 from rlvr_cli.evaluation.served.kinds import KINDS, Ask, Prompt, read_answer, request_body
+from rlvr_cli.evaluation.served.options import ServerOptions, option_problems
 from rlvr_cli.evaluation.served.prompts import check_tags
 from rlvr_cli.evaluation.served.sampler import in_flight
 from rlvr_cli.evaluation.served.tokenizer import load_facts
 from rlvr_cli.models.source import PRESETS
+from rlvr_cli.runs.records import append_jsonl
 
 TEXT = Ask(Prompt("2 + 2 =", (5, 6, 7)), 8, 0.7, 0.9, 11, (1, 2), 0)
 GREEDY = Ask(Prompt("2 + 2 =", (5, 6, 7)), 8, 0.0, 0.9, 11, (1, 2), 0)
@@ -204,3 +211,95 @@ def test_tags_that_a_server_would_drop_are_refused() -> None:
     check_tags(KINDS["vllm"], Tagged())
     with pytest.raises(UserError, match=r"</think> as special tokens, which a llamacpp server leaves out"):
         check_tags(KINDS["llamacpp"], Tagged())
+
+
+def ask_raw(reply: Callable[[asyncio.StreamWriter], Awaitable[None]], **options: Any) -> Any:
+    """What a client makes of a server that answers any request by ``reply``."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        with suppress(ConnectionError):  # of a client that has gone
+            await reply(writer)
+        writer.close()
+
+    async def run() -> Any:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        asked = ServerOptions(f"http://127.0.0.1:{port}/v1", **{"retries": 0, **options})
+        async with Client(asked) as client:
+            return await client.post("/completions", {}, lambda found: read_answer(found, TEXT))
+
+    return asyncio.run(run())
+
+
+def whole(body: bytes, status: str = "200 OK") -> Callable[[asyncio.StreamWriter], Awaitable[None]]:
+    async def reply(writer: asyncio.StreamWriter) -> None:
+        writer.write(f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+        await writer.drain()
+
+    return reply
+
+
+def test_a_server_that_drips_for_ever_is_given_up_after_the_timeout() -> None:
+    async def drip(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
+        for _ in range(100):
+            writer.write(b" ")
+            await writer.drain()
+            await asyncio.sleep(0.05)
+
+    started = time.monotonic()
+    with pytest.raises(RunError, match=r"did not answer within 0.5 s \(eval.request_timeout\)"):
+        ask_raw(drip, timeout=0.5)
+    assert time.monotonic() - started < 3
+
+
+def test_an_answer_of_any_size_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "MOST_BYTES", 2**20)
+
+    async def flood(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        for _ in range(1000):
+            writer.write(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+            await writer.drain()
+
+    with pytest.raises(Refused, match="longer than 1 MiB"):
+        ask_raw(flood)
+
+
+def test_json_of_any_depth_is_no_traceback() -> None:
+    with pytest.raises(RunError, match="answered with what is not JSON"):
+        ask_raw(whole(b"[" * 200_000))
+    with pytest.raises(Refused, match="the server answers 418"):
+        ask_raw(whole(b"[" * 200_000, "418 I'm a teapot"))
+
+
+def test_half_a_character_can_be_stored(tmp_path: Path) -> None:
+    body = json.dumps(answer(text="so \ud83d 4 \ud83d\ude00")).encode()
+    found = ask_raw(whole(body))
+    assert found.text == "so \ufffd 4 \U0001f600"
+    append_jsonl(tmp_path / "samples.jsonl", [{"text": found.text}])
+    thoughts = {"choices": [{"message": {"content": None, "reasoning": "\udc00"}, "finish_reason": "stop"}]}
+    assert read_answer(thoughts, TEXT).reasoning == "\ufffd"
+
+
+@pytest.mark.parametrize("key", ["sk-secret\nX-Other: 1", "sk-secr\u00e9t", "sk\x00secret"])
+def test_a_key_that_no_header_can_hold_is_said_and_not_shown(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.environ", {**os.environ, "OPENAI_API_KEY": key})
+    config = load_config(overrides=["eval.base_url=http://127.0.0.1:1/v1"])
+    (problem,) = option_problems(config)
+    assert "OPENAI_API_KEY: the key has a line break" in problem
+    assert "sk" not in problem
+
+
+def test_the_end_of_the_line_is_no_part_of_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret\n")
+    assert option_problems(load_config(overrides=["eval.base_url=http://127.0.0.1:1/v1"])) == []
+    assert ServerOptions("http://127.0.0.1:1/v1").key == "sk-secret"
+
+
+def test_a_proxy_that_cannot_be_used_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "gopher://127.0.0.1:1")
+    with pytest.raises(UserError, match=r"the proxy of the environment .* cannot be used"):
+        Client(ServerOptions("http://node3:8000/v1"))
+    Client(ServerOptions("http://127.0.0.1:8000/v1"))

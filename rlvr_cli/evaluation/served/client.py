@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx2
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.evaluation.served.options import ServerOptions
 
 # Pauses before a request is sent again: seconds of the first, and of the longest.
@@ -23,6 +23,10 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 # The longest pause that a server may ask for with Retry-After.
 LONGEST_ASKED = 600.0
 _CONNECT_SECONDS = 10.0
+# For lists of models and the like, which are asked for before anything else.
+_LISTING_SECONDS = 60.0
+# No completion is this long.
+MOST_BYTES = 64 * 2**20
 SECONDS_BETWEEN_NOTES = 10.0
 # Answers of a server that is starting, full or broken for a while; 520 to 524 and 529 are those of common gateways.
 _PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
@@ -70,15 +74,21 @@ class Client(AbstractAsyncContextManager["Client"]):
         self._free_at = 0.0
         self._random = random.Random()
         key = options.key
-        self._http = httpx2.AsyncClient(
-            headers={"Authorization": f"Bearer {key}"} if key else {},
-            timeout=httpx2.Timeout(options.timeout, connect=min(_CONNECT_SECONDS, options.timeout)),
-            limits=httpx2.Limits(
-                max_connections=options.concurrency + 1, max_keepalive_connections=options.concurrency + 1
-            ),
-            # Proxies of the environment do not lead to this machine.
-            trust_env=not options.local,
-        )
+        try:
+            self._http = httpx2.AsyncClient(
+                headers={"Authorization": f"Bearer {key}"} if key else {},
+                timeout=httpx2.Timeout(options.timeout, connect=min(_CONNECT_SECONDS, options.timeout)),
+                limits=httpx2.Limits(
+                    max_connections=options.concurrency + 1, max_keepalive_connections=options.concurrency + 1
+                ),
+                # Proxies of the environment do not lead to this machine.
+                trust_env=not options.local,
+            )
+        except (ImportError, ValueError) as error:
+            raise UserError(
+                f"--base-url {options.base_url}: the proxy of the environment (ALL_PROXY, HTTPS_PROXY, HTTP_PROXY) "
+                f"cannot be used: {_reason(error)} Unset it, or name the server's host in NO_PROXY."
+            ) from error
 
     async def __aenter__(self) -> Client:
         return self
@@ -140,23 +150,27 @@ class Client(AbstractAsyncContextManager["Client"]):
         raise kind(f"{self.options.base_url}: {failure.why} ({tries}).") from failure
 
     async def _once(self, method: str, url: str, body: Mapping[str, Any] | None) -> Any:
+        # A connection may drip for ever, so the whole answer has a limit beside each read.
+        limit = self.options.timeout if method == "POST" else min(_LISTING_SECONDS, self.options.timeout)
         try:
-            response = await self._http.request(method, url, json=body)
+            async with asyncio.timeout(limit), self._http.stream(method, url, json=body) as response:
+                content = await self._content(url, response)
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-            raise Passing(f"cannot be reached ({_reason(error)})", reached=False) from error
-        except httpx2.TimeoutException as error:
-            raise Passing(f"did not answer within {self.options.timeout:g} s (eval.request_timeout)") from error
-        except httpx2.TransportError as error:
-            raise Passing(f"broke off ({_reason(error)})") from error
+            raise Passing(f"cannot be reached ({self._hidden(_reason(error))})", reached=False) from error
+        except (httpx2.TimeoutException, TimeoutError) as error:
+            setting = " (eval.request_timeout)" if limit == self.options.timeout else ""
+            raise Passing(f"did not answer within {limit:g} s{setting}") from error
+        except (httpx2.TransportError, httpx2.DecodingError) as error:
+            raise Passing(f"broke off ({self._hidden(_reason(error))})") from error
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise Refused(f"{url}: {self._hidden(_reason(error))}.", None) from error
         if response.status_code == 200:
             try:
-                return json.loads(response.content)
-            except ValueError as error:
+                return json.loads(content)
+            except (ValueError, RecursionError) as error:
                 kind = response.headers.get("content-type", "an unknown type")
                 raise Passing(f"answered with what is not JSON ({kind})") from error
-        message = self._hidden(error_message(response.content))
+        message = self._hidden(error_message(content))
         if response.status_code in _PASSING and "insufficient_quota" not in message:
             after = retry_after(response.headers.get("retry-after"))
             if after is not None and response.status_code in (429, 503):
@@ -164,6 +178,14 @@ class Client(AbstractAsyncContextManager["Client"]):
                 self._free_at = max(self._free_at, time.monotonic() + after)
             raise Passing(f"answered {response.status_code} ({message})", after=after)
         raise Refused(self._advice(url, response.status_code, message), response.status_code)
+
+    async def _content(self, url: str, response: httpx2.Response) -> bytes:
+        content = bytearray()
+        async for part in response.aiter_bytes():
+            content += part
+            if len(content) > MOST_BYTES:
+                raise Refused(f"{url}: the answer is longer than {MOST_BYTES // 2**20} MiB.", response.status_code)
+        return bytes(content)
 
     def _pause(self, attempt: int, failure: Passing) -> float:
         """Twice as long each time and up to a half shorter at random, so that the requests do not come all at once."""
@@ -207,7 +229,7 @@ def error_message(body: bytes) -> str:
     text = body.decode("utf-8", errors="replace")
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if isinstance(found, dict) and found.get("error"):
         found = found["error"]

@@ -164,7 +164,7 @@ def read_answer(answer: Any, ask: Ask) -> Answer:
     ids = _ids(choice.get("token_ids"))
     counted = _count(usage.get("completion_tokens"))
     return Answer(
-        text=text,
+        text=_without_surrogates(text),
         truncated=reason == "length",
         model=answer["model"] if isinstance(answer.get("model"), str) else None,
         tokens=counted if ids is None else len(ids),
@@ -172,8 +172,13 @@ def read_answer(answer: Any, ask: Ask) -> Answer:
         log_prob=_log_prob(choice.get("logprobs")) if ask.temperature in (0.0, 1.0) else None,
         prompt_tokens=_count(usage.get("prompt_tokens")),
         prompt_ids=_ids(choice.get("prompt_token_ids")),
-        reasoning=reasoning or None,
+        reasoning=_without_surrogates(reasoning) if reasoning else None,
     )
+
+
+def _without_surrogates(text: str) -> str:
+    """Half of a character, which JSON can say and no file can hold, becomes the replacement character."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _first_choice(answer: Any) -> Mapping[str, Any]:

@@ -54,8 +54,8 @@ class ServerOptions:
 
     @property
     def key(self) -> str | None:
-        """The server's key, from the environment."""
-        return os.environ.get(self.key_variable) or None
+        """The server's key, from the environment; the end of a line that came with it is no part of it."""
+        return os.environ.get(self.key_variable, "").strip() or None
 
     @property
     def local(self) -> bool:
@@ -78,6 +78,13 @@ def option_problems(config: Config) -> list[str]:
         problems.append(
             f"eval.api_key_variable={chosen.api_key_variable}: no such variable in the environment, or it is empty. "
             f"Set it to the server's key: export {chosen.api_key_variable}=..."
+        )
+    key = os.environ.get(chosen.api_key_variable, "").strip()
+    if not key.isascii() or not key.isprintable():
+        # Not repeated in the message.
+        problems.append(
+            f"{chosen.api_key_variable}: the key has a line break or a character that no header can hold. Is it "
+            "copied whole, and alone?"
         )
     return problems
 
