@@ -145,9 +145,14 @@ def train(
 
 def _next(config: Config, run: Path) -> str:
     """What to do with a finished run: an evaluation, on dev problems where its data set has no test problems."""
+    from rlvr_cli.tasks.rows import split_mark
+
     data = config.task.data
-    split = " --split dev" if data in DATA_SETS and "test" not in DATA_SETS[data].files else ""
-    return f"next: rlvr eval {run} --pass-at 32{split}"
+    if data in DATA_SETS:
+        untested = "test" not in DATA_SETS[data].files
+    else:
+        untested = data is not None and split_mark(Path(data)) == "train"
+    return f"next: rlvr eval {run} --pass-at 32{' --split dev' if untested else ''}"
 
 
 def _train_here(config: Config, run: RunDir | None, *, overwrite: bool, console: Console, world: World) -> Outcome:

@@ -96,6 +96,8 @@ def test_a_folder_without_a_name_to_look_for_is_no_reason_to_generate(capsys, fo
     [
         ("math", "dsr_uniform", "--pass-at 32 --split dev"),
         ("math", "math", "--pass-at 32"),
+        ("math", "hard.train.jsonl", "--pass-at 32 --split dev"),
+        ("math", "hard.jsonl", "--pass-at 32"),
         ("kk", None, "--pass-at 32"),
     ],
 )
