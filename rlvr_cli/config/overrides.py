@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from rlvr_cli.config.origins import Layer
@@ -12,8 +13,8 @@ SHOWN = 80
 
 
 def label(text: str) -> str:
-    """How an override is named in messages."""
-    line = " ".join(text.split())
+    """How an override is named in messages; a password in an address is not shown."""
+    line = re.sub(r"(?<=//)[^/\s]*@", "***@", " ".join(text.split()))
     return f"override {line if len(line) <= SHOWN else line[: SHOWN - 3] + '...'}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
@@ -29,6 +30,21 @@ def _as_tuple(value: Any) -> Any:
 def _under_home(value: str) -> str:
     """``~/runs`` as a path of this machine: no shell expands it in ``run.dir=~/runs`` or in a file."""
     return str(Path(value).expanduser()) if value.startswith("~/") else value
+
+
+def _without_secrets(value: str) -> str:
+    """An address that holds nothing that a run must not store; whether it is one shows when it is used."""
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        return value
+    if parts.username or parts.password or parts.query or parts.fragment:
+        # Not repeated in the message: it may hold the key.
+        raise ValueError(
+            "holds a user name, a password or a query. It would be stored with the results; give the plain address, "
+            "and the key in OPENAI_API_KEY (or the variable of eval.api_key_variable)"
+        )
+    return value
 
 
 # YAML has lists, not tuples; strict validation would refuse them.
@@ -171,7 +187,9 @@ class EvalConfig(Section):
         "process (a GPU), openai = a server with OpenAI's API; auto = rollout.engine if local or transformers, "
         "else local where the architecture is supported.",
     )
-    base_url: Text | None = Field(None, description="Address of the server (engine openai), as http://host:8000/v1.")
+    base_url: Annotated[Text, AfterValidator(_without_secrets)] | None = Field(
+        None, description="Address of the server (engine openai), as http://host:8000/v1."
+    )
     model_name: Text | None = Field(
         None, description="The model's name at the server (engine openai); null = the only one that it serves."
     )

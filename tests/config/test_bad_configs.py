@@ -410,3 +410,18 @@ def test_train_as_a_process(case: str, tmp_path: Path) -> None:
     assert done.stderr.startswith("bad.yaml:")
     assert done.stderr.endswith("1 problem. Nothing was started.\n")
     assert [path.name for path in tmp_path.iterdir()] == ["bad.yaml"]
+
+
+@pytest.mark.parametrize("address", ["http://user:hunter2@host/v1", "http://host/v1?key=hunter2", "//hunter2@host"])
+def test_an_address_with_a_password_is_never_part_of_a_configuration(
+    address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run stores its configuration, and sends it to its trackers, whether or not it ever asks the server."""
+    file = tmp_path / "a.yaml"
+    file.write_text(f"eval: {{base_url: '{address}'}}\n", encoding="utf-8")
+    assert run(["plan", "-c", str(file)]) == 2
+    shown = capsys.readouterr().err
+    assert "eval.base_url: holds a user name, a password or a query" in shown
+    assert "hunter2" not in shown
+    assert run(["plan", "eval.base_url=http://user:hunter2@host/v1"]) == 2
+    assert "hunter2" not in capsys.readouterr().err

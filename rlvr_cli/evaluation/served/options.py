@@ -95,12 +95,6 @@ def _url_problems(url: str) -> list[str]:
         host, _ = parts.hostname, parts.port
     except ValueError as error:
         return [f"--base-url: not an address ({error}). Write one such as http://localhost:8000/v1."]
-    if parts.username or parts.password or parts.query or parts.fragment:
-        # Not repeated in the message: it may hold the key.
-        return [
-            "--base-url: holds a user name, a password or a query. It would be stored with the results; give the plain "
-            "address, and the key in OPENAI_API_KEY (or the variable of eval.api_key_variable)."
-        ]
     if parts.scheme not in ("http", "https") or not host:
         return [f"--base-url {url}: not an address of http or https. Write one such as http://localhost:8000/v1."]
     if parts.path.rstrip("/").endswith(("/completions", "/models")):
