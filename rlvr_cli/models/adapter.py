@@ -236,10 +236,26 @@ def attach(model: Any, folder: Path, base: Base) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of transformers, about what PEFT calls
             adapted = get_peft_model(model, config)
+        _check_mergeable(adapted)
         load_trained(adapted, load_file(folder / WEIGHTS))
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"model: the adapter in {folder} does not fit {base.name}: {error}") from error
     return adapted.eval()
+
+
+def _check_mergeable(model: Any) -> None:
+    """Raise ValueError where more than B A would have to be added to the base's weights, or to two layers at once."""
+    base = model.get_base_model()
+    ends = [base.get_input_embeddings(), base.get_output_embeddings()]
+    tied = ends[1] is not None and ends[0].weight is ends[1].weight
+    for name, layer in base.named_modules():
+        if not isinstance(layer, LoraLayer):
+            continue
+        if layer.lora_variant or any(layer.lora_bias.values()):
+            kinds = [type(variant).__name__ for variant in layer.lora_variant.values()] or ["lora_bias"]
+            raise ValueError(f"it is no plain LoRA ({', '.join(kinds)}); merge it with PEFT first")
+        if tied and any(end.weight is layer.get_base_layer().weight for end in ends):
+            raise ValueError(f"it adapts {name}, which shares its weights; merge it with PEFT first")
 
 
 def load_adapter_of_checkpoint(model: Any, checkpoint: Path) -> None:

@@ -182,6 +182,12 @@ def _load_weights(
         )
     except _errors() as error:
         raise UserError(_explain(source, revision, error, attention)) from error
+    if getattr(model, "_hf_peft_config_loaded", False):
+        # transformers has loaded another model, the one that adapter_config.json names, with the adapter in its layers.
+        raise UserError(
+            f"model: {source.name} has an adapter_config.json. If it is an adapter, download it (`hf download`) and "
+            "give its folder; if it is a whole model, take that file out of it."
+        )
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from peft import PeftModel, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -94,6 +95,46 @@ def test_an_adapter_of_peft_alone_is_read(saved: tuple[Path, Any], tmp_path: Pat
     assert not (folder / "base.json").exists()
     with torch.no_grad(), merged(adapted) as plain:
         assert weights_hash(load_model(str(folder))[0]) == weights_hash(plain)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"use_dora": True}, "no plain LoRA .Dora"), ({"lora_bias": True}, "no plain LoRA .lora_bias")],
+)
+def test_a_kind_of_adapter_that_merging_would_change_is_refused(
+    tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    base = save_base(tmp_path / "base", "llama3-rope-gqa-biases")
+    model, _ = load_model(str(base))
+    folder = tmp_path / "foreign"
+    get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"], **options)).save_pretrained(folder)
+    save_tokenizer(folder)
+    with pytest.raises(UserError, match=message):
+        load_model(str(folder))
+
+
+def test_an_adapter_on_a_tied_head_is_refused(tmp_path: Path) -> None:
+    base = save_base(tmp_path / "base", "llama")
+    model, _ = load_model(str(base))
+    model.tie_weights()
+    model.config.tie_word_embeddings = True
+    model.lm_head.weight = model.model.embed_tokens.weight
+    model.save_pretrained(base)
+    folder = tmp_path / "foreign"
+    get_peft_model(model, LoraConfig(r=2, target_modules=["lm_head"])).save_pretrained(folder)
+    save_tokenizer(folder)
+    with pytest.raises(UserError, match="shares its weights"):
+        load_model(str(folder))
+
+
+def test_a_model_beside_an_adapter_is_not_another_model_in_its_place(saved: tuple[Path, Any], tmp_path: Path) -> None:
+    """transformers would load the base that the adapter names, and leave its layers in the model."""
+    folder, _ = saved
+    both = save_base(tmp_path / "both")
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        shutil.copy(folder / name, both)
+    with pytest.raises(UserError, match=r"has an adapter_config.json"):
+        load_model(str(both))
 
 
 def test_a_base_in_bfloat16_is_merged_with_one_rounding(saved: tuple[Path, Any]) -> None:
