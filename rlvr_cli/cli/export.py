@@ -64,7 +64,7 @@ def command(
 
     check_output(output, target.run, overwrite=overwrite)
     if push_to_hub is not None:
-        check_push(push_to_hub)
+        check_push(push_to_hub, private=private)
     exported = export(target.run, Path(target.subjects[0].model), output, dtype=dtype)
     address = push(exported, push_to_hub, private=private) if push_to_hub is not None else None
     if json:

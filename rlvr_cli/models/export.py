@@ -8,10 +8,12 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
 
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import load_config
@@ -70,7 +72,7 @@ def export(run: RunDir, checkpoint: Path, output: Path, *, dtype: str = "auto") 
     config = load_config([run.config_path])
     adapter = holds_adapter(checkpoint)
     output.parent.mkdir(parents=True, exist_ok=True)
-    with _aside(output) as folder:
+    with _aside(output.resolve()) as folder:
         prompts, stops = _prompts(config, checkpoint)
         expected = _answers_of_checkpoint(config, checkpoint, prompts, stops, adapter=adapter)
         if adapter or dtype != "auto":
@@ -110,8 +112,9 @@ def push(exported: Exported, repository: str, *, private: bool) -> str:
     return str(address)
 
 
-def check_push(repository: str) -> None:
-    """Raise UserError where nobody is logged in to the hub, or it cannot be reached: before the work is done."""
+def check_push(repository: str, *, private: bool) -> None:
+    """Raise UserError where nobody is logged in to the hub, it cannot be reached, or a repository that was asked to be
+    private is there and public: before the work is done."""
     if not REPOSITORY.fullmatch(repository):
         raise UserError(f"--push-to-hub {repository}: not a name such as user/model.")
     from huggingface_hub import HfApi
@@ -119,10 +122,19 @@ def check_push(repository: str) -> None:
         HfHubHTTPError,
         LocalTokenNotFoundError,
         OfflineModeIsEnabled,
+        RepositoryNotFoundError,
     )
 
     try:
-        HfApi().whoami()
+        name = HfApi().whoami()["name"]
+        if private:
+            whole = repository if "/" in repository else f"{name}/{repository}"
+            with suppress(RepositoryNotFoundError):
+                if not HfApi().repo_info(whole).private:
+                    raise UserError(
+                        f"--push-to-hub {repository} --private: there is such a repository, and it is public. Make it "
+                        "private on the hub, or take another name."
+                    )
     except LocalTokenNotFoundError as error:
         raise UserError(
             f"--push-to-hub {repository}: nobody is logged in to the hub. Run `hf auth login`, or set HF_TOKEN for "
@@ -135,15 +147,27 @@ def check_push(repository: str) -> None:
 
 @contextmanager
 def _aside(output: Path) -> Iterator[Path]:
-    """A folder beside ``output`` that takes its place in the end, or goes without a trace."""
+    """A folder beside ``output`` that takes its place in the end, or goes without a trace; what was there stays then.
+
+    Raises RunError where the disk refuses what safetensors writes, which says so in an error of its own.
+    """
     folder = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.parent))
+    before = folder.with_name(f"{folder.name}-before")
     try:
         yield folder
         if output.exists():
-            shutil.rmtree(output)
-        folder.rename(output)
+            output.rename(before)
+        try:
+            folder.rename(output)
+        except OSError:
+            if before.exists():
+                before.rename(output)
+            raise
+    except SafetensorError as error:
+        raise RunError(f"--output {output}: cannot be written: {error}. Nothing was written.") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(before, ignore_errors=True)
 
 
 def _device() -> str:
@@ -173,14 +197,14 @@ def _prompts(config: Config, checkpoint: Path) -> tuple[list[list[int]], tuple[i
 def _stops(checkpoint: Path, described: Any, tokenizer: Any) -> tuple[int, ...]:
     from transformers import GenerationConfig
 
-    source = checkpoint
+    source, revision = str(checkpoint), None
     if holds_adapter(checkpoint):
         from rlvr_cli.models.source import resolve_model
 
         base = base_of(checkpoint)
-        source = Path(resolve_model(base.name, revision=base.revision).location)
+        source, revision = resolve_model(base.name, revision=base.revision).location, base.revision
     try:
-        configured = GenerationConfig.from_pretrained(str(source)).eos_token_id
+        configured = GenerationConfig.from_pretrained(source, revision=revision or "main").eos_token_id
     except OSError:
         configured = getattr(described, "eos_token_id", None)
     ids = configured if isinstance(configured, list) else [configured]

@@ -52,6 +52,10 @@ def resolve_model(name: str, *, revision: str | None = None) -> ModelSource:
     environment says to stay offline (HF_HUB_OFFLINE): it must then be in the cache.
     Raises UserError with every problem found.
     """
+    if revision is not None and (name in PRESETS or (name not in hub_presets() and local_path(name).is_dir())):
+        raise UserError(
+            f"model.revision={revision}: {name} is a folder of this machine, which has no revisions. Leave it out."
+        )
     if name in PRESETS:
         folder = PRESETS[name]
         if not folder.is_dir():

@@ -18,6 +18,7 @@ from rlvr_cli.methods.method import Method
 from rlvr_cli.models.adapter import peft_config
 from rlvr_cli.models.trust import remote_code_allowed
 from rlvr_cli.planning.rates import learning_rate, of_model
+from rlvr_cli.planning.setup import needs_reference
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.training.demonstrations import SFTMethod
 from rlvr_cli.training.held_out import held_out_evaluation
@@ -116,6 +117,9 @@ def _loading(config: Config) -> dict[str, Any] | None:
     options: dict[str, Any] = {"trust_remote_code": True} if remote_code_allowed() else {}
     if config.model.revision:
         options["revision"] = config.model.revision
+    if config.launch.fsdp and needs_reference(config.method):
+        # TRL would spread it over the GPUs that it sees, in every process.
+        options["device_map"] = None
     return options or None
 
 

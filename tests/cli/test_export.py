@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from peft import PeftModel
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlvr_cli.cli.app import run
+from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.evaluation.sampling import weights_hash
 from rlvr_cli.models import export as exporting
 from rlvr_cli.models.load import load_model
@@ -186,6 +189,55 @@ def test_a_push_without_a_login_is_refused_first(
     assert not list(tmp_path.iterdir())
 
 
+def not_found(self: Any, name: str) -> Any:
+    from httpx2 import Request, Response
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    raise RepositoryNotFoundError(name, response=Response(404, request=Request("GET", "https://huggingface.co")))
+
+
+def test_a_public_repository_is_not_taken_for_a_private_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    asked: list[str] = []
+    monkeypatch.setattr(huggingface_hub.HfApi, "whoami", lambda self: {"name": "me"})
+    monkeypatch.setattr(
+        huggingface_hub.HfApi, "repo_info", lambda self, name: asked.append(name) or SimpleNamespace(private=False)
+    )
+    with pytest.raises(UserError, match="there is such a repository, and it is public"):
+        exporting.check_push("model", private=True)
+    assert asked == ["me/model"]
+    exporting.check_push("me/model", private=False)
+    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", not_found)
+    exporting.check_push("me/model", private=True)
+
+
+def test_an_earlier_export_stays_where_the_new_one_cannot_take_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "model"
+    output.mkdir()
+    (output / "old").write_text("old")
+    rename = Path.rename
+
+    def refused(self: Path, target: Path) -> Path:
+        if (self / "new").exists():
+            raise OSError(28, "No space left on device")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", refused)
+    with pytest.raises(OSError), exporting._aside(output) as folder:
+        (folder / "new").write_text("new")
+    assert [path.name for path in output.iterdir()] == ["old"]
+    monkeypatch.undo()
+    with exporting._aside(output) as folder:
+        (folder / "new").write_text("new")
+    assert [path.name for path in output.iterdir()] == ["new"]
+    with pytest.raises(RunError, match="cannot be written: no room"), exporting._aside(output) as folder:
+        raise SafetensorError("no room")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
 def test_a_push_uploads_the_folder_and_stores_no_token(
     trained: tuple[str, RunDir], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +247,7 @@ def test_a_push_uploads_the_folder_and_stores_no_token(
     calls: list[tuple[str, dict[str, Any]]] = []
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.setattr(huggingface_hub.HfApi, "whoami", lambda self: {"name": "me"})
+    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", not_found)
     monkeypatch.setattr(
         huggingface_hub.HfApi,
         "create_repo",

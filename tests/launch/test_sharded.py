@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from rlvr_cli.config.load import load_config
 from rlvr_cli.lab.build import BASE
 from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
 from tests.launch.launches import NARROW, finish, kill_tree, rows, start, weights
@@ -174,3 +175,14 @@ def test_without_gpus_it_is_refused(tmp_path: Path, way: str) -> None:
     output = finish(start("--processes", "2", *WAYS[way], f"run.dir={tmp_path}", *NARROW), 2)
     assert "divides the model among GPUs, and this process sees none" in output and "Traceback" not in output
     assert not list(tmp_path.iterdir())
+
+
+def test_the_reference_is_not_spread_over_every_processs_gpus() -> None:
+    """TRL says so itself for DDP and DeepSpeed; under FSDP it would ask for device_map=auto in each process."""
+    from rlvr_cli.training.build import _loading
+
+    divided, with_kl = ["launch.processes=2", "launch.fsdp=true"], ["method.kl.beta=0.1"]
+    assert _loading(load_config(overrides=[*divided, *with_kl])) == {"device_map": None}
+    # Where there is no reference TRL warns that it ignores what it is given.
+    assert _loading(load_config(overrides=divided)) is None
+    assert _loading(load_config(overrides=["launch.processes=2", "launch.deepspeed=zero3", *with_kl])) is None

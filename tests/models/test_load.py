@@ -207,3 +207,9 @@ def test_resolving_a_model_imports_no_torch(folder: Path) -> None:
     path = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": ""}
     done = subprocess.run([sys.executable, "-c", code], env=path, capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_a_folder_has_no_revisions(folder: Path) -> None:
+    for name in (str(folder), "lab"):
+        with pytest.raises(UserError, match=r"model.revision=abc: .* has no revisions"):
+            resolve_model(name, revision="abc")
