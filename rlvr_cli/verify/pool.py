@@ -48,8 +48,9 @@ class Pool:
 
     Args:
         workers: number of processes.
-        deadline: seconds that one pair may take in a ready process; then the process is killed and replaced, and
-            the pair's outcome is ``timeout``.
+        deadline: seconds of a processor that one pair may take in a ready process, and a fifth of the seconds that it
+            may take at all; then the process is killed and replaced, and the pair's outcome is ``timeout``. So a busy
+            machine does not change what a response is worth.
         memory_mib: address space of one process. A pair that needs more has the outcome ``died``.
     """
 

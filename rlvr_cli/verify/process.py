@@ -13,6 +13,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
+
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.verify import channel
 from rlvr_cli.verify.outcome import DIED, TIMEOUT, Outcome
@@ -24,6 +26,8 @@ _REPLY_SECONDS = 20.0
 _ATTEMPTS = 3
 # A system that is out of descriptors, processes or memory may have some again after this.
 _PAUSE = 0.5
+# A worker that waits for a processor has not used its time; longer than this many deadlines nobody waits for it.
+PATIENCE = 5
 _PACKAGES = str(Path(__file__).parents[2])
 
 
@@ -34,7 +38,7 @@ class Nursery:
     gone, and its workers with it. It starts when a worker is first asked for.
 
     Args:
-        deadline: seconds a pair may take.
+        deadline: seconds of a processor that a pair may take.
         memory_mib: limit of the address space of each process.
     """
 
@@ -132,7 +136,7 @@ class Nursery:
         environment = dict(os.environ)
         paths = [_PACKAGES, *filter(None, [environment.get("PYTHONPATH")])]
         environment["PYTHONPATH"] = os.pathsep.join(paths)
-        arguments = [str(self.deadline), str(self.memory_mib), str(os.getpid())]
+        arguments = [str(PATIENCE * self.deadline), str(self.memory_mib), str(os.getpid())]
         return subprocess.Popen(
             # -P: a file in the current folder that is called like a module is not imported.
             [sys.executable, "-P", "-m", "rlvr_cli.verify.worker", *arguments],
@@ -157,12 +161,14 @@ class Worker:
         """The worker's outcome, or ``timeout`` or ``died``; after either of those the worker is no more."""
         self.asked += 1
         try:
+            spent = self._processor_seconds()
             channel.send(self._socket.fileno(), [gold, answer])
+            self._wait(spent)
             equal, reason = channel.receive(self._socket.fileno(), self.nursery.deadline)
         except TimeoutError:
             self.kill()
             return TIMEOUT
-        except (channel.Closed, ValueError, TypeError):
+        except (channel.Closed, ValueError, TypeError, psutil.NoSuchProcess):
             self.kill()
             return DIED
         except BaseException:
@@ -193,6 +199,23 @@ class Worker:
         with contextlib.suppress(OSError):
             self._socket.close()
         self.nursery.reap(self.pid)
+
+    def _wait(self, spent: float) -> None:
+        """Until it says something. Raises TimeoutError when it has had the deadline's seconds of a processor.
+
+        Args:
+            spent: its seconds of a processor before the pair.
+        """
+        until = time.monotonic() + PATIENCE * self.nursery.deadline
+        left = self.nursery.deadline
+        while not channel.readable(self._socket.fileno(), max(0.0, min(left, until - time.monotonic()))):
+            left = self.nursery.deadline - (self._processor_seconds() - spent)
+            if left <= 0 or time.monotonic() >= until:
+                raise TimeoutError
+
+    def _processor_seconds(self) -> float:
+        times = psutil.Process(self.pid).cpu_times()
+        return times.user + times.system
 
     def _over(self) -> bool:
         """Whether its end of the socket is closed, and all that it said has been read."""

@@ -42,7 +42,7 @@ Judge = Callable[[str, str], Outcome]
 
 def main(arguments: list[str]) -> None:
     """Load the algebra, then fork and reap workers until there is nobody to serve."""
-    deadline, memory_mib, parent = float(arguments[0]), int(arguments[1]), int(arguments[2])
+    patience, memory_mib, parent = float(arguments[0]), int(arguments[1]), int(arguments[2])
     control = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -71,14 +71,14 @@ def main(arguments: list[str]) -> None:
     while _something_comes(control.fileno(), parent):
         what, pid, descriptors = channel.receive_command(control)
         if what == channel.FORK:
-            pid = _forked(control, descriptors[0], deadline, algebra.judge)
+            pid = _forked(control, descriptors[0], patience, algebra.judge)
         else:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
         channel.send(control.fileno(), pid)
 
 
-def _forked(control: socket.socket, descriptor: int, deadline: float, judge: Judge) -> int:
+def _forked(control: socket.socket, descriptor: int, patience: float, judge: Judge) -> int:
     """The new worker's process id, or 0 where the system gives none."""
     above = os.getpid()
     try:
@@ -94,20 +94,20 @@ def _forked(control: socket.socket, descriptor: int, deadline: float, judge: Jud
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
         control.close()
-        _serve(descriptor, above, deadline, judge)
+        _serve(descriptor, above, patience, judge)
     except (channel.Closed, TimeoutError, KeyboardInterrupt):
         os._exit(0)
     finally:
         os._exit(1)
 
 
-def _serve(descriptor: int, above: int, deadline: float, judge: Judge) -> None:
+def _serve(descriptor: int, above: int, patience: float, judge: Judge) -> None:
     from rlvr_cli.verify.algebra import Unable
 
     while _something_comes(descriptor, above):
-        gold, answer = channel.receive(descriptor, deadline)
+        gold, answer = channel.receive(descriptor, patience)
         # The pool kills a late worker. Should the pool be dead or stopped by then, the alarm does.
-        signal.alarm(math.ceil(deadline) + 2)
+        signal.alarm(math.ceil(patience) + 2)
         try:
             outcome = judge(gold, answer)
         except (MemoryError, Unable):

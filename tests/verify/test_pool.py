@@ -96,6 +96,31 @@ def test_the_deadline(pool: Pool) -> None:
     assert pool.judge(*HARD) == EQUAL
 
 
+def stopped_for(pool: Pool, seconds: float) -> Outcome:
+    """What a pair is worth whose worker gets no processor for that long."""
+    assert pool.judge("x+1", "1+x") == EQUAL
+    worker = psutil.Process(pool.pids[0])
+    worker.suspend()
+    timer = threading.Timer(seconds, worker.resume)
+    timer.start()
+    try:
+        return pool.judge(*HARD)
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+def test_a_busy_machine_times_nobody_out() -> None:
+    with Pool(workers=1, deadline=1.0) as pool:
+        assert stopped_for(pool, 2.0) == EQUAL
+
+
+def test_a_worker_that_never_gets_a_processor_is_given_up() -> None:
+    with Pool(workers=1, deadline=0.2) as pool:
+        assert stopped_for(pool, 60.0) == TIMEOUT
+        assert pool.judge(*HARD) == EQUAL
+
+
 def test_a_cold_worker_times_nobody_out() -> None:
     with Pool(workers=1, deadline=0.3) as pool:
         assert pool.judge(*HARD) == EQUAL
