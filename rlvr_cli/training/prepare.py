@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.launch_keys import LaunchConfig
-from rlvr_cli.config.method import PolicyMethodConfig, SFTConfig
+from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.launch.deepspeed_config import is_sharded
@@ -21,6 +21,7 @@ from rlvr_cli.models.adapter_folder import Base, holds_adapter
 from rlvr_cli.models.load import check_bitsandbytes, load_model, quiet_hub
 from rlvr_cli.models.source import prompt_style, resolve_model
 from rlvr_cli.models.threads import set_threads
+from rlvr_cli.planning.setup import needs_reference
 from rlvr_cli.runs.environment import usable_cores
 from rlvr_cli.tasks import make_task, task_style
 from rlvr_cli.tasks.base import Problem, Task, prompt_ids
@@ -122,11 +123,10 @@ def check_model(config: Config) -> None:
     if adapter.kind == "qlora":
         check_bitsandbytes()
     on_adapter = source.kind != "hub" and holds_adapter(Path(source.location))
-    beta = config.method.kl.beta if isinstance(config.method, PolicyMethodConfig) else 0.0
-    if on_adapter and beta > 0 and adapter.kind == "none":
+    if on_adapter and needs_reference(config.method) and adapter.kind == "none":
         raise UserError(
-            f"model {config.model.name} is an adapter, and method.kl.beta={beta:g} needs it a second time as "
-            "the reference: `rlvr export` makes a plain model of it. (With model.adapter=lora the reference is the "
+            f"model {config.model.name} is an adapter, and the KL term of {config.method.name} needs it a second time "
+            "as the reference: `rlvr export` makes a plain model of it. (With model.adapter=lora the reference is the "
             "model without the new adapter.)"
         )
 

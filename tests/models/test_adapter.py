@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,26 @@ def test_a_model_beside_an_adapter_is_not_another_model_in_its_place(saved: tupl
         shutil.copy(folder / name, both)
     with pytest.raises(UserError, match=r"has an adapter_config.json"):
         load_model(str(both))
+
+
+@pytest.mark.parametrize(
+    ("method", "overrides", "refused"),
+    [
+        ("grpo", [], False),
+        ("grpo", ["method.kl.beta=0.1"], True),
+        ("reinforce-pp", [], True),  # its KL term is in the reward
+        ("reinforce-pp", ["model.adapter=lora"], False),
+    ],
+)
+def test_an_adapter_is_no_reference_of_all_weights(
+    saved: tuple[Path, Any], method: str, overrides: list[str], refused: bool
+) -> None:
+    """TRL would load the reference by the name of the base, and so without the adapter."""
+    from rlvr_cli.training.prepare import check_model
+
+    config = load_config(method=method, model=str(saved[0]), overrides=overrides)
+    with pytest.raises(UserError, match="rlvr export") if refused else nullcontext():
+        check_model(config)
 
 
 def test_a_base_in_bfloat16_is_merged_with_one_rounding(saved: tuple[Path, Any]) -> None:
