@@ -82,7 +82,7 @@ def train(
     Ends with 0 when finished, 130 after Ctrl-C and 143 after SIGTERM (both save first and can be resumed), 1 when
     training failed, 2 on bad input. With several processes the first failure of any of them ends them all.
     """
-    from rlvr_cli.launch.command import needs_launcher
+    from rlvr_cli.launch.command import check_alone, needs_launcher
     from rlvr_cli.launch.world import world_of_environment
     from rlvr_cli.models.trust import allow_remote_code
     from rlvr_cli.training.trackers import check_trackers
@@ -113,6 +113,9 @@ def train(
         _submit(submit or "slurm", loaded, run, flags, overwrite=overwrite, print_only=print_script, json=json)
         return
     config = loaded.config
+    launched = world.processes == 1 and needs_launcher(config.launch)
+    if world.processes == 1 and not launched:
+        check_alone(config.launch)
     from rich.console import Console
 
     console = Console(stderr=json)
@@ -123,7 +126,7 @@ def train(
         sentence = max(measured, key=lambda one: one.peak).sentence(len(measured))
         console.print(sentence, highlight=False, markup=False, soft_wrap=True)
     outcome: Outcome | Ended
-    if world.processes == 1 and needs_launcher(config.launch):
+    if launched:
         from rlvr_cli.launch import supervise
 
         if run is None:

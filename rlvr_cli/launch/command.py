@@ -74,6 +74,20 @@ def needs_launcher(launch: LaunchConfig) -> bool:
     return launch.processes > 1 or is_sharded(launch)
 
 
+def check_alone(launch: LaunchConfig) -> None:
+    """Raise UserError where variables or accelerate's file speak of more than the one process that would train."""
+    problems: list[str] = []
+    if (nodes := _number("NNODES", 1, problems)) > 1:
+        problems.append(
+            f"NNODES={nodes}, and launch.processes=1: each machine would make a run of its own. Give --processes, "
+            "counted over all machines, or unset NNODES."
+        )
+    if launch.launcher == "accelerate":
+        problems += _accelerate_problems(launch, 1, 0, gpus=0)
+    if problems:
+        raise UserError(problems)
+
+
 def plan_node(launch: LaunchConfig) -> tuple[Node, list[str]]:
     """What to start on this machine, and warnings. The other machines are named by the environment's usual variables.
 
@@ -127,9 +141,14 @@ def plan_node(launch: LaunchConfig) -> tuple[Node, list[str]]:
     return Node(processes, local, nodes, number, address, port or free_port(), gpus), warnings
 
 
+def launcher_of(launch: LaunchConfig) -> str:
+    """What starts the processes. accelerate refuses to start a group of one."""
+    return launch.launcher if launch.processes > 1 else "torchrun"
+
+
 def command(launch: LaunchConfig, node: Node) -> list[str]:
     """The launcher's arguments."""
-    if launch.launcher == "accelerate":
+    if launcher_of(launch) == "accelerate":
         file = accelerate_file(launch)
         return [
             *(sys.executable, "-m", "accelerate.commands.launch"),
@@ -141,7 +160,7 @@ def command(launch: LaunchConfig, node: Node) -> list[str]:
             *("--machine_rank", str(node.number)),
             *("--main_process_ip", node.address),
             *("--main_process_port", str(node.port)),
-            "--same_network",
+            *("--same_network", "--rdzv_backend", "static"),
             *("--mixed_precision", "no"),
             *("--dynamo_backend", "no"),
             *("--module", WORKER),
@@ -154,8 +173,6 @@ def command(launch: LaunchConfig, node: Node) -> list[str]:
         *("--master_addr", node.address),
         *("--master_port", str(node.port)),
         *("--max_restarts", "0"),
-        # Signals go to the ranks from their supervisor; a launcher that took them too would kill while they save.
-        *("--signals_to_handle", "SIGQUIT"),
         *("--module", WORKER),
     ]
 
@@ -163,10 +180,14 @@ def command(launch: LaunchConfig, node: Node) -> list[str]:
 def environment(node: Node, extra: Mapping[str, str]) -> dict[str, str]:
     """The launcher's environment: this process's, without another launcher's traces, and ``extra``."""
     ours = {name: value for name, value in os.environ.items() if name not in ("WORLD_SIZE", "RANK", "LOCAL_RANK")}
-    # accelerate sets what a process computes with by these; the run's own configuration is what counts.
-    ours = {name: value for name, value in ours.items() if not name.startswith(("ACCELERATE_", "FSDP_"))}
+    # accelerate sets what a process computes with by these, and torchrun (PET_) reads its options from them; the run's
+    # own configuration is what counts.
+    ours = {name: value for name, value in ours.items() if not name.startswith(("ACCELERATE_", "FSDP_", "PET_"))}
     paths = os.pathsep.join(filter(None, [PACKAGES, os.environ.get("PYTHONPATH", "")]))
     ours |= {"PYTHONPATH": paths, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5"}
+    # Signals go to the ranks from their supervisor; a launcher that took them too would kill while they save. Not an
+    # argument: accelerate's torchrun has none for it.
+    ours["PET_SIGNALS_TO_HANDLE"] = "SIGQUIT"
     # Launchers set it to 1 and say so at length; each process sets its threads itself.
     ours.setdefault("OMP_NUM_THREADS", "1")
     if not node.gpus:
@@ -199,7 +220,7 @@ def accelerate_file(launch: LaunchConfig) -> Path | None:
     if launch.accelerate_config is not None:
         return local_path(launch.accelerate_config)
     home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
-    for name in ("default_config.json", "default_config.yaml"):
+    for name in ("default_config.yaml", "default_config.json"):
         file = Path(home, "accelerate", name).expanduser()
         if file.exists():
             return file

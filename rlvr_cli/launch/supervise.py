@@ -30,7 +30,7 @@ from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import dump_yaml
 from rlvr_cli.config.schema import Config
 from rlvr_cli.launch import link
-from rlvr_cli.launch.command import Node, command, environment, plan_node
+from rlvr_cli.launch.command import Node, command, environment, launcher_of, plan_node
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
 from rlvr_cli.launch.link import Failure
 from rlvr_cli.models.source import resolve_model
@@ -113,8 +113,9 @@ def resume(run: RunDir, config: Config, *, console: Console) -> Ended:
 def _supervise(config: Config, order: dict[str, Any], console: Console) -> Ended:
     check_deepspeed(config)
     node, warnings = plan_node(config.launch)
-    where = f"{node.gpus} visible GPUs" if node.gpus else "the CPU"
-    starting = f"starting {node.local} processes on {where} with {config.launch.launcher}"
+    where = f"{node.gpus} visible GPU{'' if node.gpus == 1 else 's'}" if node.gpus else "the CPU"
+    some = "1 process" if node.local == 1 else f"{node.local} processes"
+    starting = f"starting {some} on {where} with {launcher_of(config.launch)}"
     for line in (*warnings, starting):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     with tempfile.TemporaryDirectory(prefix="rlvr-launch-") as name:

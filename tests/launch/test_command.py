@@ -181,6 +181,57 @@ def test_accelerates_default_file_counts_too(tmp_path: Path) -> None:
     plan_node(LaunchConfig(processes=2))
 
 
+PRESET = Path(__file__).parents[2] / "configs" / "accelerate" / "4-gpus.yaml"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "said"),
+    [
+        (["--accelerate-config", str(PRESET)], {}, "num_processes: 4 contradicts launch.processes=1"),
+        ([], {"NNODES": "2", "NODE_RANK": "0"}, "each machine would make a run of its own. Give --processes"),
+    ],
+)
+def test_one_process_where_more_were_meant(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    variables: dict[str, str],
+    said: str,
+) -> None:
+    """Without a launcher nobody reads the file or the variables: one process would train, and say nothing."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert run(["train", *arguments, f"run.dir={tmp_path / 'runs'}"]) == 2
+    assert said in capsys.readouterr().err and not (tmp_path / "runs").exists()
+
+
+def test_the_preset_of_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """accelerate refuses to start a group of one process, which a divided model needs."""
+    gpus(monkeypatch, 1)
+    file = str(PRESET.with_name("1-gpu.yaml"))
+    launch = LaunchConfig(processes=1, launcher="accelerate", accelerate_config=file, deepspeed="zero3-offload")
+    started = command(launch, plan_node(launch)[0])
+    assert "torch.distributed.run" in started and "--multi_gpu" not in started
+
+
+def test_an_outer_launchers_variables_do_not_reach_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchrun takes its options from PET_..., which a cluster's operator may have set for a launcher of its own."""
+    for name in ("PET_RDZV_BACKEND", "PET_NNODES", "ACCELERATE_USE_FSDP", "FSDP_VERSION", "RANK"):
+        monkeypatch.setenv(name, "2")
+    given = environment(Node(2, 2, 1, 0, "127.0.0.1", 1, 0), {})
+    assert not {"PET_RDZV_BACKEND", "PET_NNODES", "ACCELERATE_USE_FSDP", "FSDP_VERSION", "RANK"} & given.keys()
+
+
+def test_no_launcher_takes_signals_that_are_for_its_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster signals every process of a job; accelerate gives torchrun no argument for it."""
+    from torch.distributed.run import get_args_parser
+
+    for name, value in environment(Node(2, 2, 1, 0, "127.0.0.1", 1, 0), {}).items():
+        monkeypatch.setenv(name, value)
+    assert get_args_parser().parse_args(["script"]).signals_to_handle == "SIGQUIT"
+
+
 def test_a_rank_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"WORLD_SIZE": "2", "RANK": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
