@@ -84,6 +84,14 @@ class _Rank:
         except psutil.NoSuchProcess:
             return False
 
+    def kill(self) -> None:
+        """End it, and the helpers that it started: launchers give each rank a session of its own."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self.process.kill()
+
 
 def start(config: Config, *, overwrite: bool, console: Console) -> Ended:
     """Train a new run in ``config.launch.processes`` processes, this machine's part of them.
@@ -141,7 +149,8 @@ class _Supervisor:
         self.signals: list[int] = []
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self.exit_codes: dict[int, int] = {}
-        self.quiet = False
+        # Once one has failed: the ranks that are still shown, since what they said last may be the cause.
+        self.shown: set[int] | None = None
         self._previous: dict[int, Any] = {}
         self._selector = selectors.DefaultSelector()
 
@@ -181,6 +190,8 @@ class _Supervisor:
         self._selector.close()
         for rank in self.ranks:
             os.close(rank.output)
+            if rank.buffer:
+                self._show(rank.number, rank.buffer.decode(errors="replace"))
         os.close(self._alive)
         if self.launcher.stdout is not None:
             self.launcher.stdout.close()
@@ -218,7 +229,7 @@ class _Supervisor:
         return read
 
     def _show(self, rank: int, line: str) -> None:
-        if self.quiet or _NOISE.search(line):
+        if (self.shown is not None and rank not in self.shown) or _NOISE.search(line):
             return
         try:
             self.console.print(f"[rank {rank}] {line}", highlight=False, markup=False, soft_wrap=True)
@@ -275,7 +286,8 @@ class _Supervisor:
         """Why the launch has failed, if it has: what the first failure among all ranks was."""
         if not (self._found() or self._silent() or self._launcher_is_gone()):
             return None
-        self.quiet = True
+        launcher = self.launcher.poll()
+        self.shown = {rank.number for rank in self._silent()}
         self._wait(ECHO_SECONDS, until=lambda: False)
         silent = self._silent()
         self._end_ranks()
@@ -285,12 +297,17 @@ class _Supervisor:
         found, own = self._found(), self._own()
         if own:
             return link.first_cause(own)
+        name, last = launcher_of(self.config.launch), "\n".join(self.last_lines) or "it said nothing"
+        unborn = [local for local in self.exit_codes if self.ranks[local].process is None]
+        if unborn:
+            return Failure(self.node.ranks[unborn[0]], "run", f"it ended while it started: {last}")
         if silent:
             return self._silent_death(silent)
         if found:
             return link.first_cause(found)
-        last = "\n".join(self.last_lines) or "it said nothing"
-        return Failure(self.node.ranks[0], "run", f"{self.config.launch.launcher} started no process: {last}")
+        if any(rank.process is not None for rank in self.ranks):
+            return Failure(self.node.ranks[0], "run", f"its launcher, {name}: {_ending(launcher)}")
+        return Failure(self.node.ranks[0], "run", f"{name} started no process: {last}")
 
     def _own(self) -> list[Failure]:
         """The failures that are not but echoes."""
@@ -379,9 +396,7 @@ class _Supervisor:
         """Kill every rank and what it started; before, let the launcher say how the first of them ended."""
         self._see_ranks()
         for rank in self.ranks:
-            if rank.process is not None:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    rank.process.kill()
+            rank.kill()
         if all(rank.process is not None for rank in self.ranks):
             self._wait(LAUNCHER_SECONDS, until=lambda: self.launcher.poll() is not None)
             self._listen(0)
