@@ -380,9 +380,12 @@ class MethodTrainer(Position, GRPOTrainer):
             with self.accelerator.autocast():
                 log_probs, entropies = log_probs_and_entropies(model, ids, mask, kept, self.temperature)
         else:
+            # TRL's head gives the policy's entropies alone.
+            measured = model is not self.ref_model
             log_probs, entropies, aux_loss = super()._get_per_token_logps_and_entropies(
-                model, ids, mask, kept, compute_entropy=True, compute_aux_loss=self.aux_loss_enabled
+                model, ids, mask, kept, compute_entropy=measured, compute_aux_loss=self.aux_loss_enabled
             )
+            entropies = entropies if measured else torch.zeros_like(log_probs)
         values = None if self.value_head is None or model is self.ref_model else self.value_head.values(kept)
         width = rows["completion_ids"].shape[1]
         valid = _padded(mask[:, -kept:], width).bool()

@@ -21,6 +21,7 @@ from rlvr_cli.methods.clip import ClippedRatio
 from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
 from rlvr_cli.runs.directory import RunDir, open_run
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.training import head
 from rlvr_cli.training import run as running
 from rlvr_cli.training.trl_adapter import MethodTrainer
 from tests.training.processes import interrupt_after
@@ -300,6 +301,17 @@ def test_every_kind_of_state_survives_a_resume(tmp_path: Path, method: str, chan
     resume(broken)
     assert broken.metrics_path.read_bytes() == run.metrics_path.read_bytes()
     assert weights_hash(broken) == weights_hash(run)
+
+
+def test_a_reference_policy_through_the_head_of_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There, and for large vocabularies, TRL's tiled head measures; of the reference it gives no entropies."""
+    changes = {"method__kl__beta": 0.1, "train__rollouts": 1}
+    run = start(tmp_path, "plain", **changes).run
+    monkeypatch.setattr(head, "MOST_LOGITS", 0)
+    tiled = start(tmp_path, "tiled", **changes).run
+    for first, second in zip(metrics(run), metrics(tiled), strict=True):
+        for key in ("kl_reference", "entropy", "grad_norm"):
+            assert first[key] == pytest.approx(second[key], rel=1e-3, abs=1e-6)
 
 
 def test_kl_penalty_and_held_out_evaluation_survive_a_resume(tmp_path: Path) -> None:
