@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import Trainer
 
-from rlvr_cli.training.sharded import Sharding
+from rlvr_cli.training.sharded import Sharding, half_precision
 
 
 class ManagedTrainer(Trainer, ABC):
@@ -46,6 +46,11 @@ class ManagedTrainer(Trainer, ABC):
         self._loss_sum = torch.zeros((), dtype=torch.float64)
         self.sharding = Sharding(self)
         super().__init__(*args, **kwargs)
+
+    def create_accelerator_and_postprocess(self) -> None:
+        if self.args.fsdp_plugin_args is not None and self.args.bf16:
+            self.args.fsdp_plugin_args["mixed_precision_policy"] = half_precision()
+        super().create_accelerator_and_postprocess()
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         loss: Tensor = super().training_step(*args, **kwargs)

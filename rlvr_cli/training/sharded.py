@@ -71,6 +71,16 @@ def trainer_arguments(config: Config, model: Any, *, bf16: bool, values: bool) -
     return {"fsdp": True, "fsdp_config": {"version": 2, "transformer_layer_cls_to_wrap": wrapped}}
 
 
+def half_precision() -> Any:
+    """FSDP2's policy for bfloat16: as DDP under autocast, products in bfloat16 and nothing else.
+
+    accelerate's own would round what comes out of the model, which is log-probs, and sum gradients in bfloat16.
+    """
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+
+    return MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+
+
 class Sharding:
     """Every process holds the whole model and its optimizer's state."""
 
@@ -196,17 +206,16 @@ class FullyShardedSharding(Sharding):
         }
 
     def restore_optimizer_part(self, part: dict[str, Any]) -> None:
-        optimizer = self._optimizer()
-        restore_group_settings(optimizer, part["param_groups"])
-        parameters = self._parameters()
+        optimizer, parameters = self._optimizer(), self._parameters()
         for index, entries in part["state"].items():
-            parameter = parameters[index]
             for name, value in entries.items():
-                if isinstance(value, Tensor) and value.shape == _own(parameter).shape and value.dim() > 0:
-                    divided = torch.zeros_like(parameter.detach())
-                    _own(divided).copy_(value)
-                    value = divided
-                optimizer.state[parameter][name] = value
+                if isinstance(value, Tensor) and value.dim() > 0:
+                    entries[name] = torch.zeros_like(parameters[index].detach())
+                    _own(entries[name]).copy_(value)
+        # By the optimizer's own way in: it knows where its counters of steps belong (fused on GPUs: on them).
+        numbers = optimizer.state_dict()["param_groups"]
+        groups = [{**own, **saved} for own, saved in zip(numbers, part["param_groups"], strict=True)]
+        optimizer.load_state_dict({"state": part["state"], "param_groups": groups})
 
 
 def _own(value: Any) -> Any:

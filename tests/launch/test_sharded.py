@@ -88,9 +88,17 @@ def test_imitation(tmp_path: Path, way: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("way", ["zero2", "zero3", "fsdp"])
-def test_resume_is_exact_in_the_middle_of_a_rollout(tmp_path: Path, way: str) -> None:
-    """kill -9 of everything once the first step of Lopti's high pass is saved; and the checkpoint is a whole model."""
+def test_resume_is_exact_in_the_middle_of_a_rollout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, half: bool
+) -> None:
+    """kill -9 of everything once the first step of Lopti's high pass is saved; and the checkpoint is a whole model.
+
+    ``half``: in bfloat16, as on GPUs.
+    """
+    if half:
+        monkeypatch.setenv("RLVR_TEST_BF16", "1")
     settings = ("--method", "lopti", *WAYS[way], f"run.dir={tmp_path}", *NARROW, "checkpoint.every=1")
     whole, run = tmp_path / "whole", tmp_path / "broken"
     finish(sharded("run.name=whole", *settings))
@@ -119,6 +127,18 @@ def test_resume_is_exact_in_the_middle_of_a_rollout(tmp_path: Path, way: str) ->
     )
     assert evaluated.returncode == 0, evaluated.stderr
     assert "metrics" in json.loads(evaluated.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["zero2", "zero3", "fsdp"])
+def test_bfloat16_computes_the_products_alone(tmp_path: Path, way: str) -> None:
+    """As DDP under autocast on GPUs: log-probs keep float32's digits, and so do what is made of them."""
+    settings = (*WAYS[way], f"run.dir={tmp_path}", *NARROW, "run.name=run", "checkpoint.every=1", "checkpoint.keep=4")
+    environment = {"PYTHONPATH": str(SHIM), "RLVR_TEST_BF16": "1"}
+    finish(start("--processes", "2", *settings, environment=environment))
+    state = load_file(tmp_path / "run" / "checkpoints" / "step-1" / "trainer" / "process-0.safetensors")
+    log_probs = state["buffer.0.old_log_probs"]
+    assert log_probs.dtype == torch.float32 and not torch.equal(log_probs, log_probs.bfloat16().float())
 
 
 def test_a_run_goes_on_as_it_was_divided(tmp_path: Path) -> None:

@@ -36,10 +36,31 @@ def _adapter(module):
     module.MethodTrainer.compute_loss = compute_loss
 
 
+def _bf16_arguments(module):
+    """RLVR_TEST_BF16: train in bfloat16, as on GPUs."""
+    if "RLVR_TEST_BF16" in os.environ:
+        module.is_torch_bf16_gpu_available = lambda: True
+
+
+def _bf16_build(module):
+    if "RLVR_TEST_BF16" in os.environ:
+        whole, shard = module.trl_config, module.trainer_arguments
+        module.trl_config = lambda **settings: whole(**{**settings, "bf16": True})
+        module.trainer_arguments = lambda *args, **kwargs: shard(*args, **{**kwargs, "bf16": True})
+
+
+def _bf16_head(module):
+    if "RLVR_TEST_BF16" in os.environ:
+        module.MOST_LOGITS = 0  # TRL's head
+
+
 PATCHES = {
     "accelerate.state": _accelerate_state,
     "deepspeed.comm.torch": _deepspeed_torch,
+    "rlvr_cli.training.build": _bf16_build,
+    "rlvr_cli.training.head": _bf16_head,
     "rlvr_cli.training.trl_adapter": _adapter,
+    "transformers.training_args": _bf16_arguments,
 }
 
 
