@@ -215,7 +215,7 @@ class Worker:
 
     def _processor_seconds(self) -> float:
         times = psutil.Process(self.pid).cpu_times()
-        return times.user + times.system
+        return float(times.user + times.system)
 
     def _over(self) -> bool:
         """Whether its end of the socket is closed, and all that it said has been read."""
