@@ -245,7 +245,7 @@ class RecordedTrainer(ManagedTrainer):
                 inner = folder / TRAINER_FOLDER
                 inner.mkdir()
                 if optimizer_parts is None:
-                    state.save_optimizer(inner, self.optimizer.state_dict())
+                    state.save_optimizer(inner, self.sharding.optimizer_part())
                 else:
                     for part in sorted(optimizer_parts.iterdir()):
                         part.rename(inner / part.name)
@@ -310,11 +310,9 @@ class RecordedTrainer(ManagedTrainer):
                 f"{self.accelerator.num_processes}. Start as many processes as before."
             )
         self.sharding.check_same(path, counters.get("sharding"))
-        if self.sharding.divided:
-            part = state.load_optimizer(inner, optimizer_name(self.accelerator.process_index))
-            self.sharding.restore_optimizer_part(part)
-        else:
-            self.optimizer.load_state_dict(state.load_optimizer(inner))
+        name = optimizer_name(self.accelerator.process_index) if self.sharding.divided else state.OPTIMIZER
+        self.sharding.restore_optimizer_part(state.load_optimizer(inner, name))
+        if not self.sharding.divided:
             self.load_parts(inner)
         self.lr_scheduler.load_state_dict(json.loads((inner / state.SCHEDULER).read_text(encoding="utf-8")))
         self.skips = counters["skips"]

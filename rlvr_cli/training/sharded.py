@@ -82,9 +82,14 @@ def half_precision() -> Any:
 
 
 class Sharding:
-    """Every process holds the whole model and its optimizer's state."""
+    """Every process holds the whole model and its optimizer's state.
+
+    Attributes:
+        divided: whether every process has a part of the training's state that the others have not.
+    """
 
     name = "whole"
+    divided = False
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
@@ -110,18 +115,14 @@ class Sharding:
         """The whole of some trained tensors, which ``tensors`` reads off the model. Called in every process."""
         return tensors(self.trainer.model)
 
-    @property
-    def divided(self) -> bool:
-        """Whether every process has a part of the training's state that the others have not."""
-        return False
-
     def optimizer_part(self) -> dict[str, Any]:
-        """This process's part of the optimizer's state, as ``state.save_optimizer`` takes it."""
-        raise NotImplementedError
+        """What this process holds of the optimizer's state, as ``state.save_optimizer`` takes it."""
+        part: dict[str, Any] = self.trainer.optimizer.state_dict()
+        return part
 
     def restore_optimizer_part(self, part: dict[str, Any]) -> None:
         """The inverse of :meth:`optimizer_part`, on a trainer that has made no step."""
-        raise NotImplementedError
+        self.trainer.optimizer.load_state_dict(part)
 
     def described(self) -> dict[str, Any]:
         """What must be the same for a checkpoint's optimizer state to fit."""
@@ -147,6 +148,7 @@ class FullyShardedSharding(Sharding):
     """FSDP2: parameters, gradients and optimizer state are DTensors."""
 
     name = "FSDP2"
+    divided = True
 
     @contextmanager
     def whole(self) -> Iterator[None]:
@@ -181,10 +183,6 @@ class FullyShardedSharding(Sharding):
             name: (value.full_tensor() if isinstance(value, DTensor) else value).cpu()
             for name, value in tensors(self.trainer.model).items()
         }
-
-    @property
-    def divided(self) -> bool:
-        return True
 
     def _optimizer(self) -> Any:
         optimizer = self.trainer.optimizer

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from deepspeed.runtime.utils import combine_grad_norm_groups  # type: ignore[import-untyped]
-from deepspeed.runtime.zero import GatheredParameters  # type: ignore[import-untyped]
+from deepspeed.runtime.utils import combine_grad_norm_groups
+from deepspeed.runtime.zero import GatheredParameters
 from torch import Tensor
 from trl.models.utils import add_hooks, remove_hooks
 
@@ -26,6 +26,8 @@ MASTER = "master"
 
 class ZeroSharding(Sharding):
     """DeepSpeed's engine holds the model: gradients and optimizer state divided, in stage 3 parameters too."""
+
+    divided = True
 
     def __init__(self, trainer: Any, stage: int) -> None:
         super().__init__(trainer)
@@ -77,10 +79,6 @@ class ZeroSharding(Sharding):
         trained = [parameter for parameter in self.trainer.model.parameters() if parameter.requires_grad]
         with GatheredParameters(trained, enabled=self.stage == 3):
             return {name: value.cpu().clone() for name, value in tensors(self.trainer.model).items()}
-
-    @property
-    def divided(self) -> bool:
-        return True
 
     def _parts(self) -> list[Tensor]:
         parts: list[Tensor] = (
