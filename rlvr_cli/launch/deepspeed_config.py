@@ -10,6 +10,7 @@ import importlib.util
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.batch import BatchArithmetic, batch_arithmetic
@@ -22,10 +23,9 @@ from rlvr_cli.config.schema import Config
 AUTO = "auto"
 GATHER = "stage3_gather_16bit_weights_on_model_save"
 
+SIZES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _FROM_THE_RUN = {
-    "train_batch_size": AUTO,
-    "train_micro_batch_size_per_gpu": AUTO,
-    "gradient_accumulation_steps": AUTO,
+    **dict.fromkeys(SIZES, AUTO),
     "gradient_clipping": AUTO,
     "bf16": {"enabled": AUTO},
 }
@@ -124,6 +124,21 @@ def filled(config: Config, *, bf16: bool) -> dict[str, Any]:
     if stage_of(settings) == 3:
         settings["zero_optimization"][GATHER] = True
     return settings
+
+
+def for_other_batches(config: Config, file: Path) -> Config:
+    """``config`` for batches of other sizes than the run's.
+
+    Where DeepSpeed's configuration names the run's sizes, a copy of it in ``file`` does not.
+
+    Raises UserError as :func:`check_deepspeed` does for the run itself.
+    """
+    check_deepspeed(config)
+    settings = deepspeed_settings(config.launch) or {}
+    if all(settings.get(size, AUTO) == AUTO for size in SIZES):
+        return config
+    file.write_text(json.dumps({key: value for key, value in settings.items() if key not in SIZES}), encoding="utf-8")
+    return config.model_copy(update={"launch": config.launch.model_copy(update={"deepspeed": str(file)})})
 
 
 def stage_of(settings: dict[str, Any]) -> Any:

@@ -29,6 +29,7 @@ from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.launch.command import needs_launcher
+from rlvr_cli.launch.deepspeed_config import for_other_batches
 from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.models.trust import allow_remote_code, remote_code_allowed
 from rlvr_cli.planning.report import gib
@@ -111,9 +112,10 @@ def _in_processes(config: Config) -> list[Measured]:
     with tempfile.TemporaryDirectory(prefix="rlvr-probe-") as name, Path(os.devnull).open("w") as nowhere:
         folder = Path(name)
         try:
-            supervise.probe(config, folder, console=Console(file=nowhere))
+            sized = for_other_batches(config, folder / "deepspeed.json")
+            supervise.probe(sized, folder, console=Console(file=nowhere))
         except RunError as error:
-            stages = "; ".join(_reached(report) for report in sorted(folder.glob("report-*.jsonl")))
+            stages = "; ".join(_reached(report) for report in sorted(folder.glob("report-*.jsonl"))) or "none had begun"
             raise RunError(f"The probe did not get through: {error}\n{stages}.\n{advice(config)}") from error
         return [Measured(**_told(report)[-1]["measured"]) for report in sorted(folder.glob("report-*.jsonl"))]
 
@@ -121,7 +123,7 @@ def _in_processes(config: Config) -> list[Measured]:
 def _reached(report: Path) -> str:
     rank, told = report.stem.removeprefix("report-"), _told(report)
     stage = next((line["stage"] for line in reversed(told) if "stage" in line), "starting")
-    return f"rank {rank} was {stage}" if "measured" not in told[-1] else f"rank {rank} had finished"
+    return f"rank {rank} had finished" if any("measured" in line for line in told) else f"rank {rank} was {stage}"
 
 
 def _told(report: Path) -> list[dict[str, Any]]:
