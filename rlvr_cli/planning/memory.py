@@ -114,7 +114,7 @@ class Training:
     @property
     def gathers(self) -> bool:
         """Whether weights are put together, layer by layer, when they are needed."""
-        return self.shards > 1 or self.offload_weights
+        return self.shards > 1 or self.offload_weights or self.strategy == "fsdp"
 
     @property
     def shards(self) -> int:
@@ -307,9 +307,12 @@ def _gradients(model: Architecture, training: Training) -> Term:
 
 
 def _undivided_gradients(model: Architecture, training: Training) -> Iterable[Term]:
-    """FSDP2's, as the backward pass leaves them: of embedding and head until it ends, of two blocks on their way."""
-    if training.strategy == "fsdp" and training.shards > 1 and training.adapter is None:
-        size = training.compute * (model.ends + 2 * model.block)
+    """FSDP2's, as the backward pass leaves them: of embedding and head until it ends, of a block on its way.
+
+    They are added up among the GPUs in float32, whose copy is made of what is sent at once (training/sharded.py).
+    """
+    if training.strategy == "fsdp" and training.adapter is None:
+        size = training.compute * (model.ends + model.block) + 4 * max(model.ends, model.block)
         yield Term("gradients of gathered layers", size, "before they are divided")
 
 
