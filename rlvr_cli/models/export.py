@@ -186,16 +186,24 @@ def _prompts(config: Config, checkpoint: Path) -> tuple[list[list[int]], tuple[i
     from rlvr_cli.tasks.sets import DATA_SETS
 
     tokenizer, described = load_tokenizer(str(checkpoint)), load_model_config(str(checkpoint))
-    task = make_task(config.task, task_style(config.task, prompt_style(described)))
+    style = task_style(config.task, prompt_style(described))
+    task = make_task(config.task, style)
     split = "dev" if config.task.data is None else "test"
     if config.task.data in DATA_SETS and "test" not in DATA_SETS[config.task.data].files:
         split = "train"
-    problems = task.problems(split, PROBLEMS, EvalSettings.problems_seed)  # type: ignore[arg-type]
+    try:
+        problems = task.problems(split, PROBLEMS, EvalSettings.problems_seed)  # type: ignore[arg-type]
+    except UserError:
+        # The data of the run are not on this machine: generated problems serve as well to compare answers.
+        generated = config.task.model_copy(update={"data": None, "data_dir": None})
+        problems = make_task(generated, style).problems("dev", PROBLEMS, EvalSettings.problems_seed)
     return [prompt_ids(task, problem, tokenizer) for problem in problems], _stops(checkpoint, described, tokenizer)
 
 
 def _stops(checkpoint: Path, described: Any, tokenizer: Any) -> tuple[int, ...]:
     from transformers import GenerationConfig
+
+    from rlvr_cli.models.load import stop_ids
 
     source, revision = str(checkpoint), None
     if holds_adapter(checkpoint):
@@ -207,8 +215,7 @@ def _stops(checkpoint: Path, described: Any, tokenizer: Any) -> tuple[int, ...]:
         configured = GenerationConfig.from_pretrained(source, revision=revision or "main").eos_token_id
     except OSError:
         configured = getattr(described, "eos_token_id", None)
-    ids = configured if isinstance(configured, list) else [configured]
-    return tuple(sorted({token for token in [*ids, tokenizer.eos_token_id] if token is not None}))
+    return stop_ids(configured, tokenizer)
 
 
 def _answers_of_checkpoint(

@@ -30,6 +30,7 @@ __all__ = [
     "prompt_style",
     "quiet_hub",
     "resolve_model",
+    "stop_ids",
 ]
 
 
@@ -229,7 +230,11 @@ def _checked(tokenizer: Any, model: Any, name: str) -> Any:
 
 def eos_token_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
     """Every token that ends a completion: the tokenizer's, and those of the model's generation config."""
-    configured = getattr(model.generation_config, "eos_token_id", None)
+    return stop_ids(getattr(model.generation_config, "eos_token_id", None), tokenizer)
+
+
+def stop_ids(configured: int | list[int] | None, tokenizer: Any) -> tuple[int, ...]:
+    """Every token that ends a completion: ``configured``, as a generation config has them, and the tokenizer's."""
     ids = configured if isinstance(configured, list) else [configured]
     return tuple(sorted({i for i in [*ids, tokenizer.eos_token_id] if i is not None}))
 

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlvr_cli.cli.app import run
 from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.config.load import load_config
 from rlvr_cli.evaluation.sampling import weights_hash
 from rlvr_cli.models import export as exporting
 from rlvr_cli.models.load import load_model
@@ -150,6 +151,13 @@ def test_not_into_the_run_and_not_of_a_model(
     assert "is inside the run" in capsys.readouterr().err
     assert run(["export", "lab", "--output", str(tmp_path / "model")]) == 2
     assert "is a model and no run" in capsys.readouterr().err
+
+
+def test_the_problems_of_the_run_need_not_be_on_this_machine() -> None:
+    gone = load_config(overrides=["task.data=kk", "task.data_dir=/no/such/folder"])
+    prompts, stops = exporting._prompts(gone, PRESETS["lab"])
+    assert (prompts, stops) == exporting._prompts(load_config(), PRESETS["lab"])
+    assert len(prompts) == 8
 
 
 def test_other_answers_are_no_export(

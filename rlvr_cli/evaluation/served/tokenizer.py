@@ -8,7 +8,7 @@ from typing import Any
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.models.adapter_folder import base_of, holds_adapter
-from rlvr_cli.models.load import quiet_hub
+from rlvr_cli.models.load import quiet_hub, stop_ids
 from rlvr_cli.models.source import connection_problem, is_cached, is_offline, prompt_style, resolve_model
 
 
@@ -57,6 +57,4 @@ def load_facts(location: str, on_hub: bool, *, revision: str | None) -> ModelFac
         configured = GenerationConfig.from_pretrained(base, **base_options).eos_token_id
     except (OSError, ValueError):
         configured = None
-    ids = configured if isinstance(configured, list) else [configured]
-    stops = tuple(sorted({i for i in [*ids, tokenizer.eos_token_id] if i is not None}))
-    return ModelFacts(tokenizer, stops, style)
+    return ModelFacts(tokenizer, stop_ids(configured, tokenizer), style)
