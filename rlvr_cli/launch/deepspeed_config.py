@@ -48,6 +48,18 @@ PRESETS: dict[str, dict[str, Any]] = {
         "zero_optimization": {**_STAGE_3, "offload_optimizer": _ON_THE_HOST, "offload_param": _ON_THE_HOST},
     },
 }
+# What would change the training behind the run's configuration.
+_NOT_OURS = {
+    **dict.fromkeys(
+        ("tensor_parallel", "sequence_parallel_size", "pipeline", "compression_training", "data_efficiency"),
+        "the run divides rollouts among processes and nothing else",
+    ),
+    **dict.fromkeys(("elasticity", "curriculum_learning"), "the sizes of the batch are the run's"),
+    **dict.fromkeys(
+        ("amp", "bfloat16", "torch_autocast"), "the run computes in bfloat16 (float32 where there is none)"
+    ),
+    "progressive_layer_drop": "the run trains the whole model",
+}
 # What DeepSpeed calls AdamW, or makes it by default.
 ADAMW = ("AdamW", "Adam")
 
@@ -82,7 +94,7 @@ def deepspeed_settings(launch: LaunchConfig) -> dict[str, Any] | None:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"launch.deepspeed={name}: cannot be read: {error}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"launch.deepspeed={name}: not a DeepSpeed configuration, which is JSON: {error}") from None
     if not isinstance(read, dict):
         raise UserError(f"launch.deepspeed={name}: not a DeepSpeed configuration, which is a JSON object.")
@@ -192,8 +204,8 @@ def _contradictions(
     settings: dict[str, Any], config: Config, batch: BatchArithmetic, bf16: bool | None
 ) -> Iterator[str]:
     for fact in _facts(config, batch):
-        given = settings.get(fact.key, AUTO)
-        if given != AUTO and not _equal(given, fact.value):
+        given = settings.get(fact.key)
+        if given not in (AUTO, None) and not _equal(given, fact.value):
             yield (
                 f"{fact.key} is {given!r} there, and the run has {fact.value!r} ({fact.meaning}). Write "
                 f'"auto" there, or {fact.change(given)}.'
@@ -208,9 +220,10 @@ def _contradictions(
             f"optimizer.warmup_rollouts={config.optimizer.warmup_rollouts}. Leave the section out there, and set these."
         )
     yield from _zero(settings)
-    for key in ("tensor_parallel", "sequence_parallel_size", "pipeline", "compression_training", "data_efficiency"):
-        if settings.get(key) not in (None, {}, 1):
-            yield f"{key}: the run divides rollouts among processes and nothing else. Leave it out there."
+    for key, what in _NOT_OURS.items():
+        value = settings.get(key)
+        if value not in (None, {}, 1) and not (isinstance(value, dict) and value.get("enabled") is False):
+            yield f"{key}: {what}. Leave it out there."
 
 
 def _precision(settings: dict[str, Any], bf16: bool | None) -> Iterator[str]:
@@ -268,8 +281,17 @@ def _zero(settings: dict[str, Any]) -> Iterator[str]:
             "zero_optimization.compute_grad_norm is false there, and the run records and checks each step's norm. "
             "Leave it out there."
         )
-    if zero.get("zenflow"):
-        yield "zero_optimization.zenflow makes steps that the run does not see. Leave it out there."
+    for name, found in (
+        ("zenflow", zero.get("zenflow")),
+        ("offload_optimizer.super_offload", _section(zero, "offload_optimizer").get("super_offload")),
+    ):
+        if found:
+            yield f"zero_optimization.{name} makes steps that the run does not see. Leave it out there."
+    if stage == 1 and _section(settings, "data_types").get("grad_accum_dtype") == "fp32":
+        yield (
+            "data_types.grad_accum_dtype is 'fp32' there with stage 1, for which DeepSpeed takes another optimizer in "
+            "bfloat16. Set zero_optimization.stage to 2 there, or leave it out."
+        )
     for part in ("offload_optimizer", "offload_param"):
         device = _section(zero, part).get("device", "none")
         if device not in ("none", "cpu"):

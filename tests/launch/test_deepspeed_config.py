@@ -67,7 +67,9 @@ def test_a_file_that_agrees(tmp_path: Path) -> None:
     """Equal values are accepted, 'auto' everywhere; the optimizer is then the run's own."""
     content = {
         "train_batch_size": 16,
+        "train_micro_batch_size_per_gpu": None,
         "gradient_clipping": "auto",
+        "elasticity": {"enabled": False},
         "bf16": {"enabled": "auto"},
         "fp16": {"enabled": "auto"},
         "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": [0.9, 0.999], "eps": 1e-8}},
@@ -142,6 +144,14 @@ def test_precision_is_compared_where_it_is_known(tmp_path: Path) -> None:
         ({"zero_optimization": {"stage": 2, "compute_grad_norm": False}}, "records and checks each step's norm"),
         ({"zero_optimization": {"stage": 2, "zenflow": {"topk_ratio": 0.1}}}, "makes steps that the run does not see"),
         ({"zero_optimization": {"stage": 2}, "optimizer": {"type": "Lamb"}}, "optimizer.type is 'Lamb' there"),
+        ({"zero_optimization": {"stage": 2}, "elasticity": {"enabled": True}}, "elasticity: the sizes of the batch"),
+        ({"zero_optimization": {"stage": 2}, "torch_autocast": {"enabled": True}}, "torch_autocast: the run computes"),
+        (
+            {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "super_offload": True}}},
+            "offload_optimizer.super_offload makes steps",
+        ),
+        ({"zero_optimization": {"stage": 1}, "data_types": {"grad_accum_dtype": "fp32"}}, "another optimizer"),
+        ("[" * 100_000, "which is JSON: "),
         ("[]", "which is a JSON object"),
         ("{", "which is JSON: "),
         ('{"a": 1, "a": 2}', "'a' stands there twice"),
