@@ -101,15 +101,16 @@ def deepspeed_settings(launch: LaunchConfig) -> dict[str, Any] | None:
     return read
 
 
-def check_deepspeed(config: Config, *, bf16: bool | None = None) -> None:
+def check_deepspeed(config: Config, *, bf16: bool | None = None, here: bool = True) -> None:
     """Raise UserError with every contradiction between the run and what `launch.deepspeed` names.
 
     Args:
         bf16: whether the run computes in bfloat16; None = not known yet, so not compared.
+        here: whether it is to be trained on this machine, which needs DeepSpeed.
     """
     settings = deepspeed_settings(config.launch)
     if settings is not None:
-        if importlib.util.find_spec("deepspeed") is None:
+        if here and importlib.util.find_spec("deepspeed") is None:
             raise UserError(
                 f"launch.deepspeed={config.launch.deepspeed}: DeepSpeed is not installed (it is for Linux alone). "
                 "launch.fsdp=true divides the model without it."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import os
 import shlex
 import shutil
 import subprocess
@@ -22,6 +23,7 @@ from rlvr_cli.config.method_checks import CrossProblem
 from rlvr_cli.config.problems import ConfigError
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.slurm_keys import seconds_of
+from rlvr_cli.launch.deepspeed_config import check_deepspeed
 from rlvr_cli.launch.slurm_script import job_script
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.runs.directory import SUBMITTED, RunDir, check_free, create_run, now, unique_name
@@ -118,12 +120,42 @@ def script(config: Config, run: RunDir | None = None, flags: Sequence[str] = ())
 def submit(config: Config, *, overwrite: bool, flags: Sequence[str] = ()) -> tuple[RunDir, str]:
     """Make the run and queue its job: the run and the job's number.
 
-    Raises UserError where the run's place is taken, something is missing, or SLURM refuses; the run is not made then.
+    Raises UserError where the run's place is taken, something is missing, or SLURM refuses; the run is not made then,
+    and one that it would have replaced stays.
     """
     if lacking := missing():
         raise UserError(lacking)
-    check_free(RunDir(Path(config.run.dir) / str(config.run.name)), overwrite=overwrite)
-    run = create_run(Path(config.run.dir), str(config.run.name), overwrite=overwrite)
+    place = RunDir(Path(config.run.dir) / str(config.run.name))
+    check_free(place, overwrite=overwrite)
+    with _set_aside(place):
+        run = create_run(Path(config.run.dir), str(config.run.name), overwrite=False)
+        try:
+            return run, _begin(config, run, flags)
+        except BaseException:
+            shutil.rmtree(run.path)
+            raise
+
+
+@contextlib.contextmanager
+def _set_aside(run: RunDir) -> Iterator[None]:
+    """Inside, what is at ``run``'s place is elsewhere; it is deleted when all went well, and else put back."""
+    if not run.path.exists():
+        yield
+        return
+    _check_unclaimed(run)
+    aside = run.path.with_name(f".{run.name}.replaced-{os.getpid()}")
+    with run.lock():
+        run.path.rename(aside)
+    try:
+        yield
+    except BaseException:
+        aside.rename(run.path)
+        raise
+    shutil.rmtree(aside)
+
+
+def _begin(config: Config, run: RunDir, flags: Sequence[str]) -> str:
+    """Write what a run has before its first start, and queue its job, whose number is returned."""
     text = dump_yaml(config)
     write_text(run.config_path, text)
     run.update_manifest(
@@ -143,11 +175,7 @@ def submit(config: Config, *, overwrite: bool, flags: Sequence[str] = ()) -> tup
         config_sha256=hashlib.sha256(text.encode()).hexdigest(),
         command=shlex.join(["rlvr", *sys.argv[1:]]),
     )
-    try:
-        return run, _queue(script(config, run, flags), run)
-    except BaseException:
-        shutil.rmtree(run.path)
-        raise
+    return _queue(script(config, run, flags), run)
 
 
 def submit_again(run: RunDir, config: Config, flags: Sequence[str] = ()) -> tuple[RunDir, str]:
@@ -160,11 +188,20 @@ def submit_again(run: RunDir, config: Config, flags: Sequence[str] = ()) -> tupl
     if lacking := missing():
         raise UserError(lacking)
     check_resumable(run)
-    job = job_of(run.path)
-    if is_held(run.path) or (job is not None and in_queue(job)):
-        where = f"job {job} (cancel it with: scancel {job})" if job and in_queue(job) else "another process"
-        raise UserError(f"{run.path}: is {where}'s already; a second job would wait for it or fail.")
+    _check_unclaimed(run)
     return run, _queue(script(config, run, flags), run)
+
+
+def _check_unclaimed(run: RunDir) -> None:
+    """Raise UserError where a process has ``run``, or a job that waits or runs."""
+    job = job_of(run.path)
+    if job is not None and in_queue(job):
+        holder = f"job {job} (cancel it with: scancel {job})"
+    elif is_held(run.path):
+        holder = "another process"
+    else:
+        return
+    raise UserError(f"{run.path}: is {holder}'s already; a second job would wait for it or fail.")
 
 
 def job_of(run: Path) -> str | None:
@@ -233,6 +270,7 @@ def submitted(
         run: one that is to be continued; None for a new one.
     """
     check(loaded)
+    check_deepspeed(loaded.config, here=not print_only)
     config = loaded.config if run else planned(loaded.config)
     if print_only:
         return script(config, run, flags)

@@ -92,7 +92,6 @@ def job_script(config: Config, run: Path, folder: Path, flags: Sequence[str] = (
         run: the run's folder; the job's output goes into it.
         folder: where the job works, as the place that relative paths of the configuration start from.
         flags: options of `rlvr train` beside --resume.
-        flags: options of `rlvr train` beside --resume.
     """
     slurm = config.slurm
     training = _ONE_NODE if slurm.nodes == 1 else _NODES.replace("@STEP@", shlex.join(_step(slurm)))
@@ -103,6 +102,8 @@ def job_script(config: Config, run: Path, folder: Path, flags: Sequence[str] = (
         f"# Trains {run}. Written by `rlvr train --submit slurm`.",
         f"run={shlex.quote(str(run))}",
         f"python={shlex.quote(sys.executable)}",
+        "# Of a launcher around the shell that submitted it; what is right for this job is set below.",
+        "unset NNODES NODE_RANK MASTER_ADDR MASTER_PORT WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE",
         "",
         _BODY.replace("@PATIENCE@", str(max(5, slurm.signal_before - LAST_SECONDS))),
         *(["# slurm.setup", *slurm.setup, ""] if slurm.setup else []),

@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 # Stands for python -m rlvr_cli train: says that it runs, then saves and ends with 143 on SIGTERM, or with $ENDS.
 TRAINING = """#!/bin/bash
 echo "$@" >> "$CALLS"
+env > "$CALLS.environment"
 trap 'sleep "${SAVES:-0}" & wait $!; exit 143' TERM
 [ -n "$ENDS" ] && exit "$ENDS"
 while :; do sleep 0.05; done
@@ -272,3 +273,50 @@ def test_submission_makes_the_run_and_its_job_begins_it(tmp_path: Path) -> None:
     manifest = run.read_manifest()
     assert (manifest["status"], manifest["step"]) == ("finished", 1)
     assert manifest["method_fingerprint"] and "--submit slurm" in manifest["command"]
+
+
+def slurms_commands(folder: Path, sbatch: str, squeue: str = "") -> str:
+    """A folder with programs of ours in the place of SLURM's."""
+    for name, text in {"sbatch": sbatch, "squeue": squeue, "srun": "", "scontrol": ""}.items():
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(f"#!/bin/bash\n{text}\n")
+        (folder / name).chmod(0o755)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("sbatch", "squeue", "said"),
+    [
+        ("echo 'sbatch: error: invalid partition' >&2; exit 1", "exit 1", "invalid partition"),
+        ("echo 'Submitted batch job 41'", "echo PD", "is job 40 (cancel it with: scancel 40)'s already"),
+    ],
+)
+def test_what_would_be_replaced_stays_until_the_job_is_queued(
+    tmp_path: Path, sbatch: str, squeue: str, said: str
+) -> None:
+    pytest.importorskip("submitit", reason="submitit is not installed")
+    run = tmp_path / "runs" / "one"
+    (run / "slurm").mkdir(parents=True)
+    (run / "slurm" / "40_submission.sh").write_text("")
+    (run / "manifest.json").write_text('{"status": "finished"}')
+    path = slurms_commands(tmp_path / "bin", sbatch, squeue)
+    refused = rlvr(tmp_path, "--submit", "slurm", "--overwrite", "run.name=one", path=path)
+    assert refused.returncode == 2 and said in refused.stderr, refused.stderr
+    assert (run / "manifest.json").read_text() == '{"status": "finished"}'
+    assert [path.name for path in run.parent.iterdir()] == ["one"]
+
+
+def test_a_deepspeed_file_that_contradicts_is_told_before_the_job_waits(tmp_path: Path) -> None:
+    (tmp_path / "deepspeed.json").write_text(json.dumps({"train_batch_size": 3, "zero_optimization": {"stage": 2}}))
+    arguments = ("--submit", "slurm", "--print-script", "--processes", "2", "--deepspeed", "deepspeed.json")
+    refused = rlvr(tmp_path, *arguments, "run.name=one")
+    assert refused.returncode == 2 and "train_batch_size is 3 there" in refused.stderr
+
+
+def test_a_launcher_around_the_submitting_shell_is_not_the_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SLURM hands the submitting shell's environment to the job."""
+    job = Job(tmp_path, monkeypatch, NNODES="2", MASTER_ADDR="elsewhere", ENDS="0")
+    assert job.process.wait(60) == 0
+    assert "NNODES" not in job.calls.with_suffix(".environment").read_text()
