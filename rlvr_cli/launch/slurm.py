@@ -230,7 +230,7 @@ def _queue(text: str, run: RunDir) -> str:
             return text
 
     # submitit shows what sbatch says before it raises; it is said once, by the error. In folders it replaces %j.
-    with contextlib.redirect_stderr(io.StringIO()), tempfile.TemporaryDirectory() as aside:
+    with contextlib.redirect_stderr(io.StringIO()), _outside_of_jobs(), tempfile.TemporaryDirectory() as aside:
         try:
             job = str(Executor(aside)._submit_command("").job_id)
         except (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
@@ -241,6 +241,21 @@ def _queue(text: str, run: RunDir) -> str:
             write_text(kept, text)
             return job
     raise UserError([f"SLURM refused the job: {line}" for line in said or ["sbatch gave no reason"]])
+
+
+@contextlib.contextmanager
+def _outside_of_jobs() -> Iterator[None]:
+    """Inside, the environment says nothing of a job that this process itself may be part of.
+
+    It would be handed on, and what the new job does not set anew would contradict it (SLURM_MEM_PER_CPU, ...).
+    """
+    inside = "SLURM_JOB_ID" in os.environ
+    of_this_job = [name for name in os.environ if inside and name.startswith("SLURM_") and name != "SLURM_CONF"]
+    hidden = {name: os.environ.pop(name) for name in of_this_job}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
 
 
 def await_release(run: Path, seconds: float = _LOCK_SECONDS) -> bool:

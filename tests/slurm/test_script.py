@@ -320,3 +320,17 @@ def test_a_launcher_around_the_submitting_shell_is_not_the_jobs(
     job = Job(tmp_path, monkeypatch, NNODES="2", MASTER_ADDR="elsewhere", ENDS="0")
     assert job.process.wait(60) == 0
     assert "NNODES" not in job.calls.with_suffix(".environment").read_text()
+
+
+def test_a_job_submitted_from_a_job_has_an_environment_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else srun finds two sizes of memory that exclude each other."""
+    pytest.importorskip("submitit", reason="submitit is not installed")
+    for name, value in {"SLURM_JOB_ID": "7", "SLURM_MEM_PER_CPU": "100", "SLURM_CONF": "/etc/slurm.conf"}.items():
+        monkeypatch.setenv(name, value)
+    path = slurms_commands(tmp_path / "bin", f"env > {tmp_path}/environment; echo Submitted batch job 41", "exit 1")
+    said = rlvr(tmp_path, "--submit", "slurm", "run.name=one", path=path)
+    assert said.returncode == 0, said.stderr
+    given = (tmp_path / "environment").read_text()
+    assert "SLURM_CONF=" in given and "SLURM_JOB_ID" not in given and "SLURM_MEM_PER_CPU" not in given
