@@ -132,6 +132,12 @@ def plan_node(launch: LaunchConfig) -> tuple[Node, list[str]]:
             f"warning: {local} processes on {cores} CPU core{'' if cores == 1 else 's'} (no GPU is visible): they "
             "take turns, so this is slower than fewer processes."
         )
+    tasks = _number("SLURM_STEP_NUM_TASKS", 1, problems)
+    if nodes == 1 and tasks > 1:
+        warnings.append(
+            f"warning: srun started {tasks} tasks of this command, and NNODES is not set: each makes a run of its own "
+            f"in {processes} processes. For one run start one task a machine, with NNODES and NODE_RANK."
+        )
     if launch.launcher == "accelerate":
         problems += _accelerate_problems(launch, nodes, number, gpus)
     port = _number("MASTER_PORT", 0, problems) if nodes > 1 else 0

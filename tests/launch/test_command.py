@@ -119,6 +119,17 @@ def test_more_processes_than_cores_are_slow_not_wrong(monkeypatch: pytest.Monkey
     assert environment(node, {"A": "b"})["ACCELERATE_USE_CPU"] == "true" and environment(node, {"A": "b"})["A"] == "b"
 
 
+def test_srun_without_a_word_on_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`srun -n 4 rlvr train --processes 4` is four trainings of four processes each."""
+    monkeypatch.setattr(launching, "usable_cores", lambda: 8)
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
+    _, (warning,) = plan_node(LaunchConfig(processes=4))
+    assert "srun started 4 tasks of this command" in warning
+    for name, value in {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert plan_node(LaunchConfig(processes=4))[1] == []
+
+
 @pytest.mark.parametrize(
     ("variables", "said"),
     [

@@ -75,9 +75,11 @@ def test_every_way_to_divide(tmp_path: Path, method: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("extra", ["method.kl.beta=0.1", "rollout.engine=transformers", "model.adapter.kind=lora"])
+@pytest.mark.parametrize(
+    "extra", ["method.kl.beta=0.1", "rollout.engine=transformers", "model.adapter.kind=lora", "update.micro_batch=1"]
+)
 def test_what_reads_the_weights(tmp_path: Path, extra: str) -> None:
-    """A reference policy, which is divided too; `generate`, with completions of other lengths; adapters."""
+    """A reference policy, divided too; `generate`, with completions of other lengths; adapters; micro-batches."""
     compare(tmp_path, WAYS, extra, "eval.every=2", "eval.problems=4", "eval.samples=2", "eval.pass_at=[1,2]")
 
 
