@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -24,6 +25,7 @@ from rlvr_cli.planning.memory import GIB, Adapter, Attention, Engine, Sampling, 
 PROMPT_TOKENS = {"kk": 400, "countdown": 256, "gsm8k": 512, "math": 1024, "hitab": 1024}
 COMPACT_PROMPT_TOKENS = 24
 DEFAULT_GPU_BYTES = 80 * GIB
+GPU_HERE = Path("/dev/nvidia0")
 # Models beyond this many parameters are planned for GPUs where the machine has none.
 LARGE = 1_000_000_000
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": GIB, "ti": 2**40}
@@ -52,12 +54,25 @@ def choose_device(gpu_memory: str | None, gpus: int | None, parameters: int | No
         return Device(True, parse_bytes(gpu_memory), "as given (--gpu-memory)")
     if gpus is not None:
         return Device(True, DEFAULT_GPU_BYTES, "80 GiB a GPU, as nothing else was said (--gpu-memory)")
-    if Path("/dev/nvidia0").exists():
+    if GPU_HERE.exists():
+        found = memory_of_the_gpus()
+        if found is not None:
+            return Device(True, found, "the GPU of this machine, as nothing else was said (--gpus, --gpu-memory)")
         return Device(True, DEFAULT_GPU_BYTES, "a GPU is here; 80 GiB, as nothing else was said (--gpu-memory)")
     if parameters is not None and parameters >= LARGE:
         return Device(True, DEFAULT_GPU_BYTES, "a large model, so GPUs of 80 GiB, as nothing else was said")
     size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Device(False, size, "this machine's CPU and memory; for GPUs give --gpus N --gpu-memory 80GiB")
+
+
+def memory_of_the_gpus() -> int | None:
+    """Bytes of the smallest GPU here, by its driver's own command; None where that says nothing."""
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout
+        return min(int(line) for line in said.split()) * 2**20
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
 
 
 def strategy_of(config: Config) -> Strategy:

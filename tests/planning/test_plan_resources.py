@@ -13,10 +13,18 @@ import pytest
 from rlvr_cli.cli.app import run
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
+from rlvr_cli.planning import setup
 from rlvr_cli.planning.duration import Speed, duration, in_words, measured_speed
 from rlvr_cli.planning.memory import GIB
 from rlvr_cli.planning.models import find_architecture
-from rlvr_cli.planning.setup import needs_reference, offloads_of, parse_bytes, strategy_of
+from rlvr_cli.planning.setup import (
+    Device,
+    choose_device,
+    needs_reference,
+    offloads_of,
+    parse_bytes,
+    strategy_of,
+)
 from rlvr_cli.runs.directory import open_run
 from rlvr_cli.runs.records import append_jsonl
 
@@ -56,6 +64,21 @@ def test_the_lab_is_planned_for_this_machine(capsys: pytest.CaptureFixture[str])
         assert memory["device"] == "cpu"
     assert memory["fits"] == "yes"
     assert plan(capsys, "--gpus", "1")["memory"]["device"] == "gpu"
+
+
+@pytest.mark.parametrize(
+    ("said", "size"), [("echo 81559; echo 24564", 24564 * 2**20), ("echo no devices", 80 * GIB), ("exit 9", 80 * GIB)]
+)
+def test_the_gpu_of_this_machine_has_the_size_that_it_says(
+    said: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{said}\n", encoding="utf-8")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(setup, "GPU_HERE", tmp_path)
+    assert choose_device(None, None, 10**6) == Device(True, size, choose_device(None, None, None).why)
+    assert choose_device(None, 2, None).bytes == 80 * GIB
+    assert choose_device("141GiB", None, None).bytes == 141 * GIB
 
 
 def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
