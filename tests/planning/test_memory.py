@@ -217,6 +217,36 @@ def test_what_autograd_keeps_of_the_blocks(family: str, padded: bool) -> None:
     assert held == pytest.approx(expected, rel=0.03) if padded else held < expected
 
 
+@pytest.mark.parametrize(("prompt", "new", "group"), [(40, 160, 8), (300, 60, 8), (120, 8, 1)])
+def test_what_the_local_sampler_takes(prompt: int, new: int, group: int) -> None:
+    """The most that lives at once of a real call, on the CPU in float32: cache, prompts and logits as estimated."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from rlvr_cli.models.sampler import sample
+
+    rows, size = 32, {"hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 4, "vocab_size": 2000}
+    heads = {"num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 1024}
+    values = {"model_type": "llama", "tie_word_embeddings": False, **size, **heads}
+    architecture = from_config(values)
+    assert architecture is not None
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**values)).eval()
+    prompts = [[5 + row // group] * prompt for row in range(rows)]
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+        sample(model, prompts, keys=range(rows), seed=0, max_new_tokens=new, eos_token_ids=[], max_rows=rows)
+    live = most = 0
+    events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        live += event.nbytes()
+        most = max(most, live)
+    # Of small models the sampler copies the layers that follow a norm, whose weight is multiplied into them.
+    folded = architecture.linear_parameters_of(["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"])
+    most -= 4 * (folded + architecture.embedding)
+    training = Training(1, prompt, new, autocast=False, gpu=False)
+    found = estimate(architecture, training, Sampling("local", rows, group=group))
+    assert sum(term.bytes for term in found.phases["sampling"]) == pytest.approx(most, rel=0.05)
+
+
 @pytest.mark.parametrize(("share", "expected"), [(0.5, "yes"), (0.9, "yes"), (0.95, "tight"), (1.01, "no")])
 def test_verdict(share: float, expected: str) -> None:
     assert advice.verdict(int(share * GIB), GIB) == expected
