@@ -3,7 +3,7 @@
 P = parameters, b = rows of a micro-batch, S = prompt + completion tokens, T = completion tokens, H, I, V = hidden,
 intermediate and vocabulary size, L = blocks, q = heads x head_dim, N = processes. Where the equations come from:
 
-- States: ZeRO (arXiv:1910.02054, section 3 and figure 1). AdamW holds two float32 moments, 8 bytes a trained weight.
+- States: ZeRO (arXiv:1910.02054, section 3 and figure 1). AdamW holds two moments in the format of the trained weights.
   DDP's buckets are as large as the gradients (its `gradient_as_bucket_view` is off).
 - Activations: what autograd keeps of a block of transformers 5 (Qwen2, Qwen3, Llama), counted operation by operation
   (:func:`block_activations`); with gradient checkpointing the input of each block and, in the backward pass, one block.
@@ -110,6 +110,11 @@ class Training:
         FSDP2 gathers the weights in the format of the arithmetic, the embedding among them.
         """
         return self.compute if self.half or self.strategy == "fsdp" else self.weights
+
+    @property
+    def trained_element(self) -> int:
+        """Bytes of a trained weight, where DeepSpeed does not hold it: adapters are float32 in any case."""
+        return self.weights if self.adapter is None else 4
 
     @property
     def gathers(self) -> bool:
@@ -270,7 +275,7 @@ def _states(model: Architecture, training: Training) -> Iterable[Term]:
             "reference policy", size, f"a second model for the KL term (method.kl.beta), {element} bytes{spread}"
         )
     if strategy == "ddp" and n > 1:
-        yield Term("communication buckets", 4 * trained, "DDP's, as large as the gradients")
+        yield Term("communication buckets", training.trained_element * trained, "DDP's, as large as the gradients")
     elif strategy.startswith("zero"):
         # launch/deepspeed_config.py: ZeRO-3's buckets are of hidden x hidden numbers, the others' DeepSpeed's default.
         bucket = model.hidden**2 if strategy == "zero3" else min(DEEPSPEED_BUCKET, trained)
@@ -285,8 +290,11 @@ def _states(model: Architecture, training: Training) -> Iterable[Term]:
 
 
 def _optimizer(trained: int, training: Training) -> Term:
-    copies = 12 if training.half else 8
-    name, what = "optimizer states", "two float32 moments" + (" and a float32 copy of the weights" * (copies == 12))
+    # torch's AdamW makes its moments in the format of the weights.
+    copies = 12 if training.half else 2 * training.trained_element
+    name, what = "optimizer states", f"two moments of {8 * training.trained_element} bits"
+    if training.half:
+        what = "two float32 moments and a float32 copy of the weights"
     if training.offload_optimizer:
         return Term(name, 0, f"{what}, in the computer's memory")
     spread = training.processes if training.strategy not in ("single", "ddp") else 1
@@ -302,7 +310,7 @@ def _gradients(model: Architecture, training: Training) -> Term:
         if training.offload_optimizer and training.strategy != "zero1":
             return Term("gradients", 0, "in the computer's memory")
         return Term("gradients", 2 * count, f"bfloat16{spread}")
-    element = training.weights if training.adapter is None else 4
+    element = training.trained_element
     return Term("gradients", element * count, f"{element} bytes for each trained weight{spread}")
 
 

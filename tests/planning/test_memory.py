@@ -86,6 +86,25 @@ def test_states_by_strategy(strategy: Any, weights: float, gradients: float, opt
         assert size == pytest.approx(each * SEVEN.parameters, rel=1e-6)
 
 
+def test_states_of_bfloat16_training_are_bfloat16() -> None:
+    """As torch's AdamW makes them; DeepSpeed keeps float32 ones."""
+    import torch
+
+    weight = torch.nn.Parameter(torch.ones(10, dtype=torch.bfloat16))
+    weight.grad = torch.ones_like(weight)
+    optimizer = torch.optim.AdamW([weight])
+    optimizer.step()
+    moments = [value for value in optimizer.state[weight].values() if value.shape == weight.shape]
+    assert [moment.dtype for moment in moments] == [torch.bfloat16] * 2
+    half = replace(ONE_GPU, weights=2, strategy="ddp", processes=2)
+    for name in ("optimizer states", "communication buckets", "gradients"):
+        assert term(of(half), name) == (4 if name == "optimizer states" else 2) * SEVEN.parameters
+    divided = replace(half, strategy="zero2")
+    assert term(of(divided), "optimizer states") == 12 * SEVEN.parameters // 2
+    adapted = replace(half, adapter=Adapter(64))
+    assert term(of(adapted), "optimizer states") == 8 * SEVEN.adapter_parameters(64)
+
+
 def test_offloading_moves_states_to_the_computer() -> None:
     both = replace(ONE_GPU, strategy="zero3", processes=8, offload_optimizer=True, offload_weights=True)
     found = of(both)
