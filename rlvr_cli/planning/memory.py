@@ -40,6 +40,8 @@ NF4_BYTES = (4 + 0.127) / 8
 CUDA_CONTEXT = GIB
 # DeepSpeed's default bucket of 5e8 numbers where its configuration does not say otherwise.
 DEEPSPEED_BUCKET = 500_000_000
+# ZeRO-3 steps through this process's part in pieces of so many numbers (DeepSpeed's default).
+SUB_GROUP = 1_000_000_000
 # With overlap_comm, 4.5 times a bucket to reduce and one to gather, 2 bytes a number (transformers' DeepSpeed guide).
 OVERLAPPED = 4.5
 
@@ -326,8 +328,12 @@ def _undivided_gradients(model: Architecture, training: Training) -> Iterable[Te
 
 def _step_work(model: Architecture, training: Training) -> Iterable[Term]:
     if training.half and not training.offload_optimizer:
-        size = 4 * trained_parameters(model, training) // training.processes
-        yield Term("gradients in float32", size, "for the step of the float32 copy")
+        count = trained_parameters(model, training) // training.processes
+        if training.strategy == "zero3":
+            count = min(count, SUB_GROUP)
+        yield Term("gradients in float32", 4 * count, "for the step of the float32 copy")
+        # DeepSpeed gets torch's AdamW that is not fused, which takes the roots of all second moments at once.
+        yield Term("work of AdamW", 4 * count, "the roots of the second moments")
 
 
 def _saved(model: Architecture, training: Training) -> Term:

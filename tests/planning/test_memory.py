@@ -86,6 +86,14 @@ def test_states_by_strategy(strategy: Any, weights: float, gradients: float, opt
         assert size == pytest.approx(each * SEVEN.parameters, rel=1e-6)
 
 
+def test_the_step_of_deepspeeds_float32_copy() -> None:
+    """A float32 gradient, and what AdamW makes of the second moments; ZeRO-3 goes through it in pieces of 1e9."""
+    for strategy, processes, count in (("zero2", 4, SEVEN.parameters // 4), ("zero3", 4, 10**9), ("zero3", 8, None)):
+        found = of(replace(ONE_GPU, strategy=strategy, processes=processes))  # type: ignore[arg-type]
+        expected = 4 * (count or SEVEN.parameters // 8)
+        assert term(found, "gradients in float32") == term(found, "work of AdamW") == expected
+
+
 def test_states_of_bfloat16_training_are_bfloat16() -> None:
     """As torch's AdamW makes them; DeepSpeed keeps float32 ones."""
     import torch
