@@ -231,8 +231,8 @@ def block_activations(model: Architecture, training: Training) -> int:
     """
     c, s, h = training.compute, training.stream, model.hidden
     queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
-    # Input and normalised input in the format of the stream; a bfloat16 stream is copied to float32 first.
-    norm = (2 * s + (4 if s == 2 else 0)) * h
+    # The input in float32, to which a bfloat16 stream is copied, and the normalised input in the stream's format.
+    norm = (4 + s) * h
     # Copies for q, k and v, and for gate and up, where the stream has another format than the arithmetic.
     outputs = 5 * c * h if s != c else 2 * c * h
     repeated = keys if training.attention == "flash_attention_2" else queries
@@ -245,7 +245,7 @@ def block_activations(model: Architecture, training: Training) -> int:
     quadratic = {
         "sdpa": c * square,
         # Softmax in float32, and its result in the format of the arithmetic.
-        "eager": (4 + c + (c if c != 4 else 0)) * square * model.heads,
+        "eager": (4 + (c if c != 4 else 0)) * square * model.heads,
         "flash_attention_2": 0,
     }
     return rows * length * per_token + quadratic[training.attention]
@@ -338,8 +338,8 @@ def _step_work(model: Architecture, training: Training) -> Iterable[Term]:
 
 def _saved(model: Architecture, training: Training) -> Term:
     rows = training.micro_batch * training.tokens
-    # The final norm: input, normalised input, output.
-    ends = rows * model.hidden * (3 * training.stream + (4 if training.stream == 2 else 0))
+    # The final norm: input in float32, normalised input, output.
+    ends = rows * model.hidden * (4 + 2 * training.stream)
     if training.checkpointing:
         size = model.layers * rows * model.hidden * training.stream + ends
         return Term("activations", size, "the input of each block (gradient checkpointing)")

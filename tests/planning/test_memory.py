@@ -244,6 +244,51 @@ def test_what_autograd_keeps_of_the_blocks(family: str, padded: bool) -> None:
     assert held == pytest.approx(expected, rel=0.03) if padded else held < expected
 
 
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "llama"])
+@pytest.mark.parametrize("kind", ["float32", "autocast", "bfloat16"])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_what_is_saved_for_the_backward_pass_in_each_format(family: str, kind: str, attention: str) -> None:
+    """Every tensor that autograd keeps of a real forward pass: by autocast, as on GPUs, and with bfloat16 weights."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    values = {**SMALL, "model_type": family, "head_dim": 16}
+    config = AutoConfig.for_model(**values)
+    backbone = AutoModelForCausalLM.from_config(config, attn_implementation=attention).train().model
+    if kind == "bfloat16":
+        backbone = backbone.bfloat16()
+    ids, mask = torch.ones(ROWS, LENGTH, dtype=torch.int64), torch.ones(ROWS, LENGTH, dtype=torch.int64)
+    mask[0, 0] = 0
+    weights = {parameter.untyped_storage().data_ptr() for parameter in backbone.parameters()}
+    kept: dict[int, Any] = {}
+
+    def keep(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage
+        return tensor
+
+    with (
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+        torch.autocast("cpu", torch.bfloat16, enabled=kind == "autocast"),
+    ):
+        backbone(input_ids=ids, attention_mask=mask, use_cache=False)
+    architecture = from_config(values)
+    assert architecture is not None
+    training = Training(
+        ROWS,
+        0,
+        LENGTH,
+        weights=2 if kind == "bfloat16" else 4,
+        autocast=kind == "autocast",
+        checkpointing=False,
+        attention=attention,  # type: ignore[arg-type]
+    )
+    found = estimate(architecture, training, Sampling("none", 0))
+    expected = term(found, "activations") + term(found, "weights in bfloat16")
+    assert sum(storage.nbytes() for storage in kept.values()) == pytest.approx(expected, rel=0.02)
+
+
 @pytest.mark.parametrize(("prompt", "new", "group"), [(40, 160, 8), (300, 60, 8), (120, 8, 1)])
 def test_what_the_local_sampler_takes(prompt: int, new: int, group: int) -> None:
     """The most that lives at once of a real call, on the CPU in float32: cache, prompts and logits as estimated."""
