@@ -231,8 +231,11 @@ class _Supervisor:
     def _show(self, rank: int, line: str) -> None:
         if (self.shown is not None and rank not in self.shown) or _NOISE.search(line):
             return
+        self._print(f"[rank {rank}] {line}")
+
+    def _print(self, text: str) -> None:
         try:
-            self.console.print(f"[rank {rank}] {line}", highlight=False, markup=False, soft_wrap=True)
+            self.console.print(text, highlight=False, markup=False, soft_wrap=True)
         except SystemExit:
             # Who read this has left (`rlvr train | head`). Training goes on: log.txt has it all.
             self.console.quiet = True
@@ -374,8 +377,7 @@ class _Supervisor:
         if self.run is not None and 0 in self.node.ranks:
             with self.run.lock():
                 self.run.update_manifest(status="interrupted", finished=now())
-            message = f"stopped without saving; continue with: rlvr train --resume {self.run.path}"
-            self.console.print(message, highlight=False, markup=False, soft_wrap=True)
+            self._print(f"stopped without saving; continue with: rlvr train --resume {self.run.path}")
 
     def _record(self, failure: Failure, message: str) -> None:
         """What rank 0 could not write, or wrote of an echo of the failure."""

@@ -217,6 +217,16 @@ def test_one_process_where_more_were_meant(
     assert said in capsys.readouterr().err and not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize("count", [1, 2, 4, 8])
+def test_presets_of_accelerate(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    gpus(monkeypatch, count)
+    (file,) = PRESET.parent.glob(f"{count}-gpu*.yaml")
+    launch = LaunchConfig(processes=count, launcher="accelerate", accelerate_config=str(file))
+    assert plan_node(launch)[1] == []
+    if count == 1:
+        launching.check_alone(launch)
+
+
 def test_the_preset_of_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """accelerate refuses to start a group of one process, which a divided model needs."""
     gpus(monkeypatch, 1)

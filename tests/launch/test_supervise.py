@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from rich.console import Console
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.launch import supervise
+from rlvr_cli.runs.directory import RunDir
 
 # As torchrun does: two ranks, each in a session of its own, and a report of those that fail.
 LAUNCHER = """
@@ -70,6 +74,32 @@ def test_a_process_that_does_not_come_to_begin(monkeypatch: pytest.MonkeyPatch) 
     """Not what the launcher does to the others because of it."""
     told, _ = ending(monkeypatch, LAUNCHER, WAITS, "import time; time.sleep(1); import no_such_package")
     assert told.startswith("rank 1 of 2: it ended while it started: ") and "No module named 'no_such_package'" in told
+
+
+def test_a_second_ctrl_c_where_nobody_reads_any_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`rlvr train | tee log`: the status is written and the exit code is Ctrl-C's all the same."""
+
+    class Left(Console):
+        def print(self, *objects: object, **named: object) -> None:
+            if "starting" not in str(objects[0]):
+                raise SystemExit(1)
+
+    def press() -> None:
+        while not list(tmp_path.iterdir()):
+            time.sleep(0.01)
+        for _ in range(2):
+            time.sleep(0.3)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    ignores = f"{RANK}signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    begins = f"{ignores}link.begun(Path('{tmp_path}')); Path('{tmp_path}', 'begun').touch(); time.sleep(60)"
+    monkeypatch.setattr(
+        supervise, "command", lambda *_: [sys.executable, "-c", LAUNCHER, begins, f"{ignores}time.sleep(60)"]
+    )
+    threading.Thread(target=press, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        supervise._supervise(load_config([], overrides=["launch.processes=2"]), {"resume": None}, Left())
+    assert RunDir(tmp_path).read_manifest()["status"] == "interrupted"
 
 
 def test_helpers_of_a_process_end_with_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
