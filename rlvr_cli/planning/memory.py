@@ -196,7 +196,9 @@ def estimate(model: Architecture, training: Training, sampling: Sampling, gpu_by
     held = (gradients,) if training.accumulates else ()
     head_forward, head_backward = _head(model, training)
     saved = _saved(model, training)
-    casts = _casts(model, training, model.linear_parameters, "all blocks")
+    # autocast remembers its copies of trained weights alone.
+    remembered = training.adapter is None or not training.checkpointing
+    casts = _casts(model, training, model.linear_parameters * remembered, "all blocks")
     block_casts = _casts(model, training, model.linear_parameters // model.layers, "one block")
     kept = () if training.checkpointing else (casts,)
     undivided = tuple(_undivided_gradients(model, training))
@@ -227,19 +229,22 @@ def block_activations(model: Architecture, training: Training) -> int:
     Each of two norms keeps its input, the normalised input and its output; the linear layers their inputs (under
     autocast a bfloat16 copy each), attention its queries, keys, values and output, the gated network four tensors of
     width I. sdpa with a padding mask keeps keys and values repeated for every head, and the mask in the number format
-    of the arithmetic; eager attention keeps its weights.
+    of the arithmetic; eager attention keeps its weights. Beside adapters the block's own weights are frozen: neither
+    normalised inputs nor inputs of linear layers are kept for them.
     """
-    c, s, h = training.compute, training.stream, model.hidden
+    c, s, h, frozen = training.compute, training.stream, model.hidden, training.adapter is not None
     queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
     # The input in float32, to which a bfloat16 stream is copied, and the normalised input in the stream's format.
-    norm = (4 + s) * h
-    # Copies for q, k and v, and for gate and up, where the stream has another format than the arithmetic.
-    outputs = 5 * c * h if s != c else 2 * c * h
+    norm = (4 + s * (not frozen)) * h
+    # For q, k and v, for gate and up, each its own where the stream has another format than the arithmetic; for down.
+    inputs = c * ((5 if s != c else 2) * h + model.intermediate)
+    if training.adapter is not None:
+        inputs = _adapter_inputs(model, training.adapter, c)
     repeated = keys if training.attention == "flash_attention_2" else queries
     attention = c * (2 * queries + 2 * repeated) + 4 * model.heads
     if model.qk_norm:
-        attention += (c + 4) * (queries + keys)
-    per_token = 2 * norm + outputs + attention + 4 * c * model.intermediate
+        attention += (c * (not frozen) + 4) * (queries + keys)
+    per_token = 2 * norm + inputs + attention + 3 * c * model.intermediate
     rows, length = training.micro_batch, training.tokens
     square = rows * length * length
     quadratic = {
@@ -249,6 +254,26 @@ def block_activations(model: Architecture, training: Training) -> int:
         "flash_attention_2": 0,
     }
     return rows * length * per_token + quadratic[training.attention]
+
+
+def _adapter_inputs(model: Architecture, adapter: Adapter, element: int) -> int:
+    """Bytes of a token that the adapters of a block keep: what goes into A, and into B."""
+    adapted = [name for name in model.linear_shapes if adapter.targets is None or name in adapter.targets]
+    into_b = element * adapter.rank * len(adapted)
+    if element == 2:
+        # Adapters are float32, so each gets a copy of its own, which autocast copies again.
+        return into_b + element * sum(model.linear_shapes[name][0] for name in adapted)
+    # Layers that read the same tensor keep it once; the attention's output is kept anyway.
+    read = {
+        "q_proj": "qkv",
+        "k_proj": "qkv",
+        "v_proj": "qkv",
+        "gate_proj": "mlp",
+        "up_proj": "mlp",
+        "down_proj": "down",
+    }
+    widths = {read[name]: model.linear_shapes[name][0] for name in adapted if name in read}
+    return into_b + element * sum(widths.values())
 
 
 def _states(model: Architecture, training: Training) -> Iterable[Term]:
@@ -339,7 +364,7 @@ def _step_work(model: Architecture, training: Training) -> Iterable[Term]:
 def _saved(model: Architecture, training: Training) -> Term:
     rows = training.micro_batch * training.tokens
     # The final norm: input in float32, normalised input, output.
-    ends = rows * model.hidden * (4 + 2 * training.stream)
+    ends = rows * model.hidden * (4 + training.stream * (2 if training.adapter is None else 1))
     if training.checkpointing:
         size = model.layers * rows * model.hidden * training.stream + ends
         return Term("activations", size, "the input of each block (gradient checkpointing)")

@@ -244,19 +244,35 @@ def test_what_autograd_keeps_of_the_blocks(family: str, padded: bool) -> None:
     assert held == pytest.approx(expected, rel=0.03) if padded else held < expected
 
 
+ADAPTERS = {
+    "all weights": None,
+    "adapters": Adapter(8),
+    "few adapters": Adapter(4, ("q_proj", "v_proj", "down_proj")),
+}
+
+
 @pytest.mark.parametrize("family", ["qwen2", "qwen3", "llama"])
 @pytest.mark.parametrize("kind", ["float32", "autocast", "bfloat16"])
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_what_is_saved_for_the_backward_pass_in_each_format(family: str, kind: str, attention: str) -> None:
+@pytest.mark.parametrize(
+    ("attention", "trained"),
+    [("sdpa", "all weights"), ("eager", "all weights"), ("sdpa", "adapters"), ("sdpa", "few adapters")],
+)
+def test_what_is_saved_for_the_backward_pass(family: str, kind: str, attention: Any, trained: str) -> None:
     """Every tensor that autograd keeps of a real forward pass: by autocast, as on GPUs, and with bfloat16 weights."""
     import torch
+    from peft import LoraConfig, get_peft_model
     from transformers import AutoConfig, AutoModelForCausalLM
 
     values = {**SMALL, "model_type": family, "head_dim": 16}
-    config = AutoConfig.for_model(**values)
-    backbone = AutoModelForCausalLM.from_config(config, attn_implementation=attention).train().model
-    if kind == "bfloat16":
-        backbone = backbone.bfloat16()
+    config, adapter = AutoConfig.for_model(**values), ADAPTERS[trained]
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention).train()
+    model = model.bfloat16() if kind == "bfloat16" else model
+    backbone = model.model
+    if adapter is not None:
+        targets = list(adapter.targets) if adapter.targets else "all-linear"
+        peft = get_peft_model(model, LoraConfig(r=adapter.rank, target_modules=targets, task_type="CAUSAL_LM"))
+        peft.enable_input_require_grads()  # as TRL does
+        backbone = peft.get_base_model().model
     ids, mask = torch.ones(ROWS, LENGTH, dtype=torch.int64), torch.ones(ROWS, LENGTH, dtype=torch.int64)
     mask[0, 0] = 0
     weights = {parameter.untyped_storage().data_ptr() for parameter in backbone.parameters()}
@@ -268,9 +284,11 @@ def test_what_is_saved_for_the_backward_pass_in_each_format(family: str, kind: s
             kept[storage.data_ptr()] = storage
         return tensor
 
+    # Adapters on bfloat16 weights are float32, which autocast alone brings together.
+    autocast = kind == "autocast" or (kind == "bfloat16" and adapter is not None)
     with (
         torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
-        torch.autocast("cpu", torch.bfloat16, enabled=kind == "autocast"),
+        torch.autocast("cpu", torch.bfloat16, enabled=autocast),
     ):
         backbone(input_ids=ids, attention_mask=mask, use_cache=False)
     architecture = from_config(values)
@@ -280,13 +298,17 @@ def test_what_is_saved_for_the_backward_pass_in_each_format(family: str, kind: s
         0,
         LENGTH,
         weights=2 if kind == "bfloat16" else 4,
-        autocast=kind == "autocast",
+        autocast=autocast,
         checkpointing=False,
-        attention=attention,  # type: ignore[arg-type]
+        attention=attention,
+        adapter=adapter,
     )
     found = estimate(architecture, training, Sampling("none", 0))
     expected = term(found, "activations") + term(found, "weights in bfloat16")
-    assert sum(storage.nbytes() for storage in kept.values()) == pytest.approx(expected, rel=0.02)
+    held = sum(storage.nbytes() for storage in kept.values())
+    if adapter is not None and autocast:
+        held -= 2 * architecture.adapter_parameters(adapter.rank, adapter.targets)  # copies of small matrices
+    assert held == pytest.approx(expected, rel=0.02)
 
 
 @pytest.mark.parametrize(("prompt", "new", "group"), [(40, 160, 8), (300, 60, 8), (120, 8, 1)])
