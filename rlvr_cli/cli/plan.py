@@ -264,6 +264,7 @@ def make_plan(config: Config) -> dict[str, Any]:
         "prompts": config.rollout.prompts,
         "group_size": config.rollout.group_size,
         "completions_per_rollout": batch.completions,
+        "rollout_tokens_at_most": batch.completions * config.rollout.max_new_tokens,
         "updates_per_rollout": config.update.updates_per_rollout,
         "epochs": config.update.epochs,
         "passes": batch.passes,
@@ -310,7 +311,8 @@ def _rows(plan: dict[str, Any]) -> list[tuple[str, str, str]]:
         (
             f"{rows} per {batch}",
             number("completions_per_rollout"),
-            f"{plan['prompts']} prompts x {plan['group_size']} completions"
+            f"{plan['prompts']} prompts x {plan['group_size']} completions, at most "
+            f"{plan['rollout_tokens_at_most']:,} tokens"
             if sampled
             else f"rollout.prompts x rollout.group_size, {plan['prompts']} x {plan['group_size']}",
         ),

@@ -120,6 +120,7 @@ def test_counts(capsys: pytest.CaptureFixture[str]) -> None:
     assert numbers["checkpoints_written"] == 4  # steps 4, 8, 12 and the last, 15
     assert numbers["evaluations"] == 2
     assert numbers["eval_completions"] == 330
+    assert numbers["rollout_tokens_at_most"] * numbers["rollouts"] == numbers["completion_tokens_at_most"]
 
 
 def test_sft_draws_demonstrations_and_samples_nothing(capsys: pytest.CaptureFixture[str]) -> None:
