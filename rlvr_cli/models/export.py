@@ -98,7 +98,8 @@ def push(exported: Exported, repository: str, *, private: bool) -> str:
 
     api = HfApi()
     try:
-        address = api.create_repo(repository, private=private, exist_ok=True, repo_type="model")
+        # None leaves it to the organisation, whose new repositories may all be private.
+        address = api.create_repo(repository, private=private or None, exist_ok=True, repo_type="model")
         api.upload_folder(
             repo_id=repository,
             folder_path=str(exported.folder),

@@ -220,6 +220,20 @@ def test_a_public_repository_is_not_taken_for_a_private_one(monkeypatch: pytest.
     exporting.check_push("me/model", private=True)
 
 
+def test_without_private_the_organisation_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        huggingface_hub.HfApi, "create_repo", lambda self, name, **named: asked.append(named["private"])
+    )
+    monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", lambda self, **named: None)
+    exported = exporting.Exported(tmp_path, tmp_path / "step-1", "float32", 8, 8)
+    exporting.push(exported, "org/model", private=False)
+    exporting.push(exported, "org/model", private=True)
+    assert asked == [None, True]
+
+
 def test_an_earlier_export_stays_where_the_new_one_cannot_take_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
