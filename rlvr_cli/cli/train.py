@@ -120,6 +120,7 @@ def train(
 
     console = Console(stderr=json)
     if probe:
+        _check_place(config, run, overwrite=overwrite)
         from rlvr_cli.training.probe import probe as run_probe
 
         measured = run_probe(config)
@@ -144,6 +145,17 @@ def train(
 
         leave(outcome.exit_code)
     raise typer.Exit(outcome.exit_code)
+
+
+def _check_place(config: Config, run: RunDir | None, *, overwrite: bool) -> None:
+    """Raise UserError where the training cannot begin or go on in its folder, before anything long is done."""
+    from rlvr_cli.runs.directory import RunDir, check_free
+    from rlvr_cli.training.run import check_resumable
+
+    if run is not None:
+        check_resumable(run)
+    elif config.run.name:
+        check_free(RunDir(Path(config.run.dir) / config.run.name), overwrite=overwrite)
 
 
 def _next(config: Config, run: Path) -> str:

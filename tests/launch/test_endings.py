@@ -115,9 +115,11 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_nothing_outlives_its_parent(tmp_path: Path) -> None:
     process, run, workers = begin(tmp_path)
+    children = psutil.Process(process.pid).children(recursive=True)
     process.kill()
     process.communicate()
-    _, alive = psutil.wait_procs(list(workers.values()), timeout=60)
+    assert {worker.pid for worker in workers.values()} < {child.pid for child in children}  # the launcher among them
+    _, alive = psutil.wait_procs(children, timeout=60)
     assert not [one for one in alive if one.status() != psutil.STATUS_ZOMBIE]
     with RunDir(run).lock():
         pass

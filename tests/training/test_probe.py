@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rlvr_cli.cli.app import run
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import load_config
@@ -48,6 +49,18 @@ def test_the_batch_has_the_rows_of_the_training(overrides: list[str], micro_batc
 
 def test_a_probe_is_no_run_that_is_tracked() -> None:
     assert worst_case(load_config(overrides=["run.track=[tensorboard]"])).run.track == ()
+
+
+def test_a_name_that_is_taken_is_told_before_the_probe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def probed(config: Any) -> None:
+        raise AssertionError("a probe takes minutes")
+
+    monkeypatch.setattr("rlvr_cli.training.probe.probe", probed)
+    (tmp_path / "taken").mkdir()
+    assert run(["train", "--probe", f"run.dir={tmp_path}", "run.name=taken"]) == 2
+    assert "this run exists" in capsys.readouterr().err
 
 
 def test_a_probe_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
