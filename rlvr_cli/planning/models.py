@@ -11,6 +11,7 @@ from typing import Any
 
 from rlvr_cli.config.methods import preset_document
 from rlvr_cli.config.paths import local_path
+from rlvr_cli.models.adapter_folder import base_of, holds_adapter
 from rlvr_cli.models.source import PRESETS, connection_problem, hub_presets, is_cached, is_offline
 from rlvr_cli.planning.architecture import Architecture, counted, from_config
 
@@ -38,6 +39,9 @@ def find_architecture(name: str, revision: str | None = None, *, download: bool 
         return _described(preset_document("models", preset).data["architecture"], f"the preset {preset}")
     folder = PRESETS.get(name) or local_path(name)
     if folder.is_dir():
+        if holds_adapter(folder) and not (folder / "config.json").is_file():
+            base = base_of(folder)
+            return find_architecture(base.name, base.revision, download=download)
         return _read(folder / "config.json")
     hub_id = known.get(name, name)
     if is_cached(hub_id) or (download and not is_offline() and connection_problem() is None):

@@ -156,6 +156,14 @@ def test_a_models_own_code_is_neither_run_nor_asked_for(tmp_path: Path, monkeypa
     assert not (tmp_path / "ran").exists()
 
 
+def test_an_adapter_of_peft_alone_has_the_shape_of_its_base(tmp_path: Path) -> None:
+    config = {"peft_type": "LORA", "base_model_name_or_path": "Qwen/Qwen2.5-3B"}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
+    found = find_architecture(str(tmp_path))
+    assert found.architecture is not None
+    assert found.architecture.parameters == 3_085_938_688
+
+
 def test_a_damaged_shape_is_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "llama", "hidden_size": 32}', encoding="utf-8")
     found = find_architecture(str(tmp_path))
