@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import torch
-from accelerate.utils import DistributedType, gather_object
+from accelerate.utils import DistributedType, DynamoBackend, gather_object
 from datasets import Dataset
 from transformers import PrinterCallback
 
@@ -87,11 +87,11 @@ def build_trainer(
     else:
         trainer = _policy_trainer(config, batch, run, prepared, prepared.method, arguments, of_every_run)
     trainer.remove_callback(PrinterCallback)
-    _check_processes(trainer, batch)
+    _check_accelerate(trainer, batch)
     return trainer
 
 
-def _check_processes(trainer: RecordedTrainer, batch: BatchArithmetic) -> None:
+def _check_accelerate(trainer: RecordedTrainer, batch: BatchArithmetic) -> None:
     """Raise RunError where accelerate made something else of the launch than was asked for."""
     accelerator = trainer.accelerator
     found = accelerator.distributed_type
@@ -99,6 +99,14 @@ def _check_processes(trainer: RecordedTrainer, batch: BatchArithmetic) -> None:
         raise RunError(
             f"launch.processes={batch.processes} was asked for, and accelerate runs {accelerator.num_processes} as "
             f"{found.value}: its environment variables (ACCELERATE_..., RANK, WORLD_SIZE) say something else."
+        )
+    wanted = ("bf16" if trainer.args.bf16 else "no", DynamoBackend.NO.value)
+    made = (accelerator.mixed_precision, accelerator.state.dynamo_plugin.backend.value)
+    if made != wanted:
+        raise RunError(
+            f"accelerate computes with mixed precision {made[0]} and compiler {made[1].lower()}, and the run with "
+            f"{wanted[0]} and none: ACCELERATE_MIXED_PRECISION or ACCELERATE_DYNAMO_BACKEND say so, which `accelerate "
+            "launch` sets from its options and its file. Leave them out."
         )
 
 

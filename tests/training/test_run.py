@@ -303,6 +303,16 @@ def test_every_kind_of_state_survives_a_resume(tmp_path: Path, method: str, chan
     assert weights_hash(broken) == weights_hash(run)
 
 
+@pytest.mark.parametrize(("name", "value"), [("MIXED_PRECISION", "bf16"), ("DYNAMO_BACKEND", "eager")])
+def test_what_an_outer_accelerate_would_compute_with_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    """`accelerate launch` sets these from its file; on a CPU the run would be another, and nobody told."""
+    monkeypatch.setenv(f"ACCELERATE_{name}", value)
+    with pytest.raises(RunError, match=f"accelerate computes with .*{value}.*ACCELERATE_{name}"):
+        start(tmp_path, "run", train__rollouts=1)
+
+
 def test_a_reference_policy_through_the_head_of_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There, and for large vocabularies, TRL's tiled head measures; of the reference it gives no entropies."""
     changes = {"method__kl__beta": 0.1, "train__rollouts": 1}
