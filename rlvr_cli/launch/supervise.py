@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -72,7 +72,7 @@ class _Rank:
     output: int
     process: psutil.Process | None = None
     buffer: bytes = b""
-    told: set[int] = field(default_factory=set)
+    told: bool = False
     ended: bool = False
 
     def alive(self) -> bool:
@@ -146,7 +146,7 @@ class _Supervisor:
     def __init__(self, config: Config, node: Node, folder: Path, console: Console) -> None:
         self.config, self.node, self.folder, self.console = config, node, folder, console
         self.run: RunDir | None = None
-        self.signals: list[int] = []
+        self.signal: int | None = None
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self.exit_codes: dict[int, int] = {}
         # Once one has failed: the ranks that are still shown, since what they said last may be the cause.
@@ -268,20 +268,19 @@ class _Supervisor:
     # --- signals -----------------------------------------------------------------------------------------------
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
-        if self.signals and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        if not self.signals:
+        if self.signal is None:
+            self.signal = number
             announce(f"{signal.Signals(number).name}: all processes save after this step (Ctrl-C: stop at once)")
-        self.signals.append(number)
+        elif number == signal.SIGINT:
+            raise KeyboardInterrupt
 
     def _pass_on_signals(self) -> None:
         """To every rank the first signal, as soon as it can take one."""
         for rank in self.ranks:
-            for number in self.signals[:1]:
-                if rank.process is not None and not rank.ended and number not in rank.told:
-                    rank.told.add(number)
-                    with contextlib.suppress(psutil.NoSuchProcess):
-                        rank.process.send_signal(number)
+            if self.signal is not None and rank.process is not None and not rank.told and not rank.ended:
+                rank.told = True
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    rank.process.send_signal(self.signal)
 
     # --- failures ----------------------------------------------------------------------------------------------
 
