@@ -86,13 +86,13 @@ def with_options(overrides: list[str], launch: dict[str, Any]) -> list[str]:
     if "accelerate_config" in given:
         given.setdefault("launcher", "accelerate")
     set_already = {text.partition("=")[0].strip() for text in overrides}
-    both = [name for name in given if launch[name] is not None and f"launch.{name}" in set_already]
+    both = [name for name in given if launch.get(name) is not None and f"launch.{name}" in set_already]
     if both:
         raise UserError(
             [f"--{name.replace('_', '-')} and launch.{name} set the same thing; give one of them." for name in both]
         )
     new = [
-        f"launch.{name}={json.dumps(str(value), ensure_ascii=False) if isinstance(value, Path) else value}"
+        f"launch.{name}={json.dumps(value, default=str, ensure_ascii=False)}"
         for name, value in given.items()
         if f"launch.{name}" not in set_already
     ]

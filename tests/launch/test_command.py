@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.cli.app import run
+from rlvr_cli.cli.common import with_options
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.launch_keys import LaunchConfig
@@ -102,6 +103,18 @@ def test_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], arg
     assert run(["train", *given, *([] if "--resume" in given else [f"run.dir={tmp_path / 'runs'}"])]) == 2
     captured = capsys.readouterr()
     assert said in captured.err and "Traceback" not in captured.err and not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("name", ["zero #2.json", "a: b.json", "2", "null"])
+def test_a_file_may_have_any_name(name: str) -> None:
+    """Options are no YAML, which would read a comment, a mapping, a number or nothing."""
+    assert with_options([], {"deepspeed": name, "accelerate_config": Path(name), "processes": 2, "fsdp": None}) == [
+        f'launch.deepspeed="{name}"',
+        f'launch.accelerate_config="{name}"',
+        "launch.processes=2",
+        'launch.launcher="accelerate"',
+    ]
+    assert load_config(overrides=with_options([], {"deepspeed": name})).launch.deepspeed == name
 
 
 def test_more_processes_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
