@@ -150,6 +150,18 @@ class FullyShardedSharding(Sharding):
     name = "FSDP2"
     divided = True
 
+    def begin(self) -> None:
+        head = getattr(self.trainer, "value_head", None)
+        if head is not None:
+            # Its regression would stop at bfloat16's rounding. One policy is all that accelerate takes; FSDP2 reads each
+            # part's in the first forward pass.
+            from torch.distributed.fsdp import MixedPrecisionPolicy
+
+            divided = head.layer._get_fsdp_state()
+            divided._mp_policy = MixedPrecisionPolicy()
+            for group in divided._fsdp_param_groups:
+                group.mp_policy = divided._mp_policy
+
     @contextmanager
     def whole(self) -> Iterator[None]:
         from torch.distributed.fsdp import FSDPModule

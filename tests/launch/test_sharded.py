@@ -132,15 +132,24 @@ def test_resume_is_exact_in_the_middle_of_a_rollout(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["zero2", "zero3", "fsdp"])
-def test_bfloat16_computes_the_products_alone(tmp_path: Path, way: str) -> None:
-    """As DDP under autocast on GPUs: log-probs keep float32's digits, and so do what is made of them."""
-    settings = (*WAYS[way], f"run.dir={tmp_path}", *NARROW, "run.name=run", "checkpoint.every=1", "checkpoint.keep=4")
+@pytest.mark.parametrize(
+    ("way", "method", "kept"),
+    [
+        ("zero2", "grpo", ["old_log_probs"]),
+        ("zero3", "grpo", ["old_log_probs"]),
+        ("fsdp", "grpo", ["old_log_probs"]),
+        ("fsdp", "ppo", ["old_log_probs", "values"]),
+    ],
+)
+def test_bfloat16_computes_the_products_alone(tmp_path: Path, way: str, method: str, kept: list[str]) -> None:
+    """As DDP under autocast on GPUs: what comes out keeps float32's digits."""
+    settings = (*WAYS[way], f"run.dir={tmp_path}", *NARROW, "run.name=run", "checkpoint.every=3", "checkpoint.keep=4")
     environment = {"PYTHONPATH": str(SHIM), "RLVR_TEST_BF16": "1"}
-    finish(start("--processes", "2", *settings, environment=environment))
-    state = load_file(tmp_path / "run" / "checkpoints" / "step-1" / "trainer" / "process-0.safetensors")
-    log_probs = state["buffer.0.old_log_probs"]
-    assert log_probs.dtype == torch.float32 and not torch.equal(log_probs, log_probs.bfloat16().float())
+    finish(start("--processes", "2", "--method", method, *settings, environment=environment))
+    state = load_file(tmp_path / "run" / "checkpoints" / "step-3" / "trainer" / "process-0.safetensors")
+    for name in kept:
+        numbers = state[f"buffer.0.{name}"]
+        assert numbers.dtype == torch.float32 and not torch.equal(numbers, numbers.bfloat16().float())
 
 
 def test_a_run_goes_on_as_it_was_divided(tmp_path: Path) -> None:
