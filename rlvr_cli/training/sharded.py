@@ -15,6 +15,7 @@ import torch
 from accelerate.utils import DistributedType
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor
 from transformers.trainer_utils import load_sharded_checkpoint
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
@@ -71,13 +72,11 @@ def trainer_arguments(config: Config, model: Any, *, bf16: bool, values: bool) -
     return {"fsdp": True, "fsdp_config": {"version": 2, "transformer_layer_cls_to_wrap": wrapped}}
 
 
-def half_precision() -> Any:
+def half_precision() -> MixedPrecisionPolicy:
     """FSDP2's policy for bfloat16: as DDP under autocast, products in bfloat16 and nothing else.
 
     accelerate's own would round what comes out of the model, which is log-probs, and sum gradients in bfloat16.
     """
-    from torch.distributed.fsdp import MixedPrecisionPolicy
-
     return MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 
 
@@ -153,10 +152,8 @@ class FullyShardedSharding(Sharding):
     def begin(self) -> None:
         head = getattr(self.trainer, "value_head", None)
         if head is not None:
-            # Its regression would stop at bfloat16's rounding. One policy is all that accelerate takes; FSDP2 reads each
-            # part's in the first forward pass.
-            from torch.distributed.fsdp import MixedPrecisionPolicy
-
+            # Its regression would stop at bfloat16's rounding. accelerate takes but one policy; FSDP2 reads that of
+            # each part in the first forward pass.
             divided = head.layer._get_fsdp_state()
             divided._mp_policy = MixedPrecisionPolicy()
             for group in divided._fsdp_param_groups:
@@ -164,8 +161,6 @@ class FullyShardedSharding(Sharding):
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        from torch.distributed.fsdp import FSDPModule
-
         parts: list[Any] = [module for module in self.trainer.model.modules() if isinstance(module, FSDPModule)]
         groups = [group for part in parts for group in part._get_fsdp_state()._fsdp_param_groups]
         # What each group does after a forward pass differs, and only its setting can tell.
