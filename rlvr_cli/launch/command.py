@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from rlvr_cli.launch.deepspeed_config import is_sharded
 from rlvr_cli.runs.environment import usable_cores
 
 WORKER = "rlvr_cli.launch.worker"
+PORTS = range(20_000, 32_000)
 PACKAGES = str(Path(__file__).parents[2])
 # What accelerate's file may say beside what is checked below; the rest would change the run behind its configuration.
 IN_ACCELERATES_FILE = {
@@ -215,10 +218,16 @@ def visible_gpus() -> int:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of this machine that nobody listens on.
+
+    The launcher listens on it seconds later: so none of those that systems give to connections by themselves, one of
+    which could come first.
+    """
+    for port in random.Random().sample(PORTS, len(PORTS)):
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("", port))
+            return port
+    raise UserError(f"no port from {PORTS[0]} to {PORTS[-1]} of this machine is free for the processes to meet at.")
 
 
 def accelerate_file(launch: LaunchConfig) -> Path | None:

@@ -60,7 +60,7 @@ _NODES = """\
 # This machine is the first; a step of one task a machine runs on the others. They agree on when to stop.
 export NNODES="$SLURM_NNODES" NODE_RANK=0 MASTER_ADDR MASTER_PORT
 MASTER_ADDR=$(scontrol show node "$SLURMD_NODENAME" | sed -n 's/.*NodeAddr=\\([^ ]*\\).*/\\1/p')
-MASTER_PORT=$("$python" -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
+MASTER_PORT=$("$python" -c 'from rlvr_cli.launch.command import free_port; print(free_port())')
 if [ -z "$asked" ]; then
     "$python" -m rlvr_cli train@FLAGS@ --resume "$run" &
     child=$!

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -264,6 +265,16 @@ def test_no_launcher_takes_signals_that_are_for_its_processes(monkeypatch: pytes
     for name, value in environment(Node(2, 2, 1, 0, "127.0.0.1", 1, 0), {}).items():
         monkeypatch.setenv(name, value)
     assert get_args_parser().parse_args(["script"]).signals_to_handle == "SIGQUIT"
+
+
+def test_the_port_is_no_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the choice and the launcher's start a connection of anyone could be given one of the system's."""
+    assert launching.free_port() < 32_768  # where Linux begins
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        monkeypatch.setattr(launching, "PORTS", [taken.getsockname()[1]])
+        with pytest.raises(UserError, match="is free for the processes to meet at"):
+            launching.free_port()
 
 
 def test_a_rank_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
