@@ -73,9 +73,9 @@ def trainer_arguments(config: Config, model: Any, *, bf16: bool, values: bool) -
 
 
 def half_precision() -> MixedPrecisionPolicy:
-    """FSDP2's policy for bfloat16: as DDP under autocast, products in bfloat16 and nothing else.
+    """FSDP2's policy for bfloat16: the layers compute in it.
 
-    accelerate's own would round what comes out of the model, which is log-probs, and sum gradients in bfloat16.
+    accelerate's own would also round what comes out of the model, which is log-probs, and sum gradients in bfloat16.
     """
     return MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 

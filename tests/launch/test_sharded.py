@@ -141,7 +141,7 @@ def test_resume_is_exact_in_the_middle_of_a_rollout(
         ("fsdp", "ppo", ["old_log_probs", "values"]),
     ],
 )
-def test_bfloat16_computes_the_products_alone(tmp_path: Path, way: str, method: str, kept: list[str]) -> None:
+def test_bfloat16_does_not_round_what_comes_out(tmp_path: Path, way: str, method: str, kept: list[str]) -> None:
     """As DDP under autocast on GPUs: what comes out keeps float32's digits."""
     settings = (*WAYS[way], f"run.dir={tmp_path}", *NARROW, "run.name=run", "checkpoint.every=3", "checkpoint.keep=4")
     environment = {"PYTHONPATH": str(SHIM), "RLVR_TEST_BF16": "1"}
