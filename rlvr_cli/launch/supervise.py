@@ -66,10 +66,11 @@ class Ended:
 
 @dataclass
 class _Rank:
-    """A rank of this machine, by what it left in the folder; ``process`` is gone when it is."""
+    """A rank of this machine, by what it left in the folder; one that has begun without a ``process`` is gone."""
 
     number: int
     output: int
+    begun: bool = False
     process: psutil.Process | None = None
     buffer: bytes = b""
     told: bool = False
@@ -78,7 +79,7 @@ class _Rank:
     def alive(self) -> bool:
         """Whether it runs, or has not begun to."""
         if self.process is None:
-            return True
+            return not self.begun
         try:
             return bool(self.process.is_running() and self.process.status() != psutil.STATUS_ZOMBIE)
         except psutil.NoSuchProcess:
@@ -257,8 +258,8 @@ class _Supervisor:
 
     def _see_ranks(self) -> None:
         for local, rank in enumerate(self.ranks):
-            if rank.process is None and (said := link.read(self.folder / f"rank-{local}.json")):
-                # Gone again already: what it left says why.
+            if not rank.begun and (said := link.read(self.folder / f"rank-{local}.json")):
+                rank.begun = True
                 with contextlib.suppress(psutil.NoSuchProcess):
                     rank.process = psutil.Process(said["pid"])
             rank.ended = rank.ended or (self.folder / f"done-{local}.json").exists()
@@ -300,14 +301,14 @@ class _Supervisor:
         if own:
             return link.first_cause(own)
         name, last = launcher_of(self.config.launch), "\n".join(self.last_lines) or "it said nothing"
-        unborn = [local for local in self.exit_codes if self.ranks[local].process is None]
+        unborn = [local for local in self.exit_codes if not self.ranks[local].begun]
         if unborn:
             return Failure(self.node.ranks[unborn[0]], "run", f"it ended while it started: {last}")
         if silent:
             return self._silent_death(silent)
         if found:
             return link.first_cause(found)
-        if any(rank.process is not None for rank in self.ranks):
+        if any(rank.begun for rank in self.ranks):
             return Failure(self.node.ranks[0], "run", f"its launcher, {name}: {_ending(launcher)}")
         return Failure(self.node.ranks[0], "run", f"{name} started no process: {last}")
 
@@ -398,7 +399,7 @@ class _Supervisor:
         self._see_ranks()
         for rank in self.ranks:
             rank.kill()
-        if all(rank.process is not None for rank in self.ranks):
+        if all(rank.begun for rank in self.ranks):
             self._wait(LAUNCHER_SECONDS, until=lambda: self.launcher.poll() is not None)
             self._listen(0)
         with contextlib.suppress(ProcessLookupError, PermissionError):
