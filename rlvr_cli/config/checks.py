@@ -7,6 +7,7 @@ from math import fsum, gcd
 
 from rlvr_cli.config.batch import nearest_divisors, nearest_multiples
 from rlvr_cli.config.data_sets import DATA_SETS, sets_of
+from rlvr_cli.config.engine_checks import engine_problems, idle_engine_keys
 from rlvr_cli.config.method_checks import CrossProblem, SetByUser, contradictions, without_effect
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.task_kinds import CountdownTaskConfig, KKTaskConfig
@@ -24,6 +25,7 @@ def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[CrossPr
         *(problem for check in _CHECKS for problem in check(config)),
         *contradictions(config),
         *without_effect(config, set_by_user),
+        *idle_engine_keys(config, set_by_user),
     ]
 
 
@@ -180,4 +182,5 @@ _CHECKS: tuple[Callable[[Config], Iterable[CrossProblem]], ...] = (
     _shares_sum_to_one,
     _data_set_of_the_task,
     _warmup_within_training,
+    engine_problems,
 )

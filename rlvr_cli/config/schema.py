@@ -21,6 +21,7 @@ from rlvr_cli.config.task_kinds import (
     KKTaskConfig,
     MathTaskConfig,
 )
+from rlvr_cli.config.vllm_keys import VllmConfig
 
 
 def _as_tuple(value: Any) -> Any:
@@ -99,11 +100,13 @@ class RolloutConfig(Section):
     drop_truncated: bool = Field(
         False, description="Do not learn from completions that were cut at max_new_tokens (DAPO's over-long filter)."
     )
-    engine: Literal["auto", "local", "transformers"] = Field(
+    engine: Literal["auto", "local", "transformers", "vllm_colocate", "vllm_server"] = Field(
         "auto",
-        description="Sampler: local = the project's KV-cache sampler, transformers = `generate`, "
-        "auto = local where the architecture is supported.",
+        description="Sampler: local = the project's KV-cache sampler, transformers = `generate`, vllm_colocate = vLLM "
+        "in the training processes, vllm_server = a vLLM server; auto = local where the architecture is supported, "
+        "else transformers.",
     )
+    vllm: VllmConfig = Field(default=VllmConfig(), description=str(VllmConfig.__doc__))
     importance_cap: Annotated[float, Field(ge=1.0, le=1e6)] | None = Field(
         None,
         description="Weigh each token by the trainer's probability over the sampler's, at most this (truncated "
@@ -184,7 +187,7 @@ class EvalConfig(Section):
     engine: Literal["auto", "local", "transformers", "vllm", "openai"] = Field(
         "auto",
         description="What samples: local = the project's sampler, transformers = `generate`, vllm = vLLM in this "
-        "process (a GPU), openai = a server with OpenAI's API; auto = rollout.engine if local or transformers, "
+        "process, openai = a server with OpenAI's API; auto = rollout.engine if local or transformers, "
         "else local where the architecture is supported.",
     )
     base_url: Annotated[Text, AfterValidator(_without_secrets)] | None = Field(

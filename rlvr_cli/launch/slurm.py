@@ -65,7 +65,7 @@ def _problems(config: Config) -> Iterator[CrossProblem]:
             f"{processes} / slurm.nodes={slurm.nodes}): one process a GPU. Set slurm.gpus_per_node={share}, or "
             f"launch.processes={slurm.gpus_per_node * slurm.nodes}",
         )
-    elif slurm.gpus_per_node and share < slurm.gpus_per_node and str(config.rollout.engine) != "vllm_server":
+    elif slurm.gpus_per_node and share < slurm.gpus_per_node and config.rollout.engine != "vllm_server":
         yield CrossProblem(
             ("slurm.gpus_per_node", "slurm.nodes", "launch.processes"),
             f"slurm.gpus_per_node={slurm.gpus_per_node} for {share} process{'' if share == 1 else 'es'} on each "

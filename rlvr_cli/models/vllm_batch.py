@@ -1,6 +1,6 @@
-"""Sampling with vLLM in this process, a batch at a time. Needs the package `vllm` and a GPU.
+"""Sampling with vLLM in this process, a batch at a time. Needs the package `vllm`.
 
-Written from vLLM's documented interface (`vllm.LLM`, `vllm.SamplingParams`); it has not been run on a GPU yet.
+Run with vLLM 0.31 on CPUs (`make test-vllm`); not on a GPU.
 """
 
 from __future__ import annotations
@@ -58,43 +58,45 @@ def files_hash(folder: Path) -> str:
     return whole.hexdigest()
 
 
-def load_vllm(folder: Path, *, dtype: str) -> Any:
+def load_vllm(folder: Path, *, dtype: str, asked: str = "--engine vllm", **settings: Any) -> Any:
     """vLLM's engine (`vllm.LLM`) for the model in ``folder``.
 
     Args:
-        dtype: float32, bfloat16, or auto, which is bfloat16 as everywhere on a GPU.
+        dtype: float32, bfloat16, or auto, which is bfloat16 on a GPU as everywhere.
+        asked: what asked for it, for messages. settings: further ones of `vllm.LLM`, before those that are set here.
     Raises:
-        UserError: vllm is not installed, there is no GPU, or vLLM cannot load the model into it.
+        UserError: vllm is not installed, is for a GPU that is not here, or cannot load the model.
     """
     try:
         vllm = import_module("vllm")
     except ImportError as error:
         raise UserError(
-            f"--engine vllm: the package vllm cannot be imported ({error}). Install it with `pip install vllm`, or ask "
-            "a vLLM server with --engine openai."
+            f"{asked}: the package vllm cannot be imported ({error}). Install it with `pip install vllm`, or use a "
+            "vLLM server."
         ) from error
     import torch
 
-    if not torch.cuda.is_available():
-        raise UserError(
-            "--engine vllm: there is no GPU here. Use --engine local, or ask a vLLM server with --engine openai."
-        )
+    gpu = torch.cuda.is_available()
+    if not gpu and not import_module("vllm.platforms").current_platform.is_cpu():
+        raise UserError(f"{asked}: there is no GPU here, and this vllm is not the one for CPUs. Use a vLLM server.")
+    chosen: dict[str, Any] = {
+        "trust_remote_code": False,
+        "seed": 0,
+        # Else the checkpoint's generation_config.json would cap new tokens.
+        "generation_config": "vllm",
+        # Of the model's own distribution, whatever a request asks for.
+        "logprobs_mode": "raw_logprobs",
+        "disable_log_stats": True,
+        **settings,
+    }
+    if dtype == "auto":
+        dtype = "bfloat16" if gpu else "float32"
     try:
-        return vllm.LLM(
-            model=str(folder),
-            dtype="bfloat16" if dtype == "auto" else dtype,
-            trust_remote_code=False,
-            seed=0,
-            # Else the checkpoint's generation_config.json would cap new tokens.
-            generation_config="vllm",
-            # Of the model's own distribution, whatever a request asks for.
-            logprobs_mode="raw_logprobs",
-            disable_log_stats=True,
-        )
-    except (ValueError, RuntimeError, OSError) as error:
+        return vllm.LLM(model=str(folder), dtype=dtype, **chosen)
+    except (ValueError, RuntimeError, OSError, ImportError, NotImplementedError, AssertionError) as error:
         text = " ".join(str(error).split())
         raise UserError(
-            f"--engine vllm: vLLM cannot load {folder} ({text[:400]}). Where the GPU is full, end what else uses it."
+            f"{asked}: vLLM cannot load {folder} ({text[:400]}). Where the GPU is full, end what else uses it."
         ) from error
 
 
@@ -137,7 +139,8 @@ def generate_with_vllm(
     """Sample one completion for every prompt; see :class:`Engine`. ``model`` is a `vllm.LLM`.
 
     Each row has a seed of its own, so its completion does not depend on which rows share the call, but for rounding.
-    ``max_rows`` is of no use here: vLLM schedules by itself. The log-probs are always those at temperature 1.
+    ``max_rows`` is of no use here: vLLM schedules by itself. The log-probs are those that ``model`` was loaded to give:
+    at temperature 1 (raw_logprobs), or of what was sampled from (processed_logprobs).
     Raises ValueError on arguments out of range, RunError when vLLM breaks a completion off.
     """
     check_arguments(prompts, keys, max_new_tokens, temperature, top_p, max_rows, top_k)

@@ -433,18 +433,19 @@ def _sampling(model: Architecture, training: Training, sampling: Sampling, gpu_b
     element = training.compute if training.gathers else training.stream
     v, length, engine = model.vocabulary, training.tokens, sampling.engine
     whole = []
-    if training.gathers and engine in ("local", "transformers"):
-        whole.append(Term("gathered weights", element * model.parameters, "all of them at once, to sample with"))
-    if training.adapter is not None and engine == "local":
+    use = "to give them to vLLM" if engine in ("vllm_colocate", "vllm_server") else "to sample with"
+    if training.gathers and engine != "none":
+        whole.append(Term("gathered weights", element * model.parameters, f"all of them at once, {use}"))
+    if training.adapter is not None and engine not in ("none", "transformers"):
         adapter = training.adapter
         # Layers in 4 bits become plain ones, in the format of the other weights.
         merged = model.linear_parameters_of(None if adapter.quantized else adapter.targets)
         size = (training.weights if adapter.quantized else element) * merged
-        whole.append(Term("merged weights", size, "a second copy of the adapted layers, to sample with"))
+        whole.append(Term("merged weights", size, f"a second copy of the adapted layers, {use}"))
     yield from whole
     if engine == "vllm_colocate":
         share = round(sampling.gpu_memory * gpu_bytes)
-        yield Term("vLLM", share, f"its weights and cache: rollout.gpu_memory={sampling.gpu_memory:g} of the GPU")
+        yield Term("vLLM", share, f"its weights and cache: rollout.vllm.gpu_memory={sampling.gpu_memory:g} of the GPU")
     elif engine == "local":
         yield from _local_sampler(model, training, sampling, element, room - _sum(whole))
     elif engine == "transformers":

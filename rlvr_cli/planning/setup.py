@@ -15,6 +15,7 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.method import PolicyMethodConfig, SFTConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.task_kinds import KKTaskConfig
+from rlvr_cli.config.vllm_keys import COLOCATE_MEMORY
 from rlvr_cli.launch.deepspeed_config import deepspeed_settings, stage_of
 from rlvr_cli.models.source import PRESETS as LOCAL_PRESETS
 from rlvr_cli.planning.architecture import Architecture
@@ -158,7 +159,7 @@ def sampling_of(config: Config, model: Architecture | None = None) -> Sampling:
     engine: str = rollout.engine
     if engine == "auto":
         engine = "local" if model is None or model.counted is None else "transformers"
-    return Sampling(cast(Engine, engine), rows, getattr(rollout, "gpu_memory", None) or 0.3, rollout.group_size)
+    return Sampling(cast(Engine, engine), rows, rollout.vllm.gpu_memory or COLOCATE_MEMORY, rollout.group_size)
 
 
 def _attention(name: str | None) -> Attention:

@@ -6,10 +6,11 @@ import os
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from rlvr_cli.config.engine_checks import starts_server, uses_vllm
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.launch_keys import LaunchConfig
 from rlvr_cli.config.method import SFTConfig
@@ -30,6 +31,7 @@ from rlvr_cli.training.demonstrations import SFTMethod, load_demonstrations
 if TYPE_CHECKING:
     from rlvr_cli.methods.method import Method
     from rlvr_cli.models.completions import Engine
+    from rlvr_cli.training.vllm.engine import VllmEngine
 
 PROMPTS_MEASURED = 256
 
@@ -67,7 +69,7 @@ def join(config: Config, world: World) -> int:
     import torch
 
     devices = torch.cuda.device_count()
-    if world.processes == 1 and devices > 1:
+    if world.processes == 1 and devices > 1 and not starts_server(config):
         raise UserError(
             f"{devices} GPUs are visible, and launch.processes=1 trains on one: give --processes {devices} to use "
             "them all, or set CUDA_VISIBLE_DEVICES=0."
@@ -108,7 +110,11 @@ def prepare(config: Config, world: World = ALONE) -> Prepared:
     check_model(config)
     threads = join(config, world)
     with world.one_before_the_others() if _may_download(config) else nullcontext():
-        return _loaded(config, device_of(world, config.launch), threads)
+        prepared = _loaded(config, device_of(world, config.launch), threads)
+    if uses_vllm(config):
+        engine = _vllm(config, prepared, world)
+        return replace(prepared, engine=engine, engine_reason=engine.reason)
+    return prepared
 
 
 def check_model(config: Config) -> None:
@@ -162,7 +168,7 @@ def _loaded(config: Config, device: str, threads: int) -> Prepared:
     _check_length("rollout.max_new_tokens", config.rollout.max_new_tokens, model, task, problems, tokenizer)
     if config.eval.every:
         _check_held_out(config, model, task, tokenizer)
-    engine, reason = _engine(config, model)
+    engine, reason = (None, "") if uses_vllm(config) else _engine(config, model)
     method = make_method(config.method, max_length=config.rollout.max_new_tokens)
     return Prepared(method, task, problems, model, tokenizer, engine, reason, threads, base)
 
@@ -196,6 +202,23 @@ def _engine(config: Config, model: Any) -> tuple[Engine, str]:
     merges = engine is sample
     reason += ", with the adapters merged into the weights" if merges else ", with the adapters in the layers"
     return engine_for_adapters(engine, merges=merges), reason
+
+
+def _vllm(config: Config, prepared: Prepared, world: World) -> VllmEngine:
+    """vLLM as the sampler. Called in every process, with the model whole in each."""
+    from rlvr_cli.models.adapter import merged
+
+    prompts = [prompt_ids(prepared.task, problem, prepared.tokenizer) for problem in prepared.problems]
+    longest = max(map(len, prompts)) + config.rollout.max_new_tokens
+    with merged(prepared.model) as model:
+        if config.rollout.engine == "vllm_colocate":
+            from rlvr_cli.training.vllm.colocate import Colocated
+
+            return Colocated(config, model, prepared.tokenizer, longest, world)
+        from rlvr_cli.training.vllm.server import Served
+
+        sample = prepared.task.prompt(prepared.problems[0], prepared.tokenizer)
+        return Served(config, model, prepared.tokenizer, longest, world, sample)
 
 
 def _check_held_out(config: Config, model: Any, task: Task, tokenizer: Any) -> None:

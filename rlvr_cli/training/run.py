@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -257,8 +257,9 @@ def _train(
                 reporter.message(_announcement(config, run, prepared, batch))
             for caution in cautions(config):
                 reporter.message(caution)
-            trainer = build_trainer(config, batch, run, prepared, executed, reporter, stop)
-            trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
+            with _sampler_running(prepared, run, reporter):
+                trainer = build_trainer(config, batch, run, prepared, executed, reporter, stop)
+                trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
         except KeyboardInterrupt:
             _close(run, world, executed, "interrupted")
             reporter.message(f"stopped without saving; {again}")
@@ -280,6 +281,16 @@ def _train(
         _close(run, world, executed, "interrupted")
         reporter.message(f"saved at step {trainer.state.global_step}; {again}")
         return Outcome(run, "interrupted", stop.exit_code)
+
+
+def _sampler_running(prepared: Prepared, run: RunDir, reporter: Reporter) -> AbstractContextManager[None]:
+    """Whatever the sampler needs beside the model, from before the training until after it."""
+    from rlvr_cli.training.vllm.engine import VllmEngine
+
+    engine = prepared.engine
+    if not isinstance(engine, VllmEngine):
+        return nullcontext()
+    return engine.running(run.path, prepared.model, reporter.message)
 
 
 def _announcement(config: Config, run: RunDir, prepared: Prepared, batch: BatchArithmetic) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from rlvr_cli.models.adapter import merged
 from rlvr_cli.models.completions import Completions, Engine
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.streams import stream_seed
@@ -16,6 +17,7 @@ from rlvr_cli.training.recorded import RecordedTrainer
 from rlvr_cli.training.rollouts import RolloutSource
 from rlvr_cli.training.sampler_check import Precision, differences, sampler_check
 from rlvr_cli.training.trl_adapter import MethodTrainer
+from rlvr_cli.training.vllm.engine import VllmEngine
 
 
 class RunTrainer(RecordedTrainer, MethodTrainer):
@@ -29,7 +31,12 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.rollouts.model = self.model
-        self.rollouts.engine = self._of_whole_parameters(self.rollouts.engine)
+        engine = self.rollouts.engine
+        # With vLLM the second rollout is the first that shows whether it takes new weights, and after a resume too.
+        self._checks = ["sampler_check", "sampler_check_after_update"] if isinstance(engine, VllmEngine) else []
+        self.rollouts.engine = (
+            self._with_these_weights(engine) if isinstance(engine, VllmEngine) else self._of_whole_parameters(engine)
+        )
         self._watch = FormatWatch(self.config.rollout.prompts)
 
     def _of_whole_parameters(self, engine: Engine) -> Engine:
@@ -41,6 +48,19 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
 
         return sample
 
+    def _with_these_weights(self, engine: VllmEngine) -> Engine:
+        """``engine``, which is given the weights first whenever they have changed."""
+
+        def sample(*arguments: Any, **named: Any) -> Completions:
+            step = int(self.state.global_step)
+            if engine.step != step:
+                with self.sharding.whole(), merged(self.model) as plain:
+                    engine.take(plain, step)
+                self.accelerator.wait_for_everyone()
+            return engine(*arguments, **named)
+
+        return sample
+
     def begin_updates(self, rollout: int) -> None:
         self._metrics["train"].clear()  # TRL's own, which nobody reads here
         self.skips += self.rollouts.unscored > 0
@@ -48,9 +68,13 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
         torch.manual_seed(stream_seed(self.config.run.seed, "update", rollout, self.accelerator.process_index))
 
     def rollout_sampled(self, rows: Rows) -> None:
-        if self.sampler_checked or self.rollout_index > 0:
+        if self.sampler_checked:
             return
-        self.sampler_checked = True
+        if not self._checks and self.rollout_index > 0:
+            self.sampler_checked = True
+            return
+        name = self._checks.pop(0) if self._checks else "sampler_check"
+        self.sampler_checked = not self._checks
         mask, training = rows["completion_mask"], self.model.training
         self.model.eval()  # the sampler has no dropout
         try:
@@ -63,7 +87,7 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
         if not check.matches:
             self.reporter.message(check.warning())
         if self.accelerator.is_main_process:
-            self.run.update_manifest(sampler_check=check.record())
+            self.run.update_manifest(**{name: check.record()})
 
     def _precision(self) -> Precision:
         weights = {parameter.dtype for parameter in self.model.parameters() if parameter.is_floating_point()}

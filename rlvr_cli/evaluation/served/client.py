@@ -38,12 +38,12 @@ _TOO_LONG = re.compile(
 class Refused(RunError):
     """The server answered that it will not do what was asked, so asking again is of no use.
 
-    ``status`` is HTTP's, None where it never answered.
+    ``status`` is HTTP's, None where it never answered; ``answer`` is what it said, without our advice.
     """
 
-    def __init__(self, message: str, status: int | None) -> None:
+    def __init__(self, message: str, status: int | None, answer: str = "") -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.answer = status, answer or message
 
 
 class Unreachable(RunError):
@@ -158,7 +158,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             raise Passing(f"cannot be reached ({self._hidden(_reason(error))})", reached=False) from error
         except (httpx2.TimeoutException, TimeoutError) as error:
-            setting = " (eval.request_timeout)" if limit == self.options.timeout else ""
+            setting = f" ({self.options.timeout_key})" if limit == self.options.timeout else ""
             raise Passing(f"did not answer within {limit:g} s{setting}") from error
         except (httpx2.TransportError, httpx2.DecodingError) as error:
             raise Passing(f"broke off ({self._hidden(_reason(error))})") from error
@@ -177,7 +177,8 @@ class Client(AbstractAsyncContextManager["Client"]):
                 # It speaks of the server, so it holds for every request.
                 self._free_at = max(self._free_at, time.monotonic() + after)
             raise Passing(f"answered {response.status_code} ({message})", after=after)
-        raise Refused(self._advice(url, response.status_code, message), response.status_code)
+        said = f"{url}: the server answers {response.status_code} ({message})."
+        raise Refused(self._advice(said, response.status_code, message), response.status_code, said)
 
     async def _content(self, url: str, response: httpx2.Response) -> bytes:
         content = bytearray()
@@ -203,8 +204,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         key = self.options.key
         return text.replace(key, "***") if key else text
 
-    def _advice(self, url: str, status: int, message: str) -> str:
-        said = f"{url}: the server answers {status} ({message})."
+    def _advice(self, said: str, status: int, message: str) -> str:
         variable = self.options.key_variable
         if status in (401, 403):
             given = "Is the key right?" if self.options.key else "It has no key."

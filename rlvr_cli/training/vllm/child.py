@@ -1,0 +1,97 @@
+"""A server that rlvr starts, watches and ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from rlvr_cli.config.errors import RunError
+from rlvr_cli.training.vllm import keeper
+
+SECONDS_BETWEEN_NOTES = 10.0
+_TICK = 0.3
+# What precedes the text in a line of vLLM's: which process wrote it, level, time, place.
+_PREFIX = re.compile(r"^(\([^()]*pid=\d+\)\s*)?((ERROR|INFO|WARNING|DEBUG)\s+[\d-]+\s[\d:]+\s(\[[^\]]*\]\s?)?)?")
+_ERROR = re.compile(r"^\s*(?:[A-Za-z_][\w.]*\.)?[A-Za-z_]*(?:Error|Exception|error): *\S")
+# They only say that something went wrong before.
+_ECHO = re.compile(
+    r"Engine core initialization failed|EngineDeadError|encountered an issue|Failed core proc"
+)
+_TAIL_BYTES = 400_000
+
+
+class Child:
+    """A command that lives no longer than this process, in whatever way this process ends.
+
+    Args:
+        output: file that gets what it prints. folder: deleted when it has ended.
+    """
+
+    def __init__(self, command: Sequence[str], output: Path, folder: Path, environment: Mapping[str, str]) -> None:
+        self.output = output
+        with output.open("ab") as stream:
+            self._began = stream.tell()
+            self._keeper = subprocess.Popen(
+                [sys.executable, keeper.__file__, str(os.getpid()), str(folder), *command],
+                stdin=subprocess.PIPE,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **environment},
+                start_new_session=True,
+            )
+
+    def failure(self, *, wait: float = 0.0) -> str | None:
+        """How it ended, with the server's own last error; None while it runs after ``wait`` seconds."""
+        try:
+            code = self._keeper.wait(wait)
+        except subprocess.TimeoutExpired:
+            return None
+        how = f"killed by signal {code - 128}" if code > 128 else f"exit code {code}"
+        return f"the vLLM server has ended ({how}): {self.last_error()}. Its output: {self.output}"
+
+    def check(self) -> None:
+        """Raise RunError if it has ended."""
+        if why := self.failure():
+            raise RunError(why)
+
+    def last_error(self) -> str:
+        """What it printed that says why it failed: its last error, else its last line."""
+        lines = [_PREFIX.sub("", line).strip() for line in self._lines()]
+        said = [line for line in lines if line]
+        errors = [line for line in said if _ERROR.match(line)]
+        causes = [line for line in errors if not _ECHO.search(line)] or errors or said[-1:]
+        return causes[-1].rstrip(".")[:600] if causes else "it printed nothing"
+
+    def _lines(self) -> list[str]:
+        with self.output.open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(self._began, size - _TAIL_BYTES))
+            return stream.read().decode("utf-8", errors="replace").splitlines()
+
+    def wait_until(self, ready: Callable[[], bool], seconds: float, say: Callable[[str], None]) -> None:
+        """Wait until it is ``ready``, telling how far it is. Raises RunError when it ends, or takes too long."""
+        began = noted = time.monotonic()
+        while not ready():
+            self.check()
+            now = time.monotonic()
+            if now - began > seconds:
+                raise RunError(
+                    f"the vLLM server did not answer within {seconds:g} s (rollout.vllm.startup_timeout). Its output: "
+                    f"{self.output}"
+                )
+            if now - noted > SECONDS_BETWEEN_NOTES:
+                noted = now
+                lines = [text for line in self._lines() if (text := _PREFIX.sub("", line).strip())]
+                say(f"vLLM server: starting, {now - began:.0f} s: {lines[-1][:160] if lines else 'no output yet'}")
+            time.sleep(_TICK)
+
+    def end(self) -> None:
+        """End it and what it started; returns when all is gone."""
+        assert self._keeper.stdin is not None
+        self._keeper.stdin.close()
+        self._keeper.wait()

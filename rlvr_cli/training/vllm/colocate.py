@@ -1,0 +1,134 @@
+"""vLLM in the training processes, on the same GPUs.
+
+As TRL does it (trl/generation/vllm_generation.py, 1.16): an engine in each process, which with tensor parallelism is a
+part of one that several processes share; `external_launcher`, so that vLLM meets the processes that are there; level 2
+of its sleep mode. How we differ: weights go through `reload_weights`, which also redoes what vLLM did to them after
+loading; every row has a seed of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlvr_cli.config.errors import RunError
+from rlvr_cli.config.schema import Config
+from rlvr_cli.config.vllm_keys import COLOCATE_MEMORY
+from rlvr_cli.launch.world import World
+from rlvr_cli.models.completions import Completions
+from rlvr_cli.models.trust import remote_code_allowed
+from rlvr_cli.models.vllm_batch import generate_with_vllm, load_vllm
+from rlvr_cli.training.vllm.engine import VllmEngine, log_prob_mode, policy_config, policy_tensors
+
+
+class Colocated(VllmEngine):
+    """`vllm.LLM` in this process.
+
+    Args:
+        model: what is trained, whole. longest: tokens of the longest prompt and completion together.
+    Raises:
+        UserError: vLLM is not installed here or cannot hold the model beside the trainer.
+    """
+
+    reason = "vLLM in the training processes"
+
+    def __init__(self, config: Config, model: Any, tokenizer: Any, longest: int, world: World) -> None:
+        super().__init__()
+        chosen = config.rollout.vllm
+        self.parallel, self.sleeps, self.world = chosen.tensor_parallel, chosen.sleep, world
+        self._untie = not torch.cuda.is_available()
+        # In this very process, so that tensors can be handed over.
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+        # Its lines would run through the display.
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+        # On CPUs vLLM would bind the trainer's threads to cores.
+        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+        threads = torch.get_num_threads()
+        with tempfile.TemporaryDirectory(prefix="rlvr-vllm-") as name:
+            policy_config(model, untie=self._untie).save_pretrained(name)
+            tokenizer.save_pretrained(name)
+            self.vllm = load_vllm(
+                Path(name),
+                dtype=chosen.dtype,
+                asked="rollout.engine=vllm_colocate",
+                # The weights come before the first rollout.
+                load_format="dummy",
+                max_model_len=longest,
+                gpu_memory_utilization=chosen.gpu_memory or COLOCATE_MEMORY,
+                tensor_parallel_size=self.parallel,
+                distributed_executor_backend="external_launcher" if world.processes > 1 else "uni",
+                enforce_eager=chosen.eager,
+                enable_sleep_mode=self.sleeps,
+                logprobs_mode=log_prob_mode(config),
+                trust_remote_code=remote_code_allowed(),
+            )
+        torch.set_num_threads(threads)
+        if self.sleeps:
+            self.vllm.sleep(level=2)
+
+    def take(self, model: Any, step: int) -> None:
+        if self.sleeps:
+            torch.cuda.empty_cache()
+            self.vllm.wake_up(tags=["weights"])
+        weights = policy_tensors(model, untie=self._untie)
+        try:
+            self.vllm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights.items())})
+        except (ValueError, KeyError, RuntimeError, AssertionError) as error:
+            raise RunError(f"vLLM does not take the weights: {' '.join(str(error).split())[:400]}") from error
+        if self.sleeps:
+            self.vllm.wake_up(tags=["kv_cache"])
+        # It holds keys and values of the weights before.
+        self.vllm.reset_prefix_cache()
+        self.step = step
+
+    def __call__(
+        self,
+        model: Any,
+        prompts: Sequence[Sequence[int]],
+        *,
+        keys: Sequence[int],
+        seed: int,
+        max_new_tokens: int,
+        eos_token_ids: Collection[int],
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        max_rows: int | None = None,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Completions:
+        asked = [list(zip(prompts, keys, strict=True))]
+        if self.parallel > 1:
+            asked = self._of_the_group(asked[0])
+        rows = [row for part in asked for row in part]
+        found = generate_with_vllm(
+            self.vllm,
+            [prompt for prompt, _ in rows],
+            keys=[key for _, key in rows],
+            seed=seed,
+            max_new_tokens=max_new_tokens,
+            eos_token_ids=eos_token_ids,
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            on_progress=on_progress,
+        )
+        if self.sleeps:
+            self.vllm.sleep(level=2)
+            self.step = None  # it forgot the weights
+        place = self.world.rank % self.parallel if self.parallel > 1 else 0
+        first = sum(map(len, asked[:place]))
+        own = slice(first, first + len(prompts))
+        return Completions(found.ids[own], found.log_probs[own], found.truncated[own])
+
+    def _of_the_group(self, own: list[tuple[Sequence[int], int]]) -> list[list[tuple[Sequence[int], int]]]:
+        """The rows of each process that shares this copy of the model: all of them sample all of these."""
+        from accelerate.utils import gather_object
+
+        everyone: list[list[tuple[Sequence[int], int]]] = gather_object([own])
+        first = self.world.rank // self.parallel * self.parallel
+        return everyone[first : first + self.parallel]
