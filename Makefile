@@ -9,13 +9,14 @@ INSTALLED := $(VENV)/.installed
 TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-slurm check format bench methods-smoke tasks-smoke processes docs lab clean
+.PHONY: help install demo test test-all test-slurm test-vllm check format bench methods-smoke tasks-smoke processes docs lab clean
 
 help:
 	@echo "make demo      train the lab model on Knights & Knaves and show accuracy before and after"
 	@echo "make test      the tests, without the slow ones"
 	@echo "make test-all  every test"
 	@echo "make test-slurm  jobs in a private SLURM (needs Debian's packages, docs/slurm.md)"
+	@echo "make test-vllm VLLM_PYTHON=...  trainings that sample with vLLM (docs/rollout-engines.md)"
 	@echo "make check     ruff and mypy"
 	@echo "make bench     start-up time and sampler speed"
 	@echo "make methods-smoke  every method and a dozen compositions on the lab: does each run, and as itself"
@@ -39,13 +40,18 @@ demo: $(INSTALLED)
 	$(RLVR) eval demo --against lab --pass-at 1,8,32
 
 test: $(INSTALLED)
-	$(TEST) -m "not slow"
+	$(TEST) -m "not slow and not vllm"
 
 test-all: $(INSTALLED)
-	$(TEST) -m "not slurm"
+	$(TEST) -m "not slurm and not vllm"
 
 test-slurm: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slurm tests/slurm
+
+# VLLM_PYTHON: a Python with vllm (docs/rollout-engines.md).
+test-vllm: $(INSTALLED)
+	@test -n "$(VLLM_PYTHON)" || { echo "name a Python that has vllm: make test-vllm VLLM_PYTHON=/path/to/python (docs/rollout-engines.md)"; exit 1; }
+	VLLM_PYTHON="$(VLLM_PYTHON)" OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m vllm tests/vllm
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

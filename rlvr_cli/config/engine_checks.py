@@ -77,4 +77,5 @@ def idle_engine_keys(config: Config, set_by_user: SetByUser) -> Iterable[CrossPr
             reason = f"the server at {URL} was started by somebody else, who decides it. Leave one out"
         if reason:
             keys = (key, switch) if set_by_user(tuple(switch.split("."))) else (key,)
-            yield CrossProblem(keys, f"{key}={value} has no effect: {reason}")
+            said = str(value).lower() if isinstance(value, bool) else value
+            yield CrossProblem(keys, f"{key}={said} has no effect: {reason}")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.batch import batch_arithmetic
+from rlvr_cli.config.engine_checks import starts_server
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import Loaded, dump_yaml
 from rlvr_cli.config.method_checks import CrossProblem
@@ -65,7 +66,7 @@ def _problems(config: Config) -> Iterator[CrossProblem]:
             f"{processes} / slurm.nodes={slurm.nodes}): one process a GPU. Set slurm.gpus_per_node={share}, or "
             f"launch.processes={slurm.gpus_per_node * slurm.nodes}",
         )
-    elif slurm.gpus_per_node and share < slurm.gpus_per_node and config.rollout.engine != "vllm_server":
+    elif slurm.gpus_per_node and share < slurm.gpus_per_node and not starts_server(config):
         yield CrossProblem(
             ("slurm.gpus_per_node", "slurm.nodes", "launch.processes"),
             f"slurm.gpus_per_node={slurm.gpus_per_node} for {share} process{'' if share == 1 else 'es'} on each "

@@ -28,6 +28,7 @@ from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.config.schema import Config
+from rlvr_cli.config.vllm_keys import VllmConfig
 from rlvr_cli.launch.command import needs_launcher
 from rlvr_cli.launch.deepspeed_config import for_other_batches
 from rlvr_cli.launch.world import ALONE, World
@@ -179,6 +180,7 @@ def worst_case(config: Config) -> Config:
         "dynamic_sampling": 0,
         "drop_truncated": False,
         "engine": "transformers",
+        "vllm": VllmConfig(),
     }
     update = {"updates_per_rollout": STEPS, "epochs": 1, "micro_batch": batch.micro_batch}
     return config.model_copy(

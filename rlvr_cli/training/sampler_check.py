@@ -10,6 +10,10 @@ little. The mean does, beside the mean of -log p: tokens that are nearly certain
 most tokens of a trained policy are. On the lab rounding makes the mean difference 0.7 % of the mean of -log p, sampling
 at temperature 0.9 for 1 makes it 4 %, at 0.7 12 %; the limit of 10 % is above what engines for GPUs are known to differ
 by (0.01 to 0.02 a token). A small mistake is not seen in bfloat16.
+
+One update moves log-probs by less than these limits, so that a sampler which took no new weights would pass them. In
+float32 it is seen beside the check before the update: measured on the lab, a sampler that kept its old head differs a
+hundred times as much.
 """
 
 from __future__ import annotations
@@ -28,6 +32,8 @@ Precision = Literal["float32", "bfloat16"]
 LARGEST = 1e-3
 # Of the mean difference in bfloat16, as a share of the mean of -log p, and where that is nearly 0.
 SHARE, LEAST = 0.1, 0.005
+# In float32, of the mean difference after an update over that before it, which is at least rounding.
+GROWTH, ROUNDING = 10.0, 1e-7
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,23 @@ class SamplerCheck:
             "number format (model.dtype). rollout.engine=transformers samples with the trainer's own model; "
             "rollout.importance_cap=2 weighs each token for a small difference that cannot be helped."
         )
+
+
+def not_renewed(before: SamplerCheck, after: SamplerCheck) -> str | None:
+    """What to say when the sampler came apart from the trainer with an update; None where it did not, or none can say.
+
+    Args:
+        before, after: the checks at two rollouts with an update in between.
+    """
+    if "bfloat16" in (before.precision, after.precision):
+        return None
+    if after.mean_difference <= GROWTH * max(before.mean_difference, ROUNDING):
+        return None
+    return (
+        "WARNING: the sampler has not all of the weights that the update made: before it, its log-probs differed from "
+        f"the trainer's by {before.mean_difference:.2g} on average, and now by {after.mean_difference:.2g}. The "
+        "gradient would be that of other samples. rollout.engine=local samples with the trainer's own weights."
+    )
 
 
 def differences(sampler: Tensor, trainer: Tensor, mask: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from rlvr_cli.training.buffer import Rows
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.recorded import RecordedTrainer
 from rlvr_cli.training.rollouts import RolloutSource
-from rlvr_cli.training.sampler_check import Precision, differences, sampler_check
+from rlvr_cli.training.sampler_check import Precision, SamplerCheck, differences, not_renewed, sampler_check
 from rlvr_cli.training.trl_adapter import MethodTrainer
 from rlvr_cli.training.vllm.engine import VllmEngine
 
@@ -33,6 +33,7 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
         self.rollouts.model = self.model
         engine = self.rollouts.engine
         # With vLLM the second rollout is the first that shows whether it takes new weights, and after a resume too.
+        self._checked: SamplerCheck | None = None
         self._checks = ["sampler_check", "sampler_check_after_update"] if isinstance(engine, VllmEngine) else []
         self.rollouts.engine = (
             self._with_these_weights(engine) if isinstance(engine, VllmEngine) else self._of_whole_parameters(engine)
@@ -68,6 +69,7 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
         torch.manual_seed(stream_seed(self.config.run.seed, "update", rollout, self.accelerator.process_index))
 
     def rollout_sampled(self, rows: Rows) -> None:
+        """Check the sampler: at a run's first rollout, with vLLM at the first two of every start."""
         if self.sampler_checked:
             return
         if not self._checks and self.rollout_index > 0:
@@ -84,8 +86,11 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
         parts = differences(self._sampler_log_probs(rows), own, mask)
         check = sampler_check(self.accelerator.gather(parts), self._precision())
         self.reporter.log(check.sentence())
-        if not check.matches:
-            self.reporter.message(check.warning())
+        stale = None if self._checked is None else not_renewed(self._checked, check)
+        self._checked = check
+        for warning in (None if check.matches else check.warning(), stale):
+            if warning is not None:
+                self.reporter.message(warning)
         if self.accelerator.is_main_process:
             self.run.update_manifest(**{name: check.record()})
 

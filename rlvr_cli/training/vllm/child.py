@@ -19,9 +19,7 @@ _TICK = 0.3
 _PREFIX = re.compile(r"^(\([^()]*pid=\d+\)\s*)?((ERROR|INFO|WARNING|DEBUG)\s+[\d-]+\s[\d:]+\s(\[[^\]]*\]\s?)?)?")
 _ERROR = re.compile(r"^\s*(?:[A-Za-z_][\w.]*\.)?[A-Za-z_]*(?:Error|Exception|error): *\S")
 # They only say that something went wrong before.
-_ECHO = re.compile(
-    r"Engine core initialization failed|EngineDeadError|encountered an issue|Failed core proc"
-)
+_ECHO = re.compile(r"Engine core initialization failed|EngineDeadError|encountered an issue|Failed core proc")
 _TAIL_BYTES = 400_000
 
 

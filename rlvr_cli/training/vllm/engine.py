@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.utils import SAFE_WEIGHTS_NAME
 
+from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.schema import Config
 from rlvr_cli.models.completions import Completions
 from rlvr_cli.training.value_head import split_off
@@ -111,15 +113,24 @@ def policy_config(model: Any, *, untie: bool) -> Any:
 
 
 def save_policy(model: Any, folder: Path, dtype: torch.dtype, *, untie: bool, tokenizer: Any = None) -> None:
-    """Write a plain model so that vLLM reads it like any other; nothing half-written is ever seen in ``folder``."""
+    """Write a plain model so that vLLM reads it like any other; nothing half-written is ever seen in ``folder``.
+
+    Raises RunError where there is no room.
+    """
     aside = folder.with_name(f".{folder.name}")
-    aside.mkdir()
     tensors = policy_tensors(model, untie=untie)
     # Tied ones are one tensor, which a file must not hold twice.
     weights = {name: weight.to("cpu", dtype, copy=True).contiguous() for name, weight in tensors.items()}
-    save_file(weights, aside / SAFE_WEIGHTS_NAME, metadata={"format": "pt"})
-    (aside / SAFE_WEIGHTS_NAME).chmod(0o644)  # safetensors makes files that nobody else may read
-    policy_config(model, untie=untie).save_pretrained(aside)
-    if tokenizer is not None:
-        tokenizer.save_pretrained(aside)
-    aside.rename(folder)
+    try:
+        aside.mkdir()
+        save_file(weights, aside / SAFE_WEIGHTS_NAME, metadata={"format": "pt"})
+        (aside / SAFE_WEIGHTS_NAME).chmod(0o644)  # safetensors makes files that nobody else may read
+        policy_config(model, untie=untie).save_pretrained(aside)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(aside)
+        aside.rename(folder)
+    except (OSError, SafetensorError) as error:
+        raise RunError(
+            f"{folder}: the weights for the vLLM server cannot be written ({error}). Make room, or name another folder "
+            "with rollout.vllm.weights_dir."
+        ) from error

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-TICK, GRACE = 0.2, 10.0
+TICK, GRACE, GRACE_OF_THE_OTHERS = 0.2, 10.0, 2.0
 
 
 def main() -> int:
@@ -37,21 +37,20 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     """First politely, and the command alone: vLLM ends its processes and removes its shared memory then."""
     if child.poll() is None:
         child.terminate()
-        last = time.monotonic() + GRACE
-        while _group_lives(child.pid) and time.monotonic() < last:
-            child.poll()
-            time.sleep(0.05)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(GRACE)
+            _wait_for_group(child.pid, GRACE_OF_THE_OTHERS)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
 
 
-def _group_lives(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
+def _wait_for_group(group: int, seconds: float) -> None:
+    last = time.monotonic() + seconds
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        while time.monotonic() < last:
+            os.killpg(group, 0)
+            time.sleep(0.05)
 
 
 if __name__ == "__main__":

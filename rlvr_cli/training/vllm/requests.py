@@ -35,6 +35,7 @@ class Facts:
     Attributes:
         model: its name in requests. root: where the server has it from. longest: prompt and completion, in tokens.
         log_probs: vLLM's `logprobs_mode`. dtype: of the weights, as torch names it. device: cuda, cpu, ...
+        version: vLLM's.
     """
 
     model: str
@@ -43,6 +44,7 @@ class Facts:
     log_probs: str | None
     dtype: str | None
     device: str | None
+    version: str
 
 
 def options(url: str, seconds: float) -> ServerOptions:
@@ -69,6 +71,7 @@ async def facts(client: Client) -> Facts:
         raise RunError(f"{client.options.base_url}: not a vLLM server, but one of {entry.get('owned_by')}.")
     info = await client.get("/server_info?config_format=json")
     found = info.get("vllm_config") if isinstance(info, Mapping) else None
+    version = await client.get("/version")
     how, where = (_part(found, part) for part in ("model_config", "device_config"))
     return Facts(
         model=str(entry.get("id")),
@@ -77,6 +80,7 @@ async def facts(client: Client) -> Facts:
         log_probs=how.get("logprobs_mode"),
         dtype=how.get("dtype"),
         device=where.get("device"),
+        version=str(_part({"version": version}, "version").get("version", "of unknown version")),
     )
 
 
@@ -108,7 +112,7 @@ async def load_weights(client: Client, folder: Path, version: str) -> None:
         reset = await client.post("/reset_prefix_cache", {}, retries=0)
         await client.post("/update_weight_version", {"new_version": version}, retries=0)
     except Refused as error:
-        raise RunError(f"{error.answer} {_needs(error)}") from error
+        raise RunError(f"{error.answer} {needs(error)}") from error
     if not (isinstance(reset, Mapping) and reset.get("success") is True):
         raise RunError(
             f"{client.options.base_url}: did not forget what it had computed with the weights before, since it is "
@@ -121,7 +125,7 @@ async def check_version(client: Client, version: str) -> None:
     try:
         answer = await client.get("/weight_info", retries=RETRIES)
     except Refused as error:
-        raise RunError(f"{error.answer} {_needs(error)}") from error
+        raise RunError(f"{error.answer} {needs(error)}") from error
     found = answer.get("weight_version") if isinstance(answer, Mapping) else None
     if found != version:
         raise RunError(
@@ -138,7 +142,7 @@ async def complete(
     try:
         found: tuple[list[int], list[float], bool] = await client.post("/v1/completions", body, read_completion)
     except Refused as error:
-        raise RunError(f"{error.answer} {_needs(error)}") from error
+        raise RunError(f"{error.answer} {needs(error)}") from error
     return found
 
 
@@ -199,9 +203,10 @@ async def complete_all(
     )
 
 
-def _needs(error: Refused) -> str:
+def needs(error: Refused) -> str:
+    """What a server must have that refuses like this."""
     if error.status in (404, 405):
-        return f"Start the server with {DEV_MODE} in its environment (vLLM 0.31 or later): weights go to it that way."
+        return f"Weights go to it by endpoints that it has with {DEV_MODE} in its environment (vLLM 0.31 or later)."
     if error.status in (401, 403):
         return "The server wants a key: export VLLM_API_KEY=..."
     return ""

@@ -59,19 +59,25 @@ class Served(VllmEngine):
         self.config, self.chosen, self.world = config, config.rollout.vllm, world
         self.tokenizer, self.longest = tokenizer, longest
         self._child: Child | None = None
-        self._run = self._folder = Path()
+        self._run = Path()
+        self._folder: Path | None = None
         self._dtype = torch.float32
         self._size = sum(weight.numel() * weight.element_size() for weight in model.parameters())
         if starts_server(config):
             self.reason = "a vLLM server of this run's own"
+            if world.processes > world.local_processes:
+                raise UserError(
+                    "rollout.engine=vllm_server: a server that rlvr starts is for one machine, and this training has "
+                    "several. Start one that all of them reach, and name it with rollout.vllm.server_url."
+                )
             if world.main:
                 self._devices = _devices(config)
                 _check_python(self.chosen.python)
             return
         assert self.chosen.server_url is not None
         self.url = self.chosen.server_url.rstrip("/")
-        self.reason = f"the vLLM server at {self.url}"
         self.facts = world.from_main(lambda: asyncio.run(self._checked(model, sample)))
+        self.reason = f"the vLLM server at {self.url} (vLLM {self.facts.version})"
         self._dtype = torch.float32 if self.facts.dtype == "torch.float32" else torch.bfloat16
 
     # --- from start to end -------------------------------------------------------------------------------------
@@ -79,16 +85,18 @@ class Served(VllmEngine):
     @contextmanager
     def running(self, run: Path, model: Any, say: Callable[[str], None]) -> Iterator[None]:
         self._run, self._say = run, say
-        if self.world.main:
+
+        def begin() -> tuple[str, Facts]:
             self._folder = self._weights_folder()
+            return self._start(model) if starts_server(self.config) else (self.url, self.facts)
+
         try:
-            if starts_server(self.config):
-                self.url, self.facts = self.world.from_main(lambda: self._start(model))
+            self.url, self.facts = self.world.from_main(begin)
             yield
         finally:
             if self._child is not None:
                 self._child.end()
-            if self.world.main:
+            if self._folder is not None:
                 shutil.rmtree(self._folder, ignore_errors=True)
 
     def _weights_folder(self) -> Path:
@@ -111,6 +119,7 @@ class Served(VllmEngine):
         wanted = self.chosen.dtype
         name = wanted if wanted != "auto" else "bfloat16" if gpu else "float32"
         self._dtype = torch.float32 if name == "float32" else torch.bfloat16
+        assert self._folder is not None
         folder = self._folder / "begin"
         with merged(model) as plain:
             save_policy(plain, folder, self._dtype, untie=not gpu, tokenizer=self.tokenizer)
@@ -136,8 +145,9 @@ class Served(VllmEngine):
             self._child.wait_until(lambda: asyncio.run(ready()), self.chosen.startup_timeout, self._say)
         except RunError as error:
             raise RunError(f"{error}{_advice(str(error))}") from error
-        self._say(f"vLLM server: ready at {self.url}")
-        return self.url, self._ask(requests.facts)
+        found: Facts = self._ask(requests.facts)
+        self._say(f"vLLM server: ready at {self.url} (vLLM {found.version})")
+        return self.url, found
 
     def _command(self, folder: Path, port: int, dtype: str) -> list[str]:
         chosen = self.chosen
@@ -159,7 +169,7 @@ class Served(VllmEngine):
     # --- in the course of training ---------------------------------------------------------------------------------
 
     def take(self, model: Any, step: int) -> None:
-        if self.world.main:
+        if self._folder is not None:
             folder = self._folder / f"step-{step}"
             shutil.rmtree(folder, ignore_errors=True)
             self._alive()
@@ -255,7 +265,9 @@ class Served(VllmEngine):
                     "rlvr then starts a server itself."
                 ) from error
             except Refused as error:
-                raise UserError(f"rollout.vllm.server_url: {error.answer} Start it with `{self._serve()}`.") from error
+                raise UserError(
+                    f"rollout.vllm.server_url: {error.answer} {requests.needs(error)} Start it with `{self._serve()}`."
+                ) from error
             except RunError as error:
                 raise UserError(f"rollout.vllm.server_url: {error}") from error
         problems = []
