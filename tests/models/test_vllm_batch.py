@@ -1,6 +1,6 @@
 """The vLLM engine at its boundary: what vLLM is given, what becomes of its outputs, and plain messages.
 
-vLLM itself needs a GPU and is not run here: a module of that name stands in for it, made from its documentation.
+vLLM itself is not run here: a module of that name stands in for it. tests/vllm/test_real_vllm.py runs it.
 """
 
 from __future__ import annotations
@@ -93,6 +93,9 @@ def test_without_the_package_or_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(UserError, match=r"cannot be imported.*pip install vllm"):
         load_vllm(tmp_path, dtype="auto")
     monkeypatch.setitem(sys.modules, "vllm", ModuleType("vllm"))
+    platforms = ModuleType("vllm.platforms")
+    platforms.current_platform = SimpleNamespace(is_cpu=lambda: False)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "vllm.platforms", platforms)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match="there is no GPU here"):
         load_vllm(tmp_path, dtype="auto")
