@@ -23,10 +23,10 @@ print(os.getpid(), other.pid, flush=True)
 time.sleep(100)
 """
 TRAINER = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 from rlvr_cli.training.vllm.child import Child
-Child([sys.executable, "-c", sys.argv[1]], Path(sys.argv[2]), Path(sys.argv[3]), {})
+Child([sys.executable, "-c", sys.argv[1]], Path(sys.argv[2]), Path(sys.argv[3]), os.environ)
 print("started", flush=True)
 time.sleep(100)
 """
@@ -34,7 +34,7 @@ time.sleep(100)
 
 def child(folder: Path, code: str) -> Child:
     (folder / "weights").mkdir()
-    return Child([sys.executable, "-c", code], folder / "vllm.log", folder / "weights", {"SOME": "thing"})
+    return Child([sys.executable, "-c", code], folder / "vllm.log", folder / "weights", os.environ)
 
 
 def numbers(output: Path) -> list[int]:

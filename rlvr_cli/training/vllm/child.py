@@ -27,7 +27,7 @@ class Child:
     """A command that lives no longer than this process, in whatever way this process ends.
 
     Args:
-        output: file that gets what it prints. folder: deleted when it has ended.
+        output: file that gets what it prints. folder: deleted when it has ended. environment: all of it.
     """
 
     def __init__(self, command: Sequence[str], output: Path, folder: Path, environment: Mapping[str, str]) -> None:
@@ -39,7 +39,7 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **environment},
+                env=environment,
                 start_new_session=True,
             )
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -40,6 +42,10 @@ NAME = "policy"
 _MEMORY = Path("/dev/shm")
 # Room that must stay in memory beside two copies of the weights.
 _SPARE = 1 << 30
+# What tells a process that it is one of several: the server is none of those that train.
+_LAUNCHERS = re.compile(
+    r"(GROUP_|LOCAL_|ROLE_)?(RANK|WORLD_SIZE|WORLD_NAME)$|MASTER_(ADDR|PORT)$|(TORCHELASTIC|ACCELERATE|FSDP|RLVR_LAUNCH)"
+)
 # Seconds that a server that broke off may take to be gone.
 _TO_END = 3.0
 
@@ -70,9 +76,7 @@ class Served(VllmEngine):
                     "rollout.engine=vllm_server: a server that rlvr starts is for one machine, and this training has "
                     "several. Start one that all of them reach, and name it with rollout.vllm.server_url."
                 )
-            if world.main:
-                self._devices = _devices(config)
-                _check_python(self.chosen.python)
+            self._devices = world.from_main(lambda: _devices(config))
             return
         assert self.chosen.server_url is not None
         self.url = self.chosen.server_url.rstrip("/")
@@ -126,7 +130,8 @@ class Served(VllmEngine):
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         output = self._run / OUTPUT
-        environment = {"VLLM_SERVER_DEV_MODE": "1"}
+        environment = {name: value for name, value in os.environ.items() if not _LAUNCHERS.match(name)}
+        environment["VLLM_SERVER_DEV_MODE"] = "1"
         if gpu:
             environment["CUDA_VISIBLE_DEVICES"] = self._devices
         self._say(f"vLLM server: starting; its output: {output}")
@@ -311,8 +316,12 @@ class Served(VllmEngine):
 
 
 def _devices(config: Config) -> str:
-    """CUDA_VISIBLE_DEVICES of the server that rlvr starts; empty without GPUs. Raises UserError where none is left."""
+    """CUDA_VISIBLE_DEVICES of the server that rlvr starts; empty without GPUs.
+
+    Raises UserError where no GPU is left for it, or its Python has no vLLM.
+    """
     chosen, gpus = config.rollout.vllm, visible_gpus()
+    _check_python(chosen.python)
     if chosen.devices is not None:
         return chosen.devices
     if not gpus:
@@ -330,8 +339,6 @@ def _devices(config: Config) -> str:
 
 def _check_python(python: str | None) -> None:
     """Raise UserError where the server's Python has no vLLM; nothing of it is imported."""
-    import subprocess
-
     asked = python or sys.executable
     code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
     try:
