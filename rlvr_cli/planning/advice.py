@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 from rlvr_cli.config.batch import largest_divisor
-from rlvr_cli.config.schema import RolloutConfig
 from rlvr_cli.planning.architecture import Architecture
 from rlvr_cli.planning.memory import Adapter, Estimate, Sampling, Training, estimate
 
@@ -17,7 +16,6 @@ COMFORTABLE = 0.9
 # Changes that take less off than this are not worth their line.
 WORTHWHILE = 0.97
 MOST_GPUS = 64
-ENGINES = get_args(RolloutConfig.model_fields["engine"].annotation)
 
 
 @dataclass(frozen=True)
@@ -130,9 +128,9 @@ def _changes(state: _State) -> Iterator[tuple[str, _State]]:
         yield "model.attention=sdpa", trained(attention="sdpa")
     if training.adapter is not None and sampling.engine == "local":
         yield "rollout.engine=transformers", replace(state, sampling=replace(sampling, engine="transformers"))
-    if training.gpu and sampling.engine in ("local", "transformers") and "vllm_colocate" in ENGINES:
+    if training.gpu and sampling.engine in ("local", "transformers"):
         yield "rollout.engine=vllm_colocate", replace(state, sampling=replace(sampling, engine="vllm_colocate"))
-    if training.gpu and sampling.engine in ("local", "transformers", "vllm_colocate") and "vllm_server" in ENGINES:
+    if training.gpu and sampling.engine in ("local", "transformers", "vllm_colocate"):
         yield "rollout.engine=vllm_server", replace(state, sampling=replace(sampling, engine="vllm_server"))
     if training.gpu and not quantized:
         if training.processes > 1 and training.strategy == "ddp":

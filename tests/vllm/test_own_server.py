@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from rlvr_cli.config.errors import RunError, UserError
-from rlvr_cli.config.load import load_config
+from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.records import read_jsonl
@@ -80,3 +82,21 @@ def test_a_run_whose_server_is_killed_goes_on_exactly(tmp_path: Path) -> None:
     running.resume(run, console=QUIET)
     assert read_jsonl(run.metrics_path) == read_jsonl(whole.metrics_path)
     assert not list((tmp_path / "weights").iterdir())
+
+
+@pytest.mark.slow
+def test_two_processes_share_a_server(tmp_path: Path) -> None:
+    one = running.start(configured(tmp_path, "run.name=one", "train.rollouts=2"), overwrite=False, console=QUIET).run
+    config = tmp_path / "two.yaml"
+    config.write_text(dump_yaml(configured(tmp_path, "run.name=two", "train.rollouts=2", "launch.processes=2")))
+    done = subprocess.run(
+        [sys.executable, "-m", "rlvr_cli", "train", "-c", str(config)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    two = RunDir(tmp_path / "two")
+    first = "rollout-000000.jsonl"
+    sampled = [[row["token_ids"] for row in read_jsonl(run.rollouts_dir / first)] for run in (one, two)]
+    assert sampled[0] == sampled[1]
+    manifest = two.read_manifest()
+    assert manifest["sampler_check"]["matches"] and manifest["sampler_check_after_update"]["matches"]
+    assert not servers() and not list((tmp_path / "weights").iterdir())
