@@ -19,6 +19,7 @@ from rich.console import Console
 
 from rlvr_cli.config.batch import BatchArithmetic, batch_arithmetic
 from rlvr_cli.config.cautions import cautions
+from rlvr_cli.config.engine_checks import uses_vllm
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.config.schema import Config
@@ -300,6 +301,8 @@ def _announcement(config: Config, run: RunDir, prepared: Prepared, batch: BatchA
         work = f"batches of {batch.completions} demonstrations, {steps}; there are {number} ({source})"
     else:
         work = f"rollouts of {batch.completions} completions, {steps}; sampler: {prepared.engine_reason}"
+        if uses_vllm(config) and config.eval.every:
+            work += " (evaluations on the way: this process, not vLLM)"
     together = f" in {batch.processes} processes" if batch.processes > 1 else ""
     return (
         f"run {run.path}{together}: {config.method.name} on {config.task.name} with {config.model.name}, seed "

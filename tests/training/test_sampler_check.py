@@ -18,7 +18,7 @@ from rlvr_cli.models.completions import Completions
 from rlvr_cli.models.sampler import sample
 from rlvr_cli.training import run as running
 from rlvr_cli.training.prepare import Prepared
-from rlvr_cli.training.sampler_check import SamplerCheck, differences, sampler_check
+from rlvr_cli.training.sampler_check import SamplerCheck, differences, not_renewed, sampler_check
 
 SETTINGS = ("train.rollouts=2", "rollout.prompts=4", "rollout.max_new_tokens=40", "task.problems=32", "run.threads=1")
 Engine = Callable[..., Completions]
@@ -125,3 +125,20 @@ def test_the_numbers_are_those_of_the_definition() -> None:
 )
 def test_the_limits(precision: Any, mean: float, largest: float, surprise: float, matches: bool) -> None:
     assert SamplerCheck(10, mean, largest, surprise, 0.0, precision).matches == matches
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "precision", "said"),
+    [
+        (1e-7, 9e-7, "float32", False),
+        (1e-7, 1.1e-6, "float32", True),
+        # Less than rounding before is no measure.
+        (1e-12, 9e-7, "float32", False),
+        (1e-3, 5e-2, "bfloat16", False),
+    ],
+)
+def test_weights_that_were_not_taken_show_beside_the_check_before(
+    before: float, after: float, precision: Any, said: bool
+) -> None:
+    first, second = (SamplerCheck(10, mean, mean, 0.2, 0.0, precision) for mean in (before, after))
+    assert (not_renewed(first, second) is not None) is said
