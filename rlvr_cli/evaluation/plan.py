@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Protocol
 
 from rlvr_cli.config.errors import UserError
@@ -53,6 +54,27 @@ def passes(problems: Sequence[Problem], settings: EvalSettings) -> Iterator[tupl
         yield 0.0, [(problem.id, GREEDY) for problem in problems]
     indices = range(settings.samples)
     yield settings.temperature, [(problem.id, index) for problem in problems for index in indices]
+
+
+def deal(keys: Sequence[Key], processes: int) -> list[list[Key]]:
+    """``keys`` dealt out to as many processes, to each about as many: problem by problem in turn.
+
+    The samples of a problem stay together, since its prompt is then computed once, but for what would make one
+    process's share larger than the others'. Problems in turn, since neighbours are often of like difficulty, and so of
+    like length.
+    """
+    most = -(-len(keys) // processes)
+    shares: list[list[Key]] = [[] for _ in range(processes)]
+    turn = 0
+    for _, of_problem in groupby(keys, key=lambda key: key[0]):
+        run = list(of_problem)
+        while run:
+            share = shares[turn % processes]
+            room = most - len(share)
+            share.extend(run[:room])
+            run = run[room:]
+            turn += 1
+    return shares
 
 
 def sample_record(

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from rlvr_cli.config.errors import RunError, UserError
-from rlvr_cli.evaluation.plan import Progress, ProgressCallback, check_problems, passes, sample_record
+from rlvr_cli.evaluation.plan import Progress, ProgressCallback, check_problems, deal, passes, sample_record
 from rlvr_cli.evaluation.settings import EvalSettings, digest, row_key
 from rlvr_cli.evaluation.store import Key, SampleStore
+from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.models.completions import Engine
 from rlvr_cli.models.engines import choose_engine
 from rlvr_cli.models.load import eos_token_ids
@@ -34,7 +36,8 @@ def weights_hash(model: Any) -> str:
             continue
         flat = tensor.detach().cpu().contiguous().reshape(-1)
         whole.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)};".encode())
-        whole.update(flat.view(torch.uint8).numpy().tobytes())
+        # A copy: FSDP cannot resize, to free it afterwards, what numpy has once shared.
+        whole.update(flat.view(torch.uint8).clone().numpy().data)
     return whole.hexdigest()
 
 
@@ -58,10 +61,19 @@ class LocalSampler:
 
     Args:
         weights: ``weights_hash(model)``, if at hand. engine: auto, local or transformers; None = ``settings.engine``.
+        world: the processes that share the work, each with the model; rank 0 fills, the others help.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, weights: str | None = None, engine: str | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        weights: str | None = None,
+        engine: str | None = None,
+        world: World = ALONE,
+    ) -> None:
         self.model, self.tokenizer, self.weights, self.engine = model, tokenizer, weights, engine
+        self.world = world
 
     def identity(self, task: Task, settings: EvalSettings) -> dict[str, Any]:
         """See :func:`identity`."""
@@ -77,18 +89,39 @@ class LocalSampler:
         progress: ProgressCallback | None = None,
     ) -> None:
         """See :func:`fill`."""
-        if self.engine is not None:
-            settings = replace(settings, engine=self.engine)
+        with self._in_eval_mode():
+            fill(
+                store,
+                samples,
+                self.model,
+                self.tokenizer,
+                task,
+                problems,
+                self._chosen(settings),
+                progress,
+                world=self.world,
+            )
+
+    def help(self, task: Task, problems: Sequence[Problem], settings: EvalSettings) -> None:
+        """Do this rank's share of what rank 0 fills into its folder."""
+        with self._in_eval_mode():
+            fill(None, {}, self.model, self.tokenizer, task, problems, self._chosen(settings), world=self.world)
+
+    def _chosen(self, settings: EvalSettings) -> EvalSettings:
+        return settings if self.engine is None else replace(settings, engine=self.engine)
+
+    @contextmanager
+    def _in_eval_mode(self) -> Iterator[None]:
         was_training = self.model.training
         self.model.eval()
         try:
-            fill(store, samples, self.model, self.tokenizer, task, problems, settings, progress)
+            yield
         finally:
             self.model.train(was_training)
 
 
 def fill(
-    store: SampleStore,
+    store: SampleStore | None,
     samples: dict[Key, dict[str, Any]],
     model: Any,
     tokenizer: Any,
@@ -96,8 +129,12 @@ def fill(
     problems: Sequence[Problem],
     settings: EvalSettings,
     progress: ProgressCallback | None = None,
+    *,
+    world: World = ALONE,
 ) -> None:
     """Add to ``store``, and to ``samples`` (what it holds), every sample that the settings ask for and that is missing.
+
+    The processes of ``world``, each of which calls it, share the work; rank 0 alone has a ``store``, and writes.
 
     A sample's random stream is named by its problem and index, and batches are cut from the whole plan, so filling
     gaps gives the samples that an unbroken evaluation would have. (The transformers engine seeds whole batches: what
@@ -113,7 +150,7 @@ def fill(
         )
     engine, _ = choose_engine(settings.engine, model)
     source = BatchSource(engine, model, tokenizer, eos_token_ids(model, tokenizer))
-    fill_batches(source, store, samples, task, problems, settings, progress)
+    fill_batches(source, store, samples, task, problems, settings, progress, world=world)
 
 
 @dataclass(frozen=True)
@@ -133,33 +170,51 @@ class BatchSource:
 
 def fill_batches(
     source: BatchSource,
-    store: SampleStore,
+    store: SampleStore | None,
     samples: dict[Key, dict[str, Any]],
     task: Task,
     problems: Sequence[Problem],
     settings: EvalSettings,
     progress: ProgressCallback | None = None,
+    *,
+    world: World = ALONE,
 ) -> None:
-    """``fill`` with any engine that completes a batch of prompts. Raises UserError and RunError as it does."""
+    """``fill`` with any engine that completes a batch of prompts. Raises UserError and RunError as it does.
+
+    In several processes each samples a batch of a piece of the plan, then rank 0 writes the piece in the plan's order:
+    the file does not show how many there were, and none waits longer for another than a batch takes.
+    """
     prompts = {problem.id: prompt_ids(task, problem, source.tokenizer) for problem in problems}
     hashes = {problem_id: digest(ids)[:16] for problem_id, ids in prompts.items()}
-    check_problems(store, samples, problems, hashes)
+
+    def keys_found() -> frozenset[Key]:
+        if store is not None:
+            check_problems(store, samples, problems, hashes)
+        return frozenset(samples)
+
+    there = world.from_main(keys_found)
     by_id = {problem.id: problem for problem in problems}
+    size = settings.batch * world.processes
     plan = [
-        (temperature, keys[first : first + settings.batch])
+        (temperature, keys[first : first + size])
         for temperature, keys in passes(problems, settings)
-        for first in range(0, len(keys), settings.batch)
+        for first in range(0, len(keys), size)
     ]
-    found = sum(key in samples for _, batch in plan for key in batch)
-    planned = sum(len(batch) for _, batch in plan)
+    found = sum(key in there for _, piece in plan for key in piece)
+    planned = sum(len(piece) for _, piece in plan)
     done, tokens = found, 0
     if progress is not None:
         progress(Progress(done, planned, found, 0))
-    for temperature, batch in plan:
-        missing = [key for key in batch if key not in samples]
+    for temperature, piece in plan:
+        missing = [key for key in piece if key not in there]
         if not missing:
             continue
-        records = _sample(source, task, missing, by_id, prompts, hashes, settings, temperature)
+        own = deal(missing, world.processes)[world.rank]
+        sampled = _sample(source, task, own, by_id, prompts, hashes, settings, temperature) if own else []
+        by_key = {(record["problem"], record["sample"]): record for record in world.gather(sampled)}
+        if store is None:
+            continue
+        records = [by_key[key] for key in missing]
         store.append(records)
         samples.update(zip(missing, records, strict=True))
         done, tokens = done + len(missing), tokens + sum(record["tokens"] for record in records)

@@ -13,8 +13,9 @@ from rlvr_cli.config.errors import UserError
 
 T = TypeVar("T")
 
-# The others wait while rank 0 evaluates, saves or downloads. Who supervises notices at once when a rank dies.
-TIMEOUT = datetime.timedelta(hours=6)
+# Ranks wait for one another while one samples the longest completions, saves or downloads; the last takes the longest.
+# It is for ranks that hang: who supervises notices at once when one dies.
+TIMEOUT = datetime.timedelta(hours=1)
 
 
 class Elsewhere(Exception):
@@ -63,6 +64,14 @@ class World:
             raise Elsewhere("rank 0 failed")
         return value  # type: ignore[no-any-return]
 
+    def gather(self, items: list[T]) -> list[T]:
+        """The items of every rank, in the order of the ranks; every rank calls it."""
+        if self.processes == 1:
+            return items
+        from accelerate.utils import gather_object
+
+        return gather_object(items)  # type: ignore[no-any-return]
+
     @contextmanager
     def one_before_the_others(self) -> Iterator[None]:
         """Inside, the first rank of each node comes before its others: what it downloads, they find."""
@@ -76,6 +85,14 @@ class World:
 
 
 ALONE = World()
+
+
+def world_of_group() -> World:
+    """The place that this process has in the group it trains in, as accelerate knows it."""
+    from accelerate import PartialState
+
+    group = PartialState()
+    return World(rank=group.process_index, processes=group.num_processes)
 
 
 def world_of_environment() -> World:

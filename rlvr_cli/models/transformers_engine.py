@@ -74,7 +74,9 @@ def _generate(model: Any, prompts: Sequence[Sequence[int]], config: Any, stops: 
     width = max(map(len, prompts))
     ids = torch.tensor([[*[0] * (width - len(p)), *p] for p in prompts], device=model.device)
     mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=model.device)
-    rows = model.generate(input_ids=ids, attention_mask=mask, generation_config=config)[:, width:].tolist()
+    # Weights that are divided are whole here: no process waits for another, which may have fewer rows, or none.
+    rows = model.generate(input_ids=ids, attention_mask=mask, generation_config=config, synced_gpus=False)
+    rows = rows[:, width:].tolist()
     return [row[: next((i + 1 for i, token in enumerate(row) if token in stops), len(row))] for row in rows]
 
 

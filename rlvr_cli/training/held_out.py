@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from rlvr_cli.config.schema import Config
-from rlvr_cli.evaluation.evaluate import evaluate
+from rlvr_cli.evaluation.evaluate import evaluate_with
 from rlvr_cli.evaluation.settings import EvalSettings
+from rlvr_cli.launch.world import world_of_group
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.training.prepare import Prepared
 
@@ -19,10 +20,12 @@ def held_out_evaluation(config: Config, run: RunDir, prepared: Prepared) -> Call
     for what is reported in the end.
     Everything is kept under ``eval/in-training/rollout-N``; the random streams are those of `rlvr eval`, so an
     evaluation leaves no trace in training and repeats exactly after a resume.
+    Every process calls it, with weights that are whole, and samples its share; rank 0 alone writes, and gets the means.
     """
     if config.eval.every == 0:
         return lambda rollouts: None
     split = "dev" if config.task.data is None else config.eval.split
+    from rlvr_cli.evaluation.sampling import LocalSampler
     from rlvr_cli.models.adapter import merged
 
     settings = EvalSettings.from_config(config, split=split)
@@ -32,10 +35,13 @@ def held_out_evaluation(config: Config, run: RunDir, prepared: Prepared) -> Call
         if rollouts % config.eval.every:
             return None
         folder = run.held_out_dir / f"rollout-{rollouts:06d}"
+        world = world_of_group()
         with merged(prepared.model) as model:
-            result = evaluate(
-                model, prepared.tokenizer, prepared.task, problems, settings, folder, label=f"rollout {rollouts}"
-            )
+            sampler = LocalSampler(model, prepared.tokenizer, world=world)
+            if not world.main:
+                sampler.help(prepared.task, problems, settings)
+                return None
+            result = evaluate_with(sampler, prepared.task, problems, settings, folder, label=f"rollout {rollouts}")
         return {name: metric["value"] for name, metric in result["metrics"].items()}
 
     return evaluate_after

@@ -175,14 +175,12 @@ class RecordedTrainer(ManagedTrainer):
         self._step_started = time.perf_counter()
 
     def _held_out(self, rollouts: int) -> dict[str, Any] | None:
-        """Rank 0 evaluates, as one process would; the others wait."""
+        """The means of an evaluation that every process has a share in, in rank 0; None in the others."""
         every = self.config.eval.every
         if every == 0 or rollouts % every:
             return None
         with self.sharding.whole():
-            held_out = self.evaluate_held_out(rollouts) if self.accelerator.is_main_process else None
-            self.accelerator.wait_for_everyone()
-        return held_out
+            return self.evaluate_held_out(rollouts)
 
     def _timing(self, tokens: float) -> dict[str, float]:
         seconds = time.perf_counter() - self._step_started

@@ -172,9 +172,12 @@ class FullyShardedSharding(Sharding):
             part.unshard()
         for part, own in zip(parts, classes, strict=True):
             part.__class__ = own.__bases__[1]  # a plain layer, for who reads it
+        hooked = [group for group in groups if _without_state_dict_hooks(group)]
         try:
             yield
         finally:
+            for group in hooked:
+                group._register_state_dict_hooks()
             for part, own in zip(parts, classes, strict=True):
                 part.__class__ = own
             for group, setting in zip(groups, before, strict=True):
@@ -221,6 +224,17 @@ class FullyShardedSharding(Sharding):
         numbers = optimizer.state_dict()["param_groups"]
         groups = [{**own, **saved} for own, saved in zip(numbers, part["param_groups"], strict=True)]
         optimizer.load_state_dict({"state": part["state"], "param_groups": groups})
+
+
+def _without_state_dict_hooks(group: Any) -> bool:
+    """Take away what divides the parameters again when ``state_dict()`` is asked for; whether there was anything."""
+    hooks = (group._module_to_pre_save_state_dict_hook_handle, group._module_to_pre_load_state_dict_hook_handle)
+    there = any(hooks)
+    for handles in hooks:
+        for handle in handles.values():
+            handle.remove()
+        handles.clear()
+    return there
 
 
 def _own(value: Any) -> Any:
