@@ -173,9 +173,13 @@ class FullyShardedSharding(Sharding):
         for part, own in zip(parts, classes, strict=True):
             part.__class__ = own.__bases__[1]  # a plain layer, for who reads it
         hooked = [group for group in groups if _without_state_dict_hooks(group)]
+        # accelerate has it ask FSDP first, which a plain layer does not know.
+        generates = [(part, vars(part).pop("generate")) for part in parts if "generate" in vars(part)]
         try:
             yield
         finally:
+            for part, method in generates:
+                part.generate = method
             for group in hooked:
                 group._register_state_dict_hooks()
             for part, own in zip(parts, classes, strict=True):
