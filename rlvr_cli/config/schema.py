@@ -100,6 +100,12 @@ class RolloutConfig(Section):
     drop_truncated: bool = Field(
         False, description="Do not learn from completions that were cut at max_new_tokens (DAPO's over-long filter)."
     )
+    batch: Count | None = Field(
+        None,
+        description="Completions that a process samples at once; null = as many as its free memory holds (local), "
+        "or 64 (transformers); vLLM schedules by itself. Changes speed and memory, not the samples (those of "
+        "transformers it does).",
+    )
     engine: Literal["auto", "local", "transformers", "vllm_colocate", "vllm_server"] = Field(
         "auto",
         description="Sampler: local = the project's KV-cache sampler, transformers = `generate`, vllm_colocate = vLLM "
@@ -183,7 +189,11 @@ class EvalConfig(Section):
     max_new_tokens: Count | None = Field(None, description="Longest completion; null = rollout.max_new_tokens.")
     greedy: bool = Field(True, description="Also report greedy accuracy (one more completion for each problem).")
     split: Literal["dev", "test"] = Field("test", description="Held-out part: choose settings on dev, report on test.")
-    batch: Count = Field(256, description="Completions sampled at once; changes speed and memory, not the samples.")
+    batch: Count | None = Field(
+        None,
+        description="Completions that a process samples at once; null = 256, or fewer where its free memory holds "
+        "fewer (local). Changes speed and memory, not the samples (those of transformers it does).",
+    )
     engine: Literal["auto", "local", "transformers", "vllm", "openai"] = Field(
         "auto",
         description="What samples: local = the project's sampler, transformers = `generate`, vllm = vLLM in this "

@@ -19,6 +19,7 @@ from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.models.completions import Engine
 from rlvr_cli.models.engines import choose_engine
 from rlvr_cli.models.load import eos_token_ids
+from rlvr_cli.models.sampler import rows_that_fit, sample
 from rlvr_cli.streams import stream_seed
 from rlvr_cli.tasks.base import Problem, Task, judge_all, prompt_ids, response_text
 
@@ -194,7 +195,7 @@ def fill_batches(
 
     there = world.from_main(keys_found)
     by_id = {problem.id: problem for problem in problems}
-    size = settings.batch * world.processes
+    size = settings.kept_at_once * world.processes
     plan = [
         (temperature, keys[first : first + size])
         for temperature, keys in passes(problems, settings)
@@ -232,16 +233,21 @@ def _sample(
     settings: EvalSettings,
     temperature: float,
 ) -> list[dict[str, Any]]:
+    of_rows = [prompts[problem_id] for problem_id, _ in keys]
+    top_p = settings.top_p if temperature > 0 else 1.0
+    most = settings.kept_at_once
+    if settings.batch is None and source.engine is sample:
+        most = min(most, rows_that_fit(source.model, of_rows, settings.max_new_tokens, sorts=top_p < 1))
     completions = source.engine(
         source.model,
-        [prompts[problem_id] for problem_id, _ in keys],
+        of_rows,
         keys=[row_key(problem_id, index) for problem_id, index in keys],
         seed=stream_seed(settings.seed, "eval"),
         max_new_tokens=settings.max_new_tokens,
         eos_token_ids=source.stops,
         temperature=temperature,
-        top_p=settings.top_p if temperature > 0 else 1.0,
-        max_rows=settings.batch,
+        top_p=top_p,
+        max_rows=most,
     )
     log_probs = [math.fsum(of_tokens) for of_tokens in completions.log_probs]
     for (problem_id, _), log_prob in zip(keys, log_probs, strict=True):

@@ -9,6 +9,8 @@ from typing import Any
 
 from rlvr_cli.config.schema import Config
 
+BATCH = 256
+
 
 @dataclass(frozen=True)
 class EvalSettings:
@@ -17,7 +19,8 @@ class EvalSettings:
     Without samples the greedy completion is all there is, and there is no k.
 
     ``seed`` names the random streams of the samples; ``problems_seed`` draws the held-out set, which is the same for
-    every run. ``batch`` and ``engine`` change speed and memory, not which samples are asked for.
+    every run. ``batch`` and ``engine`` change speed and memory, not which samples are asked for; without a ``batch``
+    256 samples are kept at a time, and as many are made at once as memory holds of them.
     """
 
     problems: int = 420
@@ -28,7 +31,7 @@ class EvalSettings:
     max_new_tokens: int = 1024
     greedy: bool = True
     split: str = "test"
-    batch: int = 256
+    batch: int | None = None
     engine: str = "auto"
     seed: int = 0
     problems_seed: int = 0
@@ -39,6 +42,11 @@ class EvalSettings:
             problems.append("nothing is sampled: without samples, the greedy completion is needed.")
         if problems:
             raise ValueError("; ".join(problems))
+
+    @property
+    def kept_at_once(self) -> int:
+        """Samples of a process that are on the disk before the next ones are begun."""
+        return self.batch or BATCH
 
     @classmethod
     def from_config(cls, config: Config, **changes: Any) -> EvalSettings:

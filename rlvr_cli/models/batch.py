@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -30,6 +30,17 @@ def _runs(prompts: Sequence[Sequence[int]]) -> tuple[list[Sequence[int]], list[i
     return distinct, counts
 
 
+def _together(lengths: Sequence[int], most: int) -> Iterator[range]:
+    """Consecutive prompts that are read at once: padded to the longest not above ``most`` tokens, or a single one."""
+    first, longest = 0, 0
+    for index, length in enumerate(lengths):
+        longest = max(longest, length)
+        if index > first and longest * (index + 1 - first) > most:
+            yield range(first, index)
+            first, longest = index, length
+    yield range(first, len(lengths))
+
+
 class Batch:
     """Rows decoded together. Prompts end in the same column of the cache, so that every row writes its next
     token's keys and values to the same column; shorter prompts have empty columns on the left."""
@@ -42,32 +53,36 @@ class Batch:
         self.max_new_tokens = max_new_tokens
         self.turn = decoder.rotary_table(self.width + max_new_tokens)
 
-        ids = torch.tensor([[*p, *[0] * (self.width - len(p))] for p in distinct], device=device)
-        hidden, prompt_cache = decoder.prefill(ids, self.turn)
-        last = torch.tensor(lengths, device=device) - 1
-        repeats = torch.tensor(counts, device=device)
-        row_prompt = torch.repeat_interleave(torch.arange(len(distinct), device=device), repeats)
-        self.first_logits = decoder.logits(hidden[torch.arange(len(distinct), device=device), last])[row_prompt]
-
-        shape = list(prompt_cache.shape)
-        shape[2], shape[4] = self.rows, self.width + max_new_tokens
-        cache = prompt_cache.new_empty(shape)
+        columns_of_cache = self.width + max_new_tokens
+        cache = decoder.empty_cache(self.rows, columns_of_cache)
         # Empty columns are masked, but a stray NaN there would survive a multiplication by zero.
         cache[:, :, :, :, : self.width] = 0
-        row = 0
-        for index, (length, count) in enumerate(zip(lengths, counts, strict=True)):
-            cache[:, :, row : row + count, :, self.width - length : self.width] = prompt_cache[
-                :, :, index : index + 1, :, :length
-            ]
-            row += count
+        last = torch.tensor(lengths, device=device) - 1
+        logits, row = [], 0
+        for part in _together(lengths, decoder.prefill_tokens):
+            width = max(lengths[index] for index in part)
+            ids = torch.tensor([[*distinct[i], *[0] * (width - lengths[i])] for i in part], device=device)
+            hidden, prompt_cache = decoder.prefill(ids, self.turn)
+            logits.append(decoder.logits(hidden[torch.arange(len(part), device=device), last[part.start : part.stop]]))
+            for at, index in enumerate(part):
+                length, count = lengths[index], counts[index]
+                cache[:, :, row : row + count, :, self.width - length : self.width] = prompt_cache[
+                    :, :, at : at + 1, :, :length
+                ]
+                row += count
+            # Before the next ones are read.
+            del hidden, prompt_cache
+        repeats = torch.tensor(counts, device=device)
+        row_prompt = torch.repeat_interleave(torch.arange(len(distinct), device=device), repeats)
+        self.first_logits = (logits[0] if len(logits) == 1 else torch.cat(logits))[row_prompt]
         self.cache = Cache(cache)
 
         self.positions: Tensor | None = None
         self.bias: Tensor | None = None
         if min(lengths) < self.width:
             empty = (self.width - torch.tensor(lengths, device=device))[row_prompt].view(-1, 1, 1)
-            columns = torch.arange(shape[4], device=device)
-            bias = torch.zeros(self.rows, decoder.kv_heads, shape[4], dtype=cache.dtype, device=device)
+            columns = torch.arange(columns_of_cache, device=device)
+            bias = torch.zeros(self.rows, decoder.kv_heads, columns_of_cache, dtype=cache.dtype, device=device)
             self.bias = bias.masked_fill_(columns < empty, -torch.inf)
             self.positions = last[row_prompt] + 1
 
@@ -134,8 +149,9 @@ class Batch:
         tails = active[remaining:].nonzero().squeeze(1) + remaining
         order = torch.arange(remaining, device=active.device)
         order[holes] = tails
-        data = self.cache.data
-        data[:, :, holes, :, :filled] = data[:, :, tails, :, :filled]
+        # Block by block: what moves is in memory twice.
+        for data in self.cache.data:
+            data[:, holes, :, :filled] = data[:, tails, :, :filled]
         self.cache.use(remaining)
         if self.positions is not None and self.bias is not None:
             self.positions, self.bias = self.positions[order], self.bias[order]

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rlvr_cli.models.room import PREFILL_TOKENS, RowMemory, kv_bytes, wide_bytes
+
 SUPPORTED = ("Qwen2ForCausalLM", "Qwen3ForCausalLM", "LlamaForCausalLM")
 # Rotary types whose frequencies do not change with the length of the sequence.
 _STATIC_ROPE = ("default", "linear", "llama3", "yarn")
@@ -39,6 +41,24 @@ def supports(model: nn.Module) -> str | None:
     return None
 
 
+def row_memory(model: Any) -> RowMemory:
+    """What ``model`` takes to sample with."""
+    config, weight = model.config, model.model.embed_tokens.weight
+    heads, kv_heads, element = config.num_attention_heads, config.num_key_value_heads, weight.dtype.itemsize
+    dim = _head_dim(config)
+    return RowMemory(
+        kv_token=kv_bytes(len(model.model.layers), kv_heads, dim, element),
+        wide=wide_bytes(config.hidden_size, config.intermediate_size, heads, kv_heads, dim, element),
+        vocabulary=config.vocab_size,
+        scores=heads if element == 4 and weight.device.type != "cpu" else 0,
+    )
+
+
+def _head_dim(config: Any) -> int:
+    dim: int = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return dim
+
+
 @dataclass(frozen=True)
 class _Projection:
     """One or several linear layers applied to the same input; weights [in, out], biases [out] or None."""
@@ -47,11 +67,15 @@ class _Projection:
     biases: tuple[Tensor | None, ...]
 
     def __call__(self, x: Tensor) -> Tensor:
-        outputs = [
+        outputs = self.each(x)
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
+
+    def each(self, x: Tensor) -> list[Tensor]:
+        """The layers' outputs, those of layers that were stacked together."""
+        return [
             torch.mm(x, weight) if bias is None else torch.addmm(bias, x, weight)
             for weight, bias in zip(self.weights, self.biases, strict=True)
         ]
-        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
 
     def add_to(self, x: Tensor, h: Tensor) -> None:
         """x += projection of h; only for a single linear layer."""
@@ -82,7 +106,7 @@ class Decoder:
         config = model.config
         self.heads: int = config.num_attention_heads
         self.kv_heads: int = config.num_key_value_heads
-        self.head_dim: int = getattr(config, "head_dim", None) or config.hidden_size // self.heads
+        self.head_dim = _head_dim(config)
         self.hidden: int = config.hidden_size
         self.eps: float = config.rms_norm_eps
         self.scale = self.head_dim**-0.5
@@ -91,11 +115,8 @@ class Decoder:
         self._rotary = model.model.rotary_emb
         self._fold = self.dtype == torch.float32 and model.num_parameters() < _FUSE_BELOW
         self.weight_bytes: int = model.num_parameters() * self.dtype.itemsize
-        self.bytes_per_token: int = 2 * len(model.model.layers) * self.kv_heads * self.head_dim * self.dtype.itemsize
-        # Of a token while a prompt is read: the stream, its norm, queries, keys, values, and the network's three.
-        across = 2 * self.hidden + (self.heads + 2 * self.kv_heads) * self.head_dim + 3 * config.intermediate_size
-        self.wide_bytes: int = across * self.dtype.itemsize
-        self.vocabulary: int = config.vocab_size
+        self.memory = row_memory(model)
+        self.prefill_tokens = PREFILL_TOKENS
         self._floors = {n: self._floor(n) for n in (self.hidden, self.head_dim)}
         self._zero = torch.zeros((), dtype=self.dtype, device=self.device)
         self.layers = [self._layer(layer) for layer in model.model.layers]
@@ -171,12 +192,19 @@ class Decoder:
     def _finish_layer(self, layer: _Layer, x: Tensor, attended: Tensor) -> None:
         """Output projection, residual and feed-forward; x [n, hidden] is updated in place."""
         layer.out.add_to(x, attended)
-        gate, up = layer.gate_up(self._norm(x, layer.norm_mlp)).view(len(x), 2, -1).unbind(1)
+        outputs = layer.gate_up.each(self._norm(x, layer.norm_mlp))
+        # Not joined where they are apart: they are the largest tensors while a prompt is read.
+        gate, up = outputs if len(outputs) == 2 else outputs[0].view(len(x), 2, -1).unbind(1)
         layer.down.add_to(x, F.silu(gate).mul_(up))
 
     def logits(self, x: Tensor) -> Tensor:
         """Final hidden states [n, hidden] to float32 logits [n, vocabulary]."""
         return self.head(self._norm(x, self.norm_out)).float()
+
+    def empty_cache(self, rows: int, columns: int) -> Tensor:
+        """Room for keys and values, not initialised: [layers, 2, rows, kv heads, columns, head_dim]."""
+        shape = (len(self.layers), 2, rows, self.kv_heads, columns, self.head_dim)
+        return torch.empty(shape, dtype=self.dtype, device=self.device)
 
     def prefill(self, ids: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
         """Left-aligned prompts ids [prompts, length], padded on the right with any token; turn [>= length,
@@ -189,7 +217,7 @@ class Decoder:
         prompts, length = ids.shape
         x = F.embedding(ids.flatten(), self.embedding)
         turn = turn[:length].repeat(prompts, 1).unsqueeze(1)
-        cache = x.new_empty(len(self.layers), 2, prompts, self.kv_heads, length, self.head_dim)
+        cache = self.empty_cache(prompts, length)
         sizes = (self.heads, self.kv_heads, self.kv_heads)
         for layer, kv in zip(self.layers, cache, strict=True):
             qkv = self._project_qkv(layer, x, turn).view(prompts, length, -1, self.head_dim)

@@ -1,28 +1,114 @@
-"""How many completions the memory of a GPU lets the local sampler decode at once. Pure arithmetic, without torch."""
+"""How many completions the local sampler decodes together, by the memory that there is. `rlvr plan` asks it too.
+
+No torch is imported here. Bytes of one row of W tokens, prompt and completion, of a vocabulary of V words:
+
+- keys and values: two numbers a token, block, key head and head dimension, for all W tokens from the start;
+- a step's logits in float32 and what is made of them: logits, tempered logits, probabilities and a padded copy, 16 V.
+  top_p and top_k sort them: 48 V with the order, the running sums and the sorting's own room.
+
+Beside the rows, prompts are read: at most ``PREFILL_TOKENS`` at once, each token with its keys and values and what a
+block is computed with (the stream and its norm, queries, keys and values, the network's gate, up and their product); in
+float32, which a GPU's fused kernels do not take, with its attention scores, twice.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rlvr_cli.config.errors import RunError
+
+# Rows at once on a GPU, memory permitting: more of them gain little speed.
 MOST_ROWS = 256
+# Prompt tokens read at once: enough to keep a GPU busy.
+PREFILL_TOKENS = 2**14
 # Share of the free memory that is taken: the rest is for what is not counted here, workspaces and fragments.
 USED = 0.7
+LOGIT_BYTES, SORTED_LOGIT_BYTES = 16, 48
+NO_MEMORY = ("out of memory", "can't allocate memory")
 
 
-def row_bytes(length: int, prompt: int, prompts_each: float, *, kv: int, wide: int, vocabulary: int) -> float:
-    """Bytes that one row takes.
+def kv_bytes(layers: int, kv_heads: int, head_dim: int, element: int) -> int:
+    """Bytes of keys and values of one token, ``element`` bytes each number."""
+    return 2 * layers * kv_heads * head_dim * element
 
-    Args:
-        length: prompt and completion. prompt: the prompt alone.
-        prompts_each: distinct prompts for each row; those of a group are read once.
-        kv, wide: of one token the keys and values, and the activations while a prompt is read.
+
+def wide_bytes(hidden: int, intermediate: int, heads: int, kv_heads: int, head_dim: int, element: int) -> int:
+    """Bytes of what a block is computed with, of one token of a prompt."""
+    return element * (2 * hidden + (heads + 2 * kv_heads) * head_dim + 3 * intermediate)
+
+
+def usable(free: int) -> float:
+    """Bytes that sampling may take where so many are free."""
+    return USED * free
+
+
+@dataclass(frozen=True)
+class RowMemory:
+    """What a model takes to sample with.
+
+    Attributes:
+        kv_token: bytes of keys and values of one token.
+        wide: bytes of what a block is computed with, of one token of a prompt.
+        vocabulary: words.
+        scores: query heads whose attention scores are stored; 0 where a fused kernel computes them.
     """
-    step = 4 * 4 * vocabulary  # logits, probabilities and what is made of them to draw from
-    return length * kv + step + prompts_each * prompt * (kv + wide)
+
+    kv_token: int
+    wide: int
+    vocabulary: int
+    scores: int = 0
+
+    def logits(self, *, sorts: bool = False) -> int:
+        """Bytes that a row's step makes of its logits; ``sorts``: with top_p or top_k."""
+        return self.vocabulary * (SORTED_LOGIT_BYTES if sorts else LOGIT_BYTES)
+
+    def row(self, length: int, *, sorts: bool = False) -> int:
+        """Bytes of one row of ``length`` tokens, prompt and completion."""
+        return length * self.kv_token + self.logits(sorts=sorts)
+
+    def prompts(self, tokens: int, longest: int) -> int:
+        """Bytes that reading prompts of ``tokens`` tokens together, and ``longest`` each, takes."""
+        at_once = min(tokens, max(longest, PREFILL_TOKENS))
+        return at_once * (self.kv_token + self.wide + 2 * 4 * self.scores * longest)
+
+    def rows(self, wanted: int, room: float, length: int, *, sorts: bool = False) -> int:
+        """How many of the ``wanted`` rows of ``length`` tokens fit into ``room`` bytes; at least 1.
+
+        All of them, or a coarse step (1, 2, 3, 4, 6, 8, 12, 16, 24 ...), so that a little more or less free memory
+        seldom decides: with another number of rows sums are rounded in another way.
+        """
+        fitting = max(1, int(room // self.row(length, sorts=sorts)))
+        if fitting >= wanted:
+            return wanted
+        power = 1 << (fitting.bit_length() - 1)
+        return power + power // 2 if fitting >= power + power // 2 else power
 
 
-def rows_that_fit(rows: int, room: int, each: float) -> int:
-    """How many of ``rows`` are decoded at once in ``room`` bytes, 1 at least.
+class SamplingMemoryError(RunError):
+    """There was too little memory for the rows that were sampled together."""
 
-    All of them, or a power of two, so that a little more or less free memory seldom decides.
-    """
-    wanted, fitting = min(rows, MOST_ROWS), int(USED * max(room, 0) // each)
-    return wanted if fitting >= wanted else 1 << max(0, fitting.bit_length() - 1)
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether ``error`` says that there is no memory left, on a GPU or not."""
+    return isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY)
+
+
+@contextmanager
+def told_with_rows(rows: int, length: int) -> Iterator[None]:
+    """Inside, ``rows`` completions are sampled at once; a want of memory is told with what to change."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        said = (str(error) or type(error).__name__).splitlines()[0][:200]
+        fewer = (
+            f"Sample fewer at once with rollout.batch={rows // 2} (in an evaluation eval.batch={rows // 2}), or make"
+        )
+        raise SamplingMemoryError(
+            f"out of memory while sampling {rows} completion{'' if rows == 1 else 's'} of up to {length} tokens at "
+            f"once ({said}). {fewer if rows > 1 else 'Make'} rollout.max_new_tokens smaller; `rlvr plan` says what "
+            "fits."
+        ) from error

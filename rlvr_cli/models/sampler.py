@@ -8,14 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
+import psutil
 import torch
 
 from rlvr_cli.models.batch import Batch
 from rlvr_cli.models.completions import Completions, check_arguments
-from rlvr_cli.models.decoder import Decoder, supports
-from rlvr_cli.models.room import MOST_ROWS, row_bytes, rows_that_fit
+from rlvr_cli.models.decoder import Decoder, row_memory, supports
+from rlvr_cli.models.room import MOST_ROWS, told_with_rows, usable
 
-__all__ = ["Completions", "sample", "supports"]
+__all__ = ["Completions", "rows_that_fit", "sample", "supports"]
 
 # Keys and values a batch may hold on a CPU, so that they stay in its cache from step to step.
 _CACHE_BYTES = 24 * 2**20
@@ -43,11 +44,11 @@ def sample(
     key, t) alone, so a row's completion does not depend on the other rows of the call, but for the order of
     floating-point sums. Identical consecutive prompts are computed once. temperature 0 is greedy.
 
-    max_rows: most rows decoded at once (None chooses by the size of the model); on a GPU no more than its free memory
-    holds. Small models on a CPU decode several batches at a time, one a thread: which rows share a batch does not
-    depend on the number of threads, nor do the results. on_progress gets the number of new tokens, possibly on
-    another thread but never twice at the same time. Raises ValueError on arguments out of range, or on a model for
-    which `supports` gives a reason.
+    max_rows: most rows decoded at once (None chooses by the memory that is free and the size of the model). Small
+    models on a CPU decode several batches at a time, one a thread: which rows share a batch does not depend on the
+    number of threads, nor do the results. on_progress gets the number of new tokens, possibly on another thread but
+    never twice at the same time. Raises ValueError on arguments out of range, or on a model for which `supports`
+    gives a reason; SamplingMemoryError when the rows decoded at once are too many for the memory.
     """
     check_arguments(prompts, keys, max_new_tokens, temperature, top_p, max_rows, top_k)
     if reason := supports(model):
@@ -66,15 +67,18 @@ def sample(
         decoder = Decoder(model)
 
     def decode(rows: slice) -> Completions:
-        with torch.inference_mode():
+        with torch.inference_mode(), told_with_rows(rows.stop - rows.start, longest):
             batch = Batch(decoder, prompts[rows], max_new_tokens)
             return batch.run(keys[rows], seed, eos, temperature, top_p, report, top_k)
 
     longest = max(map(len, prompts)) + max_new_tokens
-    rows_at_once = max_rows or _rows_at_once(decoder, longest)
-    if decoder.device.type == "cuda":
-        rows_at_once = min(rows_at_once, _rows_in_free_memory(decoder, prompts, longest))
-    parts = _split(len(prompts), rows_at_once)
+    if max_rows is not None:
+        parts = _split(len(prompts), max_rows)
+    else:
+        most = _rows_at_once(decoder, longest)
+        fitting = rows_that_fit(model, prompts, max_new_tokens, sorts=top_p < 1 or top_k > 0)
+        # Where memory decides there are many parts, each of which computes its prompts anew.
+        parts = _split(len(prompts), most) if most <= fitting else _split_by_prompt(prompts, fitting)
     small = decoder.device.type == "cpu" and decoder.weight_bytes < _SMALL_WEIGHTS
     results = _each_on_one_thread(decode, parts) if small else [decode(part) for part in parts]
     return Completions(
@@ -84,28 +88,35 @@ def sample(
     )
 
 
+def rows_that_fit(model: Any, prompts: Sequence[Sequence[int]], max_new_tokens: int, *, sorts: bool = False) -> int:
+    """Rows of the longest of ``prompts`` and a completion that the free memory of the model's device has room for.
+
+    All of ``prompts`` where the device does not tell. sorts: with top_p or top_k.
+    """
+    device = model.model.embed_tokens.weight.device
+    free = _free_memory(device)
+    if free is None:
+        return len(prompts)
+    memory, longest = row_memory(model), max(map(len, prompts))
+    room = usable(free) - memory.prompts(sum(map(len, {tuple(prompt) for prompt in prompts})), longest)
+    return memory.rows(len(prompts), room, longest + max_new_tokens, sorts=sorts)
+
+
+def _free_memory(device: torch.device) -> int | None:
+    """Free bytes of a device, None where it does not tell: what the driver calls free, and what torch holds unused."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(psutil.virtual_memory().available) if device.type == "cpu" else None
+
+
 def _rows_at_once(decoder: Decoder, length: int) -> int:
     """Rows whose keys and values take no more room than the processor's cache, or than the weights, which have
     to be read once a step whatever the number of rows."""
     if decoder.device.type != "cpu":
         return MOST_ROWS
-    return min(512, max(16, max(_CACHE_BYTES, decoder.weight_bytes) // (length * decoder.bytes_per_token)))
-
-
-def _rows_in_free_memory(decoder: Decoder, prompts: Sequence[Sequence[int]], length: int) -> int:
-    """Rows that the GPU has room for: what the driver calls free, and what torch holds of it without using it."""
-    free, _ = torch.cuda.mem_get_info(decoder.device)
-    room = free + torch.cuda.memory_reserved(decoder.device) - torch.cuda.memory_allocated(decoder.device)
-    distinct = 1 + sum(list(one) != list(other) for one, other in pairwise(prompts))
-    each = row_bytes(
-        length,
-        max(map(len, prompts)),
-        distinct / len(prompts),
-        kv=decoder.bytes_per_token,
-        wide=decoder.wide_bytes,
-        vocabulary=decoder.vocabulary,
-    )
-    return rows_that_fit(len(prompts), room, each)
+    row_bytes = length * decoder.memory.kv_token
+    return min(512, max(16, max(_CACHE_BYTES, decoder.weight_bytes) // row_bytes))
 
 
 def _split(rows: int, most: int) -> list[slice]:
@@ -113,6 +124,19 @@ def _split(rows: int, most: int) -> list[slice]:
     parts = -(-rows // most)
     bounds = [rows * i // parts for i in range(parts + 1)]
     return [slice(a, b) for a, b in pairwise(bounds)]
+
+
+def _split_by_prompt(prompts: Sequence[Sequence[int]], most: int) -> list[slice]:
+    """As many parts as `_split` makes, but cut between different prompts where no part gets too long by it."""
+    rows, ideal = len(prompts), _split(len(prompts), most)
+    between = [row for row in range(1, rows) if list(prompts[row]) != list(prompts[row - 1])]
+    bounds = [0]
+    for left, part in zip(range(len(ideal) - 1, 0, -1), ideal, strict=False):
+        first, last = max(bounds[-1] + 1, rows - left * most), min(bounds[-1] + most, rows - left)
+        allowed = [row for row in between if first <= row <= last]
+        nearest = min(allowed, key=lambda row: abs(row - part.stop), default=min(max(part.stop, first), last))
+        bounds.append(nearest)
+    return [slice(a, b) for a, b in pairwise([*bounds, rows])]
 
 
 def _each_on_one_thread(decode: Callable[[slice], Completions], parts: list[slice]) -> list[Completions]:

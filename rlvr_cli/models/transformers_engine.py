@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rlvr_cli.models.completions import Completions, check_arguments
 from rlvr_cli.models.draws import stream_start
+from rlvr_cli.models.room import told_with_rows
 
 # Elements of the logits computed at once when the log-probabilities are scored (1 GiB of float32).
 _LOGITS_AT_ONCE = 2**28
@@ -33,7 +34,7 @@ def generate_with_transformers(
 
     Each group of max_rows rows (default 64) is seeded by (seed, the first row's key): the same call gives the
     same completions, but unlike with the local sampler they depend on which rows share a group.
-    Raises ValueError on arguments out of range.
+    Raises ValueError on arguments out of range, SamplingMemoryError when a group is too large for the memory.
     """
     check_arguments(prompts, keys, max_new_tokens, temperature, top_p, max_rows, top_k)
     from transformers import GenerationConfig
@@ -58,9 +59,10 @@ def generate_with_transformers(
             for first in range(0, len(prompts), size):
                 torch.manual_seed(stream_start(seed, keys[first]))
                 part = prompts[first : first + size]
-                ids = _generate(model, part, config, frozenset(stops))
+                with told_with_rows(len(part), max(map(len, part)) + max_new_tokens):
+                    ids = _generate(model, part, config, frozenset(stops))
+                    result.log_probs.extend(_score(model, part, ids, temperature or 1.0))
                 result.ids.extend(ids)
-                result.log_probs.extend(_score(model, part, ids, temperature or 1.0))
                 result.truncated.extend(row[-1] not in eos_token_ids for row in ids)
                 if on_progress is not None:
                     on_progress(sum(map(len, ids)))

@@ -124,6 +124,8 @@ def _changes(state: _State) -> Iterator[tuple[str, _State]]:
     if training.micro_batch > 1:
         smaller = largest_divisor(training.micro_batch, training.micro_batch // 2)
         yield f"update.micro_batch={smaller}", trained(micro_batch=smaller, accumulates=True)
+    if sampling.batch is not None and sampling.engine in ("local", "transformers"):
+        yield "rollout.batch=null", replace(state, sampling=replace(sampling, batch=None))
     if training.attention == "eager":
         yield "model.attention=sdpa", trained(attention="sdpa")
     if training.adapter is not None and sampling.engine == "local":

@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rlvr_cli.models.room import kv_bytes
+
 # The linear layers of a block by the names that Qwen2, Qwen3 and Llama give them.
 LINEAR_LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
@@ -114,7 +116,7 @@ class Architecture:
 
     def kv_bytes_per_token(self, element: int) -> int:
         """Bytes of keys and values of one token, ``element`` bytes each number."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * element
+        return kv_bytes(self.layers, self.kv_heads, self.head_dim, element)
 
 
 def from_config(config: Mapping[str, Any]) -> Architecture | None:

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from rlvr_cli.models.room import row_bytes, rows_that_fit
+from rlvr_cli.models.room import MOST_ROWS, PREFILL_TOKENS, RowMemory, usable, wide_bytes
 from rlvr_cli.planning.architecture import Architecture
 
 GIB = 2**30
@@ -137,12 +137,16 @@ class Sampling:
         rows: completions that this process samples for one rollout.
         gpu_memory: share of the GPU that vLLM takes (colocate).
         group: completions of each prompt.
+        batch: completions sampled at once; None = the engine's choice.
+        sorts: top_p or top_k are in use.
     """
 
     engine: Engine
     rows: int
     gpu_memory: float = 0.3
     group: int = 1
+    batch: int | None = None
+    sorts: bool = False
 
 
 @dataclass(frozen=True)
@@ -449,7 +453,7 @@ def _sampling(model: Architecture, training: Training, sampling: Sampling, gpu_b
     elif engine == "local":
         yield from _local_sampler(model, training, sampling, element, room - _sum(whole))
     elif engine == "transformers":
-        rows = min(sampling.rows, TRANSFORMERS_ROWS)
+        rows = min(sampling.rows, sampling.batch or TRANSFORMERS_ROWS)
         # Each block's cache grows by copying it.
         cache = rows * length * model.kv_bytes_per_token(element) * (model.layers + 1) // model.layers
         yield Term("keys and values", cache, f"{rows} rows of {length} tokens, {element} bytes a number")
@@ -460,22 +464,43 @@ def _sampling(model: Architecture, training: Training, sampling: Sampling, gpu_b
 def _local_sampler(
     model: Architecture, training: Training, sampling: Sampling, element: int, room: int
 ) -> Iterable[Term]:
-    length, prompt, rows = training.tokens, training.prompt_tokens, sampling.rows
-    kv = model.kv_bytes_per_token(element)
-    queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
-    wide = element * (2 * model.hidden + queries + 2 * keys + 3 * model.intermediate)
-    if training.gpu:
-        share = 1 / sampling.group
-        each = row_bytes(length, prompt, share, kv=kv, wide=wide, vocabulary=model.vocabulary)
-        rows = rows_that_fit(rows, room, each)
-    prompts = -(-rows // sampling.group)
-    cache = rows * length * kv
+    """Args: room: bytes that are free when it begins."""
+    length, memory = training.tokens, row_memory(model, element, gpu=training.gpu)
+    rows = rows_at_once(memory, training, sampling, room)
     at_once = f"{rows} of {sampling.rows} rows at once" if rows < sampling.rows else f"{rows} rows"
-    why = f"{at_once}, {length} tokens, {element} bytes a number"
-    yield Term("keys and values", cache + prompts * prompt * kv, why)
-    # The cache is made once the prompts have been read.
-    yield Term("reading of prompts", max(0, prompts * prompt * wide - cache), f"{prompts} at once")
-    yield Term("logits of a step", 4 * 4 * rows * model.vocabulary, f"{rows} rows")
+    yield Term(
+        "keys and values", rows * length * memory.kv_token, f"{at_once}, {length} tokens, {element} bytes a number"
+    )
+    logits = rows * memory.logits(sorts=sampling.sorts)
+    yield Term("logits of a step", logits, f"{rows} rows")
+    # Before there are logits.
+    reading = max(0, _prompts(memory, training, sampling, rows) - logits)
+    yield Term("reading of prompts", reading, f"at most {PREFILL_TOKENS} tokens at once")
+
+
+def rows_at_once(memory: RowMemory, training: Training, sampling: Sampling, room: int) -> int:
+    """Completions that the local sampler decodes together, where ``room`` bytes are free."""
+    if sampling.batch is not None:
+        return min(sampling.rows, sampling.batch)
+    wanted = min(sampling.rows, MOST_ROWS) if training.gpu else sampling.rows
+    left = usable(max(0, room)) - _prompts(memory, training, sampling, sampling.rows)
+    return memory.rows(wanted, left, training.tokens, sorts=sampling.sorts)
+
+
+def row_memory(model: Architecture, element: int, *, gpu: bool) -> RowMemory:
+    """What ``model`` takes to sample with, ``element`` bytes a number."""
+    heads, kv_heads, dim = model.heads, model.kv_heads, model.head_dim
+    return RowMemory(
+        kv_token=model.kv_bytes_per_token(element),
+        wide=wide_bytes(model.hidden, model.intermediate, heads, kv_heads, dim, element),
+        vocabulary=model.vocabulary,
+        scores=heads if gpu and element == 4 else 0,
+    )
+
+
+def _prompts(memory: RowMemory, training: Training, sampling: Sampling, rows: int) -> int:
+    """Bytes that reading the different prompts of ``rows`` completions takes."""
+    return memory.prompts(-(-rows // sampling.group) * training.prompt_tokens, training.prompt_tokens)
 
 
 def _host(model: Architecture, training: Training) -> Term:

@@ -159,7 +159,14 @@ def sampling_of(config: Config, model: Architecture | None = None) -> Sampling:
     engine: str = rollout.engine
     if engine == "auto":
         engine = "local" if model is None or model.counted is None else "transformers"
-    return Sampling(cast(Engine, engine), rows, rollout.vllm.gpu_memory or COLOCATE_MEMORY, rollout.group_size)
+    return Sampling(
+        cast(Engine, engine),
+        rows,
+        rollout.vllm.gpu_memory or COLOCATE_MEMORY,
+        group=rollout.group_size,
+        batch=rollout.batch,
+        sorts=rollout.top_p < 1 or rollout.top_k > 0,
+    )
 
 
 def _attention(name: str | None) -> Attention:

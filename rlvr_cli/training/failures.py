@@ -5,19 +5,23 @@ from __future__ import annotations
 import errno
 
 from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.models.room import SamplingMemoryError, out_of_memory
 from rlvr_cli.runs.directory import RunDir
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-NO_MEMORY = ("out of memory", "can't allocate memory")
 
 
 def explain(error: Exception, run: RunDir, again: str) -> Exception:
     """``error`` as the user shall see it; ``again`` says how to continue. A bug of ours is returned as it is."""
+    if isinstance(error, SamplingMemoryError):
+        return RunError(
+            f"{run.path}: {error} Settings are those of a new run; if something else took the memory, {again}"
+        )
     if isinstance(error, RunError):
         return error
     if isinstance(error, UserError):
         return RunError("\n".join([*error.problems, again]))
-    if isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY):
+    if out_of_memory(error):
         return RunError(
             f"{run.path}: out of memory ({_first_line(error)}). Make update.micro_batch, rollout.max_new_tokens or "
             "rollout.prompts smaller in a new run."

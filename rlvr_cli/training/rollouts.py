@@ -103,6 +103,7 @@ class RolloutSource:
             temperature=settings.temperature,
             top_p=settings.top_p,
             top_k=settings.top_k,
+            max_rows=settings.batch,
             on_progress=self.on_tokens,
         )
         self.seconds["rollout"] += time.perf_counter() - started

@@ -95,6 +95,35 @@ def test_the_size_of_a_batch_does_not_change_the_samples(
     assert records(tmp_path / "small") == records(tmp_path / "large")
 
 
+@pytest.mark.parametrize(("batch", "fitting", "at_once"), [(None, 3, 3), (None, 1000, 20), (7, 3, 7)])
+def test_as_many_at_once_as_fit_unless_a_person_says_how_many(
+    loaded: list[Any],
+    task: Task,
+    problems: list[Problem],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    batch: int | None,
+    fitting: int,
+    at_once: int,
+) -> None:
+    from rlvr_cli.evaluation import sampling
+    from rlvr_cli.models import sampler
+
+    run(loaded[0], task, problems, SETTINGS, tmp_path / "six")
+    sizes: list[int] = []
+    begin = sampler.Batch.__init__
+
+    def counted(self: Any, decoder: Any, prompts: Any, max_new_tokens: int) -> None:
+        sizes.append(len(prompts))
+        begin(self, decoder, prompts, max_new_tokens)
+
+    monkeypatch.setattr(sampler.Batch, "__init__", counted)
+    monkeypatch.setattr(sampling, "rows_that_fit", lambda *arguments, **named: fitting)
+    run(loaded[0], task, problems, replace(SETTINGS, batch=batch), tmp_path / "other")
+    assert max(sizes) == at_once
+    assert records(tmp_path / "other") == records(tmp_path / "six")
+
+
 def test_another_seed_gives_other_samples_but_the_same_greedy_completions(
     loaded: list[Any], task: Task, problems: list[Problem], tmp_path: Path
 ) -> None:

@@ -9,15 +9,31 @@ import pytest
 import torch
 
 from rlvr_cli.config.errors import RunError
-from rlvr_cli.models.decoder import Decoder
-from rlvr_cli.models.room import rows_that_fit
-from rlvr_cli.models.sampler import _rows_at_once, _rows_in_free_memory, _split, sample, supports
+from rlvr_cli.models.batch import _together
+from rlvr_cli.models.decoder import Decoder, row_memory
+from rlvr_cli.models.room import USED
+from rlvr_cli.models.sampler import (
+    _free_memory,
+    _rows_at_once,
+    _split,
+    _split_by_prompt,
+    rows_that_fit,
+    sample,
+    supports,
+)
 from tests.models.tiny import MODELS, VOCABULARY, full_log_probs, make
 
 # Prompts of different lengths, each in a group of three rows.
 PROMPTS = [[1 + (5 * i + 3 * j) % (VOCABULARY - 1) for j in range(2 + 3 * i)] for i in range(5) for _ in range(3)]
+PROMPT = max(map(len, PROMPTS))
 KEYS = list(range(100, 100 + len(PROMPTS)))
 EOS = (3, 11)
+
+
+def free_for(model: Any, rows: float, *, sorts: bool = False) -> int:
+    """Free bytes that have room for so many rows of PROMPTS with 40 new tokens."""
+    memory, tokens = row_memory(model), sum(map(len, PROMPTS[::3]))
+    return round((rows * memory.row(PROMPT + 40, sorts=sorts) + memory.prompts(tokens, PROMPT)) / USED)
 
 
 def run(model: Any, prompts: Any = PROMPTS, keys: Any = KEYS, **options: Any) -> Any:
@@ -84,10 +100,56 @@ def test_a_row_does_not_depend_on_the_batch_it_is_in() -> None:
     assert run(model, max_rows=4).ids == together.ids
 
 
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("options", [{}, {"top_p": 0.9, "temperature": 0.8}, {"temperature": 0.0}])
+def test_how_many_rows_are_decoded_together_changes_nothing(
+    name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One by one, seven, all, as many as a memory holds, and with prompts that are read in parts."""
+    model = make(name)
+    together = run(model, **options)
+    others = [run(model, max_rows=rows, **options) for rows in (1, 7)]
+    with monkeypatch.context() as patch:
+        free = free_for(model, 7.9, sorts="top_p" in options)
+        patch.setattr("rlvr_cli.models.sampler._free_memory", lambda device: free)
+        assert rows_that_fit(model, PROMPTS, 40, sorts="top_p" in options) == 6
+        others.append(run(model, **options))
+    decoder = Decoder.__init__
+
+    def in_parts(self: Decoder, model: Any) -> None:
+        decoder(self, model)
+        self.prefill_tokens = 20
+
+    monkeypatch.setattr(Decoder, "__init__", in_parts)
+    others.append(run(model, **options))
+    for other in others:
+        assert (other.ids, other.truncated) == (together.ids, together.truncated)
+        for first, second in zip(together.log_probs, other.log_probs, strict=True):
+            torch.testing.assert_close(torch.tensor(first), torch.tensor(second), atol=1e-6, rtol=1e-6)
+
+
+def test_prompts_that_are_read_together() -> None:
+    assert list(_together([5, 3, 9], 27)) == [range(3)]
+    assert list(_together([5, 3, 9, 2, 2, 30, 1], 10)) == [range(2), range(2, 3), range(3, 5), range(5, 6), range(6, 7)]
+    assert list(_together([30], 10)) == [range(1)]
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5, 8, 11, 24, 100])
+@pytest.mark.parametrize("counts", [(8,) * 4, (3,) * 9, (1,) * 20, (50,), (1, 7, 30, 2)])
+def test_a_batch_that_memory_divides_is_cut_between_prompts(counts: tuple[int, ...], most: int) -> None:
+    prompts = [[index + 1] for index, count in enumerate(counts) for _ in range(count)]
+    parts = _split_by_prompt(prompts, most)
+    assert [row for part in parts for row in range(len(prompts))[part]] == list(range(len(prompts)))
+    sizes = [part.stop - part.start for part in parts]
+    assert len(sizes) == -(-len(prompts) // most) and 1 <= min(sizes) <= max(sizes) <= most
+    if counts == (8,) * 4 and most in (8, 24):
+        assert all(part.start % 8 == 0 for part in parts)
+
+
 def test_rows_at_once_follow_the_size_of_the_model_and_of_the_text() -> None:
     decoder = Decoder(make("qwen3"))
     # float32, 2 layers of keys and values, 4 heads of 8
-    assert decoder.bytes_per_token == 4 * 2 * 2 * 4 * 8
+    assert decoder.memory.kv_token == 4 * 2 * 2 * 4 * 8
     assert _rows_at_once(decoder, 100) == 24 * 2**20 // (512 * 100)
     assert _rows_at_once(decoder, 10) == 512
     assert _rows_at_once(decoder, 100_000) == 16
@@ -97,25 +159,18 @@ def test_rows_at_once_follow_the_size_of_the_model_and_of_the_text() -> None:
 
 
 def test_on_a_gpu_only_as_many_rows_as_its_free_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    decoder = Decoder(make("qwen3"))
-    length, prompts = 1000, [[1] * 10] * 8 + [[2] * 20] * 8
-    each = length * 512 + 16 * VOCABULARY + 2 / 16 * 20 * (512 + decoder.wide_bytes)
-    # free for others, held by torch, and used of that
-    for free, held, used, expected in [
-        (int(100 * each), 0, 0, 16),
-        (int(12 * each), 0, 0, 8),
-        (int(2 * each), int(12 * each), int(2 * each), 8),
-        (0, 0, 0, 1),
-    ]:
-        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 0))
+    """What the driver calls free, and what torch holds of it without using it."""
+    for free, held, used in [(100, 0, 0), (2, 12, 5), (0, 0, 0)]:
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 1000))
         monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device, held=held: held)
         monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device, used=used: used)
-        assert _rows_in_free_memory(decoder, prompts, length) == expected
-
-
-def test_a_power_of_two_of_rows_or_all() -> None:
-    assert [rows_that_fit(300, room, 7.0) for room in (10, 100, 1000, 2570, 10_000)] == [1, 8, 64, 256, 256]
-    assert rows_that_fit(12, 130, 7.0) == 12
+        assert _free_memory(torch.device("cuda")) == free + held - used
+    assert _free_memory(torch.device("meta")) is None
+    model = make("qwen3")
+    for rows, expected in ((1000.0, 15), (15.1, 15), (14.9, 12), (8.5, 8), (2.3, 2), (0.1, 1), (-1.0, 1)):
+        free = free_for(model, rows)
+        monkeypatch.setattr("rlvr_cli.models.sampler._free_memory", lambda device, free=free: free)
+        assert rows_that_fit(model, PROMPTS, 40) == expected
 
 
 def test_the_number_of_threads_changes_nothing() -> None:

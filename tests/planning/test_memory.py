@@ -49,8 +49,8 @@ SEVEN = preset("qwen2.5-7b")
 ONE_GPU = Training(micro_batch=4, prompt_tokens=1024, completion_tokens=3072)
 
 
-def of(training: Training, sampling: Sampling = SERVER) -> Estimate:
-    return estimate(SEVEN, training, sampling)
+def of(training: Training, sampling: Sampling = SERVER, gpu_bytes: int = 80 * GIB) -> Estimate:
+    return estimate(SEVEN, training, sampling, gpu_bytes)
 
 
 def term(found: Estimate, name: str) -> int:
@@ -156,17 +156,37 @@ def test_checkpointing_takes_less() -> None:
 
 def test_keys_and_values_of_the_engines() -> None:
     each = 2 * 28 * 4 * 128  # numbers of a token
-    roomy = estimate(SEVEN, ONE_GPU, Sampling("local", 512, group=8), 1000 * GIB)
-    # 256 rows at once on a GPU, and the 32 prompts that they answer, read before.
-    assert term(roomy, "keys and values") == (256 * 4096 + 32 * 1024) * each * 4
-    assert "256 of 512 rows at once" in next(entry.why for entry in roomy.phases["sampling"] if "keys" in entry.name)
-    few = estimate(SEVEN, ONE_GPU, Sampling("local", 16, group=8), 95 * GIB)
-    assert term(few, "keys and values") == (8 * 4096 + 1024) * each * 4  # what fits beside the float32 states
+    roomy = Sampling("local", 512, group=8)
+    assert term(of(ONE_GPU, roomy, 1000 * GIB), "keys and values") == 256 * 4096 * each * 4
+    assert "256 of 512 rows at once" in next(
+        entry.why for entry in of(ONE_GPU, roomy, 1000 * GIB).phases["sampling"] if "keys" in entry.name
+    )
+    assert term(of(ONE_GPU, replace(roomy, batch=300), 1000 * GIB), "keys and values") == 300 * 4096 * each * 4
+    few = of(ONE_GPU, Sampling("local", 16, group=8), 95 * GIB)
+    assert term(few, "keys and values") == 8 * 4096 * each * 4  # what fits beside the float32 states
     sharded = of(replace(ONE_GPU, strategy="zero3", processes=8), Sampling("local", 16, group=8))
     assert term(sharded, "gathered weights") == 2 * SEVEN.parameters
-    assert term(sharded, "keys and values") == (16 * 4096 + 2 * 1024) * each * 2
+    assert term(sharded, "keys and values") == 16 * 4096 * each * 2
     assert term(of(ONE_GPU, Sampling("vllm_colocate", 512, 0.4)), "vLLM") == round(0.4 * 80 * GIB)
     assert of(ONE_GPU).total("sampling") == sum(entry.bytes for entry in of(ONE_GPU).states)
+
+
+def test_the_local_sampler_takes_as_many_rows_as_fit() -> None:
+    """The plan says what will happen: fewer rows at once where memory is short, unless a person says otherwise."""
+    training = replace(ONE_GPU, strategy="zero3", processes=8)
+    sampling = Sampling("local", 256, group=8)
+    found = of(training, sampling)
+    (cache,) = (entry for entry in found.phases["sampling"] if entry.name == "keys and values")
+    assert cache.why.startswith("128 of 256 rows at once") and cache.bytes == 128 * 4096 * 2 * 28 * 4 * 128 * 2
+    assert advice.verdict(found.total("sampling"), 80 * GIB) == "yes"
+    forced = replace(sampling, batch=256)
+    assert of(training, forced).total("sampling") > found.total("sampling") + 27 * GIB
+    assert advice.verdict(of(training, forced).peak, 80 * GIB) == "no"
+    offered = {change.settings: change.peak for change in advice.single_changes(SEVEN, training, forced, 80 * GIB)}
+    assert offered["rollout.batch=null"] == found.peak
+    alone = of(ONE_GPU, sampling)
+    assert advice.verdict(alone.total("sampling"), 80 * GIB) == "no"
+    assert term(alone, "keys and values") == 4096 * 2 * 28 * 4 * 128 * 4
 
 
 def test_the_local_sampler_takes_what_is_left() -> None:

@@ -14,7 +14,9 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
+from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
+from rlvr_cli.models import sampler
 from rlvr_cli.models.engines import choose_engine
 from rlvr_cli.models.load import load_model
 from rlvr_cli.tasks import Problem, Task, Verdict, make_task
@@ -65,6 +67,29 @@ def test_dynamic_sampling_leaves_no_group_of_equal_rewards(tmp_path: Path) -> No
         assert len({row["reward"] for row in after}) > 1
         assert len({row["problem"] for row in after}) == 1
         assert (before != after) == replaced
+
+
+@pytest.mark.parametrize("batch", ["null", "5", "100"])
+def test_rollout_batch_is_how_many_are_sampled_at_once_and_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: str
+) -> None:
+    sizes: list[int] = []
+    begin = sampler.Batch.__init__
+
+    def counted(self: sampler.Batch, decoder: Any, prompts: Any, max_new_tokens: int) -> None:
+        sizes.append(len(prompts))
+        begin(self, decoder, prompts, max_new_tokens)
+
+    _, before = trained(tmp_path, "plain")
+    monkeypatch.setattr(sampler.Batch, "__init__", counted)
+    _, after = trained(tmp_path, "batched", "grpo", f"rollout.batch={batch}")
+    # The log-probability is a sum, which is rounded by the make-up of a batch.
+    same = [[{**row, "log_prob": round(row["log_prob"], 3)} for row in rows] for rows in (before, after)]
+    assert same[0] == same[1]
+    assert sum(sizes) == 2 * 64 and (batch == "null" or max(sizes) == min(int(batch), 64))
+    for refused in ("0", "-1", "2.5", "all"):
+        with pytest.raises(UserError, match=r"rollout\.batch"):
+            load_config(overrides=[f"rollout.batch={refused}"])
 
 
 def test_truncated_completions_are_not_learned_from_when_dropped(tmp_path: Path) -> None:

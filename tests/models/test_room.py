@@ -1,0 +1,110 @@
+"""Rows that are sampled together by the memory that there is; `rlvr plan` computes with the same numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from rlvr_cli.config.errors import RunError
+from rlvr_cli.models import sampler
+from rlvr_cli.models.decoder import row_memory
+from rlvr_cli.models.room import (
+    PREFILL_TOKENS,
+    RowMemory,
+    SamplingMemoryError,
+    kv_bytes,
+    out_of_memory,
+    told_with_rows,
+    usable,
+    wide_bytes,
+)
+from rlvr_cli.planning.architecture import from_config
+from rlvr_cli.planning.memory import Sampling, Training, rows_at_once
+from rlvr_cli.planning.memory import row_memory as planned_memory
+from tests.models.tiny import MODELS, make
+
+GIB = 2**30
+# Qwen2.5-7B in bfloat16.
+SEVEN = RowMemory(kv_bytes(28, 4, 128, 2), wide_bytes(3584, 18944, 28, 4, 128, 2), vocabulary=152064)
+
+
+def test_256_rows_of_4096_tokens_of_a_7b_model_do_not_fit_on_a_gpu_that_holds_its_training() -> None:
+    assert SEVEN.row(4096) == 4096 * 57344 + 16 * 152064
+    assert 56 < 256 * SEVEN.row(4096) / GIB < 57
+    room = usable(30 * GIB) - SEVEN.prompts(8 * 1024, 1024)
+    assert room < 20 * GIB and SEVEN.rows(256, room, 4096) == 64
+    assert SEVEN.rows(256, room, 4096, sorts=True) == 64 and SEVEN.rows(256, room, 1024) == 256
+
+
+def test_rows_come_in_coarse_steps_and_never_are_none() -> None:
+    one = SEVEN.row(1000)
+    steps = [SEVEN.rows(100, fitting * one, 1000) for fitting in range(1, 26)]
+    assert sorted(set(steps)) == [1, 2, 3, 4, 6, 8, 12, 16, 24]
+    assert all(step <= fitting < 1.5 * step + 1 for fitting, step in enumerate(steps, start=1))
+    assert SEVEN.rows(100, -5.0, 1000) == SEVEN.rows(100, 0.0, 1000) == 1
+    # All of them are no step.
+    assert SEVEN.rows(23, 25 * one, 1000) == 23 and SEVEN.rows(23, 22 * one, 1000) == 16
+
+
+def test_prompts_are_read_in_parts() -> None:
+    assert SEVEN.prompts(100 * PREFILL_TOKENS, 1024) == SEVEN.prompts(PREFILL_TOKENS, 1024) < 4 * GIB
+    assert SEVEN.prompts(3 * PREFILL_TOKENS, 2 * PREFILL_TOKENS) == 2 * SEVEN.prompts(PREFILL_TOKENS, 1024)
+    stored = replace(SEVEN, scores=28)
+    assert stored.prompts(2048, 1024) - SEVEN.prompts(2048, 1024) == 2 * 4 * 28 * 2 * 1024**2
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_plan_knows_the_model_as_the_sampler_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make(name)
+    architecture = from_config({**model.config.to_dict(), "head_dim": getattr(model.config, "head_dim", None)})
+    assert architecture is not None
+    monkeypatch.setattr(sampler, "_free_memory", lambda device: 1_500_000)
+    planned = planned_memory(architecture, 4, gpu=False)
+    assert planned_memory(architecture, 4, gpu=True) == replace(planned, scores=model.config.num_attention_heads)
+    assert planned_memory(architecture, 2, gpu=True) == planned_memory(architecture, 2, gpu=False)
+    assert planned == row_memory(model)
+    assert planned_memory(architecture, 2, gpu=False) == row_memory(make(name).to(torch.bfloat16))
+    training = Training(1, 30, 70, autocast=False, gpu=False)
+    rows = rows_at_once(planned, training, Sampling("local", 64, group=64), 1_500_000)
+    assert 1 < rows == sampler.rows_that_fit(model, [[1] * 30] * 64, 70) < 64
+    assert rows_at_once(planned, training, Sampling("local", 64, batch=50), 1_500_000) == 50
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB."),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:116] DefaultCPUAllocator: can't allocate memory: you tried ..."),
+    ],
+)
+def test_a_want_of_memory_says_how_many_rows_and_what_to_change(error: Exception) -> None:
+    assert out_of_memory(error)
+    with pytest.raises(SamplingMemoryError) as told, told_with_rows(64, 4096):
+        raise error
+    text = str(told.value)
+    assert text.startswith("out of memory while sampling 64 completions of up to 4096 tokens at once (")
+    assert "rollout.batch=32" in text and "eval.batch=32" in text and "\n" not in text
+    with pytest.raises(SamplingMemoryError) as told, told_with_rows(1, 4096):
+        raise error
+    assert "1 completion of" in str(told.value) and "batch" not in str(told.value)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), RunError("no luck")])
+def test_other_errors_pass(error: Exception) -> None:
+    with pytest.raises(type(error), match=str(error)), told_with_rows(64, 4096):
+        raise error
+
+
+def test_the_sampler_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(sampler.Batch, "run", full)
+    with pytest.raises(SamplingMemoryError, match="sampling 3 completions of up to 12 tokens"):
+        sampler.sample(
+            make("qwen2"), [[1, 2]] * 9, keys=range(9), seed=0, max_new_tokens=10, eos_token_ids=(), max_rows=3
+        )

@@ -1,0 +1,28 @@
+"""What a person is told when a run ends for want of memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from rlvr_cli.config.errors import RunError
+from rlvr_cli.models.room import SamplingMemoryError, told_with_rows
+from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.training.failures import explain
+
+FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+
+
+def test_a_want_of_memory_names_what_takes_it(tmp_path: Path) -> None:
+    """In an update the rows of a micro-batch, in sampling the rows that are sampled at once."""
+    run = RunDir(tmp_path)
+    update = str(explain(FULL, run, "again"))
+    assert "update.micro_batch" in update and "rollout.batch" not in update
+    with pytest.raises(SamplingMemoryError) as told, told_with_rows(64, 4096):
+        raise FULL
+    sampling = explain(told.value, run, "continue with: rlvr train --resume it")
+    assert isinstance(sampling, RunError) and str(sampling).startswith(f"{tmp_path}: out of memory while sampling 64")
+    assert "rollout.batch=32" in str(sampling) and "update.micro_batch" not in str(sampling)
+    assert str(sampling).endswith("continue with: rlvr train --resume it")
