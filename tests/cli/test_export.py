@@ -37,7 +37,8 @@ SHORT: dict[str, Any] = {
 }
 KINDS: dict[str, dict[str, Any]] = {
     "lora": {"method": "grpo", "model__adapter": "{kind: lora, rank: 4}"},
-    "ppo": {"method": "ppo"},
+    # All weights: the rate that moves adapters would undo the model, and no answer would end.
+    "ppo": {"method": "ppo", "optimizer__lr": 5e-4},
 }
 
 
