@@ -130,6 +130,8 @@ def _changes(state: _State) -> Iterator[tuple[str, _State]]:
         yield "model.attention=sdpa", trained(attention="sdpa")
     if training.adapter is not None and sampling.engine == "local":
         yield "rollout.engine=transformers", replace(state, sampling=replace(sampling, engine="transformers"))
+    if sampling.engine == "vllm_colocate" and not sampling.sleeps:
+        yield "rollout.vllm.sleep=true", replace(state, sampling=replace(sampling, sleeps=True))
     if training.gpu and sampling.engine in ("local", "transformers"):
         yield "rollout.engine=vllm_colocate", replace(state, sampling=replace(sampling, engine="vllm_colocate"))
     if training.gpu and sampling.engine in ("local", "transformers", "vllm_colocate"):

@@ -139,6 +139,7 @@ class Sampling:
         group: completions of each prompt.
         batch: completions sampled at once; None = the engine's choice.
         sorts: top_p or top_k are in use.
+        sleeps: vLLM gives its memory back while the trainer updates (colocate).
     """
 
     engine: Engine
@@ -147,6 +148,7 @@ class Sampling:
     group: int = 1
     batch: int | None = None
     sorts: bool = False
+    sleeps: bool = False
 
 
 @dataclass(frozen=True)
@@ -196,6 +198,8 @@ class Estimate:
 def estimate(model: Architecture, training: Training, sampling: Sampling, gpu_bytes: int = 80 * GIB) -> Estimate:
     """The memory of one GPU of ``gpu_bytes``: vLLM's share is one of it, and the local sampler takes what is left."""
     states = tuple(_states(model, training))
+    if sampling.engine == "vllm_colocate" and not sampling.sleeps:
+        states += (_vllm(sampling, gpu_bytes),)
     gradients = _gradients(model, training)
     held = (gradients,) if training.accumulates else ()
     head_forward, head_backward = _head(model, training)
@@ -447,9 +451,8 @@ def _sampling(model: Architecture, training: Training, sampling: Sampling, gpu_b
         size = (training.weights if adapter.quantized else element) * merged
         whole.append(Term("merged weights", size, f"a second copy of the adapted layers, {use}"))
     yield from whole
-    if engine == "vllm_colocate":
-        share = round(sampling.gpu_memory * gpu_bytes)
-        yield Term("vLLM", share, f"its weights and cache: rollout.vllm.gpu_memory={sampling.gpu_memory:g} of the GPU")
+    if engine == "vllm_colocate" and sampling.sleeps:
+        yield _vllm(sampling, gpu_bytes)
     elif engine == "local":
         yield from _local_sampler(model, training, sampling, element, room - _sum(whole))
     elif engine == "transformers":
@@ -459,6 +462,14 @@ def _sampling(model: Architecture, training: Training, sampling: Sampling, gpu_b
         yield Term("keys and values", cache, f"{rows} rows of {length} tokens, {element} bytes a number")
         scored = max(1, SCORED_LOGITS // (length * v)) * length * v
         yield Term("scored logits", 3 * 4 * min(scored, rows * length * v), "log-probabilities of what was generated")
+
+
+def _vllm(sampling: Sampling, gpu_bytes: int) -> Term:
+    share = round(sampling.gpu_memory * gpu_bytes)
+    held = "while it samples (rollout.vllm.sleep)" if sampling.sleeps else "throughout"
+    return Term(
+        "vLLM", share, f"its weights and cache, {held}: rollout.vllm.gpu_memory={sampling.gpu_memory:g} of the GPU"
+    )
 
 
 def _local_sampler(

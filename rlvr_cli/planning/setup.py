@@ -166,6 +166,7 @@ def sampling_of(config: Config, model: Architecture | None = None) -> Sampling:
         group=rollout.group_size,
         batch=rollout.batch,
         sorts=rollout.top_p < 1 or rollout.top_k > 0,
+        sleeps=rollout.vllm.sleep,
     )
 
 

@@ -189,6 +189,19 @@ def test_the_local_sampler_takes_as_many_rows_as_fit() -> None:
     assert term(alone, "keys and values") == 4096 * 2 * 28 * 4 * 128 * 4
 
 
+def test_vllm_keeps_its_share_of_the_gpu_while_the_trainer_updates_unless_it_sleeps() -> None:
+    training = replace(ONE_GPU, strategy="zero3", processes=8)
+    share, colocated = round(0.4 * 80 * GIB), Sampling("vllm_colocate", 64, 0.4)
+    awake, asleep, plain = of(training, colocated), of(training, replace(colocated, sleeps=True)), of(training)
+    for phase in plain.phases:
+        assert awake.total(phase) - asleep.total(phase) == (0 if phase == "sampling" else share)
+        assert phase == "sampling" or asleep.total(phase) == plain.total(phase)
+    assert term(asleep, "vLLM") == term(awake, "vLLM") == share
+    changes = advice.single_changes(SEVEN, ONE_GPU, colocated, 80 * GIB)
+    assert "rollout.vllm.sleep=true" in {change.settings for change in changes}
+    load_config(overrides=["rollout.engine=vllm_colocate", "rollout.vllm.sleep=true"])
+
+
 def test_the_local_sampler_takes_what_is_left() -> None:
     """As models/sampler.py does: rows until a share of the free memory is used, and one at least."""
     sharded = replace(ONE_GPU, strategy="zero3", processes=4)
