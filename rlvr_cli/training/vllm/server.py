@@ -176,10 +176,14 @@ class Served(VllmEngine):
     def take(self, model: Any, step: int) -> None:
         if self._folder is not None:
             folder = self._folder / f"step-{step}"
-            shutil.rmtree(folder, ignore_errors=True)
-            self._alive()
-            save_policy(model, folder, self._dtype, untie=self.facts.device == "cpu")
-            self._ask(lambda client: requests.load_weights(client, folder, self._version(step)))
+
+            async def load(client: Client) -> None:
+                self._alive()
+                shutil.rmtree(folder, ignore_errors=True)
+                save_policy(model, folder, self._dtype, untie=self.facts.device == "cpu")
+                await requests.load_weights(client, folder, self._version(step))
+
+            self._ask(load)
             for other in self._folder.iterdir():
                 if other != folder:
                     shutil.rmtree(other)
