@@ -118,6 +118,9 @@ def make_request(options: Options, choice: Choice | None = None) -> Request:
     target = collect(not_found, find_target, name, root, checkpoints=count)
     against = collect(problems, find_target, options.against, root) if options.against is not None else None
     asked = [*overrides, *_option_overrides(options)]
+    if pass_at and only(overrides, "eval.samples="):
+        # Else that number would be compared with other k than the ones that are asked for.
+        asked.append(f"eval.pass_at={list(pass_at)}")
     if choice is not None and choice.setting is not None:
         style = target.subjects[0].style if target is not None else None
         setting = fitted(choice.setting, style)

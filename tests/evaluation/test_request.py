@@ -91,6 +91,12 @@ def test_fewer_samples_alone_keep_the_ks_that_fit(tmp_path: Path, make_run: Make
     assert request(tmp_path, samples=2).settings.pass_at == (1,)
 
 
+def test_ks_of_an_option_go_with_a_number_of_samples_from_a_key(tmp_path: Path, make_run: MakeRun) -> None:
+    make_run("trained")
+    asked = request(tmp_path, "trained", "eval.samples=4", pass_at=("1,4",))
+    assert (asked.settings.samples, asked.settings.pass_at) == (4, (1, 4))
+
+
 def test_a_task_without_a_data_folder_is_a_benchmark_with_generated_problems(
     tmp_path: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
