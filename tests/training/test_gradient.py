@@ -131,7 +131,16 @@ def test_equals_trl(
 EVERYTHING = [*METHODS, *COMPOSITIONS]
 
 
-@pytest.mark.parametrize("names", [EVERYTHING[part::3] for part in range(3)], ids=["first", "second", "third"])
+# Each has something over the whole step or rollout, or passes of its own. The others take a minute or two more.
+STATEFUL = ["grpo", "ppo", "acpo", "gtpo", "lopti", "reinforce-pp+reweight+lopti"]
+OTHERS = [name for name in EVERYTHING if name not in STATEFUL]
+PARTS = [
+    pytest.param(STATEFUL, id="stateful"),
+    *(pytest.param(OTHERS[half::2], id=f"others-{half}", marks=pytest.mark.slow) for half in range(2)),
+]
+
+
+@pytest.mark.parametrize("names", PARTS)
 def test_two_processes_make_the_gradient_of_one(tmp_path: Path, names: list[str]) -> None:
     """Real gloo processes, started as torchrun starts them."""
     load_base(tmp_path)
