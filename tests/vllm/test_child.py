@@ -51,7 +51,14 @@ def until(ready, seconds: float = 20.0):  # type: ignore[no-untyped-def]
 
 
 def gone(processes: list[int]) -> bool:
-    return not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in processes)
+    return not any(alive(pid) for pid in processes)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_it_is_ended_with_what_it_started(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,14 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.schema import Config
-from rlvr_cli.models.completions import Completions
+from rlvr_cli.models.completions import Engine
 from rlvr_cli.training.value_head import split_off
 
 
-class VllmEngine(ABC):
-    """Samples a policy with vLLM (an :class:`Engine`). Used in every training process.
+class VllmEngine(Engine, ABC):
+    """Samples a policy with vLLM, which has weights of its own: the model of a call is not used.
+
+    Used in every training process.
 
     Attributes:
         step: the optimizer step whose weights vLLM has; None = not yet the run's.
@@ -50,24 +52,6 @@ class VllmEngine(ABC):
 
         Raises RunError where vLLM does not take them.
         """
-
-    @abstractmethod
-    def __call__(
-        self,
-        model: Any,
-        prompts: Sequence[Sequence[int]],
-        *,
-        keys: Sequence[int],
-        seed: int,
-        max_new_tokens: int,
-        eos_token_ids: Collection[int],
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        max_rows: int | None = None,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> Completions:
-        """See :class:`Engine`. ``model`` is not used: vLLM has weights of its own."""
 
 
 def log_prob_mode(config: Config) -> str:
