@@ -79,8 +79,9 @@ def train(
 
     By reinforcement learning, or with `--method sft` by imitation of worked solutions.
 
-    Ends with 0 when finished, 130 after Ctrl-C and 143 after SIGTERM (both save first and can be resumed), 1 when
-    training failed, 2 on bad input. With several processes the first failure of any of them ends them all.
+    Ends with 0 when finished; 130 after Ctrl-C, 143 after SIGTERM and 129 when its terminal is closed (all save first
+    and can be resumed); 1 when training failed; 2 on bad input. With several processes the first failure of any of them
+    ends them all.
     """
     from rlvr_cli.launch.command import check_alone, needs_launcher
     from rlvr_cli.launch.world import world_of_environment

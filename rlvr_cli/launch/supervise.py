@@ -37,7 +37,7 @@ from rlvr_cli.models.source import resolve_model
 from rlvr_cli.models.trust import remote_code_allowed
 from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.runs.directory import RunDir, check_free, now
-from rlvr_cli.training.stopping import announce
+from rlvr_cli.training.stopping import announce, leave_terminal, listen
 
 TICK = 0.1
 # How long the others may take to say what happened to them, once one is gone.
@@ -51,6 +51,9 @@ LAST_LINES = 40
 
 # torchrun's report of the first process that it saw end: with minus the number of the signal, where it was one.
 _EXIT_CODE = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
+# Of its last report, the lines on one process: the first that it saw end may be one that another took with it.
+_REPORTED_RANK = re.compile(r"^\s+rank +: \d+ \(local_rank: (\d+)\)")
+_REPORTED_CODE = re.compile(r"^\s+exitcode +: (-?\d+) ")
 # Of gloo's own, one a connection; of torchrun's, one a process.
 _NOISE = re.compile(r"^\[Gloo\] Rank \d+ is connected|\[W\d+ .*(Hostname|hostname)")
 
@@ -150,16 +153,17 @@ class _Supervisor:
         self.signal: int | None = None
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self.exit_codes: dict[int, int] = {}
+        self.reported_codes: dict[int, int] = {}
+        self._reported_rank = 0
         # Once one has failed: the ranks that are still shown, since what they said last may be the cause.
         self.shown: set[int] | None = None
-        self._previous: dict[int, Any] = {}
+        self._previous: dict[signal.Signals, Any] = {}
         self._selector = selectors.DefaultSelector()
 
     # --- from start to end -------------------------------------------------------------------------------------
 
     def __enter__(self) -> _Supervisor:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._previous[number] = signal.signal(number, self._signalled)
+        self._previous = listen(self._signalled)
         os.mkfifo(self.folder / link.ALIVE)
         # Open to read as well: it neither waits for a rank nor ends when one does.
         self._alive = os.open(self.folder / link.ALIVE, os.O_RDWR)
@@ -255,6 +259,10 @@ class _Supervisor:
             self.last_lines.append(line)
             if match := _EXIT_CODE.search(line):
                 self.exit_codes[int(match[2])] = int(match[1])
+            elif match := _REPORTED_RANK.match(line):
+                self._reported_rank = int(match[1])
+            elif match := _REPORTED_CODE.match(line):
+                self.reported_codes[self._reported_rank] = int(match[1])
 
     def _see_ranks(self) -> None:
         for local, rank in enumerate(self.ranks):
@@ -269,6 +277,8 @@ class _Supervisor:
     # --- signals -----------------------------------------------------------------------------------------------
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            leave_terminal()
         if self.signal is None:
             self.signal = number
             announce(f"{signal.Signals(number).name}: all processes save after this step (Ctrl-C: stop at once)")
@@ -337,8 +347,9 @@ class _Supervisor:
     def _silent_death(self, silent: list[_Rank]) -> Failure:
         """torchrun says of the first of them how it ended; an abort is what gloo makes of another's end."""
         ranks = {rank.number - self.node.ranks[0]: rank for rank in silent}
-        local = next((local for local in self.exit_codes if local in ranks), min(ranks))
-        return Failure(ranks[local].number, "run", _ending(self.exit_codes.get(local)))
+        codes = {**self.exit_codes, **self.reported_codes}
+        local = next((local for local in codes if local in ranks), min(ranks))
+        return Failure(ranks[local].number, "run", _ending(codes.get(local)))
 
     def _launcher_is_gone(self) -> bool:
         if self.launcher.poll() is None:

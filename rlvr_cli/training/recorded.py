@@ -36,7 +36,7 @@ from rlvr_cli.training.managed import ManagedTrainer
 from rlvr_cli.training.progress import Reporter
 from rlvr_cli.training.schedule import learning_rate_factor
 from rlvr_cli.training.sharded import load_weights, optimizer_name, sharding_of
-from rlvr_cli.training.stopping import StopRequest
+from rlvr_cli.training.stopping import SIGNALS, StopRequest
 from rlvr_cli.training.value_head import HEAD_FILE, split_off
 from rlvr_cli.training.value_head import NAME as VALUE_HEAD_NAME
 
@@ -139,12 +139,12 @@ class RecordedTrainer(ManagedTrainer):
             )
 
     def _agreed(self, own: Signals | None) -> Signals | None:
-        """The signal that a process was sent, SIGTERM before SIGINT, where any was; called in every process."""
+        """The signal that a process was sent, SIGTERM before SIGINT before SIGHUP; called in every process."""
         if self.accelerator.num_processes == 1:
             return own
-        sent = torch.tensor([own == number for number in StopRequest.SIGNALS], device=self.args.device)
+        sent = torch.tensor([own == number for number in SIGNALS], device=self.args.device)
         anywhere = self.accelerator.reduce(sent.float(), reduction="sum").tolist()
-        return max((number for number, count in zip(StopRequest.SIGNALS, anywhere, strict=True) if count), default=None)
+        return max((number for number, count in zip(SIGNALS, anywhere, strict=True) if count), default=None)
 
     # --- records -----------------------------------------------------------------------------------------------
 

@@ -1,22 +1,24 @@
-"""Ctrl-C and SIGTERM: the first asks for a save at the next step boundary, a second Ctrl-C stops at once."""
+"""Ctrl-C, SIGTERM, SIGHUP: the first asks for a save at the next step boundary, a second Ctrl-C stops at once."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import stat
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 class StopRequest:
-    """Context manager that turns SIGINT and SIGTERM into :attr:`signal`.
+    """Context manager that turns :data:`SIGNALS` into :attr:`signal`.
 
     Args:
         announce: whether to say so on standard error; one of several processes is enough.
     """
-
-    SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
     def __init__(self, *, announce: bool = True) -> None:
         self.announce = announce
@@ -25,12 +27,11 @@ class StopRequest:
 
     @property
     def exit_code(self) -> int:
-        """128 + the signal's number, as shells report it: 130 for Ctrl-C, 143 for SIGTERM."""
+        """128 + the signal's number, as shells report it: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
         return 0 if self.signal is None else 128 + self.signal
 
     def __enter__(self) -> StopRequest:
-        for number in self.SIGNALS:
-            self._previous[number] = signal.signal(number, self._handle)
+        self._previous = listen(self._handle)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -40,11 +41,30 @@ class StopRequest:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
+        if number == signal.SIGHUP:
+            leave_terminal()
         if self.signal is None:
             self.signal = signal.Signals(number)
             if not self.announce:
                 return
             announce(f"{self.signal.name}: saving after this step (Ctrl-C: stop at once)")
+
+
+def listen(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Signals, Any]:
+    """Have `handler` called at each of :data:`SIGNALS`, SIGHUP not under nohup; returns the handlers before."""
+    numbers = [number for number in SIGNALS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
+    return {number: signal.signal(number, handler) for number in numbers}
+
+
+def leave_terminal() -> None:
+    """Write to nowhere what went to the terminal, which has been closed: every further write would fail."""
+    for descriptor in (1, 2):
+        # A closed terminal is one no longer, but it still is a character device, as /dev/null is.
+        with contextlib.suppress(OSError):
+            if stat.S_ISCHR(os.fstat(descriptor).st_mode):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, descriptor)
+                os.close(nowhere)
 
 
 def announce(text: str) -> None:

@@ -114,6 +114,7 @@ def test_three_kills(tmp_path: Path, unbroken: Ending) -> None:
     survive(tmp_path, 3, unbroken)
 
 
+@pytest.mark.slow
 def test_a_kill_in_the_second_pass_of_lopti(tmp_path: Path) -> None:
     """Low, low, high, high: killed once the first step of the high pass is recorded and saved, in the third rollout."""
     settings = [*SETTINGS, "update.updates_per_rollout=2", "train.rollouts=4", "checkpoint.every=1"]

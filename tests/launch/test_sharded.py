@@ -76,11 +76,19 @@ def test_every_way_to_divide(tmp_path: Path, method: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "extra", ["method.kl.beta=0.1", "rollout.engine=transformers", "model.adapter.kind=lora", "update.micro_batch=1"]
+    "extra",
+    [
+        "method.kl.beta=0.1",
+        "rollout.engine=transformers",
+        "model.adapter.kind=lora method.kl.beta=0.1",
+        "model.adapter.kind=lora --method ppo",
+        "update.micro_batch=1",
+    ],
 )
 def test_what_reads_the_weights(tmp_path: Path, extra: str) -> None:
-    """A reference policy, divided too; `generate`, with completions of other lengths; adapters; micro-batches."""
-    compare(tmp_path, WAYS, extra, "eval.every=2", "eval.problems=4", "eval.samples=2", "eval.pass_at=[1,2]")
+    """A reference policy, divided too; `generate`, with completions of other lengths; adapters, with the reference that
+    they are without, and beside a value head; micro-batches."""
+    compare(tmp_path, WAYS, *extra.split(), "eval.every=2", "eval.problems=4", "eval.samples=2", "eval.pass_at=[1,2]")
 
 
 @pytest.mark.slow
@@ -152,6 +160,7 @@ def test_bfloat16_does_not_round_what_comes_out(tmp_path: Path, way: str, method
         assert numbers.dtype == torch.float32 and not torch.equal(numbers, numbers.bfloat16().float())
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_as_it_was_divided(tmp_path: Path) -> None:
     """The file that launch.deepspeed names was changed after the run began."""
     file = tmp_path / "deepspeed.json"

@@ -7,9 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
+
+from rlvr_cli.training.recorded import RecordedTrainer
 
 
 def run_as_two(script: Path, *arguments: str) -> None:
@@ -40,14 +44,16 @@ def run_as_two(script: Path, *arguments: str) -> None:
         assert process.returncode == 0, output.decode()
 
 
-def interrupt_after(path: Path, steps: int) -> threading.Thread:
-    """Send this process SIGTERM once ``steps`` steps are recorded."""
+@contextmanager
+def interrupted_after(steps: int) -> Iterator[None]:
+    """This process gets SIGTERM when step ``steps`` of a training is recorded; it saves at the end of the next one."""
+    record_step = RecordedTrainer.record_step
 
-    def watch() -> None:
-        while not path.exists() or path.read_bytes().count(b"\n") < steps:
-            time.sleep(0.001)
-        os.kill(os.getpid(), signal.SIGTERM)
+    def recording(self: RecordedTrainer, step: int, *numbers: float) -> None:
+        record_step(self, step, *numbers)
+        if step == steps:
+            os.kill(os.getpid(), signal.SIGTERM)
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    return thread
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(RecordedTrainer, "record_step", recording)
+        yield

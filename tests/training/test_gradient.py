@@ -132,7 +132,7 @@ EVERYTHING = [*METHODS, *COMPOSITIONS]
 
 
 # Each has something over the whole step or rollout, or passes of its own. The others take a minute or two more.
-STATEFUL = ["grpo", "ppo", "acpo", "gtpo", "lopti", "reinforce-pp+reweight+lopti"]
+STATEFUL = ["ppo", "acpo", "gtpo", "reinforce-pp+reweight+lopti"]
 OTHERS = [name for name in EVERYTHING if name not in STATEFUL]
 PARTS = [
     pytest.param(STATEFUL, id="stateful"),

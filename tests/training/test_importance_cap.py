@@ -42,7 +42,7 @@ from tests.training.harness import (
     load_base,
     method_of,
 )
-from tests.training.processes import interrupt_after, run_as_two
+from tests.training.processes import interrupted_after, run_as_two
 
 ROWS, GROUP, CAP = 16, 4, 2.0
 NAMES = ("grpo", "gspo", "lopti", "gtpo", "ppo")
@@ -148,6 +148,7 @@ def test_micro_batches_change_nothing_and_the_weights_do(tmp_path: Path, name: s
     assert not any("importance" in name for name in plain.meter.summary(plain.meter.take().tolist()))
 
 
+@pytest.mark.slow
 def test_two_processes_make_the_gradient_of_one(tmp_path: Path) -> None:
     load_base(tmp_path)
     run_as_two(Path(__file__), str(tmp_path))
@@ -184,9 +185,8 @@ def test_resume_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         return [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
 
     whole = start("whole")
-    watcher = interrupt_after(tmp_path / "broken" / "metrics.jsonl", 5)
-    broken = start("broken")
-    watcher.join()
+    with interrupted_after(5):
+        broken = start("broken")
     assert broken.read_manifest()["step"] % 4
     assert running.resume(broken, console=Console(quiet=True)).status == "finished"
     assert numbers(broken) == numbers(whole)

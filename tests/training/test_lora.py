@@ -34,7 +34,7 @@ from tests.training.harness import (
     method_of,
     plain_gradient,
 )
-from tests.training.processes import interrupt_after
+from tests.training.processes import interrupted_after
 from tests.training.sft_runs import contents, newest, resume, rows, start
 
 ROWS, GROUP = 16, 4
@@ -185,9 +185,8 @@ def test_stopped_and_resumed_is_the_unbroken_run(tmp_path: Path, method: str) ->
     changes |= {"eval__every": 3, "update__epochs": 1}
     whole = policy_run(tmp_path, "whole", method, **changes)
     check(whole)
-    watcher = interrupt_after(tmp_path / "broken" / "metrics.jsonl", 3)
-    outcome = start(tmp_path, "broken", method, **{**RUN, **changes})
-    watcher.join()
+    with interrupted_after(3):
+        outcome = start(tmp_path, "broken", method, **{**RUN, **changes})
     assert (outcome.status, outcome.exit_code) == ("interrupted", 128 + signal.SIGTERM)
     broken = outcome.run
     assert 3 <= valid_checkpoints(broken.checkpoints_dir)[0].step < len(rows(whole))

@@ -12,17 +12,15 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.training.prepare import prepare
-from tests.training.processes import interrupt_after
+from tests.training.processes import interrupted_after
 from tests.training.sft_runs import configure, resume, start
 
 
 @pytest.fixture
 def begun(tmp_path: Path) -> RunDir:
     """A run that was interrupted after its first step."""
-    watcher = interrupt_after(tmp_path / "begun" / "metrics.jsonl", 1)
-    run = start(tmp_path, "begun", eval__every=0).run
-    watcher.join()
-    return run
+    with interrupted_after(1):
+        return start(tmp_path, "begun", eval__every=0).run
 
 
 def test_a_run_does_not_go_on_with_other_demonstrations(begun: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,9 +39,8 @@ def test_a_run_does_not_go_on_with_other_demonstrations(begun: RunDir, monkeypat
 
 
 def test_a_run_does_not_go_on_with_another_method(tmp_path: Path) -> None:
-    watcher = interrupt_after(tmp_path / "grpo" / "metrics.jsonl", 1)
-    run = start(tmp_path, "grpo", "grpo", eval__every=0, rollout__max_new_tokens=24).run
-    watcher.join()
+    with interrupted_after(1):
+        run = start(tmp_path, "grpo", "grpo", eval__every=0, rollout__max_new_tokens=24).run
     fingerprint = run.read_manifest()["method_fingerprint"]
     other = prepare(configure(tmp_path, "other", "dgpo")).method.fingerprint()
     ours, theirs = fingerprint["choices_sha256"][:8], other["choices_sha256"][:8]

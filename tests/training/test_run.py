@@ -24,7 +24,7 @@ from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.training import head
 from rlvr_cli.training import run as running
 from rlvr_cli.training.trl_adapter import MethodTrainer
-from tests.training.processes import interrupt_after
+from tests.training.processes import interrupted_after
 
 STEPS = 12
 SETTINGS = {
@@ -67,9 +67,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     """Stopped by SIGTERM in the second rollout, with a checkpoint at step 3 and one in mid-buffer."""
     folder = tmp_path_factory.mktemp("interrupted")
-    watcher = interrupt_after(folder / "broken" / "metrics.jsonl", 5)
-    outcome = start(folder, "broken")
-    watcher.join()
+    with interrupted_after(5):
+        outcome = start(folder, "broken")
     assert (outcome.status, outcome.exit_code) == ("interrupted", 128 + signal.SIGTERM)
     return outcome.run
 
@@ -291,9 +290,8 @@ def test_every_kind_of_state_survives_a_resume(tmp_path: Path, method: str, chan
     passes = [row["pass"] for row in metrics(run)]
     steps = len(passes) // 3
     # In the second rollout, one step before its end: the last pass, off policy.
-    watcher = interrupt_after(tmp_path / "broken" / "metrics.jsonl", 2 * steps - 2)
-    broken = start(tmp_path, "broken", **settings).run
-    watcher.join()
+    with interrupted_after(2 * steps - 2):
+        broken = start(tmp_path, "broken", **settings).run
     stopped = valid_checkpoints(broken.checkpoints_dir)[0].step
     if "lopti" in method:
         assert passes[:steps] == ["low", "low", "high", "high"]
@@ -332,9 +330,8 @@ def test_kl_penalty_and_held_out_evaluation_survive_a_resume(tmp_path: Path) -> 
     assert abs(rows[0]["kl_reference"]) < 1e-9 < rows[-1]["kl_reference"]
     assert [row["rollout"] for row in rows if "eval" in row] == [0, 1, 2]
     assert set(rows[3]["eval"]) >= {"greedy", "pass@2"}
-    watcher = interrupt_after(tmp_path / "broken" / "metrics.jsonl", 6)
-    broken = start(tmp_path, "broken", **changes).run
-    watcher.join()
+    with interrupted_after(6):
+        broken = start(tmp_path, "broken", **changes).run
     # Left by a killed run on another machine: its weights differ in the last bits, and its samples must not be used.
     stale = broken.held_out_dir / "rollout-000002"
     shutil.copytree(broken.held_out_dir / "rollout-000001", stale, dirs_exist_ok=True)

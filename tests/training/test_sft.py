@@ -19,7 +19,7 @@ from rlvr_cli.models.load import load_model
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.directory import RunDir
-from tests.training.processes import interrupt_after
+from tests.training.processes import interrupted_after
 from tests.training.sft_runs import (
     KINDS,
     LORA,
@@ -86,9 +86,8 @@ def test_the_gradient_does_not_depend_on_the_micro_batch(whole: tuple[str, RunDi
 def test_sigterm_saves_and_resume_is_exact(whole: tuple[str, RunDir], tmp_path: Path) -> None:
     """Stopped within a batch of demonstrations; then again after the rest was damaged."""
     kind, run = whole
-    watcher = interrupt_after(tmp_path / "broken" / "metrics.jsonl", 6)
-    outcome = start(tmp_path, "broken", **KINDS[kind])
-    watcher.join()
+    with interrupted_after(6):
+        outcome = start(tmp_path, "broken", **KINDS[kind])
     assert (outcome.status, outcome.exit_code) == ("interrupted", 128 + signal.SIGTERM)
     broken = outcome.run
     assert 6 <= valid_checkpoints(broken.checkpoints_dir)[0].step < STEPS

@@ -17,7 +17,7 @@ from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.training.prepare import prepare
 from tests.e2e.test_other_models import CHAT_TEMPLATE, byte_tokenizer, gpt2, qwen2
 from tests.models.tiny import MODELS, VOCABULARY, make
-from tests.training.processes import interrupt_after
+from tests.training.processes import interrupted_after
 from tests.training.sft_runs import configure, contents, newest, resume, rows, start
 
 ENGLISH: dict[str, Any] = {
@@ -67,9 +67,8 @@ def test_training_and_resume(tmp_path: Path, architecture: Any, template: str | 
     prompt = tokenizer.decode(demonstrations[0].prompt)
     assert prompt.endswith("<|im_start|>assistant\n<think>" if template else "Assistant: <think>")
     whole = start(tmp_path, "whole", **settings).run
-    watcher = interrupt_after(tmp_path / "broken" / "metrics.jsonl", 3)
-    broken: RunDir = start(tmp_path, "broken", **settings).run
-    watcher.join()
+    with interrupted_after(3):
+        broken: RunDir = start(tmp_path, "broken", **settings).run
     assert len(rows(broken)) < len(rows(whole))
     resume(broken)
     assert contents(broken) == contents(whole)

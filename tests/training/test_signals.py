@@ -21,7 +21,7 @@ from rlvr_cli.training import alerts
 from rlvr_cli.training import run as running
 from rlvr_cli.training.metrics import rollout_summary
 from rlvr_cli.training.progress import Reporter
-from tests.training.processes import interrupt_after
+from tests.training.processes import interrupted_after
 
 SETTINGS = ("rollout.prompts=4", "rollout.max_new_tokens=24", "task.problems=32", "run.threads=1", "optimizer.lr=1e-3")
 
@@ -156,10 +156,9 @@ def test_the_alert_goes_on_exactly_after_a_stop_in_mid_rollout(tmp_path: Path, m
     forms = [line["format"] for line in metrics(run)][::2]
     expected = [0, 0, 0] + [int(sum(forms[i - 1 : i + 1]) > sum(forms[i - 3 : i - 1])) for i in range(3, 9)]
     assert states[::2] == expected and sum(expected) > 0, "otherwise this shows nothing"
-    watcher = interrupt_after(tmp_path / "broken" / "metrics.jsonl", 8)
-    broken = trained(tmp_path, "broken", *settings)
-    watcher.join()
-    assert broken.read_manifest()["status"] == "interrupted" and 8 < len(metrics(broken)) < 18
+    with interrupted_after(8):
+        broken = trained(tmp_path, "broken", *settings)
+    assert broken.read_manifest()["status"] == "interrupted" and len(metrics(broken)) == 9
     running.resume(broken, console=Console(quiet=True))
     assert broken.metrics_path.read_bytes() == run.metrics_path.read_bytes()
     told = [line for line in run.log_path.read_text().splitlines() if " alert: " in line]

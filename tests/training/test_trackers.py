@@ -24,7 +24,7 @@ from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.training import run as running
 from rlvr_cli.training.trackers import PACKAGES, check_trackers, numbers
-from tests.training.processes import interrupt_after
+from tests.training.processes import interrupted_after
 
 SECRETS = {
     "HF_TOKEN": "hf_theSecretOfTheHub",
@@ -76,9 +76,8 @@ def start(folder: Path, *overrides: str) -> running.Outcome:
 
 def tracked_and_resumed(folder: Path, tracker: str) -> RunDir:
     """A run that was stopped, lost its newest checkpoint, and so made some of its steps again."""
-    watcher = interrupt_after(folder / "tracked" / "metrics.jsonl", 7)
-    outcome = start(folder, f"run.track=[{tracker}]")
-    watcher.join()
+    with interrupted_after(7):
+        outcome = start(folder, f"run.track=[{tracker}]")
     assert outcome.status == "interrupted"
     newest = valid_checkpoints(outcome.run.checkpoints_dir)[0]
     assert newest.step > 6

@@ -1,0 +1,56 @@
+"""A terminal that is closed under a training, as when a connection drops."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import subprocess
+import sys
+import termios
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from rlvr_cli.runs.directory import RunDir
+from tests.launch.launches import LONG, ROOT
+
+
+@pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=pytest.mark.slow)])
+def test_a_closed_terminal_saves(tmp_path: Path, processes: str) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "rlvr_cli", "train", "--processes", processes),
+            *(*LONG, "checkpoint.every=1000", f"run.dir={tmp_path}", "run.name=run"),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(theirs)
+    threading.Thread(target=drain, args=(ours,), daemon=True).start()
+    run = RunDir(tmp_path / "run")
+    while not (run.metrics_path.exists() and run.metrics_path.read_text().count("\n") > 2):
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.close(ours)
+    assert process.wait(60) == 129
+    manifest = run.read_manifest()
+    assert manifest["status"] == "interrupted"
+    steps = run.metrics_path.read_text().count("\n")
+    assert manifest["step"] == steps and (run.checkpoints_dir / f"step-{steps}").exists()
+
+
+def drain(descriptor: int) -> None:
+    try:
+        while os.read(descriptor, 4096):
+            pass
+    except OSError:
+        pass
