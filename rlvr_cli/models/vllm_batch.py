@@ -6,6 +6,7 @@ Run with vLLM 0.31 on CPUs (`make test-vllm`); not on a GPU.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -67,6 +68,8 @@ def load_vllm(folder: Path, *, dtype: str, asked: str = "--engine vllm", **setti
     Raises:
         UserError: vllm is not installed, is for a GPU that is not here, or cannot load the model.
     """
+    # Its lines would run through the display. Read when vllm is imported.
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     try:
         vllm = import_module("vllm")
     except ImportError as error:
@@ -87,6 +90,8 @@ def load_vllm(folder: Path, *, dtype: str, asked: str = "--engine vllm", **setti
         # Of the model's own distribution, whatever a request asks for.
         "logprobs_mode": "raw_logprobs",
         "disable_log_stats": True,
+        # Compiling for a CPU takes longer than what is sampled on one.
+        "enforce_eager": not gpu,
         **settings,
     }
     if dtype == "auto":

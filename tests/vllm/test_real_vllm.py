@@ -96,6 +96,27 @@ def test_adapters_and_two_processes(lab: Path, tmp_path: Path) -> None:
     assert sampled(two)[:first] == sampled(alone)[:first]
 
 
+def test_an_evaluation(lab: Path, tmp_path: Path) -> None:
+    """Greedy, the local engine's answers; sampled, within its interval, under random numbers of vLLM's own."""
+
+    def evaluated(python: str, engine: str) -> dict[str, Any]:
+        asked = ("--engine", engine, "--json", "--pass-at", "1", "eval.problems=60", "eval.samples=8")
+        done = subprocess.run(
+            [python, "-m", "rlvr_cli", "eval", str(lab), *asked, f"run.dir={tmp_path / engine}"],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        found: dict[str, Any] = json.loads(done.stdout)["metrics"]
+        return found
+
+    theirs, ours = evaluated(PYTHON, "vllm"), evaluated(sys.executable, "local")
+    assert theirs["greedy"] == ours["greedy"]
+    assert ours["pass@1"]["low"] < theirs["pass@1"]["value"] < ours["pass@1"]["high"]
+
+
 def test_nothing_is_left_of_a_trainer_that_is_killed(lab: Path, tmp_path: Path) -> None:
     asked = command(sys.executable, tmp_path, "run.name=run", f"model.name={lab}", *SERVER, "train.rollouts=1000")
     trainer = subprocess.Popen(asked, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

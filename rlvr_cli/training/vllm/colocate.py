@@ -44,8 +44,6 @@ class Colocated(VllmEngine):
         self._untie = not torch.cuda.is_available()
         # In this very process, so that tensors can be handed over.
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-        # Its lines would run through the display.
-        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         # On CPUs vLLM would bind the trainer's threads to cores.
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
         threads = torch.get_num_threads()
