@@ -96,9 +96,10 @@ def test_it_says_why_it_ended(tmp_path: Path) -> None:
         "(APIServer pid=7) INFO 11-21 19:25:35 [api_utils.py:286] non-default args: {}",
         "(EngineCore pid=9) ERROR 11-21 19:25:43 [core.py:129] ValueError: Free memory on device is less than desired.",
         "(APIServer pid=7) RuntimeError: Engine core initialization failed. See root cause above.",
-        "warnings.warn(",
     ]
-    server = child(tmp_path, f"import sys; print({chr(10).join(lines)!r}); sys.exit(3)")
+    echo = "(APIServer pid=7) ERROR 11-21 19:25:44 [v.py:54] EngineDeadError: EngineCore encountered an issue.\n"
+    said = f"print({chr(10).join(lines)!r}); print({echo!r} * 99999); print('warnings.warn(')"
+    server = child(tmp_path, f"import sys; {said}; sys.exit(3)")
     with pytest.raises(RunError, match=r"exit code 3\): ValueError: Free memory on device is less than desired\. Its"):
         server.wait_until(lambda: False, 20.0, lambda line: None)
     server.end()

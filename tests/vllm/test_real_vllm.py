@@ -65,7 +65,7 @@ def check_sampler(run: Path) -> None:
     for name in ("sampler_check", "sampler_check_after_update"):
         found = manifest(run)[name]
         assert found["matches"] and found["mean_difference"] < 1e-6 and found["max_difference"] < 1e-4
-    assert "WARNING" not in (run / "log.txt").read_text()
+    assert " WARNING: the sampler" not in (run / "log.txt").read_text()
 
 
 def left_over(word: str) -> list[int]:

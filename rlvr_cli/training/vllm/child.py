@@ -20,7 +20,7 @@ _PREFIX = re.compile(r"^(\([^()]*pid=\d+\)\s*)?((ERROR|INFO|WARNING|DEBUG)\s+[\d
 _ERROR = re.compile(r"^\s*(?:[A-Za-z_][\w.]*\.)?[A-Za-z_]*(?:Error|Exception|error): *\S")
 # They only say that something went wrong before.
 _ECHO = re.compile(r"Engine core initialization failed|EngineDeadError|encountered an issue|Failed core proc")
-_TAIL_BYTES = 400_000
+_TAIL_BYTES = 20_000
 
 
 class Child:
@@ -58,18 +58,25 @@ class Child:
             raise RunError(why)
 
     def last_error(self) -> str:
-        """What it printed that says why it failed: its last error, else its last line."""
-        lines = [_PREFIX.sub("", line).strip() for line in self._lines()]
-        said = [line for line in lines if line]
-        errors = [line for line in said if _ERROR.match(line)]
-        causes = [line for line in errors if not _ECHO.search(line)] or errors or said[-1:]
-        return causes[-1].rstrip(".")[:600] if causes else "it printed nothing"
+        """What it printed that says why it failed: its last error, else its last line.
 
-    def _lines(self) -> list[str]:
+        All is read, however long: once its engine is dead, vLLM 0.31 repeats the echo for every request, in megabytes.
+        """
+        cause = echo = last = ""
+        with self.output.open("rb") as stream:
+            stream.seek(self._began)
+            for raw in stream:
+                if line := _text(raw):
+                    last = line
+                    if _ERROR.match(line):
+                        cause, echo = (cause, line) if _ECHO.search(line) else (line, echo)
+        return (cause or echo or last or "it printed nothing").rstrip(".")[:600]
+
+    def _last_line(self) -> str:
         with self.output.open("rb") as stream:
             size = stream.seek(0, os.SEEK_END)
             stream.seek(max(self._began, size - _TAIL_BYTES))
-            return stream.read().decode("utf-8", errors="replace").splitlines()
+            return next((text for raw in reversed(stream.readlines()) if (text := _text(raw))), "no output yet")
 
     def wait_until(self, ready: Callable[[], bool], seconds: float, say: Callable[[str], None]) -> None:
         """Wait until it is ``ready``, telling how far it is. Raises RunError when it ends, or takes too long."""
@@ -84,8 +91,7 @@ class Child:
                 )
             if now - noted > SECONDS_BETWEEN_NOTES:
                 noted = now
-                lines = [text for line in self._lines() if (text := _PREFIX.sub("", line).strip())]
-                say(f"vLLM server: starting, {now - began:.0f} s: {lines[-1][:160] if lines else 'no output yet'}")
+                say(f"vLLM server: starting, {now - began:.0f} s: {self._last_line()[:160]}")
             time.sleep(_TICK)
 
     def end(self) -> None:
@@ -93,3 +99,7 @@ class Child:
         assert self._keeper.stdin is not None
         self._keeper.stdin.close()
         self._keeper.wait()
+
+
+def _text(line: bytes) -> str:
+    return _PREFIX.sub("", line.decode("utf-8", errors="replace").rstrip()).strip()
