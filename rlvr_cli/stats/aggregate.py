@@ -1,0 +1,136 @@
+"""Summaries over tasks that a few runs can carry (Agarwal et al. 2021, arXiv:2108.13264), with bootstrap intervals.
+
+Scores are [runs, tasks]: one number a run and task, on one scale. The bootstrap is stratified: within every task runs
+are drawn anew with replacement, tasks are kept (their section 4.1), so the intervals are about these tasks. With 3 runs
+a bootstrap interval covers less than it says (docs/statistics.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rlvr_cli.stats.intervals import LEVEL
+from rlvr_cli.stats.scores import Array, score_matrix
+from rlvr_cli.streams import stream_seed
+
+DRAWS = 2000
+_TAILS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """A summary with its 95% percentile interval; ``runs`` is the smaller number where there are two arms."""
+
+    value: float
+    low: float
+    high: float
+    runs: int
+    tasks: int
+
+    def as_json(self) -> dict[str, Any]:
+        """The summary as JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The share of runs above each threshold, mean over tasks, with pointwise 95% intervals; all of one length."""
+
+    thresholds: Array
+    values: Array
+    low: Array
+    high: Array
+
+
+def interquartile_mean(scores: ArrayLike) -> float:
+    """The mean of the middle half of all scores [runs, tasks] together.
+
+    A quarter of the scores is cut off at each end, rounded down, as ``scipy.stats.trim_mean(scores, 0.25)``.
+    Raises ValueError as ``score_matrix``.
+    """
+    return float(_middle_mean(score_matrix(scores, "runs", "tasks")))
+
+
+def iqm_interval(scores: ArrayLike, *, seed: int = 0, draws: int = DRAWS) -> Aggregate:
+    """The interquartile mean of scores [runs, tasks] with its stratified bootstrap interval.
+
+    Random numbers come from the stream ``stats/iqm`` of ``seed``. Raises ValueError as ``score_matrix``.
+    """
+    data = score_matrix(scores, "runs", "tasks")
+    replicates = _bootstrap(_middle_mean, [data], _generator(seed, "iqm"), draws)
+    return _aggregate(float(_middle_mean(data)), replicates, *data.shape)
+
+
+def probability_of_improvement(a: ArrayLike, b: ArrayLike, *, seed: int = 0, draws: int = DRAWS) -> Aggregate:
+    """The chance that a run of a [R1, tasks] beats one of b [R2, tasks] on a task, mean over tasks.
+
+    P = mean over tasks of mean over pairs of runs of [a > b] + [a = b] / 2 (their section 4.3; the Mann-Whitney U
+    statistic over R1 R2). It says how often, not by how much. The stream is ``stats/improvement`` of ``seed``.
+    Raises ValueError as ``score_matrix`` and for unequal numbers of tasks.
+    """
+    first, second = score_matrix(a, "runs", "tasks"), score_matrix(b, "runs", "tasks")
+    if first.shape[1] != second.shape[1]:
+        raise ValueError(f"{first.shape[1]} tasks in one arm and {second.shape[1]} in the other")
+    replicates = _bootstrap(_improvement, [first, second], _generator(seed, "improvement"), draws)
+    runs = min(len(first), len(second))
+    return _aggregate(float(_improvement(first, second)), replicates, runs, first.shape[1])
+
+
+def performance_profile(scores: ArrayLike, thresholds: ArrayLike, *, seed: int = 0, draws: int = DRAWS) -> Profile:
+    """The share of runs whose score is above each threshold, mean over tasks (their equation 2).
+
+    Curves that do not cross order two arms at every quantile. The stream is ``stats/profile`` of ``seed``.
+    Raises ValueError as ``score_matrix`` and for thresholds that are not a list of finite numbers.
+    """
+    data = score_matrix(scores, "runs", "tasks")
+    levels = np.asarray(thresholds, dtype=np.float64)
+    if levels.ndim != 1 or levels.size == 0 or not np.all(np.isfinite(levels)):
+        raise ValueError("thresholds are a list of one or more finite numbers")
+
+    def above(tables: Array) -> Array:
+        return np.stack([(tables > level).mean((-2, -1)) for level in levels], axis=-1)
+
+    replicates = _bootstrap(above, [data], _generator(seed, "profile"), draws)
+    low, high = np.quantile(replicates, _TAILS, axis=0)
+    return Profile(levels, above(data), low, high)
+
+
+def _middle_mean(tables: Array) -> Array:
+    """The interquartile mean of tables [..., runs, tasks]."""
+    flat = np.sort(tables.reshape(*tables.shape[:-2], -1), axis=-1)
+    cut = flat.shape[-1] // 4
+    middle: Array = flat[..., cut : flat.shape[-1] - cut].mean(-1)
+    return middle
+
+
+def _improvement(a: Array, b: Array) -> Array:
+    """The probability of improvement of tables [..., R1, tasks] over [..., R2, tasks]."""
+    pairs = a[..., :, None, :] - b[..., None, :, :]
+    chance: Array = ((np.sign(pairs) + 1) / 2).mean((-3, -2, -1))
+    return chance
+
+
+def _generator(seed: int, name: str) -> np.random.Generator:
+    return np.random.default_rng(stream_seed(seed, "stats", name))
+
+
+def _bootstrap(statistic: Callable[..., Array], arms: list[Array], generator: np.random.Generator, draws: int) -> Array:
+    """``statistic`` of ``draws`` stratified resamples: [draws, ...]."""
+    if draws < 1:
+        raise ValueError(f"draws must be at least 1, not {draws}")
+    resampled = []
+    for arm in arms:
+        runs, tasks = arm.shape
+        chosen = generator.integers(0, runs, size=(draws, runs, tasks))
+        resampled.append(arm[chosen, np.arange(tasks)])
+    return statistic(*resampled)
+
+
+def _aggregate(value: float, replicates: Array, runs: int, tasks: int) -> Aggregate:
+    low, high = np.quantile(replicates, _TAILS)
+    return Aggregate(value, float(low), float(high), runs, tasks)

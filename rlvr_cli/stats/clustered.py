@@ -1,0 +1,160 @@
+"""95% intervals of means and differences over seeds x problems, with seeds and problems as random clusters."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rlvr_cli.stats.crossed import MeanVariance, TwoWay, half_width, p_value, two_way
+from rlvr_cli.stats.scores import Array, paired, same_problems, score_matrix
+
+_NO_SPREAD = 1e-12
+
+
+@dataclass(frozen=True)
+class VarianceComponents:
+    """Variances of one value: between runs, between problems, and the rest (sampling, run x problem); 0 or more."""
+
+    run: float
+    problem: float
+    residual: float
+
+
+@dataclass(frozen=True)
+class CrossedEstimate:
+    """A mean over ``seeds`` runs and ``problems`` with its 95% interval and the two-sided p of "the mean is 0".
+
+    ``low`` and ``high`` are None where there is no spread to estimate from: one seed and one problem, or values that
+    do not vary. p < 0.05 implies that the interval leaves 0 out; with few seeds p may be a little above 0.05 when it
+    does, because p is also right far in the tail, where corrections for many comparisons look.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    standard_error: float | None
+    degrees: float | None
+    p_value: float | None
+    seeds: int
+    problems: int
+    components: VarianceComponents | None
+
+    @property
+    def spread_of_runs(self) -> bool:
+        """Whether the interval contains the spread between runs: with one seed it is about these weights only."""
+        return self.seeds > 1
+
+    @property
+    def spread_of_problems(self) -> bool:
+        """Whether the interval contains the spread between problems."""
+        return self.problems > 1
+
+    def as_json(self) -> dict[str, Any]:
+        """The estimate as JSON values."""
+        return {
+            **asdict(self),
+            "spread_of_runs": self.spread_of_runs,
+            "spread_of_problems": self.spread_of_problems,
+        }
+
+
+def crossed_interval(values: ArrayLike) -> CrossedEstimate:
+    """The mean of scores [S seeds, P problems] with seeds and problems as random clusters.
+
+    The variance is the two-way random-effects one, the half-width lies between Welch's and Cochran's (``crossed``).
+    With one seed it is Student's t over problems and contains no spread between runs; with one problem, over seeds.
+    Raises ValueError as ``score_matrix``.
+    """
+    data = score_matrix(values)
+    seeds, problems = data.shape
+    if min(seeds, problems) < 2:
+        return _one_way(data.ravel(), float(np.abs(data).max()), seeds, problems)
+    table = two_way(data)
+    return _two_way(table.mean, table.variance, float(np.abs(data).max()), seeds, problems, _components(table))
+
+
+def paired_crossed_interval(a: ArrayLike, b: ArrayLike) -> CrossedEstimate:
+    """The mean of a - b, arms [S, P] of the same seeds and problems: ``crossed_interval`` of the differences.
+
+    Pairing removes what both arms share: the problem's difficulty, and what one seed does to both.
+    Raises ValueError as ``score_matrix`` and for unequal shapes.
+    """
+    first, second = paired(a, b)
+    return crossed_interval(first - second)
+
+
+def unpaired_crossed_interval(a: ArrayLike, b: ArrayLike) -> CrossedEstimate:
+    """The mean of a - b, arms [S1, P] and [S2, P] of the same problems whose seeds are not shared.
+
+    The run parts of both arms add, with Welch's degrees of freedom; the problem part is that of the differences of
+    each problem's means, less what the rest contributes. ``seeds`` is the smaller number. With one seed in an arm it
+    is Student's t over problems. Raises ValueError as ``score_matrix`` and for unequal numbers of problems.
+    """
+    first, second = same_problems(a, b)
+    seeds, problems = min(len(first), len(second)), first.shape[1]
+    scale = float(max(np.abs(first).max(), np.abs(second).max()))
+    difference = first.mean(0) - second.mean(0)
+    if seeds < 2:
+        return _one_way(difference, scale, seeds, problems)
+    runs = np.array([arm.mean(1).var(ddof=1) / len(arm) for arm in (first, second)])
+    degrees = np.array([len(first) - 1, len(second) - 1])
+    spread = (runs**2 / degrees).sum()
+    together = np.asarray(runs.sum() ** 2 / spread if spread > 0 else degrees.sum())
+    if problems < 2:
+        variance = MeanVariance(runs.sum(), np.zeros(()), together, together)
+        return _two_way(difference.mean(), variance, scale, seeds, problems, None)
+    tables = [two_way(first), two_way(second)]
+    rest = sum(table.rest / (table.seeds * problems) for table in tables)
+    between = np.maximum(difference.var(ddof=1) / problems - rest, 0.0)
+    variance = MeanVariance(runs.sum(), between, together, np.asarray(problems - 1.0))
+    parts = [_components(table) for table in tables]
+    components = VarianceComponents(
+        sum(part.run for part in parts), float(between) * problems, sum(part.residual for part in parts)
+    )
+    return _two_way(difference.mean(), variance, scale, seeds, problems, components)
+
+
+def _components(table: TwoWay) -> VarianceComponents:
+    """The analysis-of-variance estimates, cut off at 0."""
+    return VarianceComponents(
+        max(0.0, float(table.runs - table.rest)) / table.count,
+        max(0.0, float(table.problems - table.rest)) / table.seeds,
+        float(table.rest),
+    )
+
+
+def _two_way(
+    mean: Array, variance: MeanVariance, scale: float, seeds: int, problems: int, components: VarianceComponents | None
+) -> CrossedEstimate:
+    error = float(np.sqrt(variance.total))
+    if error <= _NO_SPREAD * scale:
+        return _constant(float(mean), scale, seeds, problems, components)
+    half = float(half_width(variance))
+    p = float(p_value(np.asarray(mean), variance))
+    value, degrees = float(mean), float(variance.degrees)
+    return CrossedEstimate(value, value - half, value + half, error, degrees, p, seeds, problems, components)
+
+
+def _one_way(values: Array, scale: float, seeds: int, problems: int) -> CrossedEstimate:
+    """Student's t over the one way that has more than one value."""
+    n, value = len(values), float(values.mean())
+    if n < 2:
+        return CrossedEstimate(value, None, None, None, None, None, seeds, problems, None)
+    error = float(values.std(ddof=1)) / n**0.5
+    if error <= _NO_SPREAD * scale:
+        return _constant(value, scale, seeds, problems, None)
+    none, degrees = np.zeros(()), np.asarray(n - 1.0)
+    variance = MeanVariance(np.asarray(error**2), none, degrees, degrees)
+    half, p = float(half_width(variance)), float(p_value(np.asarray(value), variance))
+    return CrossedEstimate(value, value - half, value + half, error, n - 1.0, p, seeds, problems, None)
+
+
+def _constant(
+    value: float, scale: float, seeds: int, problems: int, components: VarianceComponents | None
+) -> CrossedEstimate:
+    """Values that do not vary tell nothing of their spread; equal arms differ by 0 all the same."""
+    p = 1.0 if abs(value) <= _NO_SPREAD * scale else None
+    return CrossedEstimate(value, None, None, None, None, p, seeds, problems, components)

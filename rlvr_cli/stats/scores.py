@@ -1,0 +1,43 @@
+"""The array that comparisons start from: one score a seed and problem, checked."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+
+def score_matrix(values: ArrayLike, rows: str = "seeds", columns: str = "problems") -> Array:
+    """``values`` as a float array of two dimensions.
+
+    Raises ValueError when it is empty, has another number of dimensions or ragged rows, or holds NaN or infinity.
+    """
+    try:
+        data = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"scores must be numbers, one for each of {rows} x {columns} ({error})") from error
+    if data.ndim != 2:
+        raise ValueError(f"scores must have two dimensions, {rows} x {columns}, not {data.ndim}")
+    if data.size == 0:
+        raise ValueError(f"no scores: {data.shape[0]} {rows} x {data.shape[1]} {columns}")
+    broken = int(np.count_nonzero(~np.isfinite(data)))
+    if broken:
+        raise ValueError(f"{broken} of {data.size} scores are NaN or infinite")
+    return data
+
+
+def same_problems(a: ArrayLike, b: ArrayLike) -> tuple[Array, Array]:
+    """Two arms [seeds, problems] of the same problems. Raises ValueError as ``score_matrix`` and if they differ."""
+    first, second = score_matrix(a), score_matrix(b)
+    if first.shape[1] != second.shape[1]:
+        raise ValueError(f"{first.shape[1]} problems in one arm and {second.shape[1]} in the other: a pair needs both")
+    return first, second
+
+
+def paired(a: ArrayLike, b: ArrayLike) -> tuple[Array, Array]:
+    """Two arms of the same seeds and problems. Raises ValueError as ``same_problems`` and if the seeds differ."""
+    first, second = same_problems(a, b)
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} seeds in one arm and {len(second)} in the other: a pair needs both")
+    return first, second
