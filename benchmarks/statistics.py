@@ -1,0 +1,259 @@
+"""Do the statistics hold what they promise? Coverage, false positives, power and pass@k, by simulation.
+
+    python -m benchmarks.statistics
+
+prints the tables of docs/statistics.md; about ten minutes of one core. ``--tables 200`` is a quick look.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from itertools import combinations
+
+import numpy as np
+
+from benchmarks.statistics_data import KINDS, Kind, simulated, true_mean
+from rlvr_cli.stats.aggregate import iqm_interval
+from rlvr_cli.stats.bootstrap import pigeonhole_means
+from rlvr_cli.stats.clustered import VarianceComponents, unpaired_crossed_interval
+from rlvr_cli.stats.corrections import holm
+from rlvr_cli.stats.crossed import cochran_half_width, half_width, p_value, two_way, welch_half_width
+from rlvr_cli.stats.intervals import student_quantile
+from rlvr_cli.stats.passk import pass_at_k
+from rlvr_cli.stats.permutation import permutation_test
+from rlvr_cli.stats.power import detectable_difference, power
+from rlvr_cli.stats.scores import Array
+
+SEEDS, PROBLEMS, RUN_SDS = (3, 5, 10), (50, 200, 400), (0.0, 0.01, 0.03)
+BOOTSTRAPPED = 400
+DRAWS = 400
+SHIFT = 0.25
+FAMILY = 6
+LETTERS = "ABCD"
+
+
+def covered(differences: Array, truth: float, generator: np.random.Generator) -> dict[str, list[bool]]:
+    """For each kind of interval, which tables [N, S, P] of differences it covers the truth in."""
+    table = two_way(differences)
+    distance = np.abs(table.mean - truth)
+    widths = {
+        "default": half_width(table.variance),
+        "Welch": welch_half_width(table.variance),
+        "Cochran": cochran_half_width(table.variance),
+        "problems only": student_quantile(table.count - 1) * np.sqrt(table.problems / (table.seeds * table.count)),
+    }
+    found = {name: list(distance <= width) for name, width in widths.items()}
+    resampled = np.concatenate([pigeonhole_means(part[None], generator, DRAWS) for part in differences[:BOOTSTRAPPED]])
+    low, high = np.quantile(resampled, (0.025, 0.975), axis=-1)
+    found["pigeonhole"] = list((low <= truth) & (truth <= high))
+    return found
+
+
+def coverage(tables: int) -> Iterator[str]:
+    """The share of 95% intervals that hold the true difference."""
+    yield "| seeds | problems | run sd | " + " | ".join(LETTERS) + " | Welch | Cochran | problems only | pigeonhole |"
+    yield "|---" * (len(LETTERS) + 7) + "|"
+    seen: dict[str, list[float]] = {}
+    for seeds in SEEDS:
+        for problems in PROBLEMS:
+            for run_sd in RUN_SDS:
+                row: dict[str, list[float]] = {}
+                for kind in KINDS:
+                    for name, share in setting_coverage(kind, seeds, problems, run_sd, tables).items():
+                        row.setdefault(name, []).append(share)
+                        seen.setdefault(name, []).append(share)
+                cells = [f"{share:.3f}" for share in row["default"]]
+                cells += [span(row[name]) for name in ("Welch", "Cochran", "problems only", "pigeonhole")]
+                yield f"| {seeds} | {problems} | {run_sd} | " + " | ".join(cells) + " |"
+    yield ""
+    for name, shares in seen.items():
+        outside = sum(not 0.93 <= share <= 0.97 for share in shares)
+        yield f"- {name}: {span(shares)}; outside 0.93 to 0.97 in {outside} of {len(shares)} settings"
+
+
+def setting_coverage(kind: Kind, seeds: int, problems: int, run_sd: float, tables: int) -> dict[str, float]:
+    """Coverage in one setting, arms that truly differ by ``SHIFT`` logits."""
+    truth = true_mean(kind, run_sd, SHIFT) - true_mean(kind, run_sd, 0.0)
+    generator = np.random.default_rng(1)
+    found: dict[str, list[bool]] = {}
+    first = True
+    for a, b in simulated(kind, seeds, problems, run_sd, (SHIFT, 0.0), tables):
+        for name, hits in covered(a - b, truth, generator).items():
+            if first or name != "pigeonhole":
+                found.setdefault(name, []).extend(hits)
+        first = False
+    return {name: float(np.mean(hits)) for name, hits in found.items()}
+
+
+def unpaired(tables: int) -> Iterator[str]:
+    """Coverage for arms whose seeds are not shared, of unequal number."""
+    yield "| seeds | problems | run sd | " + " | ".join(LETTERS) + " |"
+    yield "|---" * (len(LETTERS) + 3) + "|"
+    for first, second, problems in ((3, 5, 200), (5, 10, 200)):
+        for run_sd in RUN_SDS:
+            cells = []
+            for kind in KINDS:
+                apart = Kind(kind.name, kind.interaction, kind.samples, 0.0)
+                truth = true_mean(apart, run_sd, SHIFT) - true_mean(apart, run_sd, 0.0)
+                hits = []
+                for a, b in simulated(apart, second, problems, run_sd, (SHIFT, 0.0), tables):
+                    for one, other in zip(a[:, :first], b, strict=True):
+                        estimate = unpaired_crossed_interval(one, other)
+                        hits.append(estimate.low is not None and estimate.high is not None
+                                    and estimate.low <= truth <= estimate.high)  # fmt: skip
+                cells.append(f"{np.mean(hits):.3f}")
+            yield f"| {first} and {second} | {problems} | {run_sd} | " + " | ".join(cells) + " |"
+
+
+def families(tables: int) -> Iterator[str]:
+    """The share of families of equal methods in which Holm's correction leaves any p at or below 0.05."""
+    yield f"| seeds | problems | run sd | {FAMILY} against a baseline: " + " | ".join(LETTERS) + \
+        " | all pairs of 4: " + " | ".join(LETTERS) + " |"  # fmt: skip
+    yield "|---" * (2 * len(LETTERS) + 3) + "|"
+    for seeds in SEEDS:
+        for problems in (50, 400):
+            run_sd = 0.02
+            star, pairs = [], []
+            for kind in KINDS:
+                found: dict[str, list[bool]] = {"star": [], "pairs": []}
+                for arms in simulated(kind, seeds, problems, run_sd, (0.0,) * (FAMILY + 1), tables, seed=2):
+                    found["star"] += any_rejected(arms, [(0, i) for i in range(1, FAMILY + 1)])
+                    found["pairs"] += any_rejected(arms, list(combinations(range(4), 2)))
+                star.append(f"{np.mean(found['star']):.3f}")
+                pairs.append(f"{np.mean(found['pairs']):.3f}")
+            yield f"| {seeds} | {problems} | {run_sd} | " + " | ".join(star + pairs) + " |"
+
+
+def any_rejected(arms: list[Array], pairs: list[tuple[int, int]]) -> list[bool]:
+    """For every simulated family, whether Holm's correction rejects any of the comparisons."""
+    columns = []
+    for i, j in pairs:
+        table = two_way(arms[i] - arms[j])
+        columns.append(p_value(table.mean, table.variance))
+    return [min(holm(row)) <= 0.05 for row in np.stack(columns, axis=1)]
+
+
+def tests(tables: int) -> Iterator[str]:
+    """False positives and power of p < 0.05 of three tests."""
+    yield "| seeds | run sd | kind | crossed p | runs permuted | signs flipped by problem |"
+    yield "|---" * 6 + "|"
+    for seeds in (4, 5, 10):
+        for kind, letter, run_sd in ((KINDS[0], "A", 0.02), (KINDS[1], "B", 0.0), (KINDS[2], "C", 0.02)):
+            rates = [rejections(kind, seeds, run_sd, shift, tables) for shift in (0.0, SHIFT)]
+            cells = [f"{rates[0][name]:.3f} / {rates[1][name]:.2f}" for name in rates[0]]
+            yield f"| {seeds} | {run_sd} | {letter} | " + " | ".join(cells) + " |"
+
+
+def rejections(kind: Kind, seeds: int, run_sd: float, shift: float, tables: int) -> dict[str, float]:
+    """The share of p < 0.05 for each test, 200 problems."""
+    signs = np.random.default_rng(3).choice([-1.0, 1.0], (399, 200))
+    found: dict[str, list[bool]] = {"crossed": [], "runs": [], "problems": []}
+    for a, b in simulated(kind, seeds, 200, run_sd, (shift, 0.0), tables, seed=4):
+        table = two_way(a - b)
+        found["crossed"] += list(p_value(table.mean, table.variance) < 0.05)
+        for one, other in zip(a, b, strict=True):
+            test = permutation_test(one, other, draws=499)
+            found["runs"].append(test is not None and test.p_value < 0.05)
+            difference = (one - other).mean(0)
+            extreme = np.abs(signs @ difference) >= abs(difference.sum()) * (1 - 1e-9)
+            found["problems"].append((1 + extreme.sum()) / 400 < 0.05)
+    return {name: float(np.mean(hits)) for name, hits in found.items()}
+
+
+def powers(tables: int) -> Iterator[str]:
+    """Power at the difference that should be seen in 80%, by simulation; normal data of known variances."""
+    yield "| seeds | problems | run sd | problem sd | rest sd | difference seen in 80% | simulated power |"
+    yield "|---" * 7 + "|"
+    generator = np.random.default_rng(5)
+    for seeds in SEEDS:
+        for problems in (50, 400):
+            for run, problem, rest in ((0.0, 0.1, 0.3), (0.01, 0.1, 0.2), (0.03, 0.05, 0.3), (0.03, 0.2, 0.1)):
+                components = VarianceComponents(run**2, problem**2, rest**2)
+                difference = detectable_difference(components, seeds, problems)
+                hits: list[bool] = []
+                for _ in range(max(1, tables // 100)):
+                    data = difference + run * generator.normal(size=(100, seeds, 1))
+                    data = data + problem * generator.normal(size=(100, 1, problems))
+                    table = two_way(data + rest * generator.normal(size=(100, seeds, problems)))
+                    hits += list(p_value(table.mean, table.variance) < 0.05)
+                yield (f"| {seeds} | {problems} | {run} | {problem} | {rest} | {difference:.4f} | "
+                       f"{np.mean(hits):.3f} |")  # fmt: skip
+
+
+def binary_powers(tables: int) -> Iterator[str]:
+    """Power of simulated evaluations against the prediction from their own mean variance components."""
+    yield "| seeds | problems | run sd | kind | true difference | predicted power | simulated power |"
+    yield "|---" * 7 + "|"
+    for seeds, problems, run_sd in ((3, 400, 0.01), (5, 200, 0.02), (10, 100, 0.02)):
+        for kind, letter in zip(KINDS, LETTERS, strict=True):
+            truth = true_mean(kind, run_sd, SHIFT) - true_mean(kind, run_sd, 0.0)
+            hits: list[bool] = []
+            squares = []
+            for a, b in simulated(kind, seeds, problems, run_sd, (SHIFT, 0.0), tables, seed=6):
+                table = two_way(a - b)
+                hits += list(p_value(table.mean, table.variance) < 0.05)
+                squares.append(np.stack([table.runs, table.problems, table.rest], axis=1))
+            runs, columns, rest = np.concatenate(squares).mean(0)
+            components = VarianceComponents(max(0.0, runs - rest) / problems, max(0.0, columns - rest) / seeds, rest)
+            predicted = power(components, truth, seeds, problems)
+            yield (f"| {seeds} | {problems} | {run_sd} | {letter} | {truth:.4f} | {predicted:.3f} | "
+                   f"{np.mean(hits):.3f} |")  # fmt: skip
+
+
+def interquartile(tables: int) -> Iterator[str]:
+    """Coverage of the bootstrap interval of the interquartile mean: 6 tasks, normal runs."""
+    yield "| runs | coverage |"
+    yield "|---|---|"
+    generator = np.random.default_rng(7)
+    centres = np.linspace(0.2, 0.8, 6)
+    for runs in (*SEEDS, 20):
+        truth = float(np.mean([iqm_interval(centres + 0.05 * generator.normal(size=(runs, 6)), draws=1).value
+                               for _ in range(20_000)]))  # fmt: skip
+        hits = []
+        for i in range(tables):
+            found = iqm_interval(centres + 0.05 * generator.normal(size=(runs, 6)), seed=i, draws=500)
+            hits.append(found.low <= truth <= found.high)
+        yield f"| {runs} | {np.mean(hits):.3f} |"
+
+
+def enumerated() -> Iterator[str]:
+    """pass@k against the list of all subsets of the samples."""
+    worst, cases = 0.0, 0
+    for n in range(1, 13):
+        for correct in range(n + 1):
+            marks = [True] * correct + [False] * (n - correct)
+            for k in range(1, n + 1):
+                share = np.mean([any(subset) for subset in combinations(marks, k)])
+                worst, cases = max(worst, abs(pass_at_k(n, correct, k) - float(share))), cases + 1
+    yield f"{cases} cases (all n up to 12, all c and k): the largest difference is {worst:.1e}."
+
+
+def span(shares: list[float]) -> str:
+    return f"{min(shares):.3f} to {max(shares):.3f}"
+
+
+def main() -> None:
+    """Print all tables as Markdown."""
+    parser = argparse.ArgumentParser(description=str(__doc__).split("\n", 1)[0])
+    parser.add_argument("--tables", type=int, default=2000, help="simulated comparisons a setting")
+    n = parser.parse_args().tables
+    print(f"{n} simulated comparisons a setting. " + " ".join(
+        f"{letter}: {kind.name}." for letter, kind in zip(LETTERS, KINDS, strict=True)))  # fmt: skip
+    for title, lines in (
+        ("Coverage of the 95% interval of a paired difference", coverage(n)),
+        ("Coverage for seeds that are not shared", unpaired(n // 2)),
+        ("False positives of a family after Holm's correction", families(n)),
+        ("False positives / power of single tests at 5%", tests(n // 2)),
+        ("Power, normal data", powers(n)),
+        ("Power, simulated evaluations", binary_powers(n)),
+        ("Coverage of the interquartile mean's bootstrap interval", interquartile(n // 2)),
+        ("pass@k against enumeration", enumerated()),
+    ):
+        print(f"\n### {title}\n", flush=True)
+        for line in lines:
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
