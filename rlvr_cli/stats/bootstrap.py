@@ -25,8 +25,9 @@ def pigeonhole_interval(values: ArrayLike, *, seed: int = 0, draws: int = 2000) 
     return float(low), float(high)
 
 
-def pigeonhole_means(data: Array, generator: np.random.Generator, draws: int) -> Array:
-    """The mean of each of ``draws`` resampled tables, from the counts of every seed and problem."""
-    rows, columns = (generator.multinomial(n, np.full(n, 1 / n), size=draws) for n in data.shape)
-    means: Array = ((rows @ data) * columns).sum(1) / data.size
+def pigeonhole_means(tables: Array, generator: np.random.Generator, draws: int) -> Array:
+    """The means [..., draws] of resampled tables [..., S, P]; all tables are resampled alike."""
+    rows, columns = (generator.multinomial(n, np.full(n, 1 / n), size=draws) for n in tables.shape[-2:])
+    cells = tables.shape[-2] * tables.shape[-1]
+    means: Array = np.einsum("...dp,dp->...d", rows.astype(np.float64) @ tables, columns.astype(np.float64)) / cells
     return means
