@@ -65,8 +65,8 @@ def coverage(tables: int) -> Iterator[str]:
             for run_sd in RUN_SDS:
                 row: dict[str, list[float]] = {}
                 for kind in KINDS:
-                    # As many cells for few seeds as for many: there the truth is nearest to the limits.
-                    shares = setting_coverage(kind, seeds, problems, run_sd, tables * 10 // seeds, BOOTSTRAPPED)
+                    n = tables * 10 // seeds
+                    shares = setting_coverage(kind, seeds, problems, run_sd, n, BOOTSTRAPPED)
                     for name, share in shares.items():
                         row.setdefault(name, []).append(share)
                         seen.setdefault(name, []).append(share)
@@ -126,7 +126,8 @@ def families(tables: int) -> Iterator[str]:
             star, pairs = [], []
             for kind in KINDS:
                 found: dict[str, list[bool]] = {"star": [], "pairs": []}
-                for arms in simulated(kind, seeds, problems, run_sd, (0.0,) * (FAMILY + 1), tables, seed=2):
+                n = tables * 10 // seeds
+                for arms in simulated(kind, seeds, problems, run_sd, (0.0,) * (FAMILY + 1), n, seed=2):
                     found["star"] += any_rejected(arms, [(0, i) for i in range(1, FAMILY + 1)])
                     found["pairs"] += any_rejected(arms, list(combinations(range(4), 2)))
                 star.append(f"{np.mean(found['star']):.3f}")
@@ -245,18 +246,18 @@ def span(shares: list[float]) -> str:
 def main() -> None:
     """Print all tables as Markdown."""
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n", 1)[0])
-    parser.add_argument("--tables", type=int, default=2000, help="simulated comparisons a setting")
+    parser.add_argument("--tables", type=int, default=2000, help="simulated comparisons with 10 seeds")
     n = parser.parse_args().tables
-    print(f"{n} simulated comparisons a setting. " + " ".join(
-        f"{letter}: {kind.name}." for letter, kind in zip(LETTERS, KINDS, strict=True)))  # fmt: skip
+    print(". ".join(f"{letter}: {kind.name}" for letter, kind in zip(LETTERS, KINDS, strict=True)) + ".")
+    many = " and ".join(f"{n * 10 // seeds} ({seeds} seeds)" for seeds in SEEDS)
     for title, lines in (
-        ("Coverage of the 95% interval of a paired difference", coverage(n)),
-        ("Coverage for seeds that are not shared", unpaired(n // 2)),
-        ("False positives of a family after Holm's correction", families(n)),
-        ("False positives / power of single tests at 5%", tests(n // 2)),
-        ("Power, normal data", powers(n)),
-        ("Power, simulated evaluations", binary_powers(n)),
-        ("Coverage of the interquartile mean's bootstrap interval", interquartile(n // 2)),
+        (f"Coverage of the 95% interval of a paired difference; {many} comparisons", coverage(n)),
+        (f"Coverage for seeds that are not shared; {n // 2} comparisons", unpaired(n // 2)),
+        (f"False positives of a family after Holm's correction; {many} families", families(n)),
+        (f"False positives / power of single tests at 5%; {n // 2} comparisons", tests(n // 2)),
+        (f"Power, normal data; {n} comparisons", powers(n)),
+        (f"Power, simulated evaluations; {n} comparisons", binary_powers(n)),
+        (f"Coverage of the interquartile mean's bootstrap interval; {n // 2} arms", interquartile(n // 2)),
         ("pass@k against enumeration", enumerated()),
     ):
         print(f"\n### {title}\n", flush=True)
