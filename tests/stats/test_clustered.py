@@ -1,0 +1,183 @@
+"""Intervals over seeds x problems hold the truth when both are drawn anew, and say when they cannot."""
+
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from benchmarks.statistics import setting_coverage
+from benchmarks.statistics_data import KINDS
+from rlvr_cli.stats import clustered
+from rlvr_cli.stats.bootstrap import pigeonhole_interval, pigeonhole_means
+from rlvr_cli.stats.clustered import crossed_interval, paired_crossed_interval, unpaired_crossed_interval
+from rlvr_cli.stats.crossed import cochran_half_width, p_value, two_way, welch_half_width
+from rlvr_cli.stats.outcomes import Outcomes, outcomes
+
+RNG = np.random.default_rng(0)
+TABLE = RNG.random((4, 6)) + RNG.normal(0, 0.3, (4, 1)) + RNG.normal(0, 0.3, 6)
+
+
+@pytest.mark.parametrize(("seeds", "problems", "run_sd"), [(3, 50, 0.03), (5, 50, 0.01), (10, 50, 0.0)])
+def test_the_default_covers_the_true_difference(seeds: int, problems: int, run_sd: float) -> None:
+    for kind in KINDS:
+        assert 0.93 <= setting_coverage(kind, seeds, problems, run_sd, 2000)["default"] <= 0.97, kind.name
+
+
+def test_problems_alone_miss_the_spread_between_runs() -> None:
+    shares = setting_coverage(KINDS[0], 3, 200, 0.03, 600, bootstrapped=200)
+    assert shares["problems only"] < 0.75
+    assert shares["pigeonhole"] < 0.92
+    assert shares["Welch"] < shares["default"] < shares["Cochran"]
+
+
+def test_the_mean_squares_are_those_of_the_sums_written_out() -> None:
+    seeds, problems = TABLE.shape
+    grand = sum(TABLE.flat) / TABLE.size
+    rows, columns = [sum(row) / problems for row in TABLE], [sum(column) / seeds for column in TABLE.T]
+    rest = sum(
+        (TABLE[s, p] - rows[s] - columns[p] + grand) ** 2 for s, p in itertools.product(range(seeds), range(problems))
+    )
+    table = two_way(TABLE)
+    assert table.mean == pytest.approx(grand)
+    assert table.runs == pytest.approx(problems * sum((r - grand) ** 2 for r in rows) / (seeds - 1))
+    assert table.problems == pytest.approx(seeds * sum((c - grand) ** 2 for c in columns) / (problems - 1))
+    assert table.rest == pytest.approx(rest / ((seeds - 1) * (problems - 1)))
+
+
+def test_the_parts_are_unbiased_and_the_interval_is_made_of_them() -> None:
+    rng = np.random.default_rng(1)
+    data = 0.02 * rng.normal(size=(4000, 4, 1)) + 0.1 * rng.normal(size=(4000, 1, 30)) + rng.normal(
+        0, 0.2, (4000, 4, 30)
+    )  # fmt: skip
+    table = two_way(data)
+    assert (table.runs - table.rest).mean() / 30 == pytest.approx(0.02**2, rel=0.1)
+    assert (table.problems - table.rest).mean() / 4 == pytest.approx(0.1**2, rel=0.05)
+    assert table.rest.mean() == pytest.approx(0.2**2, rel=0.02)
+    assert table.variance.total.mean() == pytest.approx(table.mean.var(), rel=0.1)
+
+    a, b, rest = (float(square) for square in (two_way(TABLE).runs, two_way(TABLE).problems, two_way(TABLE).rest))
+    run, problem = a / 24, (b - rest) / 24
+    degrees = (run + problem) ** 2 / (run**2 / 3 + problem**2 / 5)
+    welch = stats.t.ppf(0.975, degrees) ** 2 * (run + problem)
+    cochran = stats.t.ppf(0.975, 3) ** 2 * run + stats.t.ppf(0.975, 5) ** 2 * problem
+    found = crossed_interval(TABLE)
+    assert found.degrees == pytest.approx(degrees)
+    assert found.standard_error == pytest.approx(np.sqrt(run + problem))
+    assert found.high == pytest.approx(found.value + np.sqrt((welch + cochran) / 2))
+    assert found.low == pytest.approx(2 * found.value - found.high)
+
+
+def test_one_seed_is_students_interval_over_problems_and_says_that_runs_are_not_in_it() -> None:
+    values = TABLE[0] - 0.5
+    for table, estimate in ((values, crossed_interval(values[None])), (values, crossed_interval(values[:, None]))):
+        student = stats.ttest_1samp(table, 0.0)
+        interval = student.confidence_interval()
+        assert (estimate.low, estimate.high) == pytest.approx((interval.low, interval.high))
+        assert estimate.p_value == pytest.approx(student.pvalue)
+        assert estimate.components is None
+    assert not crossed_interval(values[None]).spread_of_runs
+    assert not crossed_interval(values[:, None]).spread_of_problems
+    assert crossed_interval(TABLE).as_json()["spread_of_runs"] is True
+
+
+def test_unpaired_arms_of_one_problem_are_welchs_test() -> None:
+    a, b = RNG.random((3, 1)), RNG.random((7, 1)) + 0.5
+    welch = stats.ttest_ind(a[:, 0], b[:, 0], equal_var=False)
+    estimate = unpaired_crossed_interval(a, b)
+    assert estimate.p_value == pytest.approx(welch.pvalue)
+    assert estimate.degrees == pytest.approx(welch.df)
+    assert (estimate.low, estimate.high) == pytest.approx(tuple(welch.confidence_interval()))
+
+
+def test_pairing_removes_what_the_arms_share() -> None:
+    shared = RNG.normal(0, 0.1, (5, 1)) + RNG.normal(0, 0.3, (1, 100))
+    a, b = (shared + shift + RNG.normal(0, 0.1, (5, 100)) for shift in (0.02, 0.0))
+    paired, apart = paired_crossed_interval(a, b), unpaired_crossed_interval(a, b)
+    assert paired.value == pytest.approx(apart.value)
+    assert paired.standard_error is not None and apart.standard_error is not None
+    assert paired.standard_error < apart.standard_error / 3
+    assert paired_crossed_interval(b, a).p_value == pytest.approx(paired.p_value)
+
+
+def test_p_is_the_level_at_which_cochrans_interval_reaches_zero() -> None:
+    tables = np.random.default_rng(2).normal(0.02, 0.1, (50, 3, 20))
+    table = two_way(tables)
+    p = p_value(table.mean, table.variance)
+    for i in range(50):
+        one = two_way(tables[i])
+        assert cochran_half_width(one.variance, 1 - p[i]) == pytest.approx(abs(float(one.mean)), rel=1e-6)
+        assert welch_half_width(one.variance) <= cochran_half_width(one.variance)
+        estimate = crossed_interval(tables[i])
+        assert estimate.low is not None and estimate.high is not None
+        if p[i] < 0.05:
+            assert estimate.low > 0 or estimate.high < 0
+    assert 0 < sum(p < 0.05) < 50
+
+
+def test_the_pigeonhole_bootstrap_draws_from_all_resamples_alike() -> None:
+    data = RNG.random((2, 3))
+    every = [
+        data[np.ix_(rows, columns)].mean()
+        for rows in itertools.product(range(2), repeat=2)
+        for columns in itertools.product(range(3), repeat=3)
+    ]
+    drawn = pigeonhole_means(data, np.random.default_rng(3), 20_000)
+    assert stats.ks_2samp(drawn.round(9), np.round(every, 9)).statistic < 0.02
+    first, again, other = (pigeonhole_interval(TABLE, seed=seed) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_values_without_spread_have_no_interval() -> None:
+    constant = crossed_interval(np.full((3, 4), 0.1))
+    assert (constant.low, constant.high, constant.p_value) == (None, None, None)
+    assert crossed_interval([[0.3]]).standard_error is None
+    for arm in (TABLE, TABLE[:1], TABLE[:, :1]):
+        for equal in (paired_crossed_interval(arm, arm), crossed_interval(arm - arm)):
+            assert (equal.value, equal.low, equal.p_value) == (0.0, None, 1.0)
+    assert unpaired_crossed_interval(np.ones((3, 4)), np.ones((2, 4))).p_value == 1.0
+    assert paired_crossed_interval(TABLE + 0.1, TABLE).p_value is None
+    same_problems = crossed_interval(np.tile(TABLE[:, :1], 5))
+    assert same_problems.components is not None and same_problems.components.problem < 1e-20
+    assert same_problems.degrees == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([[0.1, float("nan")]], "1 of 2 scores are NaN"),
+        ([[0.1, float("inf")]], "infinite"),
+        ([], "two dimensions"),
+        (np.empty((3, 0)), "no scores: 3 seeds x 0 problems"),
+        ([0.1, 0.2], "two dimensions"),
+        ([[0.1], [0.1, 0.2]], "must be numbers"),
+        ([["a"]], "must be numbers"),
+    ],
+)
+def test_what_is_no_table_of_scores_is_refused(values: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        crossed_interval(values)  # type: ignore[arg-type]
+
+
+def test_arms_of_different_shape_are_refused() -> None:
+    with pytest.raises(ValueError, match="4 seeds in one arm and 3"):
+        paired_crossed_interval(TABLE, TABLE[:3])
+    for compare in (paired_crossed_interval, unpaired_crossed_interval, outcomes):
+        with pytest.raises(ValueError, match="6 problems in one arm and 5"):
+            compare(TABLE, TABLE[:, :5])
+
+
+def test_wins_ties_and_losses_are_of_the_means_over_seeds() -> None:
+    a, b = np.array([[0.1, 1.0, 0.5], [0.3, 0.0, 0.5]]), np.array([[0.3, 0.4, 0.6], [0.1, 0.5, 0.6], [0.2, 0.3, 0.6]])
+    assert outcomes(a, b) == Outcomes(wins=1, ties=1, losses=1)
+    assert outcomes(a, a) == Outcomes(wins=0, ties=3, losses=0)
+
+
+def test_importing_the_statistics_imports_no_scipy() -> None:
+    modules = sorted(path.stem for path in Path(clustered.__file__).parent.glob("[a-z]*.py"))
+    assert "power" in modules
+    code = "import sys\n" + "".join(f"import rlvr_cli.stats.{name}\n" for name in modules)
+    subprocess.run([sys.executable, "-c", code + "assert 'scipy' not in sys.modules"], check=True)

@@ -1,0 +1,99 @@
+"""Predicted power is what simulation finds, and no number is given where no number would do."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rlvr_cli.stats.clustered import VarianceComponents, paired_crossed_interval
+from rlvr_cli.stats.crossed import p_value, two_way
+from rlvr_cli.stats.power import detectable_difference, power, problems_needed, seeds_needed
+
+TYPICAL = VarianceComponents(run=0.01**2, problem=0.1**2, residual=0.3**2)
+
+
+def simulated_power(components: VarianceComponents, difference: float, seeds: int, problems: int) -> float:
+    rng = np.random.default_rng(0)
+    n = 2000
+    data = difference + math.sqrt(components.run) * rng.normal(size=(n, seeds, 1))
+    data = data + math.sqrt(components.problem) * rng.normal(size=(n, 1, problems))
+    table = two_way(data + math.sqrt(components.residual) * rng.normal(size=(n, seeds, problems)))
+    return float((p_value(table.mean, table.variance) < 0.05).mean())
+
+
+@pytest.mark.parametrize(("seeds", "problems"), [(3, 100), (5, 200), (10, 50)])
+@pytest.mark.parametrize("components", [TYPICAL, VarianceComponents(0.03**2, 0.1**2, 0.1**2)])
+def test_the_detectable_difference_is_seen_in_four_of_five(
+    components: VarianceComponents, seeds: int, problems: int
+) -> None:
+    difference = detectable_difference(components, seeds, problems)
+    assert power(components, difference, seeds, problems) == pytest.approx(0.8, abs=1e-4)
+    assert simulated_power(components, difference, seeds, problems) == pytest.approx(0.8, abs=0.035)
+    assert simulated_power(components, difference / 2, seeds, problems) == pytest.approx(
+        power(components, difference / 2, seeds, problems), abs=0.035
+    )
+
+
+def test_without_spread_between_problems_it_is_the_power_of_students_test() -> None:
+    components = VarianceComponents(0.02**2, 0.0, 0.2**2)
+    for seeds in (2, 3, 8):
+        scale = math.sqrt((0.02**2 + 0.2**2 / 100) / seeds)
+        critical = stats.t.ppf(0.975, seeds - 1)
+        exact = stats.nct.sf(critical, seeds - 1, 0.05 / scale) + stats.nct.cdf(-critical, seeds - 1, 0.05 / scale)
+        assert power(components, 0.05, seeds, 100) == pytest.approx(exact, abs=2e-3)
+        assert power(components, -0.05, seeds, 100) == pytest.approx(power(components, 0.05, seeds, 100))
+
+
+def test_the_numbers_needed_are_the_least_that_do() -> None:
+    seeds = seeds_needed(TYPICAL, 0.02, 400)
+    assert seeds is not None
+    assert power(TYPICAL, 0.02, seeds, 400) >= 0.8 > power(TYPICAL, 0.02, seeds - 1, 400)
+    problems = problems_needed(TYPICAL, 0.02, 10)
+    assert problems is not None
+    assert power(TYPICAL, 0.02, 10, problems) >= 0.8 > power(TYPICAL, 0.02, 10, problems - 1)
+    assert seeds_needed(TYPICAL, 0.02, 400, alpha=0.05 / 6) > seeds  # type: ignore[operator]
+    assert seeds_needed(TYPICAL, 5.0, 400) == 2
+
+
+def test_more_problems_do_not_help_against_runs_that_differ_nor_more_seeds_against_few_problems() -> None:
+    runs_differ = VarianceComponents(0.03**2, 0.1**2, 0.3**2)
+    assert problems_needed(runs_differ, 0.02, 5) is None
+    assert power(runs_differ, 0.02, 5, math.inf) < 0.8
+    assert seeds_needed(VarianceComponents(0.0, 0.3**2, 0.1**2), 0.02, 100) is None
+    assert simulated_power(runs_differ, 0.02, 5, 500) < 0.4
+
+
+def test_no_variance_needs_no_more_than_the_least() -> None:
+    nothing = VarianceComponents(0.0, 0.0, 0.0)
+    assert detectable_difference(nothing, 3, 10) == 0.0
+    assert seeds_needed(nothing, 0.01, 10) == problems_needed(nothing, 0.01, 3) == 2
+
+
+def test_the_components_of_a_comparison_are_what_it_takes() -> None:
+    rng = np.random.default_rng(1)
+    a, b = (rng.random((5, 300)) < 0.5 for _ in range(2))
+    components = paired_crossed_interval(a, b).components
+    assert components is not None
+    assert components.residual == pytest.approx(0.5, rel=0.1)
+    assert detectable_difference(components, 5, 300) > detectable_difference(components, 10, 300) > 0
+
+
+@pytest.mark.parametrize(
+    ("difference", "seeds", "problems", "alpha", "message"),
+    [
+        (0.0, 5, 100, 0.05, "other than 0"),
+        (math.nan, 5, 100, 0.05, "other than 0"),
+        (0.1, 1, 100, 0.05, "at least 2 seeds"),
+        (0.1, 5, 1, 0.05, "at least 2 seeds and 2 problems"),
+        (0.1, 5, 100, 0.0, "alpha"),
+        (0.1, 5, 100, 0.9, "power lies between"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(
+    difference: float, seeds: int, problems: int, alpha: float, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        power(TYPICAL, difference, seeds, problems, alpha=alpha)
+    with pytest.raises(ValueError, match="variances"):
+        power(VarianceComponents(math.nan, 0.0, 0.0), 0.1, 5, 100)
