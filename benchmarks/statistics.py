@@ -66,8 +66,8 @@ def coverage(tables: int) -> Iterator[str]:
                 row: dict[str, list[float]] = {}
                 for kind in KINDS:
                     n = tables * 10 // seeds
-                    shares = setting_coverage(kind, seeds, problems, run_sd, n, BOOTSTRAPPED)
-                    for name, share in shares.items():
+                    found = setting_coverage(kind, seeds, problems, run_sd, n, BOOTSTRAPPED)
+                    for name, share in found.items():
                         row.setdefault(name, []).append(share)
                         seen.setdefault(name, []).append(share)
                 cells = [f"{share:.3f}" for share in row["default"]]
