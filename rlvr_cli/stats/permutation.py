@@ -41,8 +41,10 @@ def permutation_test(a: ArrayLike, b: ArrayLike, *, seed: int = 0, draws: int = 
     (Janssen 1997; Chung and Romano 2013). All deals are looked at when there are at most ``draws`` + 1; else ``draws``
     random ones and the observed one, which p counts (Phipson and Smyth 2010), from the stream ``stats/permutation`` of
     ``seed``. None with fewer than two seeds in an arm or two problems.
-    Raises ValueError as ``score_matrix`` and for unequal numbers of problems.
+    Raises ValueError as ``score_matrix``, for unequal numbers of problems and for ``draws`` below 1.
     """
+    if draws < 1:
+        raise ValueError(f"draws must be at least 1, not {draws}")
     first, second = same_problems(a, b)
     if min(len(first), len(second)) < 2 or first.shape[1] < 2:
         return None

@@ -65,6 +65,8 @@ def test_equal_arms_and_too_few_runs() -> None:
     assert permutation_test(table[:, :1], table[:, :1]) is None
     with pytest.raises(ValueError, match="NaN"):
         permutation_test(table * np.nan, table)
+    with pytest.raises(ValueError, match="draws"):
+        permutation_test(table, table, draws=0)
 
 
 def test_runs_are_the_unit_so_the_spread_between_them_is_no_difference_between_methods() -> None:
