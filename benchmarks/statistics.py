@@ -29,6 +29,7 @@ SEEDS, PROBLEMS, RUN_SDS = (3, 5, 10), (50, 200, 400), (0.0, 0.01, 0.03)
 BOOTSTRAPPED = 400
 DRAWS = 400
 SHIFT = 0.25
+EASY = 3.0
 FAMILY = 6
 LETTERS = "ABCD"
 
@@ -80,12 +81,12 @@ def coverage(tables: int) -> Iterator[str]:
 
 
 def setting_coverage(
-    kind: Kind, seeds: int, problems: int, run_sd: float, tables: int, bootstrapped: int = 0
+    kind: Kind, seeds: int, problems: int, run_sd: float, tables: int, bootstrapped: int = 0, centre: float = 0.0
 ) -> dict[str, float]:
     """Coverage in one setting, arms that truly differ by ``SHIFT`` logits; the bootstrap's on the first tables."""
-    truth = true_mean(kind, run_sd, SHIFT) - true_mean(kind, run_sd, 0.0)
+    truth = true_mean(kind, run_sd, SHIFT, centre) - true_mean(kind, run_sd, 0.0, centre)
     found: dict[str, list[bool]] = {}
-    for a, b in simulated(kind, seeds, problems, run_sd, (SHIFT, 0.0), tables):
+    for a, b in simulated(kind, seeds, problems, run_sd, (SHIFT, 0.0), tables, centre=centre):
         differences = a - b
         for name, hits in covered(differences, truth).items():
             found.setdefault(name, []).extend(hits)
@@ -93,6 +94,18 @@ def setting_coverage(
         if done < bootstrapped:
             found.setdefault("pigeonhole", []).extend(pigeonhole_covered(differences[: bootstrapped - done], truth))
     return {name: float(np.mean(hits)) for name, hits in found.items()}
+
+
+def easy(tables: int) -> Iterator[str]:
+    """Coverage of the default where most answers are right."""
+    yield "| seeds | problems | run sd | mean score | " + " | ".join(LETTERS) + " |"
+    yield "|---" * (len(LETTERS) + 4) + "|"
+    for seeds in SEEDS:
+        for problems in (50, 200):
+            n, run_sd = tables * 10 // seeds, 0.02
+            mean = true_mean(KINDS[0], run_sd, 0.0, EASY)
+            shares = [setting_coverage(kind, seeds, problems, run_sd, n, centre=EASY)["default"] for kind in KINDS]
+            yield f"| {seeds} | {problems} | {run_sd} | {mean:.2f} | " + " | ".join(f"{x:.3f}" for x in shares) + " |"
 
 
 def unpaired(tables: int) -> Iterator[str]:
@@ -264,6 +277,7 @@ def main() -> None:
     many = " and ".join(f"{n * 10 // seeds} ({seeds} seeds)" for seeds in SEEDS)
     for title, lines in (
         (f"Coverage of the 95% interval of a paired difference; {many} comparisons", coverage(n)),
+        (f"Coverage where most answers are right; {many} comparisons", easy(n)),
         (f"Coverage for seeds that are not shared; {n // 2} comparisons", unpaired(n // 2)),
         (f"False positives of a family after Holm's correction; {many} families", families(n)),
         (f"False positives / power of single tests at 5%; {n // 2} comparisons", tests(n // 2)),

@@ -37,21 +37,28 @@ KINDS = (
 
 
 def simulated(
-    kind: Kind, seeds: int, problems: int, run_sd: float, shifts: tuple[float, ...], tables: int, seed: int = 0
+    kind: Kind,
+    seeds: int,
+    problems: int,
+    run_sd: float,
+    shifts: tuple[float, ...],
+    tables: int,
+    seed: int = 0,
+    centre: float = 0.0,
 ) -> Iterator[list[Array]]:
     """Chunks of score tables [chunk, S, P] of ``tables`` comparisons, one array an arm.
 
     A sample is right with probability sigmoid(difficulty[p] + shift + run[s] + interaction[p] + noise[s, p]); the
-    difficulty is normal of standard deviation ``DIFFICULTY``, all else as in ``kind``; ``run_sd`` is the standard
-    deviation of a run's mean score. A score is the mean over samples.
+    difficulty is normal of mean ``centre`` and standard deviation ``DIFFICULTY``, all else as in ``kind``; ``run_sd``
+    is the standard deviation of a run's mean score. A score is the mean over samples.
     """
     generator = np.random.default_rng([seed, seeds, problems, int(run_sd * 1000), kind.samples])
-    effect = _run_logits(kind, run_sd)
+    effect = _run_logits(kind, run_sd, centre)
     left = tables
     while left > 0:
         n = min(left, max(1, _CELLS // (seeds * problems)))
         left -= n
-        difficulty = generator.normal(0.0, DIFFICULTY, (n, 1, problems))
+        difficulty = generator.normal(centre, DIFFICULTY, (n, 1, problems))
         common = generator.normal(size=(n, seeds, 1))
         arms = []
         for shift in shifts:
@@ -63,20 +70,20 @@ def simulated(
         yield arms
 
 
-def true_mean(kind: Kind, run_sd: float, shift: float) -> float:
+def true_mean(kind: Kind, run_sd: float, shift: float, centre: float = 0.0) -> float:
     """The mean score over all runs and problems, by Gauss-Hermite quadrature over the sum of all normal effects."""
-    spread = np.hypot(_spread(kind), _run_logits(kind, run_sd))
-    return _expected(lambda logit: 1 / (1 + np.exp(-logit)), shift, float(spread))
+    spread = np.hypot(_spread(kind), _run_logits(kind, run_sd, centre))
+    return _expected(lambda logit: 1 / (1 + np.exp(-logit)), centre + shift, float(spread))
 
 
-def _run_logits(kind: Kind, run_sd: float) -> float:
+def _run_logits(kind: Kind, run_sd: float, centre: float) -> float:
     """The run effect in logits that moves the mean score by ``run_sd``."""
 
     def slope(logit: Array) -> Array:
         right: Array = 1 / (1 + np.exp(-logit))
         return right * (1 - right)
 
-    return run_sd / _expected(slope, 0.0, _spread(kind))
+    return run_sd / _expected(slope, centre, _spread(kind))
 
 
 def _spread(kind: Kind) -> float:
