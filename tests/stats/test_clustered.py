@@ -24,7 +24,7 @@ TABLE = RNG.random((4, 6)) + RNG.normal(0, 0.3, (4, 1)) + RNG.normal(0, 0.3, 6)
 @pytest.mark.parametrize(("seeds", "problems", "run_sd"), [(3, 50, 0.03), (5, 50, 0.01), (10, 50, 0.0)])
 def test_the_default_covers_the_true_difference(seeds: int, problems: int, run_sd: float) -> None:
     for kind in KINDS:
-        assert 0.93 <= setting_coverage(kind, seeds, problems, run_sd, 2000)["default"] <= 0.97, kind.name
+        assert 0.93 <= setting_coverage(kind, seeds, problems, run_sd, 2000)["default"] <= 0.975, kind.name
 
 
 def test_problems_alone_miss_the_spread_between_runs() -> None:
