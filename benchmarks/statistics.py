@@ -2,7 +2,7 @@
 
     python -m benchmarks.statistics
 
-prints the tables of docs/statistics.md; about ten minutes of one core. ``--tables 200`` is a quick look.
+prints the tables of docs/statistics.md; about a quarter of an hour of one core. ``--tables 200`` is a quick look.
 """
 
 from __future__ import annotations
