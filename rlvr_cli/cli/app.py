@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from rlvr_cli import __version__
-from rlvr_cli.cli import config, doctor, eval, export, lab, methods, plan, runs, score, tasks, train
+from rlvr_cli.cli import config, doctor, eval, export, lab, methods, plan, runs, score, sweep, tasks, train
 from rlvr_cli.config.errors import RunError, UserError
 
 EXIT_FAILED = 1
@@ -21,7 +21,14 @@ EXIT_BAD_INPUT = 2
 EXIT_BUG = 70
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 
-GROUPS = {"methods": methods.app, "tasks": tasks.app, "runs": runs.app, "config": config.app, "lab": lab.app}
+GROUPS = {
+    "sweep": sweep.app,
+    "methods": methods.app,
+    "tasks": tasks.app,
+    "runs": runs.app,
+    "config": config.app,
+    "lab": lab.app,
+}
 # Where a group's own --help has no value, typer loads pydantic to turn None into a flag: 0.1 s on every command's help.
 DEFAULTS: dict[str, Any] = {"help": False, **{name: {"help": False} for name in GROUPS}}
 

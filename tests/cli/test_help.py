@@ -29,7 +29,20 @@ def command_lines() -> list[list[str]]:
 
 def test_the_commands() -> None:
     top = {line[0] for line in command_lines() if line}
-    assert top == {"train", "eval", "export", "plan", "score", "tasks", "methods", "runs", "config", "lab", "doctor"}
+    assert top == {
+        "train",
+        "eval",
+        "export",
+        "plan",
+        "score",
+        "sweep",
+        "tasks",
+        "methods",
+        "runs",
+        "config",
+        "lab",
+        "doctor",
+    }
 
 
 @pytest.mark.parametrize("line", command_lines(), ids=" ".join)

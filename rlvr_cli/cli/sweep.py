@@ -1,0 +1,269 @@
+"""`rlvr sweep`: many trainings from one file, and how they stand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from rlvr_cli.cli.common import Json, Overrides, TrustRemoteCode, plain_table, print_json, print_table
+from rlvr_cli.config.errors import RunError, UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rlvr_cli.planning.duration import Speed
+    from rlvr_cli.sweeps.driver import Ended
+    from rlvr_cli.sweeps.expand import Sweep
+
+# How long `stop` waits for the trials to save.
+STOP_SECONDS = 600.0
+
+
+class _RunByDefault(TyperGroup):
+    """`rlvr sweep FILE` is `rlvr sweep run FILE`: what is no command and no plea for help is what to run."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_RunByDefault,
+    help="Run many trainings from one file, each once, whatever is killed on the way; `rlvr sweep FILE` is "
+    "`rlvr sweep run FILE`.",
+    no_args_is_help=True,
+)
+
+Workers = Annotated[
+    int | None,
+    typer.Option("--workers", metavar="N", min=1, help="Trials at a time. Default: as many as `slots` fit, or 1."),
+]
+SweepName = Annotated[str, typer.Argument(metavar="SWEEP", help="A sweep's name in run.dir, its folder, or its file.")]
+
+
+@app.command("run")
+def run_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The sweep file.", show_default=False)],
+    overrides: Overrides = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the trials, the cost and the identical arms; start nothing.")
+    ] = False,
+    workers: Workers = None,
+    share_identical: Annotated[
+        bool,
+        typer.Option("--share-identical", help="Run trials with the same gradient once; the others point at that run."),
+    ] = False,
+    speed_of: Annotated[
+        str | None, typer.Option("--run", metavar="RUN", help="With --dry-run: take the speed from this run.")
+    ] = None,
+    trust_remote_code: TrustRemoteCode = False,
+    as_json: Json = False,
+) -> None:
+    """Run every trial that FILE describes, or continue: what is finished is not done again, what is new is added.
+
+    Ends with 0 when all trials are finished; 1 when some have failed; 130 after Ctrl-C and 143 after SIGTERM (all
+    running trials save first); 2 on bad input.
+    """
+    from rlvr_cli.sweeps.expand import expand
+    from rlvr_cli.sweeps.spec import read_sweep
+
+    sweep = expand(read_sweep(file), overrides or [])
+    if dry_run:
+        _dry_run(sweep, share=share_identical, workers=workers, speed_of=speed_of, as_json=as_json)
+        return
+    if speed_of is not None:
+        raise UserError("--run gives the speed for --dry-run; give both, or neither.")
+    from rlvr_cli.sweeps.driver import Orders, start
+
+    orders = Orders(workers, _flags(trust_remote_code))
+    console = _console(as_json)
+    _finish(start(sweep, orders, share=share_identical, console=console), str(file), console, as_json=as_json)
+
+
+@app.command()
+def status(sweep: SweepName, as_json: Json = False) -> None:
+    """Show how each trial of a sweep stands."""
+    from rlvr_cli.sweeps.find import find_sweep
+    from rlvr_cli.sweeps.progress import standings
+    from rlvr_cli.sweeps.screen import counts, table
+
+    folder = find_sweep(sweep)
+    plan = folder.read_plan()
+    found = standings(folder, plan)
+    dropped = [entry.name for entry in plan.trials if not entry.named]
+    if as_json:
+        print_json(
+            {
+                "sweep": plan.name,
+                "folder": str(folder.path),
+                "running": folder.running(),
+                "trials": [one.as_json() for one in found],
+                "no_longer_named": dropped,
+            }
+        )
+        return
+    print_table(table(found))
+    print(f"\n{folder.path}: {counts(found)}; {'running' if folder.running() else 'not running'}")
+    for one in found:
+        if one.look.state == "failed":
+            print(f"{one.look.entry.name} failed: {one.look.reason} (output: {folder.output_path(one.look.entry)})")
+    if dropped:
+        print(f"no longer named by the sweep file: {', '.join(dropped)}")
+
+
+@app.command()
+def stop(sweep: SweepName) -> None:
+    """Save every running trial of a sweep, and end it."""
+    import os
+    import signal
+    import time
+
+    from rlvr_cli.runs.locks import LOCK
+    from rlvr_cli.sweeps.find import find_sweep
+
+    folder = find_sweep(sweep)
+    if not folder.running():
+        raise UserError(f"{folder.path}: is not running.", note="")
+    os.kill(int((folder.path / LOCK).read_text(encoding="utf-8")), signal.SIGTERM)
+    end = time.monotonic() + STOP_SECONDS
+    while folder.running():
+        if time.monotonic() > end:
+            raise RunError(f"{folder.path}: was told to stop, and its trials are not saved yet.")
+        time.sleep(0.2)
+    print(f"stopped; continue with: rlvr sweep {folder.read_plan().file}")
+
+
+@app.command()
+def retry(
+    sweep: SweepName,
+    trials: Annotated[
+        list[str] | None, typer.Argument(metavar="[TRIAL]...", help="Failed trials. Default: all.", show_default=False)
+    ] = None,
+    workers: Workers = None,
+    trust_remote_code: TrustRemoteCode = False,
+    as_json: Json = False,
+) -> None:
+    """Try failed trials again, from their last checkpoints, and continue the sweep."""
+    from rlvr_cli.sweeps.driver import Orders, again
+    from rlvr_cli.sweeps.find import find_sweep
+
+    folder = find_sweep(sweep)
+    console = _console(as_json)
+    ended = again(folder, trials or [], Orders(workers, _flags(trust_remote_code)), console=console)
+    _finish(ended, folder.read_plan().file, console, as_json=as_json)
+
+
+def _console(as_json: bool) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=as_json)
+
+
+def _flags(trust_remote_code: bool) -> tuple[str, ...]:
+    return ("--trust-remote-code",) if trust_remote_code else ()
+
+
+def _finish(ended: Ended, file: str, console: Console, *, as_json: bool) -> None:
+    """Show how the sweep ended and what to do next, and exit with its code."""
+    from rlvr_cli.sweeps.screen import counts, say, table
+
+    folder = ended.folder
+    if as_json:
+        print_json({"folder": str(folder.path), "trials": [one.as_json() for one in ended.standings]})
+    else:
+        print_table(table(ended.standings))
+    say(console, f"\n{folder.path}: {counts(ended.standings)}")
+    failed = [one.look for one in ended.standings if one.look.state == "failed"]
+    for look in failed:
+        say(console, f"{look.entry.name} failed: {look.reason} (output: {folder.output_path(look.entry)})")
+    if ended.exit_code > 1:
+        say(console, f"saved; continue with: rlvr sweep {file}")
+    elif failed:
+        say(console, f"mend the cause, then: rlvr sweep retry {folder.path}")
+    raise typer.Exit(ended.exit_code)
+
+
+def _dry_run(sweep: Sweep, *, share: bool, workers: int | None, speed_of: str | None, as_json: bool) -> None:
+    """What the sweep would do: its trials, what is done of them, the cost of the rest, and identical arms."""
+    from dataclasses import asdict
+
+    from rlvr_cli.planning.duration import in_words
+    from rlvr_cli.sweeps.cost import Cost, same_arms, sentences, total
+    from rlvr_cli.sweeps.folder import SweepDir
+    from rlvr_cli.sweeps.prepare import prepare
+    from rlvr_cli.sweeps.progress import standings
+
+    folder = SweepDir(sweep.folder)
+    prepared = prepare(sweep, folder, share=share)
+    found = standings(folder, prepared.plan)
+    costs = {one.look.entry.name: Cost.of_entry(one.look.entry) for one in found}
+    todo = [one for one in found if not one.look.trained and one.look.state != "shared"]
+    cost = total([costs[one.look.entry.name] for one in todo])
+    same = same_arms(sweep.trials)
+    speed = _speed(folder, [one.look.entry.run for one in found if one.look.trained], speed_of)
+    seconds = _seconds(sweep, {one.look.entry.id for one in todo}, speed)
+    seconds = None if seconds is None else seconds / (workers or 1)
+    if as_json:
+        print_json(
+            {
+                "sweep": sweep.file.name,
+                "folder": str(folder.path),
+                "trials": [{**one.as_json(), **asdict(costs[one.look.entry.name])} for one in found],
+                "to_do": {"trials": len(todo), **asdict(cost)},
+                "seconds": seconds,
+                "speed": None if speed is None else speed.source,
+                "same_gradient": [
+                    {"trials": list(one.names), "when": one.when, "note": one.sentence()} for one in same
+                ],
+                "notes": list(prepared.notes),
+            }
+        )
+        return
+    made = plain_table("trial", "status", "method", "seed", "rollouts", "completions", "optimizer steps")
+    for one in found:
+        entry = one.look.entry
+        status = f"shared: {entry.run}" if entry.shared else one.look.state
+        numbers = (entry.rollouts, entry.completions, entry.steps)
+        made.add_row(entry.name, status, entry.method, str(entry.seed), *(f"{number:,}" for number in numbers))
+    print_table(made)
+    print(
+        f"\n{len(found)} trials in {folder.path}, {len(todo)} to do: {cost.rollouts:,} rollouts, "
+        f"{cost.completions:,} completions, {cost.steps:,} optimizer steps"
+    )
+    if seconds is not None and speed is not None:
+        number = workers or 1
+        print(f"about {in_words(seconds)} with {number} worker{'s' if number > 1 else ''}, by {speed.source}")
+    for note in (*prepared.notes, *sentences(same)):
+        print(note)
+    if any(one.when != "first_step" for one in same) and not share:
+        print("--share-identical runs trials of the same gradient once.")
+
+
+def _speed(folder: Any, finished: list[str], speed_of: str | None) -> Speed | None:
+    """The speed of RUN, else of the sweep's own first finished trial; None where there is neither."""
+    from rlvr_cli.config.load import load_config
+    from rlvr_cli.planning.duration import measured_speed
+    from rlvr_cli.runs.directory import RunDir, find_run
+
+    if speed_of is not None:
+        return measured_speed(find_run(speed_of, Path(load_config([]).run.dir)))
+    return measured_speed(RunDir(folder.path / finished[0])) if finished else None
+
+
+def _seconds(sweep: Sweep, todo: set[str], speed: Speed | None) -> float | None:
+    """Seconds of the trials ``todo``, one after the other, completions as long as in the measured run."""
+    from rlvr_cli.planning.duration import duration
+    from rlvr_cli.sweeps.cost import cost_of
+
+    if speed is None:
+        return None
+    lengths = [
+        duration(cost_of(trial.config).completions, trial.config.rollout.max_new_tokens, speed)
+        for trial in sweep.trials
+        if trial.id in todo
+    ]
+    return sum(one.at_most if one.expected is None else one.expected for one in lengths)

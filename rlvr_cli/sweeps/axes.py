@@ -1,0 +1,278 @@
+"""What a sweep varies: its axes, their values, and the combinations that are left out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from rlvr_cli.config.keys import suggest_key
+from rlvr_cli.config.method_names import canonical_name
+from rlvr_cli.config.nearest import did_you_mean
+from rlvr_cli.config.overrides import parse_override
+from rlvr_cli.config.problems import shown
+from rlvr_cli.config.tree import discriminator, is_known, variants
+from rlvr_cli.config.yaml_reader import dump
+from rlvr_cli.sweeps.spec import Problem, SweepFile
+
+METHOD, SEED = "method.name", "run.seed"
+GIVEN_BY_THE_SWEEP = {
+    "run.name": "trials are named by what varies",
+    "run.dir": "all trials of a sweep are in one folder; put it into `set`",
+}
+RANGES = "{range: [1, 5], step: 2}, {range: [0, 1], count: 5} or {log_range: [1e-6, 1e-4], count: 3}"
+MOST_VALUES = 1000
+MOST_TRIALS = 10_000
+
+
+@dataclass(frozen=True)
+class Point:
+    """Values that are set together, by their keys (as :func:`full_key` writes them), and the place that says so."""
+
+    values: Mapping[str, Any]
+    place: str
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Points of which each trial has one."""
+
+    keys: tuple[str, ...]
+    points: tuple[Point, ...]
+    place: str
+
+
+def full_key(key: str) -> str:
+    """The key that a name stands for: `method.name` for `method`, `method.weight.kind` for `method.weight`."""
+    chooser = discriminator(tuple(key.split(".")))
+    return f"{key}.{chooser}" if chooser else key
+
+
+def key_problem(key: str) -> str | None:
+    """What is wrong with ``key`` as one that can be set; None where nothing is."""
+    path = tuple(key.split("."))
+    try:
+        parse_override(f"{key}=0")
+    except ValueError as error:
+        return str(error)
+    if is_known(path):
+        if not variants(path) or discriminator(path):
+            return None
+        names = ", ".join(f"{key}.{name}" for variant in variants(path) for name in variant.model_fields)
+        return f"{key}: is a section, not a key. Its keys: {names}"
+    guess = suggest_key(path)
+    if guess and "." not in guess and len(path) > 1:
+        guess = ".".join((*path[:-1], guess))
+    hint = f" Did you mean `{guess}`?" if guess else " `rlvr config keys` lists every key."
+    return f"{key}: no such key.{hint}"
+
+
+def read_axes(file: SweepFile, problems: list[Problem]) -> list[Axis]:
+    """The axes in the order in which they vary, the first slowest: methods, lists, zips, grids, seeds."""
+    spec = file.spec
+    axes: list[Axis] = []
+    if spec.methods is not None:
+        axes.append(_simple(file, "methods", METHOD, list(spec.methods)))
+    if "list" in spec.model_fields_set:
+        points = tuple(Point(_full(entry), file.place("list", row)) for row, entry in enumerate(spec.list))
+        axes.append(
+            Axis(tuple(dict.fromkeys(key for point in points for key in point.values)), points, file.place("list"))
+        )
+        for row, entry in enumerate(spec.list):
+            if not entry:
+                problems.append((file.place("list", row), "list: an item sets no key"))
+    for row, entry in enumerate(spec.zip):
+        where = ("zip", row) if ("zip", row) in file.lines else ("zip",)
+        axes += _zipped(file, where, entry, problems)
+    for key, written in spec.grid.items():
+        values = _values(file, ("grid", key), key, written, problems)
+        points = tuple(
+            Point({full_key(key): value}, file.place("grid", key, row)) for row, value in enumerate(values or ())
+        )
+        if values is not None:
+            axes.append(Axis((full_key(key),), points, file.place("grid", key)))
+    if spec.seeds is not None:
+        seeds = list(range(spec.seeds)) if isinstance(spec.seeds, int) else list(spec.seeds)
+        axes.append(_simple(file, "seeds", SEED, seeds))
+    _check_keys(file, axes, problems)
+    if not axes and not problems:
+        problems.append((str(file.path), "nothing varies: give at least one of methods, seeds, grid, zip and list"))
+    for axis in axes:
+        if not axis.points:
+            what = ", ".join(axis.keys) or "list"
+            problems.append((axis.place, f"{what}: has no value, so that there is no trial at all"))
+    return axes
+
+
+def combinations(axes: list[Axis], file: SweepFile, problems: list[Problem]) -> list[tuple[Point, ...]]:
+    """The product of the axes without what is excluded."""
+    if math.prod(len(axis.points) for axis in axes) > MOST_TRIALS:
+        problems.append((str(file.path), f"has more than {MOST_TRIALS:,} combinations; a sweep of so many ends never"))
+        return []
+    found = list(product(*(axis.points for axis in axes)))
+    keys = {key for axis in axes for key in axis.keys}
+    left, excluded_all = found, True
+    for row, entry in enumerate(file.spec.exclude):
+        place = file.place("exclude", row)
+        rule = {full_key("run.seed" if key == "seed" else key): value for key, value in entry.items()}
+        unknown = [key for key in rule if key not in keys]
+        for key in unknown:
+            problems.append(
+                (place, f"exclude: {key} is no axis.{did_you_mean(key, keys)} Axes: {', '.join(sorted(keys))}")
+            )
+        if unknown or not entry:
+            excluded_all = False
+            if not entry:
+                problems.append((place, "exclude: an item names no value, so that it would exclude every trial"))
+            continue
+        if not any(_matches(rule, values_of(points)) for points in found):
+            problems.append((place, f"exclude: {shown(entry)} matches no trial"))
+        left = [points for points in left if not _matches(rule, values_of(points))]
+    if found and not left and excluded_all:
+        problems.append((file.place("exclude"), f"exclude: leaves none of the {len(found)} trials"))
+    return left
+
+
+def override_text(key: str, value: Any) -> str:
+    """`key=value` with the value as YAML on one line, so that reading it gives the value back."""
+    if isinstance(value, float) and abs(value) < float("inf"):
+        return f"{key}={value!r}"
+    return f"{key}={dump([value], flow=True)[1:-1]}"
+
+
+def values_of(points: tuple[Point, ...]) -> dict[str, Any]:
+    """Everything that a combination sets."""
+    return {key: value for point in points for key, value in point.values.items()}
+
+
+def _matches(rule: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+    return all(
+        key in values
+        and any(_plain(key, values[key]) == _plain(key, one) for one in (said if isinstance(said, list) else [said]))
+        for key, said in rule.items()
+    )
+
+
+def _plain(key: str, value: Any) -> Any:
+    """A value as it is compared: methods by their canonical names; true is not 1."""
+    if key == METHOD and isinstance(value, str):
+        try:
+            return canonical_name(value)
+        except ValueError:
+            return value
+    return (bool, value) if isinstance(value, bool) else value
+
+
+def _simple(file: SweepFile, name: str, key: str, values: list[Any]) -> Axis:
+    points = tuple(Point({key: value}, file.place(name, row)) for row, value in enumerate(values))
+    return Axis((key,), points, file.place(name))
+
+
+def _full(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {full_key(str(key)): value for key, value in entry.items()}
+
+
+def _zipped(file: SweepFile, where: tuple[Any, ...], entry: dict[str, Any], problems: list[Problem]) -> Iterator[Axis]:
+    columns = {key: _values(file, (*where, key), key, written, problems) for key, written in entry.items()}
+    known = {key: values for key, values in columns.items() if values is not None}
+    if len({len(values) for values in known.values()}) > 1:
+        lengths = ", ".join(f"{key} has {len(values)}" for key, values in known.items())
+        problems.append((file.place(*where), f"zip: its lists must have one length; {lengths}"))
+    elif known:
+        first = next(iter(known))
+        points = tuple(
+            Point(dict(zip(map(full_key, known), values, strict=True)), file.place(*where, first, row))
+            for row, values in enumerate(zip(*known.values(), strict=True))
+        )
+        yield Axis(tuple(map(full_key, known)), points, file.place(*where))
+
+
+def _check_keys(file: SweepFile, axes: list[Axis], problems: list[Problem]) -> None:
+    """Every key that is set must be one, and be set once."""
+    seen: dict[str, str] = {}
+    for key in file.spec.set:
+        place = file.place("set", key)
+        wrong = key_problem(key)
+        if wrong is None and key == "run.name":
+            wrong = f"run.name: {GIVEN_BY_THE_SWEEP[key]}"
+        if wrong:
+            problems.append((place, f"set: {wrong}"))
+        seen[full_key(key)] = f"`set` ({place})"
+    for axis in axes:
+        for key in axis.keys:
+            wrong = f"{key}: {GIVEN_BY_THE_SWEEP[key]}" if key in GIVEN_BY_THE_SWEEP else key_problem(key)
+            if wrong:
+                problems.append((axis.place, wrong))
+            elif key in seen:
+                problems.append((axis.place, f"{key} is set by {seen[key]} already; one of them would have no effect"))
+            seen.setdefault(key, f"another axis ({axis.place})")
+
+
+# --- values and ranges -------------------------------------------------------------------------------------------
+
+
+def _values(
+    file: SweepFile, where: tuple[Any, ...], key: str, written: Any, problems: list[Problem]
+) -> list[Any] | None:
+    """The values that an axis is written with; None, and a problem, where it is not understood."""
+    if isinstance(written, list):
+        return written
+    try:
+        if isinstance(written, dict):
+            return _range(written)
+        raise ValueError(f"must be a list of values, or a range as {RANGES}; got {shown(written)}")
+    except ValueError as error:
+        problems.append((file.place(*where), f"{key}: {error}"))
+        return None
+
+
+def _range(written: dict[Any, Any]) -> list[Any]:
+    """The values of a range, both ends among them. Raises ValueError with what is wrong."""
+    kinds = [kind for kind in ("range", "log_range") if kind in written]
+    rest = {key: value for key, value in written.items() if key not in kinds}
+    if len(kinds) != 1 or len(rest) > 1 or rest.keys() - {"step", "count"}:
+        raise ValueError(f"a range is written {RANGES}; got {shown(written)}")
+    ends = written[kinds[0]]
+    if not (isinstance(ends, list) and len(ends) == 2 and all(_is_number(end) for end in ends)):
+        raise ValueError(f"{kinds[0]}: must be its two ends, [from, to]; got {shown(ends)}")
+    low, high = ends
+    if low >= high:
+        raise ValueError(f"{kinds[0]}: must go upwards; got {shown(ends)}")
+    if kinds[0] == "log_range" and low <= 0:
+        raise ValueError(f"log_range: its ends must be above 0; got {shown(ends)}")
+    whole = isinstance(low, int) and isinstance(high, int)
+    if kinds[0] == "range" and "count" not in rest:
+        return _steps(low, high, rest.get("step", 1 if whole else None))
+    count = rest.get("count")
+    if not isinstance(count, int) or isinstance(count, bool) or not 2 <= count <= MOST_VALUES:
+        raise ValueError(f"count: must be a whole number, 2 to {MOST_VALUES}; got {shown(count)}")
+    shares = [place / (count - 1) for place in range(count)]
+    if kinds[0] == "log_range":
+        between = [low * (high / low) ** share for share in shares]
+        values = [round(value) for value in between] if whole else [_rounded(value) for value in between]
+    else:
+        between = [low + (high - low) * share for share in shares]
+        all_whole = whole and all(abs(value - round(value)) < 1e-9 for value in between)
+        values = [round(value) for value in between] if all_whole else [_rounded(value) for value in between]
+    if len(set(values)) < count:
+        raise ValueError(f"{shown(written)} has a value twice; give a smaller count")
+    return [low, *values[1:-1], high]
+
+
+def _steps(low: float, high: float, step: Any) -> list[Any]:
+    if not _is_number(step) or step <= 0 or (high - low) / step > MOST_VALUES:
+        raise ValueError(f"range: needs a step above 0 that gives at most {MOST_VALUES} values, or a count")
+    number = math.floor((high - low) / step + 1e-9)
+    whole = all(isinstance(value, int) for value in (low, step))
+    return [low + place * step if whole else _rounded(low + place * step) for place in range(number + 1)]
+
+
+def _rounded(value: float) -> float:
+    """To 6 significant digits: 1e-05 is meant, not 9.999999999999999e-06."""
+    return float(f"{value:.6g}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

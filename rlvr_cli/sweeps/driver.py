@@ -1,0 +1,183 @@
+"""Carries a sweep out: starts workers, and again when they are killed; shows all trials; saves all when stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.sweeps.expand import Sweep
+from rlvr_cli.sweeps.family import with_parent
+from rlvr_cli.sweeps.folder import OPEN, Plan, SweepDir
+from rlvr_cli.sweeps.prepare import check_not_running, prepare, write
+from rlvr_cli.sweeps.progress import Standing, standings
+from rlvr_cli.sweeps.screen import Screen, say
+from rlvr_cli.sweeps.slots import Slot, slots
+from rlvr_cli.training.stopping import StopRequest
+
+WORKER = "rlvr_cli.sweeps.worker"
+TICK = 0.5
+
+
+@dataclass(frozen=True)
+class Orders:
+    """How the workers are to work: how many (None: as many as fit), and what they add to each command."""
+
+    workers: int | None = None
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a sweep ended: 0 all done, 1 some failed, 128 + the signal when it was stopped."""
+
+    folder: SweepDir
+    standings: list[Standing]
+    exit_code: int
+
+
+def start(sweep: Sweep, orders: Orders, *, share: bool, console: Console) -> Ended:
+    """Run or continue ``sweep``. Raises UserError before anything is started, RunError when workers fail."""
+    folder = SweepDir(sweep.folder)
+    check_not_running(sweep, folder)
+    own = slots(orders.workers, sweep.file.spec.slots.model_dump())
+    prepare(sweep, folder, share=share)
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"{folder.path}: cannot be created ({error.strerror}). Set run.dir to a folder you can write to."
+        ) from error
+    with folder.driven():
+        prepared = prepare(sweep, folder, share=share)
+        write(sweep, folder, prepared.plan)
+        for note in prepared.notes:
+            say(console, note)
+        return _Driver(folder, prepared.plan, own, orders.flags, console).drive()
+
+
+def again(folder: SweepDir, names: Sequence[str], orders: Orders, *, console: Console) -> Ended:
+    """Try failed trials of a sweep again: those of ``names``, or all. Raises UserError for others, as :func:`start`."""
+    plan = folder.read_plan()
+    own = slots(orders.workers, plan.slots)
+    with folder.driven():
+        failed = {look.entry.name: look.entry for look in folder.looks(plan) if look.state == "failed"}
+        known = {entry.name for entry in plan.named}
+        wrong = [
+            f"{name}: {'has not failed' if name in known else 'no such trial'}. Failed: {', '.join(failed) or 'none'}."
+            for name in names
+            if name not in failed
+        ]
+        if wrong or not failed:
+            raise UserError(wrong or f"{folder.path}: no trial has failed; there is nothing to try again.")
+        for name in names or failed:
+            folder.record(failed[name], "retry")
+        return _Driver(folder, plan, own, orders.flags, console).drive()
+
+
+class _Driver:
+    """One carrying out of a sweep, whose folder is held."""
+
+    def __init__(
+        self, folder: SweepDir, plan: Plan, slots: Sequence[Slot], flags: Sequence[str], console: Console
+    ) -> None:
+        self.folder, self.plan, self.slots, self.flags, self.console = folder, plan, slots, flags, console
+        self.workers: dict[int, subprocess.Popen[bytes]] = {}
+
+    def drive(self) -> Ended:
+        """Until no trial is open, or the sweep is stopped."""
+        told = False
+        with StopRequest() as stop, Screen(self.console) as screen:
+            screen.message(self._announcement())
+            try:
+                while True:
+                    now = standings(self.folder, self.plan)
+                    screen.show(now)
+                    stopping = stop.signal is not None
+                    self._see_workers(screen, stopping=stopping)
+                    if stopping and not told:
+                        told = True
+                        self._end(signal.SIGTERM)
+                    if not stopping:
+                        self._man(now)
+                    if not self.workers and (stopping or not _unsettled(now)):
+                        break
+                    time.sleep(TICK)
+            finally:
+                # Killed workers take their trials with them.
+                self._end(signal.SIGKILL)
+                for process in self.workers.values():
+                    process.wait()
+            now = standings(self.folder, self.plan)
+            screen.show(now)
+        failed = [one for one in now if one.look.state == "failed"]
+        code = stop.exit_code if stop.signal is not None else 1 if failed else 0
+        return Ended(self.folder, now, code)
+
+    def _announcement(self) -> str:
+        own = [entry for entry in self.plan.named if not entry.shared]
+        shared = len(self.plan.named) - len(own)
+        some = f" ({shared} more share the run of one with the same gradient)" if shared else ""
+        number = len(self.slots)
+        return f"sweep {self.folder.path}: {len(own)} trials{some}, {number} worker{'s' if number > 1 else ''}"
+
+    def _man(self, now: Sequence[Standing]) -> None:
+        """Start a worker in each free slot, while there is a trial for it."""
+        waiting = [one for one in now if one.look.state in OPEN]
+        for number, slot in enumerate(self.slots):
+            # A worker that was just started has not taken its trial yet.
+            if waiting and number not in self.workers and len(_unsettled(now)) > len(self.workers):
+                self.workers[number] = self._start(number, slot)
+
+    def _start(self, number: int, slot: Slot) -> subprocess.Popen[bytes]:
+        cores = json.dumps(slot.cores)
+        with self._log(number).open("wb") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", WORKER, str(self.folder.path), str(number), cores, *self.flags],
+                env={**os.environ, **slot.environment()},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # Ctrl-C is for this process alone.
+                start_new_session=True,
+                preexec_fn=with_parent(),
+            )
+
+    def _see_workers(self, screen: Screen, *, stopping: bool) -> None:
+        """Take leave of the workers that have ended. Raises RunError for one that failed by itself."""
+        for number, process in list(self.workers.items()):
+            code = process.poll()
+            if code is None:
+                continue
+            del self.workers[number]
+            if code < 0 and not stopping:
+                screen.message(f"worker {number} was killed by {signal.Signals(-code).name}; its trial goes on")
+            elif code > 0:
+                said = self._log(number).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+                last = said[-1] if said else f"exit code {code}"
+                raise RunError(
+                    f"worker {number} of {self.folder.path} failed: {last} (all of it: {self._log(number)}). The other "
+                    f"trials were ended; continue with: rlvr sweep {self.plan.file}"
+                )
+
+    def _end(self, number: signal.Signals) -> None:
+        for process in self.workers.values():
+            if process.poll() is None:
+                process.send_signal(number)
+
+    def _log(self, number: int) -> Path:
+        return self.folder.state_dir / f"worker-{number}.txt"
+
+
+def _unsettled(now: Sequence[Standing]) -> list[Standing]:
+    """The trials that somebody works on, or has to."""
+    return [one for one in now if one.look.state in (*OPEN, "running", "evaluating")]

@@ -1,0 +1,206 @@
+"""From a sweep file to its trials, every problem of every one of them found before anything is started."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.load import load
+from rlvr_cli.config.overrides import label, parse_override
+from rlvr_cli.config.problems import ConfigError
+from rlvr_cli.config.schema import Config
+from rlvr_cli.sweeps.axes import METHOD, Axis, Point, combinations, full_key, override_text, read_axes, values_of
+from rlvr_cli.sweeps.evaluation import eval_arguments, eval_problems
+from rlvr_cli.sweeps.identity import identity
+from rlvr_cli.sweeps.naming import short_keys, trial_name, unique
+from rlvr_cli.sweeps.spec import Problem, SweepFile
+from rlvr_cli.tasks.sets import check_training
+
+SHOWN_TRIALS = 3
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training of a sweep.
+
+    Attributes:
+        name: what varies, in short; the name of its run.
+        id: the hash of what decides its numbers.
+        method: what `--method` is given; None = that of the base configuration.
+        overrides: what is overridden: `set`, the command line's, the axes'.
+        varies: the values of the axes, by their keys.
+    """
+
+    name: str
+    id: str
+    method: str | None
+    overrides: tuple[str, ...]
+    varies: dict[str, Any]
+    config: Config
+
+    def arguments(self, base: Sequence[str]) -> list[str]:
+        """The arguments of `rlvr train`, but for the place of the run."""
+        files = [argument for file in base for argument in ("-c", file)]
+        return [*files, *(["--method", self.method] if self.method else []), *self.overrides]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep file with its trials, in the order in which they are begun."""
+
+    file: SweepFile
+    trials: tuple[Trial, ...]
+    eval: tuple[str, ...] | None
+
+    @property
+    def folder(self) -> Path:
+        """`<run.dir>/<name>`: all that the sweep leaves."""
+        return Path(self.trials[0].config.run.dir) / self.file.name
+
+
+def expand(file: SweepFile, overrides: Sequence[str] = ()) -> Sweep:
+    """The trials of ``file``.
+
+    Args:
+        overrides: of the command line, over those of `set`.
+    Raises:
+        UserError: every problem of the file, of its axes and of every trial's configuration, with its line.
+    """
+    problems: list[Problem] = []
+    axes = read_axes(file, problems)
+    given = [*(override_text(key, value) for key, value in file.spec.set.items()), *overrides]
+    _check_overrides(overrides, axes, problems)
+    points = [] if problems else combinations(axes, file, problems)
+    if problems:
+        raise ConfigError(problems)
+    varying = [key for key in _keys(axes) if len({repr(values_of(one).get(key)) for one in points}) > 1]
+    shorts = short_keys(varying)
+    places = {label(override_text(key, value)): file.place("set", key) for key, value in file.spec.set.items()}
+    trials: list[Trial] = []
+    combos: list[tuple[Point, ...]] = []
+    found: dict[Problem, list[str]] = {}
+    for combination in points:
+        values = values_of(combination)
+        shown = {key: value for key, value in values.items() if key in varying}
+        try:
+            config, method, own = _load(file, combination, given, places)
+        except UserError as error:
+            name = trial_name(shown, shorts, "trial")
+            own_problems = error.found if isinstance(error, ConfigError) else [("", said) for said in error.problems]
+            for problem in own_problems:
+                found.setdefault(problem, []).append(name)
+            continue
+        id_ = identity(config)
+        name = trial_name(shown, shorts, config.method.name)
+        name = unique(name, id_, [trial.name for trial in trials])
+        trials.append(Trial(name, id_, method, (*given, *own), values, config))
+        combos.append(combination)
+    everywhere = len(points)
+    for (place, message), names in found.items():
+        whose = "" if len(names) == everywhere else f" (trial{'s' if len(names) > 1 else ''} {_some(names)})"
+        problems.append((place, f"{message}{whose}"))
+    problems += _duplicates(trials, combos)
+    problems += _over_budget(file, trials)
+    problems += eval_problems(file, [trial.config for trial in trials])
+    if problems:
+        raise ConfigError(list(dict.fromkeys(problems)))
+    return Sweep(file, tuple(trials), eval_arguments(file.spec.eval))
+
+
+def _load(
+    file: SweepFile, combination: tuple[Point, ...], given: Sequence[str], places: dict[str, str]
+) -> tuple[Config, str | None, list[str]]:
+    """A trial's configuration, its method and its own overrides. Raises ConfigError that names lines of the file."""
+    method: str | None = None
+    own: list[str] = []
+    named = dict(places)
+    for point in combination:
+        for key, value in point.values.items():
+            if key == METHOD and isinstance(value, str):
+                method = value
+                named[f"--method {value}"] = point.place
+            else:
+                text = override_text(key, value)
+                own.append(text)
+                named[label(text)] = point.place
+    try:
+        loaded = load(file.base, method, None, None, [*given, *own])
+    except ConfigError as error:
+        raise ConfigError([(_at_lines(place, named), message) for place, message in error.found]) from None
+    check_training(loaded.config)
+    return loaded.config, method, own
+
+
+def _at_lines(place: str, named: dict[str, str]) -> str:
+    """Places of a problem, the overrides among them by the lines of the sweep file that they are from."""
+    for text in sorted(named, key=len, reverse=True):
+        whole = rf"(?<![^\s,]){re.escape(text)}(?![^\s,])"
+        place = named[text].join(re.split(whole, place))
+    return ", ".join(dict.fromkeys(place.split(", ")))
+
+
+def _check_overrides(overrides: Sequence[str], axes: Sequence[Axis], problems: list[Problem]) -> None:
+    """The command line may not set what an axis sets, nor where a trial is kept."""
+    for text in overrides:
+        key = full_key(text.partition("=")[0].strip())
+        try:
+            parse_override(text)
+        except ValueError as error:
+            problems.append((label(text), str(error)))
+            continue
+        axis = next((axis for axis in axes if key in axis.keys), None)
+        if axis is not None:
+            problems.append((label(text), f"{key} is an axis ({axis.place}), which would override it"))
+        elif key == "run.name":
+            problems.append((label(text), "run.name: trials are named by what varies"))
+
+
+def _keys(axes: Sequence[Axis]) -> list[str]:
+    return [key for axis in axes for key in axis.keys]
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - SHOWN_TRIALS
+    return ", ".join(names[:SHOWN_TRIALS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _duplicates(trials: Sequence[Trial], combos: Sequence[tuple[Point, ...]]) -> list[Problem]:
+    """Trials with one configuration: the first pair of each two lines of the file stands for the others."""
+    first: dict[str, int] = {}
+    found: dict[str, list[tuple[str, str]]] = {}
+    for number, trial in enumerate(trials):
+        before = first.setdefault(trial.id, number)
+        if before == number:
+            continue
+        pairs = zip(combos[before], combos[number], strict=True)
+        lines = ", ".join(dict.fromkeys(place for a, b in pairs if a is not b for place in (a.place, b.place)))
+        found.setdefault(lines, []).append((_described(trials[before]), _described(trial)))
+    return [
+        (
+            lines,
+            f"{pairs[0][0]} and {pairs[0][1]} are the same trial: their configurations agree in all that decides the "
+            f"numbers{f' (and {len(pairs) - 1} more pairs alike)' if len(pairs) > 1 else ''}",
+        )
+        for lines, pairs in found.items()
+    ]
+
+
+def _described(trial: Trial) -> str:
+    return ", ".join(override_text(key, value) for key, value in trial.varies.items())
+
+
+def _over_budget(file: SweepFile, trials: Sequence[Trial]) -> list[Problem]:
+    wanted, budget = sum(trial.config.train.rollouts for trial in trials), file.spec.budget
+    if budget is None or wanted <= budget:
+        return []
+    return [
+        (
+            file.place("budget"),
+            f"budget: the {len(trials)} trials take {wanted:,} rollouts together, and {budget:,} are allowed; leave "
+            "out values or seeds, lower train.rollouts, or raise the budget",
+        )
+    ]

@@ -1,0 +1,27 @@
+"""The sweep that a word on the command line means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.load import load_config
+from rlvr_cli.sweeps.expand import expand
+from rlvr_cli.sweeps.folder import SweepDir
+from rlvr_cli.sweeps.spec import read_sweep
+
+
+def find_sweep(name: str) -> SweepDir:
+    """The sweep called ``name`` in the folder of runs, at that path, or of that sweep file. Raises UserError."""
+    root = Path(load_config([]).run.dir)
+    places = [SweepDir(root / name), SweepDir(Path(name))]
+    found = next((place for place in places if place.exists()), None)
+    if found is not None:
+        return found
+    if Path(name).is_file():
+        folder = SweepDir(expand(read_sweep(Path(name))).folder)
+        if folder.exists():
+            return folder
+        raise UserError(f"{name}: this sweep was not begun yet ({folder.path}). Run it: rlvr sweep {name}")
+    known = ", ".join(path.parent.name for path in sorted(root.glob("*/trials.json"))) or "none"
+    raise UserError(f"{name}: no such sweep, neither a name, a folder nor a file. Sweeps in {root}: {known}.")

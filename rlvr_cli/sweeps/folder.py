@@ -1,0 +1,220 @@
+"""A sweep on disk: its trials, the lease and the attempts of each, and how far each is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.runs.atomic import write_json
+from rlvr_cli.runs.directory import RunDir, now
+from rlvr_cli.runs.locks import is_held, sole_writer
+from rlvr_cli.runs.records import append_jsonl, read_jsonl, truncate_jsonl
+
+State = Literal["waiting", "running", "evaluating", "interrupted", "finished", "failed", "shared"]
+# States in which there is something to do, and nobody who does it.
+OPEN: tuple[State, ...] = ("waiting", "interrupted")
+# So often may a trial lose its worker at the same checkpoint before it counts as what kills it.
+MOST_LOST = 5
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A trial as `trials.json` has it.
+
+    Attributes:
+        run: the folder of the run with its numbers; of a shared trial, that of the trial that stands for it.
+        named: whether the sweep file still names it; one that it does not is kept, and not continued.
+        train: the arguments of `rlvr train`, but for the place of the run.
+        rollouts, completions, steps: what it takes.
+    """
+
+    id: str
+    name: str
+    run: str
+    method: str
+    seed: int
+    varies: dict[str, Any]
+    overrides: list[str]
+    train: list[str]
+    rollouts: int
+    completions: int
+    steps: int
+    named: bool = True
+
+    @property
+    def shared(self) -> bool:
+        """Whether another trial's run stands for it."""
+        return self.run != self.name
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the workers of a sweep are to do: the content of `trials.json`."""
+
+    name: str
+    file: str
+    retries: int
+    eval: list[str] | None
+    slots: dict[str, int | None]
+    trials: list[Entry] = field(default_factory=list)
+
+    @property
+    def named(self) -> list[Entry]:
+        """The trials that the sweep file names, in their order."""
+        return [entry for entry in self.trials if entry.named]
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a trial stands. ``failures`` and ``reason`` are those since it was last begun again by `retry`."""
+
+    entry: Entry
+    state: State
+    trained: bool
+    attempts: int
+    failures: int
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class SweepDir:
+    """`<run.dir>/<sweep name>/`: runs by the names of their trials, and `state/` with a folder for each trial."""
+
+    path: Path
+
+    @property
+    def file_copy(self) -> Path:
+        return self.path / "sweep.yaml"
+
+    @property
+    def plan_path(self) -> Path:
+        return self.path / "trials.json"
+
+    @property
+    def base_dir(self) -> Path:
+        return self.path / "base"
+
+    @property
+    def state_dir(self) -> Path:
+        return self.path / "state"
+
+    def run_dir(self, entry: Entry) -> RunDir:
+        """The run whose numbers are the trial's."""
+        return RunDir(self.path / entry.run)
+
+    def trial_dir(self, entry: Entry) -> Path:
+        """The trial's lease, attempts and output."""
+        return self.state_dir / entry.name
+
+    def output_path(self, entry: Entry) -> Path:
+        """All that the trial's processes printed."""
+        return self.trial_dir(entry) / "output.txt"
+
+    def attempts_path(self, entry: Entry) -> Path:
+        return self.trial_dir(entry) / "attempts.jsonl"
+
+    def exists(self) -> bool:
+        """Whether a sweep was begun here."""
+        return self.plan_path.exists()
+
+    def read_plan(self) -> Plan:
+        """The plan. Raises RunError when it is missing or damaged."""
+        try:
+            content = json.loads(self.plan_path.read_text(encoding="utf-8"))
+            return Plan(**{**content, "trials": [Entry(**one) for one in content["trials"]]})
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise RunError(f"{self.plan_path}: cannot be read ({error}). The file was altered.") from error
+
+    def write_plan(self, plan: Plan) -> None:
+        """Replace the plan, and make the folder of each trial."""
+        for entry in plan.trials:
+            self.trial_dir(entry).mkdir(parents=True, exist_ok=True)
+        write_json(self.plan_path, asdict(plan))
+
+    def running(self) -> bool:
+        """Whether a living process carries the sweep out."""
+        return is_held(self.path)
+
+    @contextmanager
+    def driven(self) -> Iterator[None]:
+        """Hold the sweep for the one process that starts its workers. Raises UserError when another does."""
+        advice = f"See `rlvr sweep status {self.path}`; `rlvr sweep stop {self.path}` saves and ends it."
+        with sole_writer(self.path, advice):
+            yield
+
+    @contextmanager
+    def leased(self, entry: Entry) -> Iterator[bool]:
+        """Hold a trial for this process, while it lives: whether that came about."""
+        lease = sole_writer(self.trial_dir(entry), "")
+        try:
+            lease.__enter__()
+        except UserError:
+            yield False
+            return
+        try:
+            self._close_attempt(entry)
+            yield True
+        finally:
+            lease.__exit__(None, None, None)
+
+    def _close_attempt(self, entry: Entry) -> None:
+        """Say of an attempt without an end how it ended: the one who made it holds the lease no more."""
+        path = self.attempts_path(entry)
+        rows = read_jsonl(path)
+        # What a killed worker left of a line would spoil the next.
+        truncate_jsonl(path, len(rows))
+        if rows and rows[-1]["event"] == "start":
+            reason = f"worker {rows[-1]['worker']} was killed"
+            self.record(entry, "end", outcome="lost", exit_code=None, reason=reason, step=rows[-1]["step"])
+
+    def record(self, entry: Entry, event: str, **content: Any) -> None:
+        """Append to the trial's attempts: only by who holds its lease, or drives the sweep with no worker alive."""
+        row = {"event": event, "time": now(), **content}
+        append_jsonl(self.attempts_path(entry), [row], durable=True)
+
+    def look(self, plan: Plan, entry: Entry) -> Look:
+        """How ``entry`` stands."""
+        if entry.shared:
+            stand = next(other for other in plan.trials if other.name == entry.run)
+            return Look(entry, "shared", self.look(plan, stand).trained, 0, 0, None)
+        everything = read_jsonl(self.attempts_path(entry))
+        begun_again = [number for number, row in enumerate(everything, start=1) if row["event"] == "retry"]
+        rows = everything[begun_again[-1] if begun_again else 0 :]
+        attempts = sum(row["event"] == "start" for row in rows)
+        ends = [row for row in rows if row["event"] == "end"]
+        failed = [row for row in ends if row["outcome"] in ("failed", "bad_input")]
+        run = self.run_dir(entry)
+        lost = sum(row["outcome"] == "lost" and row["step"] == newest_step(run) for row in ends)
+        trained = run.manifest_path.exists() and run.read_manifest().get("status") == "finished"
+        reason = str(failed[-1]["reason"]) if failed else None
+        state: State
+        if trained and (plan.eval is None or _evaluated(everything, plan.eval)):
+            state = "finished"
+        elif any(row["outcome"] == "bad_input" for row in failed) or len(failed) > plan.retries:
+            state = "failed"
+        elif lost >= MOST_LOST:
+            state, reason = "failed", f"its worker was killed {lost} times at the same step (out of memory?)"
+        elif is_held(self.trial_dir(entry)):
+            state = "evaluating" if trained else "running"
+        else:
+            state = "interrupted" if attempts else "waiting"
+        return Look(entry, state, trained, attempts, len(failed), reason)
+
+    def looks(self, plan: Plan) -> list[Look]:
+        """How each trial that the file names stands."""
+        return [self.look(plan, entry) for entry in plan.named]
+
+
+def newest_step(run: RunDir) -> int:
+    """The step of the newest checkpoint, by its name; 0 where there is none."""
+    steps = [path.name.removeprefix("step-") for path in run.checkpoints_dir.glob("step-*")]
+    return max((int(step) for step in steps if step.isdigit()), default=0)
+
+
+def _evaluated(rows: Iterable[dict[str, Any]], arguments: list[str]) -> bool:
+    return any(row["event"] == "end" and row["outcome"] == "finished" and row.get("eval") == arguments for row in rows)

@@ -1,0 +1,199 @@
+"""Before a sweep is run: its folder is checked against the file, and what is to be done is written down."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.load import load_config
+from rlvr_cli.runs.atomic import write_text
+from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.sweeps.cost import cost_of, same_arms, stand_ins
+from rlvr_cli.sweeps.expand import Sweep, Trial
+from rlvr_cli.sweeps.folder import Entry, Plan, SweepDir
+from rlvr_cli.sweeps.identity import differences, identity
+from rlvr_cli.sweeps.naming import unique
+
+SHOWN = 6
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What is to be done, and what a person should know of how that differs from the last time."""
+
+    plan: Plan
+    notes: tuple[str, ...]
+
+
+def prepare(sweep: Sweep, folder: SweepDir, *, share: bool) -> Prepared:
+    """The plan for ``sweep`` in ``folder``, nothing of which is written.
+
+    A trial that the folder knows by its identity keeps its name and what was done of it.
+
+    Raises:
+        UserError: the folder is another sweep's or no sweep's, or a trial's place has another run.
+    """
+    before = folder.read_plan() if folder.exists() else None
+    if before is None and folder.path.exists() and _foreign(folder.path):
+        raise UserError(
+            f"{folder.path}: exists and is no sweep's folder (it has no trials.json). Give the sweep another `name:`, "
+            "or move the folder away."
+        )
+    known = {entry.id: entry.name for entry in before.trials} if before else {}
+    if before and not any(trial.id in known for trial in sweep.trials):
+        raise UserError(_of_another_sweep(sweep, folder, before))
+    names: dict[str, str] = {}
+    for trial in sweep.trials:
+        taken = {*known.values(), *names.values()}
+        names[trial.id] = known.get(trial.id) or unique(trial.name, trial.id, taken)
+    wrong = [said for trial in sweep.trials if (said := _occupied(folder, names[trial.id], trial))]
+    if wrong:
+        raise UserError(wrong)
+    begun = [name for name in names.values() if RunDir(folder.path / name).manifest_path.exists()]
+    renamed = {trial.name: names[trial.id] for trial in sweep.trials}
+    stands: dict[str, str] = {}
+    if share:
+        original = {new: old for old, new in renamed.items()}
+        pairs = stand_ins(same_arms(sweep.trials), [original[name] for name in begun])
+        stands = {renamed[name]: renamed[stand] for name, stand in pairs.items()}
+    base = [str(folder.base_dir / name) for name in _copies(sweep)]
+    entries = [_entry(trial, names[trial.id], stands, base) for trial in sweep.trials]
+    old = [] if before is None else [entry for entry in before.trials if entry.id not in names]
+    dropped = [Entry(**{**vars(entry), "named": False}) for entry in old]
+    spec = sweep.file.spec
+    plan = Plan(
+        name=sweep.file.name,
+        file=str(sweep.file.path.resolve()),
+        retries=spec.retries,
+        eval=None if sweep.eval is None else list(sweep.eval),
+        slots=spec.slots.model_dump(),
+        trials=[*entries, *dropped],
+    )
+    return Prepared(plan, tuple(_notes(before, plan)))
+
+
+def write(sweep: Sweep, folder: SweepDir, plan: Plan) -> None:
+    """Put the plan, the sweep file and its base configurations into the folder; its driver alone does."""
+    folder.base_dir.mkdir(exist_ok=True)
+    for name, source in _copies(sweep).items():
+        write_text(folder.base_dir / name, source.read_text(encoding="utf-8"))
+    write_text(folder.file_copy, sweep.file.text)
+    folder.write_plan(plan)
+
+
+def check_not_running(sweep: Sweep, folder: SweepDir) -> None:
+    """Raise UserError where the sweep is running, saying whether its file is still the one that it runs by."""
+    if not folder.running():
+        return
+    how = f"`rlvr sweep status {folder.path}` shows it, `rlvr sweep stop {folder.path}` saves and ends it."
+    before = folder.read_plan()
+    changes = _changed_trials(before, {trial.id: trial.name for trial in sweep.trials})
+    lines = _changed_lines(folder, sweep)
+    if not changes and not lines:
+        raise UserError(f"{folder.path}: this sweep is running. {how}")
+    said = "; ".join([*changes, *(f"line {line}" for line in lines)])
+    raise UserError(
+        f"{sweep.file.path}: was changed while the sweep {folder.path} is running by what it said before: {said}. "
+        f"{how} Then run `rlvr sweep {sweep.file.path}` again: what is finished stays, what is new is added."
+    )
+
+
+def _entry(trial: Trial, name: str, stands: dict[str, str], base: Sequence[str]) -> Entry:
+    cost = cost_of(trial.config)
+    return Entry(
+        id=trial.id,
+        name=name,
+        run=stands.get(name, name),
+        method=trial.config.method.name,
+        seed=trial.config.run.seed,
+        varies=trial.varies,
+        overrides=list(trial.overrides),
+        train=trial.arguments(base),
+        rollouts=cost.rollouts,
+        completions=cost.completions,
+        steps=cost.steps,
+    )
+
+
+def _copies(sweep: Sweep) -> dict[str, Path]:
+    """The names under which the base configurations are kept: in order, whatever they are called."""
+    return {f"{number}-{path.name}": path for number, path in enumerate(sweep.file.base, start=1)}
+
+
+def _foreign(path: Path) -> bool:
+    """Whether something else than an unfinished beginning of a sweep is there."""
+    own = {".lock", "base", "sweep.yaml", "state"}
+    return not path.is_dir() or any(
+        found.name not in own and not found.name.endswith(".tmp") for found in path.iterdir()
+    )
+
+
+def _occupied(folder: SweepDir, name: str, trial: Trial) -> str | None:
+    """Why the run at a trial's place cannot be the trial's; None where there is none, or it is."""
+    run = RunDir(folder.path / name)
+    if not run.path.exists() or not run.config_path.exists():
+        return None
+    try:
+        found = load_config([run.config_path])
+    except UserError as error:
+        return f"{run.config_path}: cannot be read as a configuration any more ({error.problems[0]})."
+    if identity(found) == trial.id:
+        return None
+    changes = differences(found, trial.config)
+    more = f" and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
+    return (
+        f"{run.path}: belongs to another sweep: its run differs from the trial {name} in {', '.join(changes[:SHOWN])}"
+        f"{more}. Give the sweep another `name:`, or move the folder away."
+    )
+
+
+def _of_another_sweep(sweep: Sweep, folder: SweepDir, before: Plan) -> str:
+    lines = _changed_lines(folder, sweep)
+    what = f" The sweep files differ: {'; '.join(f'line {line}' for line in lines)}." if lines else ""
+    return (
+        f"{folder.path}: belongs to another sweep ({before.file}): none of its {len(before.trials)} trials is one of "
+        f"the {len(sweep.trials)} of {sweep.file.path}.{what} Give the sweep another `name:`, or move the folder away."
+    )
+
+
+def _notes(before: Plan | None, plan: Plan) -> list[str]:
+    if before is None:
+        return []
+    old = {entry.id for entry in before.trials}
+    added = [entry.name for entry in plan.named if entry.id not in old]
+    was_named = {entry.id for entry in before.named}
+    dropped = [entry.name for entry in plan.trials if not entry.named and entry.id in was_named]
+    notes = []
+    if added:
+        notes.append(f"{len(added)} trial{'s' if len(added) > 1 else ''} added: {_some(added)}")
+    if dropped:
+        notes.append(f"no longer named by the sweep file, kept as they are: {_some(dropped)}")
+    return notes
+
+
+def _changed_trials(before: Plan, names: dict[str, str]) -> list[str]:
+    old = {entry.id: entry.name for entry in before.named}
+    added = [name for id_, name in names.items() if id_ not in old]
+    dropped = [name for id_, name in old.items() if id_ not in names]
+    return [f"{what} {_some(which)}" for what, which in (("adds", added), ("no longer names", dropped)) if which]
+
+
+def _changed_lines(folder: SweepDir, sweep: Sweep) -> list[str]:
+    """`7: seeds: 5 -> seeds: 6`, of the sweep file's lines that differ from the copy in the folder."""
+    if not folder.file_copy.exists():
+        return []
+    before, after = folder.file_copy.read_text(encoding="utf-8").splitlines(), sweep.file.text.splitlines()
+    found = []
+    for tag, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if tag != "equal":
+            old, new = (" ".join(" / ".join(part).split()) or "(nothing)" for part in (before[a:b], after[c:d]))
+            found.append(f"{c + 1}: {old} -> {new}")
+    return found[:SHOWN]
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,131 @@
+"""All trials of a sweep on one screen: a live table on a terminal, a line for each change elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from rlvr_cli.planning.duration import in_words
+from rlvr_cli.sweeps.folder import State
+from rlvr_cli.sweeps.progress import Standing
+
+COLUMNS = ("trial", "status", "rollout", "reward", "accuracy", "left", "attempts")
+ORDER: tuple[State, ...] = ("running", "evaluating", "failed", "interrupted", "waiting", "finished", "shared")
+STYLES = {"running": "bold", "evaluating": "bold", "failed": "red", "finished": "green"}
+# Without a terminal, the running trials are told this often, in seconds.
+EVERY = 60.0
+SPARE_LINES = 6
+
+
+class Screen:
+    """Shows how far the trials are. Use as a context manager."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._live: Live | None = None
+        self._states: dict[str, str] = {}
+        self._told = self._begun = time.monotonic()
+        self._rollouts_at_start: int | None = None
+
+    def __enter__(self) -> Screen:
+        if self.console.is_terminal:
+            self._live = Live(console=self.console, refresh_per_second=4, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def message(self, text: str) -> None:
+        """One line, above the table."""
+        say(self.console, text)
+
+    def show(self, standings: Sequence[Standing]) -> None:
+        """Bring the screen up to date."""
+        if self._live is not None:
+            self._live.update(self._render(standings))
+            return
+        for one in standings:
+            name, state = one.look.entry.name, one.look.state
+            if self._states.get(name, "waiting") != state and state != "shared":
+                self.message(_line(one))
+            self._states[name] = state
+        if time.monotonic() - self._told > EVERY:
+            self._told = time.monotonic()
+            for one in standings:
+                if one.look.state == "running":
+                    self.message(_line(one))
+
+    def _render(self, standings: Sequence[Standing]) -> RenderableType:
+        shown = sorted(standings, key=lambda one: ORDER.index(one.look.state))
+        room = max(self.console.height - SPARE_LINES, 5)
+        more = len(shown) - room
+        below = [Text(f"... and {more} more", style="dim")] if more > 0 else []
+        return Group(table(shown[:room]), *below, Text(self._summary(standings), style="dim"))
+
+    def _summary(self, standings: Sequence[Standing]) -> str:
+        """How many trials are in which state, and when all will be done at the pace since the start."""
+        own = [one for one in standings if one.look.state != "shared"]
+        done, wanted = sum(one.rollout for one in own), sum(one.look.entry.rollouts for one in own)
+        if self._rollouts_at_start is None:
+            self._rollouts_at_start = done
+        pace = (done - self._rollouts_at_start) / max(time.monotonic() - self._begun, 1e-9)
+        left = f", about {in_words((wanted - done) / pace)} left" if pace > 0 and wanted > done else ""
+        return f"{counts(standings)}; rollouts {done:,}/{wanted:,}{left}"
+
+
+def counts(standings: Sequence[Standing]) -> str:
+    """`2 running, 3 waiting, 15 finished`."""
+    number = Counter(one.look.state for one in standings)
+    return ", ".join(f"{number[state]} {state}" for state in ORDER if number[state])
+
+
+def table(standings: Sequence[Standing]) -> Table:
+    """One row a trial."""
+    made = Table(box=None, pad_edge=False)
+    for column in COLUMNS:
+        made.add_column(column, no_wrap=column == "trial", overflow="fold")
+    for one in standings:
+        made.add_row(*_cells(one), style=STYLES.get(one.look.state, ""))
+    return made
+
+
+def say(console: Console, text: str) -> None:
+    """One plain line; nothing any more once the reader has left (`rlvr sweep ... | head`)."""
+    try:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+    except SystemExit:
+        console.quiet = True
+
+
+def _cells(one: Standing) -> list[str]:
+    entry, look = one.look.entry, one.look
+    state = f"shared: {entry.run}" if look.state == "shared" else look.state
+    return [
+        entry.name,
+        state,
+        f"{one.rollout}/{entry.rollouts}",
+        "-" if one.reward is None else f"{one.reward:.3f}",
+        "-" if one.accuracy is None else f"{one.accuracy:.3f}",
+        "-" if one.left is None else in_words(one.left),
+        str(look.attempts),
+    ]
+
+
+def _line(one: Standing) -> str:
+    """A trial in one line of text."""
+    entry, look = one.look.entry, one.look
+    parts = [f"{entry.name}: {look.state}", f"rollout {one.rollout}/{entry.rollouts}"]
+    parts += [f"reward {one.reward:.3f}"] if one.reward is not None else []
+    parts += [f"accuracy {one.accuracy:.3f}"] if one.accuracy is not None else []
+    parts += [f"{in_words(one.left)} left"] if one.left is not None else []
+    if look.reason and look.state in ("failed", "running", "interrupted"):
+        parts.append(f"failed before: {look.reason}" if look.state != "failed" else look.reason)
+    return "  ".join(parts)

@@ -1,0 +1,193 @@
+"""The sweep file: its keys, and how it is read, every problem with its line."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.keys import describe_field
+from rlvr_cli.config.nearest import did_you_mean
+from rlvr_cli.config.problems import layout, shown
+from rlvr_cli.config.schema import RUN_NAME, CountOrZero, FromList, RunName
+from rlvr_cli.config.section import Count, Section, Text
+from rlvr_cli.config.yaml_reader import Document, YamlProblem, parse, read_text
+
+Problem = tuple[str, str]
+
+
+def _one_or_more(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
+    return value if value is None else (value,)
+
+
+OneOrMore = BeforeValidator(_one_or_more)
+Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
+A_POINT = "a mapping from keys to values, as {optimizer.lr: 1e-3}"
+
+
+class SlotsSpec(Section):
+    """What each worker has to itself."""
+
+    cores: Count | None = Field(None, description="Cores of each worker, no other worker's; null = all, shared.")
+    gpus: Annotated[int, Field(ge=0, le=1024)] | None = Field(
+        None, description="GPUs of each worker (CUDA_VISIBLE_DEVICES); 0 = none; null = all, shared."
+    )
+
+
+class EvalSpec(Section):
+    """How each finished trial is evaluated: the options of `rlvr eval`."""
+
+    pass_at: Annotated[tuple[Count, ...], FromList] = Field((), description="Every k of pass@k (--pass-at).")
+    samples: CountOrZero | None = Field(None, description="Samples a problem (--samples).")
+    problems: Count | None = Field(None, description="Held-out problems (--problems).")
+    split: Literal["dev", "test"] | None = Field(None, description="Held-out part (--split).")
+    benchmark: Annotated[tuple[Text, ...], OneOrMore] = Field(
+        (), title="a benchmark or suite, or a list of them", description="What to evaluate on (--benchmark)."
+    )
+    set: dict[str, Any] = Field({}, title=A_POINT, description="Overrides of the evaluation.")
+
+
+class SweepSpec(Section):
+    """A sweep: a base configuration, what varies, and how it is carried out."""
+
+    name: RunName | None = Field(None, description="Folder of the sweep inside run.dir; null = the file's name.")
+    base: Annotated[tuple[Text, ...], OneOrMore] = Field(
+        (),
+        title="a configuration file, or a list of them",
+        description="Configuration files as for `rlvr train -c`, from the sweep file's folder; later ones win.",
+    )
+    set: dict[str, Any] = Field({}, title=A_POINT, description="Overrides that every trial has.")
+    methods: Annotated[tuple[Text, ...], OneOrMore] | None = Field(
+        None, title="a list of methods, as [grpo, dgpo+lopti]", description="An axis: methods, with their modifiers."
+    )
+    seeds: Count | Annotated[tuple[Seed, ...], FromList] | None = Field(
+        None,
+        title="a number of seeds, at least 1, or a list of seeds",
+        description="An axis: run.seed, from 0 to one less than the number, or those of the list.",
+    )
+    grid: dict[str, Any] = Field(
+        {}, title="a mapping from keys to lists of values or ranges", description="Each key is an axis of its own."
+    )
+    zip: Annotated[tuple[dict[str, Any], ...], OneOrMore] = Field(
+        (),
+        title="a mapping from keys to lists of one length, or a list of such mappings",
+        description="The keys of a mapping vary together: first values, second values, ...",
+    )
+    list: Annotated[tuple[dict[str, Any], ...], FromList] = Field(
+        (), title=f"a list whose items are each {A_POINT}", description="An axis of points that are written out."
+    )
+    exclude: Annotated[tuple[dict[str, Any], ...], FromList] = Field(
+        (),
+        title=f"a list whose items are each {A_POINT}",
+        description="Combinations to leave out: those with all values of an item; a list stands for any of its values.",
+    )
+    budget: Count | None = Field(None, description="Most rollouts that all trials together may take.")
+    retries: Annotated[int, Field(ge=0, le=100)] = Field(2, description="How often a trial that failed is tried again.")
+    slots: SlotsSpec = Field(SlotsSpec(), title="a mapping of cores and gpus", description=str(SlotsSpec.__doc__))
+    eval: EvalSpec | None = Field(
+        None,
+        title=f"a mapping of {', '.join(EvalSpec.model_fields)}",
+        description=f"{EvalSpec.__doc__} null = trials are not evaluated.",
+    )
+
+
+@dataclass(frozen=True)
+class SweepFile:
+    """A sweep file as read: ``text`` is its content, ``lines`` where each of its values stands."""
+
+    path: Path
+    text: str
+    spec: SweepSpec
+    lines: dict[tuple[Any, ...], int]
+
+    @property
+    def name(self) -> str:
+        """The sweep's name: the key `name`, or the file's own."""
+        return self.spec.name or self.path.stem
+
+    @property
+    def base(self) -> list[Path]:
+        """The base configuration files."""
+        return [self.path.parent / Path(name).expanduser() for name in self.spec.base]
+
+    def place(self, *path: Any) -> str:
+        """`sweep.yaml:7`, of the value at ``path``, or of what it stands in."""
+        return _place(self.path, self.lines, path)
+
+
+def read_sweep(path: Path) -> SweepFile:
+    """The sweep that ``path`` describes. Raises UserError with every problem of the file's own keys."""
+    try:
+        text = read_text(path)
+        document = parse(text)
+    except YamlProblem as problem:
+        place = f"{path}:{problem.line}" if problem.line else str(path)
+        raise UserError(layout([(place, problem.message)])) from None
+    if not isinstance(document.data, dict):
+        got = "it is empty" if document.data is None else f"got {shown(document.data)}"
+        raise UserError(
+            f"{path}  a sweep file must be a mapping with the keys {', '.join(SweepSpec.model_fields)}; {got}"
+        )
+    try:
+        spec = SweepSpec.model_validate(document.data)
+    except ValidationError as error:
+        raise UserError(layout(_problems(path, document, error))) from None
+    file = SweepFile(path, text, spec, document.lines)
+    if not re.fullmatch(RUN_NAME, file.name):
+        raise UserError(
+            f"{path}  is called after its file, and {file.name!r} cannot name a folder of runs: give it a `name:` of "
+            "letters, digits and _ - . +"
+        )
+    return file
+
+
+def _problems(path: Path, document: Document, error: ValidationError) -> list[Problem]:
+    found: dict[tuple[Any, ...], Problem] = {}
+    for detail in error.errors(include_url=False, include_context=False):
+        place = _within(document.data, detail["loc"])
+        found.setdefault(place[:2], (_place(path, document.lines, place), _message(detail, place, document.data)))
+    return list(found.values())
+
+
+def _within(data: Any, location: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The part of pydantic's place that is in the file: the rest names variants of a type."""
+    place: tuple[Any, ...] = ()
+    for part in location:
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            break
+        place = (*place, part)
+    return place
+
+
+def _message(detail: ErrorDetails, place: tuple[Any, ...], data: Any) -> str:
+    section = EvalSpec if place[0] == "eval" and len(place) > 1 else SlotsSpec if place[0] == "slots" else SweepSpec
+    depth = 1 if section is SweepSpec else 2
+    name = ".".join(map(str, place[:depth]))
+    key = place[min(depth, len(place)) - 1]
+    if detail["type"] == "extra_forbidden":
+        known = section.model_fields
+        return f"{name}: unknown key.{did_you_mean(str(key), known)} Keys: {', '.join(known)}"
+    field = section.model_fields.get(str(key)) or SweepSpec.model_fields[str(place[0])]
+    value = data
+    for part in place:
+        value = value[part]
+    return f"{name}: must be {_wanted(field)}; got {shown(value)}"
+
+
+def _wanted(field: FieldInfo) -> str:
+    return field.title or describe_field(field)
+
+
+def _place(path: Path, lines: dict[tuple[Any, ...], int], place: tuple[Any, ...]) -> str:
+    line = next((lines[place[:length]] for length in range(len(place), 0, -1) if place[:length] in lines), None)
+    return str(path) if line is None else f"{path}:{line}"

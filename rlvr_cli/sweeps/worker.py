@@ -1,0 +1,189 @@
+"""`python -m rlvr_cli.sweeps.worker`: takes trials one after the other, each under a lease that ends with it.
+
+It loads no torch: each trial is `rlvr train` in a process of its own, which is killed when this one is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.load import load_config
+from rlvr_cli.launch.slurm import await_release
+from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.sweeps.axes import override_text
+from rlvr_cli.sweeps.family import with_parent
+from rlvr_cli.sweeps.folder import OPEN, Entry, Plan, SweepDir, newest_step
+from rlvr_cli.sweeps.identity import identity
+
+TICK = 0.5
+LAST_LINES = 12
+BAD_INPUT = 2
+# How long the processes of a trial that was killed may take to let go of its run.
+RELEASE_SECONDS = 60.0
+# All that a run has that was killed before its manifest was written.
+STILLBORN = {"rollouts", "checkpoints", "eval", ".lock", "config.yaml", "log.txt"}
+
+
+class Worker:
+    """One worker of ``sweep``, number ``number``; ``flags`` are given to each command that it runs."""
+
+    def __init__(self, sweep: SweepDir, number: int, flags: list[str]) -> None:
+        self.sweep, self.number, self.flags = sweep, number, flags
+        self.plan: Plan = sweep.read_plan()
+        self.parent = os.getppid()
+        self.child: subprocess.Popen[bytes] | None = None
+        self.stopping = False
+
+    def work(self) -> None:
+        """Every trial that is open and that no other worker has, until it is settled; once through the plan."""
+        signal.signal(signal.SIGTERM, self._stop)
+        for entry in self.plan.named:
+            if self.stopping:
+                return
+            if entry.shared or self.sweep.look(self.plan, entry).state not in OPEN:
+                continue
+            with self.sweep.leased(entry) as mine:
+                while mine and not self.stopping and self._open(entry):
+                    self._attempt(entry)
+
+    def _open(self, entry: Entry) -> bool:
+        """Whether the trial that this worker holds has something left to do."""
+        return self.sweep.look(self.plan, entry).state in ("running", "evaluating")
+
+    def _attempt(self, entry: Entry) -> None:
+        """Train the trial, or go on with it, or evaluate it; and record how that ended."""
+        run = self.sweep.run_dir(entry)
+        evaluation = self.sweep.look(self.plan, entry).trained
+        about: dict[str, Any] = {"eval": self.plan.eval} if evaluation else {}
+        self.sweep.record(entry, "start", worker=self.number, pid=os.getpid(), step=newest_step(run), **about)
+        output = self.sweep.output_path(entry)
+        begin = output.stat().st_size if output.exists() else 0
+        try:
+            command = self._eval_command(run) if evaluation else self._train_command(entry, run)
+        except UserError as error:
+            said = " ".join(error.problems)
+            self.sweep.record(entry, "end", outcome="bad_input", exit_code=None, reason=said, **about)
+            return
+        code = self._run(command, output)
+        if self.stopping and code != 0:
+            outcome, reason = "interrupted", None
+        elif code == 0:
+            outcome, reason = "finished", None
+        else:
+            outcome = "bad_input" if code == BAD_INPUT else "failed"
+            reason = _reason(code, run, output, begin)
+        self.sweep.record(entry, "end", outcome=outcome, exit_code=code, reason=reason, **about)
+
+    def _train_command(self, entry: Entry, run: RunDir) -> list[str]:
+        """`rlvr train`, from the start or from the newest checkpoint. Raises UserError where that is not this trial."""
+        if not await_release(run.path, RELEASE_SECONDS):
+            raise UserError(f"{run.path}: another process trains in it.")
+        clear_stillborn(run)
+        if run.manifest_path.exists():
+            return ["train", "--resume", str(run.path), *self.flags]
+        options, method = _options(entry.train)
+        config = load_config(options["files"], method, None, None, options["overrides"])
+        if identity(config) != entry.id:
+            raise UserError(
+                f"{entry.name}: its configuration means something else than when the sweep was begun (identity "
+                f"{identity(config)}, not {entry.id}): presets or the environment changed. Run `rlvr sweep` with the "
+                "file again."
+            )
+        place = [override_text("run.dir", str(self.sweep.path)), override_text("run.name", entry.name)]
+        return ["train", *self.flags, *entry.train, *place]
+
+    def _eval_command(self, run: RunDir) -> list[str]:
+        assert self.plan.eval is not None
+        return ["eval", str(run.path), *self.flags, *self.plan.eval]
+
+    def _run(self, arguments: list[str], output: Path) -> int:
+        """Run one command to its end; its exit code. It dies with this process, and this one with its parent."""
+        with output.open("ab") as stream:
+            self.child = subprocess.Popen(
+                [sys.executable, "-m", "rlvr_cli", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                preexec_fn=with_parent(),
+            )
+        if self.stopping:
+            self.child.terminate()
+        while True:
+            try:
+                return self.child.wait(TICK)
+            except subprocess.TimeoutExpired:
+                if os.getppid() != self.parent:
+                    self.child.kill()
+                    os._exit(1)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        """The trial saves, and this worker takes no other."""
+        self.stopping = True
+        if self.child is not None and self.child.poll() is None:
+            self.child.terminate()
+
+
+def _options(train: list[str]) -> tuple[dict[str, Any], str | None]:
+    """The arguments of `rlvr train` as a :class:`Trial` writes them: files, overrides, and the method."""
+    rest = list(train)
+    files, method = [], None
+    while rest and rest[0] in ("-c", "--method"):
+        option, value, *rest = rest
+        if option == "-c":
+            files.append(Path(value))
+        else:
+            method = value
+    return {"files": files, "overrides": rest}, method
+
+
+def clear_stillborn(run: RunDir) -> None:
+    """Delete what is left of a run that was killed before it had a manifest. Raises UserError for anything else."""
+    if not run.path.exists() or run.manifest_path.exists():
+        return
+    others = sorted(
+        path.name
+        for path in run.path.iterdir()
+        if (path.name not in STILLBORN and not path.name.endswith(".tmp")) or (path.is_dir() and any(path.iterdir()))
+    )
+    if others:
+        raise UserError(f"{run.path}: is no run (it has no manifest.json), and has {', '.join(others)}. Move it away.")
+    shutil.rmtree(run.path)
+
+
+def _reason(code: int, run: RunDir, output: Path, begin: int) -> str:
+    """Why a command failed: by its run's manifest, else by how it ended and by what it said last."""
+    if code < 0:
+        name = signal.Signals(-code).name
+        return f"killed by {name}{' (out of memory?)' if -code == signal.SIGKILL else ''}"
+    if code in (128 + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
+        return f"stopped by {signal.Signals(code - 128).name}, which the sweep did not send"
+    if run.manifest_path.exists() and code == 1:
+        error = run.read_manifest().get("error")
+        if error:
+            return str(error)
+    with output.open("rb") as stream:
+        stream.seek(begin)
+        said = stream.read().decode(errors="replace").strip().splitlines()
+    return "\n".join(said[-LAST_LINES:]) or f"exit code {code}, without a word"
+
+
+def main() -> None:
+    """Arguments: the sweep's folder, this worker's number, its cores as JSON (null = all), flags."""
+    folder, number, cores, *flags = sys.argv[1:]
+    own = json.loads(cores)
+    if own is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, own)
+    Worker(SweepDir(Path(folder)), int(number), flags).work()
+
+
+if __name__ == "__main__":
+    main()
