@@ -234,7 +234,7 @@ def _dry_run(sweep: Sweep, *, share: bool, workers: int | None, speed_of: str | 
         f"\n{len(found)} trials in {folder.path}, {len(todo)} to do: {cost.rollouts:,} rollouts, "
         f"{cost.completions:,} completions, {cost.steps:,} optimizer steps"
     )
-    if seconds is not None and speed is not None:
+    if todo and seconds is not None and speed is not None:
         number = workers or 1
         print(f"about {in_words(seconds)} with {number} worker{'s' if number > 1 else ''}, by {speed.source}")
     for note in (*prepared.notes, *sentences(same)):

@@ -71,7 +71,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class Look:
-    """How a trial stands. ``failures`` and ``reason`` are those since it was last begun again by `retry`."""
+    """How a trial stands.
+
+    Attributes:
+        trained: whether its training is finished; it may have to be evaluated still.
+        attempts: how often its training was begun or gone on with; like ``failures`` and the ``reason`` of the last,
+            since `rlvr sweep retry` was asked for it.
+    """
 
     entry: Entry
     state: State
@@ -185,7 +191,7 @@ class SweepDir:
         everything = read_jsonl(self.attempts_path(entry))
         begun_again = [number for number, row in enumerate(everything, start=1) if row["event"] == "retry"]
         rows = everything[begun_again[-1] if begun_again else 0 :]
-        attempts = sum(row["event"] == "start" for row in rows)
+        attempts = sum(row["event"] == "start" and "eval" not in row for row in rows)
         ends = [row for row in rows if row["event"] == "end"]
         failed = [row for row in ends if row["outcome"] in ("failed", "bad_input")]
         run = self.run_dir(entry)
@@ -202,7 +208,7 @@ class SweepDir:
         elif is_held(self.trial_dir(entry)):
             state = "evaluating" if trained else "running"
         else:
-            state = "interrupted" if attempts else "waiting"
+            state = "interrupted" if rows else "waiting"
         return Look(entry, state, trained, attempts, len(failed), reason)
 
     def looks(self, plan: Plan) -> list[Look]:

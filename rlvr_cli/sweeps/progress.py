@@ -52,13 +52,13 @@ def standings(sweep: SweepDir, plan: Plan) -> list[Standing]:
 def _standing(sweep: SweepDir, look: Look) -> Standing:
     entry, run = look.entry, sweep.run_dir(look.entry)
     row: dict[str, Any] = next(reversed(_tail(run.metrics_path)), {})
-    rollout = int(row.get("rollout", -1)) + (1 if row.get("last_update") else 0)
+    step = int(row.get("step", 0))
+    rollout = step * entry.rollouts // entry.steps
     left = None
-    if look.state == "running" and row:
+    if look.state == "running":
         seconds = [float(timing["seconds"]) for timing in _tail(run.timings_path) if "seconds" in timing]
-        steps = entry.steps - int(row.get("step", 0))
-        left = steps * sum(seconds) / len(seconds) if seconds else None
-    return Standing(look, max(rollout, 0), row.get("reward"), row.get("accuracy"), left)
+        left = (entry.steps - step) * sum(seconds) / len(seconds) if seconds else None
+    return Standing(look, rollout, row.get("reward"), row.get("accuracy"), left)
 
 
 def _tail(path: Path) -> list[dict[str, Any]]:

@@ -17,6 +17,8 @@ from rlvr_cli.sweeps.progress import Standing
 
 COLUMNS = ("trial", "status", "rollout", "reward", "accuracy", "left", "attempts")
 ORDER: tuple[State, ...] = ("running", "evaluating", "failed", "interrupted", "waiting", "finished", "shared")
+# Nothing to tell at the beginning.
+SETTLED = ("finished", "shared", "failed")
 STYLES = {"running": "bold", "evaluating": "bold", "failed": "red", "finished": "green"}
 # Without a terminal, the running trials are told this often, in seconds.
 EVERY = 60.0
@@ -54,7 +56,8 @@ class Screen:
             return
         for one in standings:
             name, state = one.look.entry.name, one.look.state
-            if self._states.get(name, "waiting") != state and state != "shared":
+            before = self._states.get(name, state if state in SETTLED else "waiting")
+            if before != state:
                 self.message(_line(one))
             self._states[name] = state
         if time.monotonic() - self._told > EVERY:

@@ -1,0 +1,157 @@
+"""What a sweep file means: its trials, their names, their order and what makes two of them the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_cli.config.load import load_config
+from rlvr_cli.config.overrides import parse_override
+from rlvr_cli.config.schema import RUN_NAME
+from rlvr_cli.sweeps.axes import override_text
+from rlvr_cli.sweeps.cost import cost_of, same_arms, stand_ins, total
+from rlvr_cli.sweeps.identity import identity
+from rlvr_cli.sweeps.naming import short_keys, trial_name, unique, value_text
+from tests.sweeps.files import names, sweep
+
+CASES = {
+    "methods: [grpo, ar-lopti]\nseeds: 2": ["grpo-s0", "grpo-s1", "reweight+lopti-s0", "reweight+lopti-s1"],
+    "seeds: [3, 7]": ["grpo-s3", "grpo-s7"],
+    "methods: lopti": ["lopti"],
+    "grid: {optimizer.lr: [1e-6, 3.0e-6]}\nset: {method: dgpo}": ["lr1e-6", "lr3e-6"],
+    "grid:\n  optimizer.lr: [1e-3, 2e-3]\n  update.epochs: [1, 2]\nseeds: 1": [
+        "lr1e-3-epochs1",
+        "lr1e-3-epochs2",
+        "lr2e-3-epochs1",
+        "lr2e-3-epochs2",
+    ],
+    "zip: {rollout.prompts: [8, 16], rollout.group_size: [16, 8]}": ["prompts8-gs16", "prompts16-gs8"],
+    "zip:\n  - {rollout.prompts: [8, 16], optimizer.lr: [1e-3, 2e-3]}\n  - {update.epochs: [1, 2]}": [
+        "prompts8-lr1e-3-epochs1",
+        "prompts8-lr1e-3-epochs2",
+        "prompts16-lr2e-3-epochs1",
+        "prompts16-lr2e-3-epochs2",
+    ],
+    "list:\n  - {method: dgpo, method.weight.n: 2.0}\n  - {method: grpo}\nseeds: 1": ["dgpo-n2", "grpo"],
+    "grid: {update.updates_per_rollout: {log_range: [1, 16], count: 5}}": ["upr1", "upr2", "upr4", "upr8", "upr16"],
+    "grid: {optimizer.lr: {log_range: [1e-6, 1e-4], count: 3}}": ["lr1e-6", "lr1e-5", "lr1e-4"],
+    "grid: {update.epochs: {range: [1, 4]}}": ["epochs1", "epochs2", "epochs3", "epochs4"],
+    "grid: {rollout.temperature: {range: [0.6, 1.0], step: 0.2}}": ["temperature0.6", "temperature0.8", "temperature1"],
+    "grid: {rollout.top_p: {range: [0.8, 1], count: 3}}": ["tp0.8", "tp0.9", "tp1"],
+    "methods: [grpo, dgpo]\ngrid: {optimizer.lr: [1e-3, 2e-3]}\nexclude: [{method: GRPO, optimizer.lr: 2e-3}]": [
+        "grpo-lr1e-3",
+        "dgpo-lr1e-3",
+        "dgpo-lr2e-3",
+    ],
+    "methods: [grpo, dgpo]\nseeds: 4\nexclude: [{method: grpo, seed: [1, 2, 3]}]": [
+        "grpo-s0",
+        "dgpo-s0",
+        "dgpo-s1",
+        "dgpo-s2",
+        "dgpo-s3",
+    ],
+    "grid: {method.weight: [clip, cispo]}\nset: {update.updates_per_rollout: 2}": ["weightclip", "weightcispo"],
+}
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_trials_in_order_by_what_varies(tmp_path: Path, text: str) -> None:
+    assert names(tmp_path, text) == CASES[text]
+
+
+VALUES: dict[str, Any] = {
+    "64": 64,
+    "-1": -1,
+    "0.2": 0.2,
+    "3e-6": 3e-6,
+    "1e-3": 0.001,
+    "100": 100.0,
+    "0.3333333333333333": 1 / 3,
+    "on": True,
+    "none": None,
+    "0.9_0.95": [0.9, 0.95],
+    "2_0.5": {2: 0.5},
+    "Qwen3-0.6B": "Qwen/Qwen3-0.6B",
+    "a-b": "a *b",
+}
+
+
+@pytest.mark.parametrize("text", VALUES)
+def test_values_in_names(text: str) -> None:
+    assert value_text("some.key", VALUES[text]) == text
+
+
+def test_names_are_unique_and_fit_every_file_system() -> None:
+    assert short_keys(["a.eps_low", "b.eps_large", "optimizer.lr"]) == {
+        "a.eps_low": "eps_low",
+        "b.eps_large": "eps_large",
+        "optimizer.lr": "lr",
+    }
+    assert short_keys(["method.weight.eta", "method.schedule.eta"]) == {
+        "method.weight.eta": "weight.eta",
+        "method.schedule.eta": "schedule.eta",
+    }
+    assert unique("GRPO-s0", "abcdef0123", ["grpo-s0"]) == "GRPO-s0-abcdef"
+    long = trial_name({"task.data": "x" * 300}, short_keys(["task.data"]), "grpo")
+    name = unique(long, "abcdef0123", [])
+    assert len(name) <= 100 and name.endswith("-abcdef")
+    hostile = trial_name({"task.data": "../../etc/..", "run.seed": 1}, {"task.data": "", "run.seed": "s"}, "grpo")
+    assert re.fullmatch(RUN_NAME, hostile)
+
+
+SAME = [
+    (["optimizer.lr=1e-3"], ["optimizer.lr=0.001"]),
+    ([], ["rollout.prompts=16"]),
+    (["method=REINFORCE++"], ["method=reinforce-pp"]),
+    ([], ["run.name=x", "run.dir=/elsewhere", "run.track=[tensorboard]"]),
+    ([], ["checkpoint.every=1", "checkpoint.keep=9", "slurm.time=1:00:00", "launch.launcher=accelerate"]),
+]
+OTHER = [["optimizer.lr=2e-3"], ["run.seed=1"], ["method=dgpo"], ["method.kl.beta=0.1"], ["run.threads=2"]]
+
+
+@pytest.mark.parametrize(("first", "second"), SAME)
+def test_what_does_not_decide_the_numbers_is_not_in_the_identity(first: list[str], second: list[str]) -> None:
+    assert identity(load_config([], overrides=first)) == identity(load_config([], overrides=second))
+
+
+@pytest.mark.parametrize("changes", OTHER, ids=str)
+def test_what_decides_the_numbers_is(changes: list[str]) -> None:
+    assert identity(load_config([], overrides=changes)) != identity(load_config([]))
+
+
+def test_a_trial_is_what_train_makes_of_its_arguments(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("update: {updates_per_rollout: 4}\noptimizer: {lr: 1.0e-5}\n")
+    text = (
+        "base: base.yaml\nset: {task: countdown}\nmethods: [lopti]\ngrid: {optimizer.betas: [[0.9, 0.99]]}\nseeds: [5]"
+    )
+    (trial,) = sweep(tmp_path, text, "train.rollouts=3").trials
+    assert trial.arguments(["base.yaml"]) == [
+        *["-c", "base.yaml", "--method", "lopti", "task=countdown", f"run.dir={tmp_path}/runs", "train.rollouts=3"],
+        *["optimizer.betas=[0.9, 0.99]", "run.seed=5"],
+    ]
+    config = load_config([tmp_path / "base.yaml"], "lopti", None, None, list(trial.overrides))
+    assert config == trial.config and identity(config) == trial.id
+    assert (config.optimizer.lr, config.task.name, config.optimizer.betas) == (1e-5, "countdown", (0.9, 0.99))
+
+
+@pytest.mark.parametrize("value", [1e-6, 3, True, None, "a: b", "true", [0.9, "x, y"], {2: 0.5}, "1e-3"], ids=repr)
+def test_an_override_reads_back_to_its_value(value: Any) -> None:
+    assert parse_override(override_text("some.key", value)).data == {"some": {"key": value}}
+
+
+def test_identical_arms_share_one_run_and_first_steps_do_not(tmp_path: Path) -> None:
+    text = "methods: [grpo, cispo, lopti]\nseeds: 2\nset: {train.rollouts: 5, update.updates_per_rollout: %d}"
+    once, twice = (sweep(tmp_path, text % updates).trials for updates in (1, 2))
+    groups = same_arms(once)
+    assert [(group.names, group.when) for group in groups] == [
+        (("grpo-s0", "cispo-s0"), "one_step"),
+        (("grpo-s1", "cispo-s1"), "one_step"),
+    ]
+    assert stand_ins(groups) == {"cispo-s0": "grpo-s0", "cispo-s1": "grpo-s1"}
+    assert stand_ins(groups, begun=["cispo-s0"]) == {"grpo-s0": "cispo-s0", "cispo-s1": "grpo-s1"}
+    assert {group.when for group in same_arms(twice)} == {"first_step"} and stand_ins(same_arms(twice)) == {}
+    cost = total([cost_of(trial.config) for trial in twice])
+    assert (cost.rollouts, cost.completions, cost.steps) == (30, 6 * 5 * 128, 2 * 5 * (2 + 2 + 4))
