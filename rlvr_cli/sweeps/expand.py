@@ -183,7 +183,7 @@ def _duplicates(trials: Sequence[Trial], combos: Sequence[tuple[Point, ...]]) ->
         (
             lines,
             f"{pairs[0][0]} and {pairs[0][1]} are the same trial: their configurations agree in all that decides the "
-            f"numbers{f' (and {len(pairs) - 1} more pairs alike)' if len(pairs) > 1 else ''}",
+            f"numbers{f' (and {len(pairs) - 1} more alike)' if len(pairs) > 1 else ''}",
         )
         for lines, pairs in found.items()
     ]

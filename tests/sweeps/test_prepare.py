@@ -1,0 +1,149 @@
+"""What a sweep's folder is checked for before it is run: changed files, other sweeps' folders, trials that are kept."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.load import dump_yaml
+from rlvr_cli.runs.locks import sole_writer
+from rlvr_cli.sweeps.expand import Sweep
+from rlvr_cli.sweeps.folder import MOST_LOST, Plan, SweepDir
+from rlvr_cli.sweeps.prepare import check_not_running, prepare, write
+from tests.sweeps.files import sweep
+
+TEXT = "name: pair\nmethods: [grpo, lopti]\nseeds: 2\n"
+
+
+def begun(folder: Path, text: str = TEXT, *, share: bool = False) -> tuple[Sweep, SweepDir, Plan]:
+    """A sweep whose folder is made, with a run directory for each trial that is not shared, none of them trained."""
+    made = sweep(folder, text)
+    place = SweepDir(made.folder)
+    place.path.mkdir(parents=True, exist_ok=True)
+    plan = prepare(made, place, share=share).plan
+    write(made, place, plan)
+    for trial in made.trials:
+        run = place.path / trial.name
+        run.mkdir(exist_ok=True)
+        (run / "config.yaml").write_text(dump_yaml(trial.config))
+    return made, place, plan
+
+
+def test_an_unchanged_sweep_prepares_to_the_same_plan(tmp_path: Path) -> None:
+    made, place, plan = begun(tmp_path)
+    again = prepare(made, place, share=False)
+    assert again.plan == place.read_plan() == plan and again.notes == ()
+    assert place.file_copy.read_text() == TEXT
+
+
+def test_a_changed_file_keeps_names_adds_and_drops(tmp_path: Path) -> None:
+    _, place, plan = begun(tmp_path)
+    wider = sweep(tmp_path, "name: pair\nmethods: [grpo]\nseeds: 2\ngrid: {optimizer.lr: [5e-4, 1e-3]}\n")
+    found = prepare(wider, place, share=False)
+    # The lab's own learning rate is 5e-4: these two trials are those that are there.
+    assert [entry.name for entry in found.plan.named] == ["grpo-s0", "grpo-s1", "lr1e-3-s0", "lr1e-3-s1"]
+    assert [entry.name for entry in found.plan.trials if not entry.named] == ["lopti-s0", "lopti-s1"]
+    assert found.notes == (
+        "2 trials added: lr1e-3-s0, lr1e-3-s1",
+        "no longer named by the sweep file, kept as they are: lopti-s0, lopti-s1",
+    )
+    write(wider, place, found.plan)
+    back = prepare(sweep(tmp_path, TEXT), place, share=False)
+    assert [entry.id for entry in back.plan.named] == [entry.id for entry in plan.named]
+
+
+def test_another_sweep_of_the_same_name_is_refused(tmp_path: Path) -> None:
+    _, place, _ = begun(tmp_path)
+    other = sweep(tmp_path, TEXT + "set: {optimizer.lr: 1e-3}\n")
+    with pytest.raises(UserError) as caught:
+        prepare(other, place, share=False)
+    said = caught.value.problems[0]
+    assert "belongs to another sweep" in said and "none of its 4 trials is one of the 4" in said
+    assert "line 4: (nothing) -> set: {optimizer.lr: 1e-3}" in said and "another `name:`" in said
+
+
+def test_a_trial_directory_of_another_sweep_is_refused(tmp_path: Path) -> None:
+    made, place, _ = begun(tmp_path)
+    config = sweep(tmp_path, TEXT + "set: {optimizer.lr: 1e-3}\n").trials[0].config
+    (place.path / "grpo-s0" / "config.yaml").write_text(dump_yaml(config))
+    with pytest.raises(UserError) as caught:
+        prepare(made, place, share=False)
+    assert len(caught.value.problems) == 1
+    assert "its run differs from the trial grpo-s0 in optimizer.lr: 0.001 -> 0.0005" in caught.value.problems[0]
+
+
+def test_a_folder_that_is_no_sweeps_is_refused(tmp_path: Path) -> None:
+    made = sweep(tmp_path, TEXT)
+    made.folder.mkdir(parents=True)
+    (made.folder / "manifest.json").write_text("{}")
+    with pytest.raises(UserError, match="is no sweep's folder"):
+        prepare(made, SweepDir(made.folder), share=False)
+
+
+def test_a_running_sweep_says_what_was_changed_under_it(tmp_path: Path) -> None:
+    made, place, _ = begun(tmp_path)
+    check_not_running(made, place)
+    with sole_writer(place.path, ""):
+        with pytest.raises(UserError, match="this sweep is running"):
+            check_not_running(made, place)
+        changed = sweep(tmp_path, TEXT.replace("seeds: 2", "seeds: 3"))
+        with pytest.raises(UserError) as caught:
+            check_not_running(changed, place)
+    assert "adds grpo-s2, lopti-s2; line 3: seeds: 2 -> seeds: 3" in caught.value.problems[0]
+    assert f"rlvr sweep stop {place.path}" in caught.value.problems[0]
+
+
+def test_shared_trials_point_at_the_run_that_stands_for_them(tmp_path: Path) -> None:
+    text = "methods: [grpo, cispo]\nseeds: 1\n"
+    _, place, plan = begun(tmp_path, text, share=True)
+    assert [(entry.name, entry.run, entry.shared) for entry in plan.trials] == [
+        ("grpo", "grpo", False),
+        ("cispo", "grpo", True),
+    ]
+    assert [look.state for look in place.looks(plan)] == ["waiting", "shared"]
+
+
+def test_attempts_decide_what_is_open(tmp_path: Path) -> None:
+    _, place, plan = begun(tmp_path)
+    first, second, third, fourth = plan.trials
+
+    def states() -> list[str]:
+        return [look.state for look in place.looks(plan)]
+
+    def attempt(entry: int, outcome: str | None) -> None:
+        place.record(plan.trials[entry], "start", worker=0, step=0)
+        if outcome is not None:
+            place.record(plan.trials[entry], "end", outcome=outcome, reason="why", step=0)
+
+    assert states() == ["waiting"] * 4
+    for _ in range(plan.retries):
+        attempt(0, "failed")
+    attempt(1, "bad_input")
+    attempt(2, None)
+    assert states() == ["interrupted", "failed", "interrupted", "waiting"]
+    attempt(0, "failed")
+    assert states()[0] == "failed"
+    place.record(first, "retry")
+    assert states()[0] == "waiting"
+    # A worker's end leaves half a line, and an attempt without an end: the next one says so, and goes on.
+    with place.attempts_path(third).open("a") as stream:
+        stream.write('{"event": "en')
+    for number in range(MOST_LOST):
+        with place.leased(third) as mine, place.leased(third) as again:
+            assert mine and not again
+            assert place.look(plan, third).state == ("running" if number < MOST_LOST - 1 else "failed")
+        attempt(2, None)
+    assert "was killed 5 times at the same step" in str(place.look(plan, third).reason)
+    assert place.look(plan, fourth).state == "waiting" and place.look(plan, second).reason == "why"
+
+
+def test_a_lost_copy_of_the_plan_is_made_again(tmp_path: Path) -> None:
+    made, place, plan = begun(tmp_path)
+    place.plan_path.unlink()
+    shutil.rmtree(place.path / "grpo-s0")
+    for name in ("lopti-s0", "grpo-s1", "lopti-s1"):
+        shutil.rmtree(place.path / name)
+    assert prepare(made, place, share=False).plan == plan
