@@ -1,0 +1,143 @@
+"""Real sweeps on the lab, whose workers, trials and drivers are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from benchmarks.sweep_kills import SETTINGS, start, survive, workers, write_sweep
+from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.sweeps.folder import SweepDir
+
+
+def wait_for(condition: Callable[[], Any], driver: subprocess.Popen[bytes], file: Path) -> Any:
+    """What ``condition`` gives, once it is true."""
+    while not (found := condition()):
+        assert driver.poll() is None, file.with_suffix(".log").read_text()
+        time.sleep(0.05)
+    return found
+
+
+def trial_of(driver: subprocess.Popen[bytes]) -> psutil.Process | None:
+    """A trial that is being trained."""
+    return next((child for worker in workers(driver) for child in worker.children()), None)
+
+
+def finish(driver: subprocess.Popen[bytes], file: Path, code: int = 0) -> str:
+    driver.wait(timeout=300)
+    said = file.with_suffix(".log").read_text()
+    assert driver.returncode == code, said
+    return said
+
+
+def attempts(sweep: SweepDir, name: str) -> list[str]:
+    """How the attempts at a trial ended."""
+    rows = read_jsonl(sweep.state_dir / name / "attempts.jsonl")
+    return [row["outcome"] for row in rows if row["event"] == "end"]
+
+
+def test_a_killed_trial_and_a_killed_worker(tmp_path: Path) -> None:
+    """Both go on; what is finished is not done again; with one seed, two methods begin with the same samples."""
+    file = write_sweep(tmp_path / "s.yaml", tmp_path / "runs", ("grpo", "lopti"), seeds=1)
+    sweep = SweepDir(tmp_path / "runs" / "sweep")
+    driver = start(file)
+    wait_for(lambda: trial_of(driver), driver, file).kill()
+    wait_for(lambda: (sweep.path / "lopti" / "metrics.jsonl").exists(), driver, file)
+    (worker,) = workers(driver)
+    trial = worker.children()[0]
+    worker.kill()
+    psutil.wait_procs([trial], timeout=30)
+    assert not trial.is_running(), "a trial outlived its worker"
+    said = finish(driver, file)
+    assert "worker 0 was killed by SIGKILL" in said and "2 finished" in said
+    assert attempts(sweep, "grpo") == ["failed", "finished"] and attempts(sweep, "lopti") == ["lost", "finished"]
+    assert "killed by SIGKILL" in read_jsonl(sweep.state_dir / "grpo" / "attempts.jsonl")[1]["reason"]
+    assert [len(read_jsonl(sweep.path / name / "metrics.jsonl")) for name in ("grpo", "lopti")] == [4, 8]
+
+    before = (sweep.path / "lopti" / "manifest.json").read_bytes()
+    finish(start(file), file)
+    assert (sweep.path / "lopti" / "manifest.json").read_bytes() == before
+    assert len(attempts(sweep, "grpo")) == len(attempts(sweep, "lopti")) == 2
+
+    first = [(sweep.path / name / "rollouts" / "rollout-000000.jsonl").read_bytes() for name in ("grpo", "lopti")]
+    assert first[0] == first[1], "problems, their order, or the sampling noise differ"
+    later = [read_jsonl(sweep.path / name / "rollouts" / "rollout-000001.jsonl") for name in ("grpo", "lopti")]
+    problems = [[row["problem"] for row in rows] for rows in later]
+    assert problems[0] == problems[1]
+
+
+@pytest.mark.slow
+def test_kills_at_random_change_nothing(tmp_path: Path) -> None:
+    tally = survive(tmp_path, methods=("grpo", "lopti"), seeds=2, kills=4, count=2)
+    assert (tally.trials, tally.lost, tally.doubled, tally.different) == (4, [], [], [])
+    assert tally.worker_kills >= 2 and tally.driver_kills == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["ctrl-c", "stop"])
+def test_a_stopped_sweep_saves_and_continues(tmp_path: Path, how: str) -> None:
+    file = write_sweep(tmp_path / "s.yaml", tmp_path / "runs", ("grpo", "lopti"), seeds=1)
+    text = file.read_text().replace("train.rollouts: 2", "train.rollouts: 30")
+    file.write_text(text.replace("checkpoint.every: 1", "checkpoint.every: 1000"))
+    sweep = SweepDir(tmp_path / "runs" / "sweep")
+    driver = start(file, "--workers", "2")
+    runs = [sweep.path / name for name in ("grpo", "lopti")]
+    wait_for(lambda: all((run / "metrics.jsonl").exists() for run in runs), driver, file)
+    if how == "ctrl-c":
+        driver.send_signal(signal.SIGINT)
+        said = finish(driver, file, 130)
+    else:
+        command = [sys.executable, "-m", "rlvr_cli", "sweep", "stop", str(sweep.path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+        assert "continue with: rlvr sweep" in done.stdout
+        said = finish(driver, file, 143)
+    assert f"saved; continue with: rlvr sweep {file}" in said
+    for run in runs:
+        manifest = json.loads((run / "manifest.json").read_text())
+        assert manifest["status"] == "interrupted" and manifest["step"] > 0
+        assert (run / "checkpoints" / f"step-{manifest['step']}").is_dir()
+        assert attempts(sweep, run.name) == ["interrupted"]
+    finish(start(file, "--workers", "2"), file)
+    assert [attempts(sweep, run.name) for run in runs] == [["interrupted", "finished"]] * 2
+
+
+@pytest.mark.slow
+def test_bad_input_of_a_trial_is_not_tried_again_unless_asked(tmp_path: Path) -> None:
+    """A data file that cannot be read as problems shows only when the training begins."""
+    data = tmp_path / "data.jsonl"
+    data.write_text('{"question": "what?"}\n')
+    file = tmp_path / "s.yaml"
+    settings = {**SETTINGS, "run.dir": str(tmp_path / "runs"), "task.data": str(data)}
+    file.write_text(json.dumps({"name": "sweep", "set": settings, "methods": ["grpo"]}))
+    sweep = SweepDir(tmp_path / "runs" / "sweep")
+    said = finish(start(file), file, 1)
+    assert attempts(sweep, "grpo") == ["bad_input"]
+    assert "grpo failed:" in said and "data.jsonl" in said and f"rlvr sweep retry {sweep.path}" in said
+    finish(start(file), file, 1)
+    assert attempts(sweep, "grpo") == ["bad_input"]
+    command = [sys.executable, "-m", "rlvr_cli", "sweep", "retry", str(sweep.path), "grpo"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ}, check=False)
+    assert done.returncode == 1 and attempts(sweep, "grpo") == ["bad_input", "bad_input"]
+
+
+@pytest.mark.slow
+def test_finished_trials_are_evaluated_once(tmp_path: Path) -> None:
+    file = write_sweep(tmp_path / "s.yaml", tmp_path / "runs", ("grpo",), seeds=1)
+    finish(start(file), file)
+    file.write_text(file.read_text() + "eval: {pass_at: [1, 2], samples: 2, problems: 4}\n")
+    sweep = SweepDir(tmp_path / "runs" / "sweep")
+    finish(start(file), file)
+    (metrics,) = (sweep.path / "grpo" / "eval").glob("*/metrics.json")
+    assert len(read_jsonl(metrics.parent / "samples.jsonl")) == 4 * (2 + 1)
+    finish(start(file), file)
+    assert attempts(sweep, "grpo") == ["finished", "finished"]
