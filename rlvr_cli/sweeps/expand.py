@@ -42,11 +42,6 @@ class Trial:
     varies: dict[str, Any]
     config: Config
 
-    def arguments(self, base: Sequence[str]) -> list[str]:
-        """The arguments of `rlvr train`, but for the place of the run."""
-        files = [argument for file in base for argument in ("-c", file)]
-        return [*files, *(["--method", self.method] if self.method else []), *self.overrides]
-
 
 @dataclass(frozen=True)
 class Sweep:

@@ -29,7 +29,7 @@ class Entry:
     Attributes:
         run: the folder of the run with its numbers; of a shared trial, that of the trial that stands for it.
         named: whether the sweep file still names it; one that it does not is kept, and not continued.
-        train: the arguments of `rlvr train`, but for the place of the run.
+        base, option, overrides: configuration files, what `--method` is given (None: nothing), and overrides.
         rollouts, completions, steps: what it takes.
     """
 
@@ -39,8 +39,9 @@ class Entry:
     method: str
     seed: int
     varies: dict[str, Any]
+    base: list[str]
+    option: str | None
     overrides: list[str]
-    train: list[str]
     rollouts: int
     completions: int
     steps: int
@@ -50,6 +51,11 @@ class Entry:
     def shared(self) -> bool:
         """Whether another trial's run stands for it."""
         return self.run != self.name
+
+    def train(self) -> list[str]:
+        """The arguments of `rlvr train`, but for the place of the run."""
+        files = [argument for file in self.base for argument in ("-c", file)]
+        return [*files, *(["--method", self.option] if self.option else []), *self.overrides]
 
 
 @dataclass(frozen=True)

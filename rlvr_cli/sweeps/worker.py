@@ -90,8 +90,7 @@ class Worker:
         clear_stillborn(run)
         if run.manifest_path.exists():
             return ["train", "--resume", str(run.path), *self.flags]
-        options, method = _options(entry.train)
-        config = load_config(options["files"], method, None, None, options["overrides"])
+        config = load_config([Path(file) for file in entry.base], entry.option, None, None, entry.overrides)
         if identity(config) != entry.id:
             raise UserError(
                 f"{entry.name}: its configuration means something else than when the sweep was begun (identity "
@@ -99,7 +98,7 @@ class Worker:
                 "file again."
             )
         place = [override_text("run.dir", str(self.sweep.path)), override_text("run.name", entry.name)]
-        return ["train", *self.flags, *entry.train, *place]
+        return ["train", *self.flags, *entry.train(), *place]
 
     def _eval_command(self, run: RunDir) -> list[str]:
         assert self.plan.eval is not None
@@ -130,19 +129,6 @@ class Worker:
         self.stopping = True
         if self.child is not None and self.child.poll() is None:
             self.child.terminate()
-
-
-def _options(train: list[str]) -> tuple[dict[str, Any], str | None]:
-    """The arguments of `rlvr train` as a :class:`Trial` writes them: files, overrides, and the method."""
-    rest = list(train)
-    files, method = [], None
-    while rest and rest[0] in ("-c", "--method"):
-        option, value, *rest = rest
-        if option == "-c":
-            files.append(Path(value))
-        else:
-            method = value
-    return {"files": files, "overrides": rest}, method
 
 
 def clear_stillborn(run: RunDir) -> None:

@@ -13,8 +13,10 @@ from rlvr_cli.config.overrides import parse_override
 from rlvr_cli.config.schema import RUN_NAME
 from rlvr_cli.sweeps.axes import override_text
 from rlvr_cli.sweeps.cost import cost_of, same_arms, stand_ins, total
+from rlvr_cli.sweeps.folder import SweepDir
 from rlvr_cli.sweeps.identity import identity
 from rlvr_cli.sweeps.naming import short_keys, trial_name, unique, value_text
+from rlvr_cli.sweeps.prepare import prepare
 from tests.sweeps.files import names, sweep
 
 CASES = {
@@ -127,10 +129,18 @@ def test_a_trial_is_what_train_makes_of_its_arguments(tmp_path: Path) -> None:
     text = (
         "base: base.yaml\nset: {task: countdown}\nmethods: [lopti]\ngrid: {optimizer.betas: [[0.9, 0.99]]}\nseeds: [5]"
     )
-    (trial,) = sweep(tmp_path, text, "train.rollouts=3").trials
-    assert trial.arguments(["base.yaml"]) == [
-        *["-c", "base.yaml", "--method", "lopti", "task=countdown", f"run.dir={tmp_path}/runs", "train.rollouts=3"],
-        *["optimizer.betas=[0.9, 0.99]", "run.seed=5"],
+    made = sweep(tmp_path, text, "train.rollouts=3")
+    (trial,) = made.trials
+    (entry,) = prepare(made, SweepDir(made.folder), share=False).plan.trials
+    assert entry.train() == [
+        *["-c", f"{made.folder}/base/1-base.yaml", "--method", "lopti"],
+        *[
+            "task=countdown",
+            f"run.dir={tmp_path}/runs",
+            "train.rollouts=3",
+            "optimizer.betas=[0.9, 0.99]",
+            "run.seed=5",
+        ],
     ]
     config = load_config([tmp_path / "base.yaml"], "lopti", None, None, list(trial.overrides))
     assert config == trial.config and identity(config) == trial.id
