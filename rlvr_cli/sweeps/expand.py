@@ -85,8 +85,7 @@ def expand(file: SweepFile, overrides: Sequence[str] = ()) -> Sweep:
             config, method, own = _load(file, combination, given, places)
         except UserError as error:
             name = trial_name(shown, shorts, "trial")
-            own_problems = error.found if isinstance(error, ConfigError) else [("", said) for said in error.problems]
-            for problem in own_problems:
+            for problem in _found(error, file, combination):
                 found.setdefault(problem, []).append(name)
             continue
         id_ = identity(config)
@@ -128,6 +127,15 @@ def _load(
         raise ConfigError([(_at_lines(place, named), message) for place, message in error.found]) from None
     check_training(loaded.config)
     return loaded.config, method, own
+
+
+def _found(error: UserError, file: SweepFile, combination: tuple[Point, ...]) -> list[Problem]:
+    """An error's problems by their places; one that begins with a key is where the key is set."""
+    if isinstance(error, ConfigError):
+        return list(error.found)
+    places = {key: file.place("set", key) for key in file.spec.set}
+    places |= {key: point.place for point in combination for key in point.values}
+    return [(places.get(said.partition("=")[0], ""), said) for said in error.problems]
 
 
 def _at_lines(place: str, named: dict[str, str]) -> str:

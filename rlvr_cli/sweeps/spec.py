@@ -29,6 +29,7 @@ def _one_or_more(value: Any) -> Any:
 
 
 OneOrMore = BeforeValidator(_one_or_more)
+MOST_SEEDS = 1000
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 A_POINT = "a mapping from keys to values, as {optimizer.lr: 1e-3}"
 
@@ -68,9 +69,9 @@ class SweepSpec(Section):
     methods: Annotated[tuple[Text, ...], OneOrMore] | None = Field(
         None, title="a list of methods, as [grpo, dgpo+lopti]", description="An axis: methods, with their modifiers."
     )
-    seeds: Count | Annotated[tuple[Seed, ...], FromList] | None = Field(
+    seeds: Annotated[int, Field(ge=1, le=MOST_SEEDS)] | Annotated[tuple[Seed, ...], FromList] | None = Field(
         None,
-        title="a number of seeds, at least 1, or a list of seeds",
+        title=f"a number of seeds, at least 1 and at most {MOST_SEEDS}, or a list of seeds",
         description="An axis: run.seed, from 0 to one less than the number, or those of the list.",
     )
     grid: dict[str, Any] = Field(
@@ -174,12 +175,13 @@ def _message(detail: ErrorDetails, place: tuple[Any, ...], data: Any) -> str:
     depth = 1 if section is SweepSpec else 2
     name = ".".join(map(str, place[:depth]))
     key = place[min(depth, len(place)) - 1]
-    if detail["type"] == "extra_forbidden":
-        known = section.model_fields
+    known = section.model_fields
+    if place[0] not in SweepSpec.model_fields or (key not in known and len(place) > 1):
         return f"{name}: unknown key.{did_you_mean(str(key), known)} Keys: {', '.join(known)}"
-    field = section.model_fields.get(str(key)) or SweepSpec.model_fields[str(place[0])]
+    field = known.get(str(key)) or SweepSpec.model_fields[str(place[0])]
     value = data
-    for part in place:
+    # A key that is no text is named with the mapping that has it.
+    for part in place[:-1] if "[key]" in detail["loc"] else place:
         value = value[part]
     return f"{name}: must be {_wanted(field)}; got {shown(value)}"
 

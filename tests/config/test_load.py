@@ -136,8 +136,9 @@ def test_the_lab_is_a_preset() -> None:
     assert "lab" in preset_names("model")
 
 
-# configs/accelerate are files for accelerate itself.
-EXAMPLES = [file for file in sorted((REPOSITORY / "configs").rglob("*.yaml")) if file.parent.name != "accelerate"]
+# configs/accelerate are files for accelerate itself, configs/sweeps for `rlvr sweep`.
+OTHERS = ("accelerate", "sweeps")
+EXAMPLES = [file for file in sorted((REPOSITORY / "configs").rglob("*.yaml")) if file.parent.name not in OTHERS]
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)

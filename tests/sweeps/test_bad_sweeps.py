@@ -16,8 +16,10 @@ CASES = {
         "s.yaml:1 retries: must be a whole number, at least 0 and at most 100; got -1",
         "s.yaml:2 slots.gpu: unknown key. Did you mean `gpus`? Keys: cores, gpus",
     ],
-    "seeds: three": ["s.yaml:1 seeds: must be a number of seeds, at least 1, or a list of seeds; got"],
+    "seeds: three": ["s.yaml:1 seeds: must be a number of seeds, at least 1 and at most 1000, or a list of seeds; got"],
     "exclude: {a: 1}": ["s.yaml:1 exclude: must be a list whose items are each a mapping"],
+    "1: x": ["s.yaml:1 1: unknown key. Keys: name, base"],
+    "grid: {1: [2]}": ["s.yaml:1 grid: must be a mapping from keys to lists of values or ranges; got {1: [2]}"],
     "- grpo": ["s.yaml a sweep file must be a mapping with the keys name, base"],
     "name: a/b": ["s.yaml:1 name: must be null, or a name of letters"],
     "set: {optimizer.lr: 1e-3}": ["s.yaml nothing varies: give at least one of methods, seeds"],
@@ -60,6 +62,7 @@ CASES = {
         "s.yaml:2 eval: --benchmark gsm9k: unknown. Did you mean `gsm8k`?",
         "s.yaml:2 eval: pass@4: only 2 samples a problem are asked for",
     ],
+    "seeds: 2\ngrid:\n  task.data: [null, nope]": ["s.yaml:3 task.data='nope': no data set of that name"],
     "seeds: 1\nbase: missing.yaml": ["missing.yaml no such file"],
     # In one trial's configuration: by trial, and by the line of the axis.
     "methods:\n  - grpo\n  - loptii\nseeds: 4\ngrid:\n  optimizer.lr: [1e-3,\n    -1]": [

@@ -13,10 +13,12 @@ from rlvr_cli.config.overrides import parse_override
 from rlvr_cli.config.schema import RUN_NAME
 from rlvr_cli.sweeps.axes import override_text
 from rlvr_cli.sweeps.cost import cost_of, same_arms, stand_ins, total
+from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.folder import SweepDir
 from rlvr_cli.sweeps.identity import identity
 from rlvr_cli.sweeps.naming import short_keys, trial_name, unique, value_text
 from rlvr_cli.sweeps.prepare import prepare
+from rlvr_cli.sweeps.spec import read_sweep
 from tests.sweeps.files import names, sweep
 
 CASES = {
@@ -165,3 +167,11 @@ def test_identical_arms_share_one_run_and_first_steps_do_not(tmp_path: Path) -> 
     assert {group.when for group in same_arms(twice)} == {"first_step"} and stand_ins(same_arms(twice)) == {}
     cost = total([cost_of(trial.config) for trial in twice])
     assert (cost.rollouts, cost.completions, cost.steps) == (30, 6 * 5 * 128, 2 * 5 * (2 + 2 + 4))
+
+
+FILES = sorted((Path(__file__).parents[2] / "configs" / "sweeps").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_example_expands(file: Path) -> None:
+    assert expand(read_sweep(file)).trials
