@@ -24,7 +24,10 @@ import psutil
 from rlvr_cli.config.yaml_reader import dump
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.sweeps.cost import cost_of
 from rlvr_cli.sweeps.driver import WORKER
+from rlvr_cli.sweeps.expand import expand
+from rlvr_cli.sweeps.spec import read_sweep
 
 METHODS = ("grpo", "dapo", "lopti", "reinforce-pp")
 # Two rollouts of 16 completions, two updates on each, a checkpoint after every step: some seconds a trial.
@@ -83,17 +86,22 @@ def workers(driver: subprocess.Popen[bytes]) -> list[psutil.Process]:
     return found
 
 
-def disturbed(file: Path, *, kills: int, count: int, rng: random.Random) -> tuple[int, int]:
+def disturbed(file: Path, sweep: Path, *, kills: int, count: int, rng: random.Random) -> tuple[int, int]:
     """Run the sweep to its end under kill -9: ``kills`` of workers, and one of the driver in the middle of them.
 
+    A kill comes up to two seconds after as many optimizer steps of all trials together as were drawn for it.
     Returns the kills of workers and of drivers that were made.
     """
     made = drivers = 0
+    steps = sum(cost_of(trial.config).steps for trial in expand(read_sweep(file)).trials)
+    moments = sorted(rng.sample(range(1, steps - count), kills + 1))
     driver = start(file, "--workers", str(count))
     while driver.poll() is None:
-        time.sleep(rng.uniform(0.5, 6.0))
-        if driver.poll() is not None:
-            break
+        time.sleep(0.05)
+        if not moments or recorded(sweep) < moments[0] or not workers(driver):
+            continue
+        time.sleep(rng.uniform(0.0, 2.0))
+        living = workers(driver) if driver.poll() is None else []
         if drivers == 0 and made >= kills // 2:
             family = psutil.Process(driver.pid).children(recursive=True)
             driver.kill()
@@ -102,11 +110,19 @@ def disturbed(file: Path, *, kills: int, count: int, rng: random.Random) -> tupl
             _, alive = psutil.wait_procs(family, timeout=30)
             assert not alive, f"processes outlived their driver: {alive}"
             driver = start(file, "--workers", str(count))
-        elif made < kills and (living := workers(driver)) and any(worker.children() for worker in living):
+        elif living:
             rng.choice(living).send_signal(signal.SIGKILL)
             made += 1
+        else:
+            continue
+        moments.pop(0)
     assert driver.returncode == 0, file.with_suffix(".log").read_text()
     return made, drivers
+
+
+def recorded(sweep: Path) -> int:
+    """The optimizer steps that all trials have recorded."""
+    return sum(path.read_bytes().count(b"\n") for path in sweep.glob("*/metrics.jsonl"))
 
 
 def compare(whole: Path, broken: Path, kills: tuple[int, int]) -> Tally:
@@ -137,7 +153,7 @@ def survive(folder: Path, *, methods: tuple[str, ...], seeds: int, kills: int, c
     driver = start(whole, "--workers", str(count))
     assert driver.wait() == 0, whole.with_suffix(".log").read_text()
     broken = write_sweep(folder / "broken.yaml", folder / "broken", methods, seeds)
-    made = disturbed(broken, kills=kills, count=count, rng=random.Random(seed))
+    made = disturbed(broken, folder / "broken" / "sweep", kills=kills, count=count, rng=random.Random(seed))
     return compare(folder / "whole" / "sweep", folder / "broken" / "sweep", made)
 
 

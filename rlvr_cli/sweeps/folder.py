@@ -19,7 +19,7 @@ State = Literal["waiting", "running", "evaluating", "interrupted", "finished", "
 # States in which there is something to do, and nobody who does it.
 OPEN: tuple[State, ...] = ("waiting", "interrupted")
 # So often may a trial lose its worker at the same checkpoint before it counts as what kills it.
-MOST_LOST = 5
+MOST_LOST = 20
 
 
 @dataclass(frozen=True)

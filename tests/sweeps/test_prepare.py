@@ -136,7 +136,7 @@ def test_attempts_decide_what_is_open(tmp_path: Path) -> None:
             assert mine and not again
             assert place.look(plan, third).state == ("running" if number < MOST_LOST - 1 else "failed")
         attempt(2, None)
-    assert "was killed 5 times at the same step" in str(place.look(plan, third).reason)
+    assert f"was killed {MOST_LOST} times at the same step" in str(place.look(plan, third).reason)
     assert place.look(plan, fourth).state == "waiting" and place.look(plan, second).reason == "why"
 
 
