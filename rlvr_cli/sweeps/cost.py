@@ -77,6 +77,8 @@ def sentences(groups: Sequence[SameGradient]) -> list[str]:
     seen: dict[str, list[str]] = {}
     for group in groups:
         seen.setdefault(f"{group.when} {len(group.names)}", []).append(group.sentence())
-    return [
-        said[0] + (f" So are {len(said) - 1} more groups of trials." if len(said) > 1 else "") for said in seen.values()
-    ]
+    return [f"{said[0]}{_and_more(len(said) - 1)}" for said in seen.values()]
+
+
+def _and_more(groups: int) -> str:
+    return f" So {'is 1 more group' if groups == 1 else f'are {groups} more groups'} of trials." if groups else ""

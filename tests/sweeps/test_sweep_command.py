@@ -1,0 +1,79 @@
+"""`rlvr sweep` without a training: what it would do, what it says of sweeps, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlvr_cli.cli.app import run
+from tests.sweeps.test_prepare import begun
+
+TEXT = "name: pair\nmethods: [grpo, cispo]\nseeds: 2\nset: {train.rollouts: 5}\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "pair.yaml"
+    path.write_text(TEXT)
+    return path
+
+
+def test_a_dry_run_shows_trials_cost_and_identical_arms_and_writes_nothing(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = file.parent / "runs"
+    for line in (["sweep", str(file)], ["sweep", "run", str(file)]):
+        assert run([*line, "--dry-run", f"run.dir={root}"]) == 0
+        shown = capsys.readouterr().out
+        assert "cispo-s1  waiting  cispo   1     5         640          5" in shown
+        assert f"4 trials in {root}/pair, 4 to do: 20 rollouts, 2,560 completions, 20 optimizer steps" in shown
+        assert "grpo-s0 and cispo-s0 are the same gradient. So is 1 more group of trials." in shown
+        assert "--share-identical runs trials of the same gradient once." in shown
+    assert run(["sweep", "--dry-run", str(file), "--share-identical", f"run.dir={root}"]) == 0
+    shown = capsys.readouterr().out
+    assert "cispo-s1  shared: grpo-s1" in shown and "2 to do: 10 rollouts" in shown
+    assert not root.exists()
+
+
+def test_a_dry_run_as_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sweep", str(file), "--dry-run", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in content["trials"]] == ["grpo-s0", "grpo-s1", "cispo-s0", "cispo-s1"]
+    assert content["trials"][3]["varies"] == {"method.name": "cispo", "run.seed": 1}
+    assert content["to_do"] == {"trials": 4, "rollouts": 20, "completions": 2560, "steps": 20}
+    assert content["same_gradient"][1]["trials"] == ["grpo-s1", "cispo-s1"] and content["seconds"] is None
+
+
+def test_the_status_of_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, place, plan = begun(tmp_path)
+    place.record(plan.trials[1], "start", worker=0, step=0)
+    place.record(plan.trials[1], "end", outcome="bad_input", reason="the data are bad")
+    (place.path / "grpo-s0" / "metrics.jsonl").write_text('{"step": 30, "reward": 0.5, "accuracy": 0.25}\n{"ste')
+    assert run(["sweep", "status", str(place.path)]) == 0
+    shown = capsys.readouterr().out
+    assert "grpo-s0   waiting  30/60    0.500   0.250" in shown
+    assert "1 failed, 3 waiting; not running" in shown and "grpo-s1 failed: the data are bad (output: " in shown
+    assert run(["sweep", "status", str(place.path), "--json"]) == 0
+    trials = json.loads(capsys.readouterr().out)["trials"]
+    assert [one["state"] for one in trials] == ["waiting", "failed", "waiting", "waiting"]
+    assert (trials[0]["rollout"], trials[1]["reason"]) == (30, "the data are bad")
+
+
+def test_what_is_refused(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, place, _ = begun(tmp_path)
+    cases = {
+        ("status", "nowhere"): "nowhere: no such sweep, neither a name, a folder nor a file.",
+        ("stop", str(place.path)): "is not running",
+        ("retry", str(place.path)): "no trial has failed",
+        ("retry", str(place.path), "grpo-s0", "grpo-s9"): "grpo-s9: no such trial",
+        ("missing.yaml",): "missing.yaml  no such file",
+        (str(file), "--run", "x"): "--run gives the speed for --dry-run",
+        (str(file), "--workers", "9999", "--dry-run", "optimizer.lrr=1"): "optimizer.lrr: unknown key",
+    }
+    for line, said in cases.items():
+        assert run(["sweep", *line]) == 2, line
+        assert said in capsys.readouterr().err
+    assert run(["sweep", "status", str(file)]) == 2
+    assert f"this sweep was not begun yet (runs/pair). Run it: rlvr sweep {file}" in capsys.readouterr().err
