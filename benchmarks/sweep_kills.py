@@ -22,7 +22,6 @@ from pathlib import Path
 import psutil
 
 from rlvr_cli.config.yaml_reader import dump
-from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.sweeps.cost import cost_of
 from rlvr_cli.sweeps.driver import WORKER
@@ -131,7 +130,6 @@ def compare(whole: Path, broken: Path, kills: tuple[int, int]) -> Tally:
     found = sorted(path.parent.name for path in broken.glob("*/manifest.json"))
     ends = {name: read_jsonl(broken / "state" / name / "attempts.jsonl") for name in found}
     finished = {name: sum(row.get("outcome") == "finished" for row in rows) for name, rows in ends.items()}
-    done = {name for name in found if RunDir(broken / name).read_manifest()["status"] == "finished"}
 
     def bytes_of(root: Path, name: str) -> list[bytes]:
         run = root / name
@@ -139,7 +137,7 @@ def compare(whole: Path, broken: Path, kills: tuple[int, int]) -> Tally:
 
     return Tally(
         trials=len(wanted),
-        lost=[name for name in wanted if name not in done],
+        lost=[name for name in wanted if not finished.get(name)],
         doubled=[name for name in found if name not in wanted or finished[name] > 1],
         different=[name for name in wanted if name in found and bytes_of(whole, name) != bytes_of(broken, name)],
         worker_kills=kills[0],

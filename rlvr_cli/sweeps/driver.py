@@ -117,6 +117,7 @@ class _Driver:
                 self._end(signal.SIGKILL)
                 for process in self.workers.values():
                     process.wait()
+                self.folder.close_attempts(self.plan)
             now = standings(self.folder, self.plan)
             screen.show(now)
         failed = [one for one in now if one.look.state == "failed"]

@@ -181,8 +181,20 @@ class SweepDir:
         # What a killed worker left of a line would spoil the next.
         truncate_jsonl(path, len(rows))
         if rows and rows[-1]["event"] == "start":
+            # A worker may be killed between the end of a training and its own word of it.
+            outcome = "finished" if "eval" not in rows[-1] and self._trained(entry) else "lost"
             reason = f"worker {rows[-1]['worker']} was killed"
-            self.record(entry, "end", outcome="lost", exit_code=None, reason=reason, step=rows[-1]["step"])
+            self.record(entry, "end", outcome=outcome, exit_code=None, reason=reason, step=rows[-1]["step"])
+
+    def _trained(self, entry: Entry) -> bool:
+        run = self.run_dir(entry)
+        return run.manifest_path.exists() and run.read_manifest().get("status") == "finished"
+
+    def close_attempts(self, plan: Plan) -> None:
+        """Say of every attempt that nobody makes any more how it ended."""
+        for entry in plan.named:
+            with self.leased(entry):
+                pass
 
     def record(self, entry: Entry, event: str, **content: Any) -> None:
         """Append to the trial's attempts: only by who holds its lease, or drives the sweep with no worker alive."""
@@ -202,7 +214,7 @@ class SweepDir:
         failed = [row for row in ends if row["outcome"] in ("failed", "bad_input")]
         run = self.run_dir(entry)
         lost = sum(row["outcome"] == "lost" and row["step"] == newest_step(run) for row in ends)
-        trained = run.manifest_path.exists() and run.read_manifest().get("status") == "finished"
+        trained = self._trained(entry)
         reason = str(failed[-1]["reason"]) if failed else None
         state: State
         if trained and (plan.eval is None or _evaluated(everything, plan.eval)):

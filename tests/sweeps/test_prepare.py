@@ -10,6 +10,7 @@ import pytest
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import dump_yaml
 from rlvr_cli.runs.locks import sole_writer
+from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.sweeps.expand import Sweep
 from rlvr_cli.sweeps.folder import MOST_LOST, Plan, SweepDir
 from rlvr_cli.sweeps.prepare import check_not_running, prepare, write
@@ -137,7 +138,12 @@ def test_attempts_decide_what_is_open(tmp_path: Path) -> None:
             assert place.look(plan, third).state == ("running" if number < MOST_LOST - 1 else "failed")
         attempt(2, None)
     assert f"was killed {MOST_LOST} times at the same step" in str(place.look(plan, third).reason)
-    assert place.look(plan, fourth).state == "waiting" and place.look(plan, second).reason == "why"
+    # One that was killed when its trial was finished already has finished it.
+    attempt(3, None)
+    (place.path / fourth.name / "manifest.json").write_text('{"status": "finished"}')
+    place.close_attempts(plan)
+    assert read_jsonl(place.attempts_path(fourth))[-1]["outcome"] == "finished"
+    assert place.look(plan, fourth).state == "finished" and place.look(plan, second).reason == "why"
 
 
 def test_a_lost_copy_of_the_plan_is_made_again(tmp_path: Path) -> None:
