@@ -2,164 +2,149 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import dataclasses
+import sys
 from typing import Annotated, Any
 
 import typer
 
+from rlvr_cli.cli import runs_show, runs_watch
 from rlvr_cli.cli.common import Json, plain_table, print_json, print_table
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.cli.runs_text import DEFAULT_ROOT, Root, accuracy, chosen_root, progress, reward
 
-app = typer.Typer(help="List the runs on disk, or show one.", no_args_is_help=True)
+app = typer.Typer(help="List the runs on disk, show one, watch those that are running.", no_args_is_help=True)
 
-Root = Annotated[Path, typer.Option("--dir", metavar="FOLDER", help="Folder that holds the runs (run.dir).")]
+Names = list[str] | None
 
 
 @app.command("list")
-def list_command(root: Root = Path("runs"), as_json: Json = False) -> None:
-    """List the runs in a folder, oldest first."""
-    found = [summary(path) for path in _run_folders(root)]
+def list_command(
+    root: Root = None,
+    method: Annotated[
+        Names, typer.Option("--method", metavar="NAME", help="Of this method, or pattern (`*lopti*`); repeatable.")
+    ] = None,
+    task: Annotated[Names, typer.Option("--task", metavar="NAME", help="Of this task, or pattern; repeatable.")] = None,
+    model: Annotated[
+        Names,
+        typer.Option("--model", metavar="NAME", help="Of this model (or the last part of its name); repeatable."),
+    ] = None,
+    status: Annotated[
+        Names,
+        typer.Option(
+            "--status",
+            metavar="NAME",
+            help="submitted, running, finished, interrupted, failed, killed or damaged; repeatable.",
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="DATE", help="Created then or later: 2025-01-31, 2025-01-31T12:30, 3d (ago)."),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="DATE", help="Created then or before; a day is taken whole.")
+    ] = None,
+    sort: Annotated[
+        str,
+        typer.Option(
+            "--sort",
+            metavar="KEY",
+            help="created, finished, name, status, method, task, model, rollout, reward or accuracy.",
+        ),
+    ] = "created",
+    reverse: Annotated[bool, typer.Option("--reverse", help="The greatest or newest first.")] = False,
+    no_index: Annotated[
+        bool, typer.Option("--no-index", help="Read every manifest, also where there is an index.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """List the runs in a folder and in the sweeps in it, oldest first; all filters must fit."""
+    from rlvr_cli.runs.index import Listing, read_runs
+    from rlvr_cli.runs.query import make_query
+
+    query = make_query(
+        methods=method or [],
+        tasks=task or [],
+        models=model or [],
+        statuses=status or [],
+        since=since,
+        until=until,
+        sort=sort,
+        reverse=reverse,
+    )
+    folder = chosen_root(root)
+    listing = read_runs(folder, use_index=not no_index) if folder is not None else Listing([])
+    for note in listing.notes:
+        print(note, file=sys.stderr)
+    found = query.select(listing.runs)
+    nothing = [f"No run fits all filters; there are {len(listing.runs)} in {folder}:", *query.explained(listing.runs)]
     if as_json:
         print_json(found)
-        return
-    if not found:
-        print(f"No runs in {root}. `rlvr train` starts one.")
-        return
-    table = plain_table("run", "status", "rollouts", "step", "reward", "accuracy", "model", "created")
-    for run in found:
-        if run["damage"]:
-            continue
+        if listing.runs and not found:
+            print("\n".join(nothing), file=sys.stderr)
+    elif not listing.runs:
+        print(f"No runs in {folder or DEFAULT_ROOT}. `rlvr train` starts one.")
+    elif not found:
+        print("\n".join(nothing))
+    else:
+        _print_runs(found)
+    if query.conditions and not as_json:
+        _print_unfiltered(listing.runs, found)
+
+
+def _print_runs(found: list[dict[str, Any]]) -> None:
+    table = plain_table("run", "status", "rollouts", "step", "reward", "accuracy", "method", "task", "model", "created")
+    whole = [run for run in found if not run["damage"]]
+    for run in whole:
         last = run["last_metrics"]
         table.add_row(
             run["name"],
-            run["status"],
-            _progress(run["rollout"], run["rollouts_total"]),
-            _progress(run["step"], run["steps_total"]),
-            _reward(last),
-            _accuracy(last),
-            str(run["model"]),
-            str(run["created"]),
+            str(run["status"]),
+            progress(run["rollout"], run["rollouts_total"]),
+            progress(run["step"], run["steps_total"]),
+            reward(last),
+            accuracy(last),
+            *(str(run[name]) for name in ("method", "task", "model", "created")),
         )
-    print_table(table)
+    if whole:
+        print_table(table)
     for run in sorted(found, key=lambda run: str(run["name"])):
         if run["damage"]:
             print(f"{run['name']} is damaged: {run['damage']}")
 
 
+def _print_unfiltered(runs: list[dict[str, Any]], found: list[dict[str, Any]]) -> None:
+    """Say which runs could fit and do not tell."""
+    shown = {run["name"] for run in found}
+    silent = [str(run["name"]) for run in runs if run["damage"] and run["name"] not in shown]
+    if silent:
+        some = ", ".join(silent[:5]) + (f" and {len(silent) - 5} more" if len(silent) > 5 else "")
+        print(f"Damaged runs fit no filter but --status damaged: {some}", file=sys.stderr)
+
+
 @app.command()
-def show(
-    run: Annotated[str, typer.Argument(help="A run's name in the folder of runs, or its path.")],
-    root: Root = Path("runs"),
+def index(
+    root: Root = None,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Read every manifest, changed or not.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show one run: status, progress, last metrics, alerts, checkpoints and evaluations."""
-    from rlvr_cli.runs.alerts import Span
-    from rlvr_cli.runs.directory import find_run
+    """Make or update the index that `list` reads in place of unchanged manifests; it may be deleted at any time."""
+    from rlvr_cli.runs.index import update_index
 
-    path = find_run(run, root).path
-    details = {**summary(path), **_contents(path)}
+    # A folder that is not there has no index, the default one too.
+    folder = chosen_root(root or DEFAULT_ROOT)
+    assert folder is not None
+    update = update_index(folder, rebuild=rebuild)
     if as_json:
-        print_json(details)
+        print_json({**dataclasses.asdict(update), "path": str(update.path)})
         return
-    table = plain_table("", "")
-    table.show_header = False
-    for name, value in details.items():
-        if name in ("last_metrics", "alerts", "checkpoints", "evaluations") or value is None:
-            continue
-        table.add_row(name.replace("_", " "), _text(value))
-    for name, value in details["last_metrics"].items():
-        table.add_row(f"last {name}", _text(value))
-    for alert in details["alerts"]:
-        table.add_row("alert", str(Span(**alert)))
-    for checkpoint in details["checkpoints"]:
-        table.add_row("checkpoint", checkpoint)
-    for evaluation in details["evaluations"]:
-        table.add_row("evaluation", evaluation)
-    print_table(table)
+    if update.note is not None:
+        print(f"{update.note}. It was made anew.", file=sys.stderr)
+    print(f"{update.path}: {update.indexed} of {update.runs} runs; {update.read} read, {update.removed} gone")
+    if update.recent:
+        print(f"  {update.recent} changed within the last seconds: read directly until the index is updated again")
+    if update.damaged:
+        print(f"  {update.damaged} damaged: read directly, `rlvr runs list` names them")
 
 
-def summary(path: Path) -> dict[str, Any]:
-    """What a run's manifest says, with `damage` (a reason, or None) and the status corrected for a dead process."""
-    from rlvr_cli.runs.directory import RunDir
-    from rlvr_cli.runs.locks import is_held
-
-    run = RunDir(path)
-    try:
-        manifest = run.read_manifest()
-    except RunError as error:
-        return {"name": run.name, "path": str(path), "damage": str(error), "last_metrics": {}}
-    status = manifest.get("status")
-    if status == "running" and not is_held(path):
-        status = "killed"
-    fields = ("method", "task", "model", "seed", "created", "finished")
-    counts = ("rollout", "rollouts_total", "step", "steps_total")
-    last = manifest.get("last_metrics")
-    return {
-        "name": run.name,
-        "path": str(path),
-        "damage": None,
-        "status": status,
-        **{name: manifest.get(name) for name in (*fields, *counts)},
-        "last_metrics": last if isinstance(last, dict) else {},
-    }
-
-
-def _run_folders(root: Path) -> list[Path]:
-    """Every folder that is, or was, a run: oldest first, those without a readable manifest at the end."""
-    from rlvr_cli.runs.directory import list_runs
-
-    known = [run.path for run in list_runs(root)]
-    broken = sorted(path.parent for path in root.glob("*/config.yaml") if path.parent not in known)
-    return known + broken
-
-
-def _contents(path: Path) -> dict[str, Any]:
-    from rlvr_cli.launch.slurm import job_of
-    from rlvr_cli.runs.alerts import alert_spans
-    from rlvr_cli.runs.checkpoints import Checkpoint, survey
-    from rlvr_cli.runs.directory import RunDir
-    from rlvr_cli.runs.records import read_jsonl
-
-    run = RunDir(path)
-    found = survey(run.checkpoints_dir)
-    damage = {}
-    try:
-        rows = read_jsonl(run.metrics_path)
-    except RunError as error:
-        rows, damage = [], {"damage": str(error)}
-    job = job_of(path)
-    return {
-        **damage,
-        **({"slurm_job": job} if job else {}),
-        "alerts": [span.as_json() for span in alert_spans(rows)],
-        "checkpoints": [
-            str(item.path) if isinstance(item, Checkpoint) else f"{item.path} (damaged: {item.reason})"
-            for item in found
-        ],
-        "evaluations": sorted(str(metrics.parent) for metrics in run.eval_dir.glob("**/metrics.json")),
-    }
-
-
-def _progress(done: Any, total: Any) -> str:
-    return f"{_text(done)}/{_text(total)}"
-
-
-def _reward(last: dict[str, Any]) -> str:
-    """The mean reward; of a run that imitates, which has none, the loss that takes its place."""
-    return _figure(last, "reward", "{:.3f}") or _figure(last, "loss", "loss {:.3f}") or "-"
-
-
-def _accuracy(last: dict[str, Any]) -> str:
-    """The share of completions that are right; of a run that imitates, the share of tokens predicted."""
-    return _figure(last, "accuracy", "{:.3f}") or _figure(last, "token_accuracy", "{:.3f} of tokens") or "-"
-
-
-def _figure(last: dict[str, Any], name: str, form: str) -> str | None:
-    value = last.get(name)
-    return form.format(value) if isinstance(value, (int, float)) else None
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return "-" if value is None else str(value)
+app.command("show")(runs_show.show)
+app.command("watch")(runs_watch.watch)

@@ -27,10 +27,21 @@ def listed(root: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any
     return rows
 
 
-def test_no_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["runs", "list", "--dir", str(tmp_path / "none")]) == 0
-    assert "No runs in" in capsys.readouterr().out
+def test_no_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["runs", "list"]) == 0
+    assert capsys.readouterr().out == "No runs in runs. `rlvr train` starts one.\n"
     assert listed(tmp_path, capsys) == []
+
+
+def test_a_folder_that_holds_no_runs_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    made = make_run(tmp_path, "r")
+    for command in (["list"], ["watch", "--once"], ["index"]):
+        for folder, reason in (("none", "no such folder"), ("file", "is a file"), ("r", "is itself a run")):
+            assert run(["runs", *command, "--dir", str(tmp_path / folder)]) == 2
+            assert f"{tmp_path / folder}: {reason}" in capsys.readouterr().err
+    assert not list(made.path.glob(".rlvr-index*"))
 
 
 def test_runs_are_listed_by_age_with_their_last_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

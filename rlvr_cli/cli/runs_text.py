@@ -1,0 +1,67 @@
+"""What the commands of `rlvr runs` share: the folder they look into, and how a run's numbers are written."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Root = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir", metavar="FOLDER", help="Folder that holds the runs (run.dir). Default: runs.", show_default=False
+    ),
+]
+DEFAULT_ROOT = Path("runs")
+
+
+def chosen_root(given: Path | None) -> Path | None:
+    """The folder of runs; None for the default one before there is a first run.
+
+    Raises:
+        UserError: the folder that was named is none, or is itself a run.
+    """
+    from rlvr_cli.runs.summary import check_root
+
+    if given is None and not DEFAULT_ROOT.exists():
+        return None
+    root = given or DEFAULT_ROOT
+    check_root(root)
+    return root
+
+
+def width() -> int:
+    """Columns of the terminal on standard output; 120 where there is none."""
+    terminal = sys.stdout is not None and sys.stdout.isatty()
+    return shutil.get_terminal_size().columns if terminal else 120
+
+
+def text_of(value: Any) -> str:
+    """A field's value; `-` where there is none."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "-" if value is None else str(value)
+
+
+def progress(done: Any, total: Any) -> str:
+    """`12/60`."""
+    return f"{text_of(done)}/{text_of(total)}"
+
+
+def reward(last: dict[str, Any]) -> str:
+    """The mean reward; of a run that imitates, which has none, the loss that takes its place."""
+    return figure(last, "reward", "{:.3f}") or figure(last, "loss", "loss {:.3f}") or "-"
+
+
+def accuracy(last: dict[str, Any]) -> str:
+    """The share of completions that are right; of a run that imitates, the share of tokens predicted."""
+    return figure(last, "accuracy", "{:.3f}") or figure(last, "token_accuracy", "{:.3f} of tokens") or "-"
+
+
+def figure(numbers: dict[str, Any], name: str, form: str) -> str | None:
+    """The number called ``name`` in this form; None where there is none."""
+    value = numbers.get(name)
+    return form.format(value) if isinstance(value, int | float) else None

@@ -1,0 +1,91 @@
+"""The learning curves of a run, one value a rollout, from its lines of metrics.jsonl."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlvr_cli.runs.query import number
+
+HELD_OUT = "held-out accuracy"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What was measured over a run. Where it has several updates a rollout, a value is the mean over them.
+
+    Attributes:
+        points: (rollout from 0, value), by rollout, finite values only.
+    """
+
+    name: str
+    points: tuple[tuple[int, float], ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The points, and the first, last, least and greatest value (null where there is no point)."""
+        return {**self.ends(), "rollouts": [x for x, _ in self.points], "values": [value for _, value in self.points]}
+
+    def ends(self) -> dict[str, float | None]:
+        """The first, last, least and greatest value; None where there is no point."""
+        values = [value for _, value in self.points]
+        if not values:
+            return dict.fromkeys(("first", "last", "least", "greatest"))
+        return {"first": values[0], "last": values[-1], "least": min(values), "greatest": max(values)}
+
+
+def learning_curves(rows: Sequence[Mapping[str, Any]]) -> list[Curve]:
+    """The curves that the run has a key for: one without a finite value has no points.
+
+    Args:
+        rows: the lines of metrics.jsonl, each with an integer `rollout`.
+    """
+    return [
+        Curve(name, _by_rollout((row["rollout"], read(row)) for row in rows))
+        for name, read in _CURVES.items()
+        if any(read(row) is not _ABSENT for row in rows)
+    ]
+
+
+def whole_rows(rows: Iterable[Any]) -> list[dict[str, Any]]:
+    """Those of ``rows`` that are an optimizer step's: with a `rollout` from 0."""
+    return [row for row in rows if isinstance(row, dict) and type(row.get("rollout")) is int and row["rollout"] >= 0]
+
+
+_ABSENT = object()
+
+
+def _key(name: str) -> Callable[[Mapping[str, Any]], Any]:
+    return lambda row: row.get(name, _ABSENT)
+
+
+def _held_out(row: Mapping[str, Any]) -> Any:
+    """Greedy accuracy, which every evaluation on the way has unless it is switched off; else avg@n."""
+    evaluation = row.get("eval")
+    if not isinstance(evaluation, dict):
+        return _ABSENT
+    names = ["greedy", *(name for name in evaluation if name.startswith("avg@"))]
+    return next((evaluation[name] for name in names if name in evaluation), _ABSENT)
+
+
+_CURVES: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "reward": _key("reward"),
+    "loss": _key("loss"),
+    "accuracy": _key("accuracy"),
+    "token accuracy": _key("token_accuracy"),
+    HELD_OUT: _held_out,
+    "entropy": _key("entropy"),
+    "length": _key("length"),
+    "gradient norm": _key("grad_norm"),
+}
+
+
+def _by_rollout(values: Iterable[tuple[int, Any]]) -> tuple[tuple[int, float], ...]:
+    found: dict[int, list[float]] = {}
+    for rollout, value in values:
+        finite = number(value)
+        if finite is not None:
+            found.setdefault(rollout, []).append(finite)
+    # Divided before they are added: the sum of large values may not be finite.
+    return tuple((x, math.fsum(value / len(found[x]) for value in found[x])) for x in sorted(found))
