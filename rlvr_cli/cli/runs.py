@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from rlvr_cli.cli import runs_show, runs_watch
-from rlvr_cli.cli.common import Json, plain_table, print_json, print_table
-from rlvr_cli.cli.runs_text import DEFAULT_ROOT, Root, accuracy, chosen_root, progress, reward
+from rlvr_cli.cli.common import Json, print_json
+from rlvr_cli.cli.runs_text import DEFAULT_ROOT, Root, accuracy, chosen_root, print_rows, progress, reward
 
 app = typer.Typer(help="List the runs on disk, show one, watch those that are running.", no_args_is_help=True)
 
@@ -92,21 +92,22 @@ def list_command(
 
 
 def _print_runs(found: list[dict[str, Any]]) -> None:
-    table = plain_table("run", "status", "rollouts", "step", "reward", "accuracy", "method", "task", "model", "created")
-    whole = [run for run in found if not run["damage"]]
-    for run in whole:
-        last = run["last_metrics"]
-        table.add_row(
+    titles = ("run", "status", "rollouts", "step", "reward", "accuracy", "method", "task", "model", "created")
+    rows = [
+        (
             run["name"],
             str(run["status"]),
             progress(run["rollout"], run["rollouts_total"]),
             progress(run["step"], run["steps_total"]),
-            reward(last),
-            accuracy(last),
+            reward(run["last_metrics"]),
+            accuracy(run["last_metrics"]),
             *(str(run[name]) for name in ("method", "task", "model", "created")),
         )
-    if whole:
-        print_table(table)
+        for run in found
+        if not run["damage"]
+    ]
+    if rows:
+        print_rows(titles, *rows)
     for run in sorted(found, key=lambda run: str(run["name"])):
         if run["damage"]:
             print(f"{run['name']} is damaged: {run['damage']}")

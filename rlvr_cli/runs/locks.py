@@ -5,14 +5,18 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from rlvr_cli.config.errors import UserError
 
 LOCK = ".lock"
 _HELD_BY_ANOTHER = (errno.EWOULDBLOCK, errno.EACCES)
+# Whoever asks whether a folder is held has its lock for an instant, which must not look like a writer. Seconds.
+_PAUSES = (0.001, 0.004, 0.015, 0.05, 0.1)
 
 
 @contextmanager
@@ -25,7 +29,7 @@ def sole_writer(folder: Path, advice: str, file: str | None = None) -> Iterator[
     lock = LOCK if file is None else f".{file}{LOCK}"
     with (folder / lock).open("a+", encoding="utf-8") as stream:
         try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take(stream)
         except OSError as error:
             if error.errno not in _HELD_BY_ANOTHER:
                 raise
@@ -37,6 +41,20 @@ def sole_writer(folder: Path, advice: str, file: str | None = None) -> Iterator[
         stream.write(f"{os.getpid()}\n")
         stream.flush()
         yield
+
+
+def _take(stream: TextIO) -> None:
+    """Lock ``stream`` for this process alone; raises OSError when another has it."""
+    for pause in _PAUSES:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in _HELD_BY_ANOTHER:
+                raise
+            time.sleep(pause)
+        else:
+            return
+    fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def is_held(folder: Path) -> bool:

@@ -23,20 +23,10 @@ SETTLED_NS = 2_000_000_000
 
 
 @dataclass(frozen=True)
-class Signature:
-    """What a file's content cannot change without, once it is settled; times in nanoseconds."""
-
-    inode: int
-    size: int
-    modified: int
-    changed: int
-
-
-@dataclass(frozen=True)
 class Entry:
-    """What a manifest said (:func:`record`) when it had this signature."""
+    """What a manifest said (:func:`record`) when it had this signature (:func:`signature_of`)."""
 
-    signature: Signature
+    signature: str
     record: dict[str, Any]
 
 
@@ -103,30 +93,30 @@ class Runs:
     def _summary(self, name: str, path: Path, clock: int) -> dict[str, Any] | None:
         """None for a run that was deleted in the meantime."""
         # Before the manifest is read: of what is written between the two, the signature is another.
-        signature = signature_of(path)
+        signature, changed = signature_of(RunDir(path).manifest_path)
         entry = self.known.pop(name, None)
         if entry is None or entry.signature != signature:
             self.reads += 1
             try:
-                said = record(RunDir(path))
+                entry = Entry(signature, record(RunDir(path)))
             except RunError as error:
                 return damaged(name, path, error) if path.exists() else None
-            if signature is None:
-                return summarised(name, path, said)
-            entry = Entry(signature, said)
-            if signature.changed >= clock - SETTLED_NS:
-                return summarised(name, path, said)
-        self.known[name] = entry
+        if signature and changed < clock - SETTLED_NS:
+            self.known[name] = entry
         return summarised(name, path, entry.record)
 
 
-def signature_of(run: Path) -> Signature | None:
-    """The signature of the manifest of the run at ``run``; None where there is none."""
+def signature_of(path: Path) -> tuple[str, int]:
+    """What the content of ``path`` cannot change without once it is settled, and when it last did, in nanoseconds.
+
+    Inode, size, time of modification, and time of change, which is by the file system's own clock and which no program
+    can set. Empty where there is no such file.
+    """
     try:
-        seen = RunDir(run).manifest_path.stat()
+        seen = path.stat()
     except OSError:
-        return None
-    return Signature(seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+        return "", 0
+    return f"{seen.st_ino} {seen.st_size} {seen.st_mtime_ns} {seen.st_ctime_ns}", seen.st_ctime_ns
 
 
 def run_folders(root: Path) -> dict[str, Path]:
