@@ -9,16 +9,7 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.runs.directory import RunDir, create_run
-
-
-def make_run(root: Path, name: str, **manifest: Any) -> RunDir:
-    made = create_run(root, name, overwrite=False)
-    made.config_path.write_text("run: {seed: 0}\n")
-    fields = {"name": name, "status": "finished", "method": "grpo", "task": "kk", "model": "lab", "seed": 0}
-    counts = {"step": 60, "steps_total": 60, "rollout": 60, "rollouts_total": 60}
-    made.update_manifest(**{**fields, **counts, "created": "2025-01-01T00:00:00+00:00", **manifest})
-    return made
+from tests.runs.folders import make_run
 
 
 def listed(root: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
@@ -90,6 +81,37 @@ def test_a_run_whose_process_is_gone_was_killed(tmp_path: Path, capsys: pytest.C
     assert listed(tmp_path, capsys)[0]["status"] == "killed"
 
 
+def test_runs_inside_sweeps_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = make_run(tmp_path, "sweep/grpo-s0", created="2025-01-02T00:00:00+00:00")
+    make_run(tmp_path, "alone")
+    (tmp_path / "sweep" / "sweep.json").write_text("{}")
+    # What lies in a run, in a hidden folder, or deeper, is none.
+    for other in ("alone/checkpoints/step-1", ".trash/run", "a/b/c"):
+        (tmp_path / other).mkdir(parents=True)
+        (tmp_path / other / "manifest.json").write_text("{}")
+    assert [row["name"] for row in listed(tmp_path, capsys)] == ["alone", "sweep/grpo-s0"]
+    assert run(["runs", "show", "sweep/grpo-s0", "--dir", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["path"] == str(made.path)
+
+
+def test_the_index_changes_nothing_but_what_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(tmp_path, "a", status="running")
+    make_run(tmp_path, "torn").manifest_path.write_text("{")
+    before = listed(tmp_path, capsys)
+    assert run(["runs", "index", "--dir", str(tmp_path), "--json"]) == 0
+    update = json.loads(capsys.readouterr().out)
+    assert (update["runs"], update["damaged"], update["note"]) == (2, 1, None)
+    assert update["path"] == str(tmp_path / ".rlvr-index.sqlite")
+    assert listed(tmp_path, capsys) == before
+    Path(update["path"]).write_bytes(b"no database")
+    assert run(["runs", "list", "--dir", str(tmp_path), "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == before
+    assert "the index cannot be used" in printed.err and printed.err.endswith("It was made anew.\n")
+    assert run(["runs", "list", "--dir", str(tmp_path), "--no-index"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_show_by_name_and_by_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = make_run(tmp_path, "r", last_metrics={"reward": 2.5})
     (made.checkpoints_dir / "step-10").mkdir()
@@ -99,6 +121,7 @@ def test_show_by_name_and_by_path(tmp_path: Path, capsys: pytest.CaptureFixture[
     by_name = json.loads(capsys.readouterr().out)
     assert run(["runs", "show", str(made.path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == by_name
+    assert by_name["curves"] == {}
     assert by_name["evaluations"] == [str(made.eval_dir / "kk")]
     assert "damaged" in by_name["checkpoints"][0]
     assert run(["runs", "show", "r", "--dir", str(tmp_path)]) == 0
@@ -122,6 +145,10 @@ def test_show_says_when_an_alert_was_on(tmp_path: Path, capsys: pytest.CaptureFi
     assert run(["runs", "show", "r", "--dir", str(tmp_path), "--json"]) == 0
     damaged = json.loads(capsys.readouterr().out)
     assert damaged["alerts"] == [] and "metrics.jsonl:1" in damaged["damage"]
+    made.metrics_path.write_text('5\n{}\n{"rollout": 0, "reward": 0.5}\n')
+    assert run(["runs", "show", "r", "--dir", str(tmp_path), "--json"]) == 0
+    damaged = json.loads(capsys.readouterr().out)
+    assert "2 of its lines are no optimizer step's" in damaged["damage"] and "reward" in damaged["curves"]
 
 
 def test_a_folder_of_the_same_name_does_not_hide_a_run(

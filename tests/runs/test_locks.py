@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import fcntl
 from pathlib import Path
 
 import pytest
 
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.runs.locks import is_held, sole_writer
-
-ASK = """
-import sys, time
-from pathlib import Path
-from rlvr_cli.runs.locks import is_held
-while True:
-    is_held(Path(sys.argv[1]))
-    time.sleep(0.0005)
-"""
+from rlvr_cli.runs import locks
+from rlvr_cli.runs.locks import LOCK, is_held, sole_writer
 
 
-def test_a_reader_that_asks_is_not_taken_for_a_writer(tmp_path: Path) -> None:
+def test_a_reader_that_asks_is_not_taken_for_a_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`rlvr runs watch` asks again and again while runs are started and resumed."""
-    with sole_writer(tmp_path, ""):
-        readers = [subprocess.Popen([sys.executable, "-c", ASK, str(tmp_path)]) for _ in range(2)]
-    try:
-        for _ in range(300):
-            with sole_writer(tmp_path, ""):
-                assert is_held(tmp_path)
-    finally:
-        for reader in readers:
-            reader.kill()
-            reader.wait()
+    (tmp_path / LOCK).touch()
+    with (tmp_path / LOCK).open() as asking:
+        fcntl.flock(asking, fcntl.LOCK_SH)
+        # The reader is through while the writer waits.
+        monkeypatch.setattr(locks.time, "sleep", lambda seconds: asking.close())
+        with sole_writer(tmp_path, ""):
+            assert is_held(tmp_path)
 
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
-    with sole_writer(tmp_path, ""), pytest.raises(UserError, match=r"in use by another process \(pid \d+\)\. Wait"):  # noqa: SIM117
-        with sole_writer(tmp_path, "Wait."):
-            pass
+    with sole_writer(tmp_path, ""):
+        for _ in range(2):
+            with pytest.raises(UserError, match=r"in use by another process \(pid \d+\)\. Wait"):
+                sole_writer(tmp_path, "Wait.").__enter__()
     assert not is_held(tmp_path)

@@ -1,0 +1,111 @@
+"""`rlvr runs list` with filters and orders, and what it says of those that make no sense."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from rlvr_cli.cli.app import run
+from rlvr_cli.runs.query import make_query
+from tests.runs.folders import make_run
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    make_run(tmp_path, "a", created="2025-01-10T12:00:00+00:00", last_metrics={"reward": 2})
+    other = {"method": "grpo+lopti", "task": "math", "model": "Qwen/Qwen3-0.6B", "status": "failed"}
+    make_run(tmp_path, "b", **other, created="2025-01-11T00:00:00+00:00", last_metrics={"reward": 0.5})
+    make_run(tmp_path, "s/c", method="reinforce-pp", status="running", created="2025-01-12T23:30:00+00:00")
+    make_run(tmp_path, "torn").manifest_path.write_text("{")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], ["a", "b", "s/c", "torn"]),
+        (["--method", "grpo"], ["a"]),
+        (["--method", "REINFORCE++"], ["s/c"]),
+        (["--method", "*lopti*", "--method", "reinforce-pp"], ["b", "s/c"]),
+        (["--task", "kk"], ["a", "s/c"]),
+        (["--model", "Qwen3-0.6B"], ["b"]),
+        (["--model", "Qwen/*"], ["b"]),
+        (["--status", "killed"], ["s/c"]),
+        (["--status", "damaged"], ["torn"]),
+        (["--status", "failed", "--status", "killed", "--task", "kk"], ["s/c"]),
+        (["--since", "2025-01-11"], ["b", "s/c"]),
+        (["--until", "2025-01-11"], ["a", "b"]),
+        (["--since", "2025-01-10", "--until", "2025-01-10"], ["a"]),
+        (["--since", "2025-01-10T12:00", "--until", "2025-01-11T01:00+01:00"], ["a", "b"]),
+        (["--since", "3d"], []),
+        (["--sort", "reward"], ["b", "a", "s/c", "torn"]),
+        (["--sort", "reward", "--reverse"], ["a", "b", "torn", "s/c"]),
+        (["--sort", "method"], ["a", "b", "s/c", "torn"]),
+        (["--reverse"], ["s/c", "b", "a", "torn"]),
+    ],
+    ids=" ".join,
+)
+def test_filters_and_orders(
+    root: Path, capsys: pytest.CaptureFixture[str], options: list[str], expected: list[str]
+) -> None:
+    assert run(["runs", "list", "--dir", str(root), "--json", *options]) == 0
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == expected
+
+
+def test_dates_are_utc_and_ages_count_back() -> None:
+    now = datetime(2025, 3, 1, 1, 30, tzinfo=UTC)
+    created = {"damage": None, "name": "a", "last_metrics": {}, "created": "2025-02-28T23:59:59+00:00"}
+    for option, fits in [
+        ({"since": "90m"}, False),
+        ({"since": "91m"}, True),
+        ({"since": "today"}, False),
+        ({"since": "yesterday", "until": "yesterday"}, True),
+        ({"until": "2h"}, False),
+        ({"since": "2025-03-01T00:59:59+01:00"}, True),
+        ({"since": "2025-03-01T01:00:00+01:00"}, False),
+    ]:
+        assert bool(make_query(**option, now=now).select([created])) is fits, option  # type: ignore[arg-type]
+    for value in (None, 5, "soon", "9999-12-31T23:59:59-12:00"):
+        assert make_query(since="2000-01-01").select([{**created, "created": value}]) == []
+
+
+def test_every_mistake_is_named_at_once(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--status", "runing", "--method", "lopty", "--since", "31.01.2025", "--sort", "rewards"]
+    assert run(["runs", "list", "--dir", str(root), *options, "--until", "999999w"]) == 2
+    method, status, since, until, sort, count = capsys.readouterr().err.splitlines()
+    assert method.startswith('--method: unknown method "lopty". Did you mean `lopti`?')
+    assert status.startswith("--status runing: is not known. Did you mean `running`? Allowed: submitted, running,")
+    assert since.startswith("--since 31.01.2025: is no date. Allowed: 2025-01-31, 2025-01-31T12:30,")
+    assert until.startswith("--until 999999w: is no date.")
+    assert sort.startswith("--sort rewards: is not known. Did you mean `reward`?")
+    assert count == "5 problems. Nothing was started."
+    assert run(["runs", "list", "--dir", str(root), "--since", "2025-02-01", "--until", "2025-01-01"]) == 2
+    assert "--since 2025-02-01 is after --until 2025-01-01" in capsys.readouterr().err
+
+
+def test_filters_that_nothing_fits_say_what_there_is(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--task", "math", "--status", "killed", "--since", "2025-01-12"]
+    assert run(["runs", "list", "--dir", str(root), *options]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.splitlines() == [
+        f"No run fits all filters; there are 4 in {root}:",
+        "  --task math: fits 1 of 4; there are kk (2), math (1)",
+        "  --status killed: fits 1 of 4; there are finished (1), failed (1), killed (1), damaged (1)",
+        "  --since 2025-01-12: fits 1 of 4; they were created from 2025-01-10T12:00:00+00:00 to "
+        "2025-01-12T23:30:00+00:00",
+    ]
+    assert printed.err == "Damaged runs fit no filter but --status damaged: torn\n"
+    assert run(["runs", "list", "--dir", str(root), *options, "--json"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "[]\n" and "--task math: fits 1 of 4" in printed.err
+
+
+def test_a_filter_leaves_the_others_out(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["runs", "list", "--dir", str(root), "--method", "grpo"]) == 0
+    printed = capsys.readouterr()
+    header, line = printed.out.splitlines()
+    assert header.split()[:3] == ["run", "status", "rollouts"] and line.split()[:2] == ["a", "finished"]
+    assert "torn" in printed.err

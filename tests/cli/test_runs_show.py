@@ -1,0 +1,116 @@
+"""`rlvr runs show`: the learning curves of a run that was really trained, and of ones that went wrong."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_cli.cli.app import run
+from rlvr_cli.cli.runs_show import curve_lines
+from rlvr_cli.report.sparkline import ASCII, BLOCKS
+from rlvr_cli.runs.curves import learning_curves, whole_rows
+from rlvr_cli.runs.directory import RunDir
+from tests.launch.launches import NARROW, rows
+from tests.runs.folders import make_run
+
+ENDS = ("first", "last", "least", "greatest")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    """Three rollouts of two updates, evaluated after the second."""
+    root = tmp_path_factory.mktemp("runs")
+    evaluated = ["train.rollouts=3", "eval.every=2", "eval.problems=4", "eval.samples=0"]
+    assert run(["train", *NARROW, *evaluated, f"run.dir={root}", "run.name=trained"]) == 0
+    return RunDir(root / "trained")
+
+
+def shown(made: RunDir, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert run(["runs", "show", str(made.path), "--json"]) == 0
+    details: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return details
+
+
+def test_the_curves_are_those_of_metrics_jsonl(trained: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    curves, lines = shown(trained, capsys)["curves"], rows(trained.path)
+    assert list(curves) == ["reward", "accuracy", "held-out accuracy", "entropy", "length", "gradient norm"]
+    assert len(lines) == 6
+    for name, key in [("reward", "reward"), ("entropy", "entropy"), ("gradient norm", "grad_norm")]:
+        means = [(lines[2 * rollout][key] + lines[2 * rollout + 1][key]) / 2 for rollout in range(3)]
+        curve = curves[name]
+        assert curve["rollouts"] == [0, 1, 2] and curve["values"] == pytest.approx(means)
+        assert [curve[end] for end in ENDS] == pytest.approx([means[0], means[-1], min(means), max(means)])
+    assert curves["held-out accuracy"]["rollouts"] == [1]
+    assert curves["held-out accuracy"]["values"] == [lines[3]["eval"]["greedy"]]
+
+
+def test_the_curves_in_text(trained: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+    curves = shown(trained, capsys)["curves"]
+    assert run(["runs", "show", str(trained.path)]) == 0
+    text = capsys.readouterr().out.splitlines()
+    head = next(number for number, line in enumerate(text) if line.startswith("rollouts 1-3"))
+    assert text[head].split() == ["rollouts", "1-3", *ENDS]
+    lines = {name: line for name in curves for line in text[head:] if line.startswith(f"{name} ")}
+    for name, curve in curves.items():
+        assert lines[name].split()[-4:] == [f"{curve[end]:.4g}" for end in ENDS]
+    assert sum(character in BLOCKS for character in lines["length"]) == 3
+    assert " ▄ " in lines["held-out accuracy"]
+
+
+def test_an_output_without_blocks(
+    trained: RunDir, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", output)
+    assert run(["runs", "show", str(trained.path)]) == 0
+    output.flush()
+    text = output.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
+    line = next(line for line in text.splitlines() if line.startswith("length "))
+    drawn = line.split()[1]
+    assert len(drawn) == 3 and set(drawn) <= set(ASCII)
+
+
+def curves_of(*lines: dict[str, Any]) -> list[Any]:
+    return learning_curves(whole_rows(lines))
+
+
+@pytest.mark.parametrize("columns", [20, 40, 60, 80, 200])
+def test_a_terminal_of_any_width(columns: int) -> None:
+    lines = [{"rollout": number, "reward": number / 7, "grad_norm": None} for number in range(500)]
+    text = curve_lines(curves_of(*lines), 500, columns, BLOCKS)
+    assert max(map(len, text)) <= columns
+    joined = " ".join(text)
+    for part in ("rollouts 1-500", "reward", "0", "71.29", "gradient norm", "-", "▁", "█"):
+        assert part in joined
+
+
+def test_what_is_no_number_is_left_out() -> None:
+    bad = [None, float("nan"), float("inf"), True, "0.5", 10**400]
+    lines = [{"rollout": number, "entropy": value} for number, value in enumerate([*bad, 0.25])]
+    (curve,) = curves_of(*lines, {"rollout": -1, "entropy": 9.0}, {"entropy": 9.0})
+    assert curve.points == ((6, 0.25),)
+    (nothing,) = curves_of({"rollout": 0, "grad_norm": None})
+    assert set(nothing.ends().values()) == {None}
+    assert curve_lines([nothing], 1, 120, BLOCKS)[1].split() == ["gradient", "norm", "-", "-", "-", "-"]
+
+
+def test_a_run_that_imitates_and_an_evaluation_without_greedy() -> None:
+    lines = [{"rollout": 0, "loss": 2.0, "token_accuracy": 0.5, "eval": {"avg@8": 0.375}}, {"rollout": 1, "loss": 1.0}]
+    found = {curve.name: curve.points for curve in curves_of(*lines)}
+    assert found == {
+        "loss": ((0, 2.0), (1, 1.0)),
+        "token accuracy": ((0, 0.5),),
+        "held-out accuracy": ((0, 0.375),),
+    }
+
+
+def test_a_run_without_a_step_has_no_curves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = make_run(tmp_path, "new", status="running", step=0, rollout=0)
+    assert run(["runs", "show", str(made.path)]) == 0
+    assert "rollouts 1-" not in capsys.readouterr().out
