@@ -141,10 +141,10 @@ def index(
     if update.note is not None:
         print(f"{update.note}. It was made anew.", file=sys.stderr)
     print(f"{update.path}: {update.indexed} of {update.runs} runs; {update.read} read, {update.removed} gone")
-    if update.recent:
-        print(f"  {update.recent} changed within the last seconds: read directly until the index is updated again")
+    if update.moving:
+        print(f"  {update.moving} running, waiting, or changed within the last seconds: always read directly")
     if update.damaged:
-        print(f"  {update.damaged} damaged: read directly, `rlvr runs list` names them")
+        print(f"  {update.damaged} damaged: always read directly, `rlvr runs list` names them")
 
 
 app.command("show")(runs_show.show)

@@ -43,7 +43,7 @@ class Update:
         read: manifests that were read; the others had not changed.
         removed: that were in the index before and are no longer in the folder.
         damaged: runs whose manifest cannot be read; never in the index.
-        recent: runs whose manifest changed in the last seconds, which are left for the next update.
+        moving: runs that are running or waiting, or whose manifest changed in the last seconds; not in the index.
         note: why the index that was there before was not used, or None.
     """
 
@@ -53,7 +53,7 @@ class Update:
     read: int
     removed: int
     damaged: int
-    recent: int
+    moving: int
     note: str | None
 
 
@@ -120,7 +120,7 @@ def update_index(root: Path, *, rebuild: bool = False) -> Update:
         read=found.reads,
         removed=len(known.keys() - names),
         damaged=damaged,
-        recent=len(summaries) - damaged - len(found.known),
+        moving=len(summaries) - damaged - len(found.known),
         note=note,
     )
 

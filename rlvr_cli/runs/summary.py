@@ -17,6 +17,8 @@ DAMAGED = "damaged"
 STATUSES = (SUBMITTED, "running", "finished", "interrupted", "failed", "killed", DAMAGED)
 FIELDS = ("method", "task", "model", "seed", "created", "finished", "rollout", "rollouts_total", "step", "steps_total")
 
+# Of these, a manifest is not about to change; a network file system may tell seconds late that it has.
+_AT_REST = ("finished", "interrupted", "failed")
 # Younger than this by the file system's clock, a file may change again without another time, size or inode:
 # time stamps are as coarse as two seconds on some file systems.
 SETTLED_NS = 2_000_000_000
@@ -101,7 +103,7 @@ class Runs:
                 entry = Entry(signature, record(RunDir(path)))
             except RunError as error:
                 return damaged(name, path, error) if path.exists() else None
-        if signature and changed < clock - SETTLED_NS:
+        if entry.record["status"] in _AT_REST and signature and changed < clock - SETTLED_NS:
             self.known[name] = entry
         return summarised(name, path, entry.record)
 

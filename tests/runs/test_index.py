@@ -35,7 +35,7 @@ def tick() -> None:
 def indexed(root: Path) -> dict[str, Any]:
     tick()
     update = update_index(root)
-    assert (update.recent, update.indexed) == (0, update.runs - update.damaged)
+    assert (update.moving, update.indexed) == (0, update.runs - update.damaged)
     return {name: entry.record for name, entry in load_index(root).items()}
 
 
@@ -69,16 +69,20 @@ def test_what_was_written_just_now_is_not_trusted(tmp_path: Path) -> None:
     """Time stamps are coarse: two contents of one size may have the same."""
     made = make_run(tmp_path, "a", step=10)
     update = update_index(tmp_path)
-    assert (update.indexed, update.recent) == (0, 1)
+    assert (update.indexed, update.moving) == (0, 1)
     for step in range(11, 60):
         made.manifest_path.write_text(made.manifest_path.read_text().replace(f'"step": {step - 1}', f'"step": {step}'))
         assert one(tmp_path, "a")["step"] == step
 
 
 def test_a_status_is_never_older_than_the_directory(tmp_path: Path, settles_at_once: None) -> None:
-    made = make_run(tmp_path, "a", status="running")
+    made = make_run(tmp_path, "a")
+    indexed(tmp_path)
     with made.lock():
-        indexed(tmp_path)
+        made.update_manifest(status="running")
+        assert one(tmp_path, "a")["status"] == "running"
+        tick()
+        assert (update_index(tmp_path).moving, load_index(tmp_path)) == (1, {})
         assert one(tmp_path, "a")["status"] == "running"
     assert one(tmp_path, "a")["status"] == "killed"
     with made.lock():
