@@ -36,9 +36,10 @@ def record(run: RunDir) -> dict[str, Any]:
     """The fields that are shown of a run, by its manifest alone. Raises RunError when that is missing or damaged."""
     manifest = run.read_manifest()
     status, last = manifest.get("status"), manifest.get("last_metrics")
+    values = {name: manifest.get(name) for name in FIELDS}
     return {
-        "status": status if isinstance(status, str) else None,
-        **{name: manifest.get(name) for name in FIELDS},
+        "status": _printable(status) if isinstance(status, str) else None,
+        **{name: _printable(value) if isinstance(value, str) else value for name, value in values.items()},
         "last_metrics": last if isinstance(last, dict) else {},
     }
 
@@ -170,5 +171,5 @@ def _is_run(path: Path) -> bool:
 
 
 def _printable(text: str) -> str:
-    """A name with bytes that are no text, in characters that can be printed."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    """``text`` with escapes for what no output can hold: bytes of a folder's name that are no text, half characters."""
+    return text.encode("utf-8", "backslashreplace").decode()

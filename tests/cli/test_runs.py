@@ -72,6 +72,23 @@ def test_a_damaged_run_is_named_and_hides_no_other(tmp_path: Path, capsys: pytes
     assert [line.split()[0] for line in table] == ["run", "good"]
 
 
+def test_a_manifest_with_other_things_than_a_run_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Somebody edited it, or another program wrote it."""
+    odd = {"status": ["x"], "created": 5, "method": {}, "rollout": "many", "step": 1e300, "model": "\ud800 x"}
+    numbers = {"reward": "high", "accuracy": [], "loss": True}
+    make_run(tmp_path, "odd").manifest_path.write_text(json.dumps({**odd, "task": "kk", "last_metrics": numbers}))
+    make_run(tmp_path, "empty").manifest_path.write_text("{}")
+    make_run(tmp_path, "list").manifest_path.write_text("[]")
+    for sort in ("created", "model", "reward", "rollout"):
+        assert run(["runs", "list", "--dir", str(tmp_path), "--sort", sort, "--task", "*"]) == 0
+        assert "odd" in capsys.readouterr().out
+    rows = {row["name"]: row for row in listed(tmp_path, capsys)}
+    assert (rows["odd"]["status"], rows["empty"]["status"], rows["list"]["status"]) == (None, None, "damaged")
+    assert rows["odd"]["model"] == "\\ud800 x"
+    for command in (["list"], ["show", "odd"], ["show", "list"], ["watch", "--once", "--all"], ["index"]):
+        assert run(["runs", *command, "--dir", str(tmp_path)]) == 0
+
+
 def test_a_run_whose_process_is_gone_was_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A manifest that says running is believed only while a process holds the lock."""
     made = make_run(tmp_path, "r", status="running", step=7)

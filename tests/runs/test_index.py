@@ -289,4 +289,4 @@ def test_names_that_are_no_text(tmp_path: Path, settles_at_once: None) -> None:
     (tmp_path / "a").rename(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
     tick()
     assert update_index(tmp_path).indexed == 0
-    assert [run["name"] for run in assert_agree(tmp_path)] == ["\\xff"]
+    assert [run["name"] for run in assert_agree(tmp_path)] == ["\\udcff"]
