@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_cli.runs.query import number
+from rlvr_cli.runs.numbers import number
 
 HELD_OUT = "held-out accuracy"
 

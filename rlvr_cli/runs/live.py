@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.runs.query import number
+from rlvr_cli.runs.numbers import number
 
 NUMBERS = ("reward", "loss", "accuracy", "token_accuracy", "entropy", "length")
 # Rollouts that speed and time to go are averaged over.

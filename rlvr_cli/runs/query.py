@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.method_names import canonical_name
 from rlvr_cli.config.nearest import did_you_mean
+from rlvr_cli.runs.numbers import number
 from rlvr_cli.runs.summary import STATUSES
 
 DATE_FORMS = (
@@ -144,16 +144,6 @@ def moment_of(value: Any) -> datetime | None:
     try:
         return parse_moment(value, datetime.now(UTC), end=False) if isinstance(value, str) else None
     except (ValueError, OverflowError):
-        return None
-
-
-def number(value: Any) -> float | None:
-    """A finite number, or None for whatever else stands in its place."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
         return None
 
 
