@@ -131,20 +131,24 @@ def parse_moment(text: str, now: datetime, *, end: bool) -> datetime:
     if age := _AGE.fullmatch(text):
         return now - timedelta(**{_UNITS[age[2]]: int(age[1])})
     days = {"today": now.astimezone(UTC).date(), "yesterday": now.astimezone(UTC).date() - timedelta(days=1)}
-    try:
-        day = days.get(text) or date.fromisoformat(text)
-    except ValueError:
-        moment = datetime.fromisoformat(text)
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    return datetime.combine(day, time.max if end else time.min, UTC)
+    return _in_calendar(days[text].isoformat() if text in days else text, end=end)
 
 
 def moment_of(value: Any) -> datetime | None:
     """A manifest's time in UTC; None where it is no time."""
     try:
-        return parse_moment(value, datetime.now(UTC), end=False) if isinstance(value, str) else None
+        return _in_calendar(value, end=False) if isinstance(value, str) else None
     except (ValueError, OverflowError):
         return None
+
+
+def _in_calendar(text: str, *, end: bool) -> datetime:
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        moment = datetime.fromisoformat(text)
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return datetime.combine(day, time.max if end else time.min, UTC)
 
 
 def _method(name: str, problems: list[str]) -> str:

@@ -68,7 +68,7 @@ def test_dates_are_utc_and_ages_count_back() -> None:
         ({"since": "2025-03-01T01:00:00+01:00"}, False),
     ]:
         assert bool(make_query(**option, now=now).select([created])) is fits, option  # type: ignore[arg-type]
-    for value in (None, 5, "soon", "9999-12-31T23:59:59-12:00"):
+    for value in (None, 5, "soon", "today", "9999-12-31T23:59:59-12:00"):
         assert make_query(since="2000-01-01").select([{**created, "created": value}]) == []
 
 
