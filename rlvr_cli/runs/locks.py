@@ -16,7 +16,7 @@ from rlvr_cli.config.errors import UserError
 LOCK = ".lock"
 _HELD_BY_ANOTHER = (errno.EWOULDBLOCK, errno.EACCES)
 # Whoever asks whether a folder is held has its lock for an instant, which must not look like a writer. Seconds.
-_PAUSES = (0.001, 0.004, 0.015, 0.05, 0.1)
+_PAUSES = (0.001, 0.004, 0.015, 0.05)
 
 
 @contextmanager

@@ -164,7 +164,8 @@ def _inner(path: Path) -> list[str]:
 def _is_run(path: Path) -> bool:
     run = RunDir(path)
     try:
-        return run.manifest_path.exists() or run.config_path.exists()
+        # A folder of configuration files may have a config.yaml as well.
+        return run.manifest_path.exists() or (run.config_path.exists() and run.checkpoints_dir.exists())
     except PermissionError:
         # What may not be looked into is no run for this reader.
         return False

@@ -101,7 +101,9 @@ def test_a_run_whose_process_is_gone_was_killed(tmp_path: Path, capsys: pytest.C
 def test_runs_inside_sweeps_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = make_run(tmp_path, "sweep/grpo-s0", created="2025-01-02T00:00:00+00:00")
     make_run(tmp_path, "alone")
-    (tmp_path / "sweep" / "sweep.json").write_text("{}")
+    (tmp_path / "sweep" / "sweep.yaml").write_text("")
+    (tmp_path / "sweep" / "base").mkdir()
+    (tmp_path / "sweep" / "base" / "config.yaml").write_text("")
     # What lies in a run, in a hidden folder, or deeper, is none.
     for other in ("alone/checkpoints/step-1", ".trash/run", "a/b/c"):
         (tmp_path / other).mkdir(parents=True)

@@ -153,7 +153,7 @@ def test_any_history(tmp_path: Path, settles_at_once: None) -> None:
         manifest, index = path / "manifest.json", index_path(tmp_path)
         deed = rng.choice(["write", "write", "delete", "rename", "copy", "lose", "index", "index", "forget", "hurt"])
         if deed == "write":
-            path.mkdir(parents=True, exist_ok=True)
+            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
             (path / "config.yaml").touch()
             write(manifest)
         elif deed == "delete":
