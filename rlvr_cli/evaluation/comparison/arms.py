@@ -1,0 +1,167 @@
+"""Group runs into arms, and name the arms by what varies between them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rlvr_cli.config.keys import key_names, section_names
+from rlvr_cli.config.nearest import did_you_mean
+from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun, Replicate
+
+METHOD = "method.name"
+SEED = "run.seed"
+# Where a run is kept, how fast it is and what is measured of it: no part of what is learned.
+NOT_LEARNED = ("run", "launch", "slurm", "checkpoint", "eval")
+NOT_LEARNED_KEYS = ("rollout.batch", "update.micro_batch", "model.gradient_checkpointing")
+_ABSENT = "absent"
+
+Values = dict[str, str]
+
+
+def group_arms(runs: Sequence[ComparedRun], problems: list[str], by: Sequence[str] = ()) -> tuple[Arm, ...]:
+    """The arms among ``runs``, in the order of their first run.
+
+    Args:
+        by: keys or sections whose values make an arm; none = everything that bears on what is learned but the seed.
+        problems: gets a line for an unknown key of ``by``, for two runs of one arm that repeat each other, and where
+            there is only one arm.
+    """
+    chosen = _chosen(by, problems)
+    if by and not chosen:
+        return ()
+    groups: dict[tuple[tuple[str, str], ...], list[ComparedRun]] = {}
+    for run in runs:
+        values = _texts(run, chosen) if by else _learned(run)
+        groups.setdefault(tuple(values.items()), []).append(run)
+    members = list(groups.values())
+    if len(members) == 1:
+        problems.append(_one_arm(members[0], by))
+        return ()
+    names = _names([dict(group) for group in groups])
+    rests = _rests(members)
+    return tuple(_arm(name, group, rests, problems) for name, group in zip(names, members, strict=True))
+
+
+def _chosen(by: Sequence[str], problems: list[str]) -> set[str]:
+    found: set[str] = set()
+    for name in by:
+        below = {key for key in key_names() if key == name or key.startswith(f"{name}.")}
+        if SEED in below:
+            problems.append(
+                f"--by {name}: the seed makes no arm; the spread between seeds is what the intervals are about."
+            )
+            continue
+        if not below:
+            known = [*section_names(), *key_names()]
+            problems.append(f"--by {name}: no such key.{did_you_mean(name, known)} `rlvr config keys` lists them.")
+        found |= below
+    return found
+
+
+def _learned(run: ComparedRun) -> Values:
+    """The keys that bear on what is learned, but for the seed."""
+    own = {key for key in run.values if key.split(".", 1)[0] not in NOT_LEARNED and key not in NOT_LEARNED_KEYS}
+    return _texts(run, own)
+
+
+def _texts(run: ComparedRun, keys: set[str]) -> Values:
+    return {key: _text(value) for key, value in run.values.items() if key in keys}
+
+
+def _rests(members: Sequence[Sequence[ComparedRun]]) -> dict[str, str]:
+    """By each run's path: what beside the seed its partner in another arm must share, in words.
+
+    That is the values of the keys that vary within some arm and bear on what is learned; most often none do.
+    """
+    learned = [[_learned(run) for run in group] for group in members]
+    pooled = {key for group in learned for values in group for key in values if _varies(key, group)}
+    runs = [run for group in members for run in group]
+    rests = [tuple((k, v) for k, v in values.items() if k in pooled) for group in learned for values in group]
+    distinct = list(dict.fromkeys(rests))
+    named = dict(zip(distinct, _names([dict(rest) for rest in distinct]), strict=True))
+    return {run.path: named[rest] for run, rest in zip(runs, rests, strict=True)}
+
+
+def _arm(name: str, group: Sequence[ComparedRun], rests: dict[str, str], problems: list[str]) -> Arm:
+    runs: dict[Replicate, ComparedRun] = {}
+    for run in group:
+        replicate = Replicate(run.seed, rests[run.path])
+        if replicate in runs:
+            problems.append(_twice(name, replicate, runs[replicate], run))
+        runs.setdefault(replicate, run)
+    return Arm(name, str(group[0].values[METHOD]), {key: runs[key] for key in sorted(runs)})
+
+
+def _twice(name: str, replicate: Replicate, first: ComparedRun, second: ComparedRun) -> str:
+    differing = sorted(key for key in first.values if first.values[key] != second.values.get(key))
+    differing = [key for key in differing if key not in ("run.name", "run.dir")]
+    how = (
+        f"they differ in {', '.join(differing)}, which --by can make arms of" if differing else "they repeat each other"
+    )
+    return f"{first.path} and {second.path} are both {replicate} of arm {name} ({how}). Leave one out."
+
+
+def _one_arm(group: Sequence[ComparedRun], by: Sequence[str]) -> str:
+    if len(group) == 1:
+        return f"{group[0].path} is one run: a comparison needs two arms."
+    if by:
+        return (
+            f"--by {','.join(by)}: it is the same in all {len(group)} runs, so there is one arm and nothing to compare."
+        )
+    return (
+        f"all {len(group)} runs differ in nothing but the seed and what does not change the training: one arm, nothing "
+        "to compare. --by KEY groups by any key."
+    )
+
+
+def _names(groups: Sequence[Values]) -> list[str]:
+    """A name for each group of values: its method where methods differ, then `key=value` for what else sets it apart.
+
+    What follows from the method's name, as the keys that its preset sets, is not repeated: a key of the method is
+    shown only where it tells two groups of the same method apart.
+    """
+    methods = [values.get(METHOD, "") for values in groups]
+    several = all(methods) and len(set(methods)) > 1
+    shown: list[Values] = []
+    for values, method in zip(groups, methods, strict=True):
+        same = [other for other, name in zip(groups, methods, strict=True) if name == method]
+        apart = {}
+        for key, text in values.items():
+            among = same if several and key.startswith("method.") else groups
+            if key != METHOD and _varies(key, among):
+                apart[key] = text
+        shown.append(apart)
+    short = _short({key for apart in shown for key in apart})
+    return [
+        " ".join(
+            [*([method] if several or not apart else []), *(f"{short[key]}={text}" for key, text in apart.items())]
+        )
+        for method, apart in zip(methods, shown, strict=True)
+    ]
+
+
+def _varies(key: str, groups: Sequence[Values]) -> bool:
+    return len({values.get(key, _ABSENT) for values in groups}) > 1
+
+
+def _short(keys: set[str]) -> dict[str, str]:
+    """Each key's shortest ending that no other of them has; `name` and `kind` say nothing alone."""
+
+    def ending(key: str, count: int) -> str:
+        return ".".join(key.split(".")[-count:])
+
+    short = {}
+    for key in keys:
+        parts = key.count(".") + 1
+        fewest = 2 if key.rsplit(".", 1)[-1] in ("name", "kind") else 1
+        fits = (n for n in range(fewest, parts) if all(ending(other, n) != ending(key, n) for other in keys - {key}))
+        short[key] = ending(key, next(fits, parts))
+    return short
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)

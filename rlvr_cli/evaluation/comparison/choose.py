@@ -1,0 +1,209 @@
+"""Which evaluation of each run is compared, and whether the evaluations can be compared at all."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.config.methods import flat
+from rlvr_cli.config.nearest import did_you_mean
+from rlvr_cli.evaluation.compare import Evaluation, read_evaluation
+from rlvr_cli.evaluation.comparison.records import ComparedRun
+
+_STEP = re.compile(r" step (\d+)(?=,|$)")
+# What two evaluations must share for a difference to be one between models.
+SETTINGS = ("benchmark", "split", "sampling", "task")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """One run's evaluation; ``steps`` are those of the checkpoints in it, one but for an average, none if unknown."""
+
+    run: ComparedRun
+    evaluation: Evaluation
+    steps: tuple[int, ...]
+
+
+def choose_evaluations(
+    runs: Sequence[ComparedRun],
+    problems: list[str],
+    *,
+    benchmark: str | None = None,
+    where: Sequence[str] = (),
+) -> dict[str, Chosen]:
+    """Each run's newest evaluation under the settings that all runs were evaluated with, by the run's path.
+
+    Args:
+        benchmark: of several. where: `KEY=VALUE` that an evaluation's settings must have, as `split=dev`.
+        problems: gets a line for each run without an evaluation, each damaged one, settings that differ, and a choice
+            that is left open.
+    """
+    filters = _filters(where, problems)
+    found = {run.path: _evaluations(run, problems) for run in runs}
+    if not any(found.values()):
+        problems.extend(_none(run, benchmark) for run in runs)
+        return {}
+    benchmark = _benchmark(benchmark, found, problems)
+    if benchmark is None:
+        return {}
+    kept: dict[str, list[Chosen]] = {}
+    for run in runs:
+        own = [one for one in found[run.path] if one.evaluation.result["benchmark"] == benchmark]
+        kept[run.path] = [one for one in own if _fits(one, filters)]
+        if not own:
+            problems.append(_none(run, benchmark))
+        elif not kept[run.path]:
+            shown = "; ".join(sorted({_shown(_settings(one)) for one in own}))
+            problems.append(f"{run.path}: no evaluation of {benchmark} with {', '.join(where)}; there is {shown}.")
+    if any(not candidates for candidates in kept.values()):
+        return {}
+    return _under_one_setting(kept, problems)
+
+
+def settings_problems(evaluations: Mapping[str, Evaluation]) -> list[str]:
+    """How the settings of evaluations differ, a line for each setting; by the run's path or a like name."""
+    lines = []
+    settings = {name: dict(flat(_result_settings(evaluation.result))) for name, evaluation in evaluations.items()}
+    for key in dict.fromkeys(key for values in settings.values() for key in values):
+        by_value: dict[str, list[str]] = {}
+        for name, values in settings.items():
+            by_value.setdefault(_json(values.get(key)), []).append(name)
+        if len(by_value) > 1:
+            shown = "; ".join(f"{value}: {_few(names)}" for value, names in by_value.items())
+            lines.append(f"the evaluations differ in {key}, so their numbers cannot be compared: {shown}.")
+    return lines
+
+
+def _evaluations(run: ComparedRun, problems: list[str]) -> list[Chosen]:
+    folders = sorted(path.parent for path in run.run.eval_dir.glob("*/metrics.json"))
+    found = []
+    for folder in folders:
+        evaluation = read(folder, problems)
+        if evaluation is not None:
+            steps = tuple(int(step) for step in _STEP.findall(str(evaluation.result.get("label", ""))))
+            found.append(Chosen(run, evaluation, steps))
+    return found
+
+
+def read(folder: Path, problems: list[str]) -> Evaluation | None:
+    """The evaluation in ``folder``; None, and a line in ``problems``, where it is damaged."""
+    try:
+        evaluation = read_evaluation(folder)
+    except UserError as error:
+        problems.extend(error.problems)
+        return None
+    except RunError as error:
+        problems.append(str(error))
+        return None
+    missing = [key for key in (*SETTINGS, "samples") if key not in evaluation.result]
+    ids = [row.id for row in evaluation.rows]
+    if missing or not ids or len(set(ids)) < len(ids):
+        what = f"has no {', '.join(missing)}" if missing else "holds no problem, or one twice"
+        problems.append(f"{folder}: the evaluation {what}. Its files were altered; evaluate again.")
+        return None
+    return evaluation
+
+
+def _benchmark(name: str | None, found: Mapping[str, Sequence[Chosen]], problems: list[str]) -> str | None:
+    names = sorted({str(one.evaluation.result["benchmark"]) for own in found.values() for one in own})
+    if name is None and len(names) == 1:
+        return names[0]
+    if name is None:
+        problems.append(f"there are evaluations of several benchmarks: {', '.join(names)}. Choose with --benchmark.")
+    elif name not in names:
+        problems.append(
+            f"--benchmark {name}: no run was evaluated on it.{did_you_mean(name, names)} There are: {', '.join(names)}."
+        )
+    else:
+        return name
+    return None
+
+
+def _under_one_setting(kept: Mapping[str, Sequence[Chosen]], problems: list[str]) -> dict[str, Chosen]:
+    by_setting: dict[str, dict[str, list[Chosen]]] = {}
+    for path, candidates in kept.items():
+        for one in candidates:
+            by_setting.setdefault(_json(_settings(one)), {}).setdefault(path, []).append(one)
+    common = [own for own in by_setting.values() if len(own) == len(kept)]
+    if not common:
+        newest = {path: _newest(candidates).evaluation for path, candidates in kept.items()}
+        problems.extend(settings_problems(newest) or [_averaged(kept)])
+        return {}
+    if len(common) > 1:
+        shown = "; ".join(_shown(_settings(next(iter(own.values()))[0])) for own in common)
+        problems.append(
+            f"all runs were evaluated under several settings ({shown}). Choose, as with --where split=test."
+        )
+        return {}
+    return {path: _newest(candidates) for path, candidates in common[0].items()}
+
+
+def _averaged(kept: Mapping[str, Sequence[Chosen]]) -> str:
+    counts = {path: sorted({max(1, len(one.steps)) for one in own}) for path, own in kept.items()}
+    shown = "; ".join(f"{path}: {', '.join(map(str, found))}" for path, found in counts.items())
+    return f"the evaluations are averages of different numbers of checkpoints ({shown}). Evaluate all the same way."
+
+
+def _newest(candidates: Sequence[Chosen]) -> Chosen:
+    return max(candidates, key=lambda one: (max(one.steps, default=-1), one.evaluation.result["samples"]))
+
+
+def _settings(one: Chosen) -> dict[str, Any]:
+    return {**_result_settings(one.evaluation.result), "averaged": max(1, len(one.steps))}
+
+
+def _result_settings(result: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: result.get(key) for key in SETTINGS}
+
+
+def _shown(settings: Mapping[str, Any]) -> str:
+    values = {"split": settings["split"], **dict(flat({"sampling": settings["sampling"]}))}
+    if settings["averaged"] > 1:
+        values["averaged"] = settings["averaged"]
+    return " ".join(f"{key}={_json(value)}" for key, value in values.items())
+
+
+def _filters(where: Iterable[str], problems: list[str]) -> dict[str, str]:
+    filters = {}
+    for text in where:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            problems.append(f"--where {text}: must be KEY=VALUE, as split=dev or sampling.temperature=0.6.")
+        else:
+            filters[key] = value
+    return filters
+
+
+def _fits(one: Chosen, filters: Mapping[str, str]) -> bool:
+    values = dict(flat(_settings(one)))
+    return all(key in values and _same(values[key], wanted) for key, wanted in filters.items())
+
+
+def _same(value: Any, wanted: str) -> bool:
+    try:
+        return bool(value == wanted or value == json.loads(wanted))
+    except ValueError:
+        return False
+
+
+def _none(run: ComparedRun, benchmark: str | None) -> str:
+    begun = [
+        path.parent for path in run.run.eval_dir.glob("*/meta.json") if not (path.parent / "metrics.json").exists()
+    ]
+    option = "" if benchmark in (None, run.config.task.name) else f" --benchmark {benchmark}"
+    what = f"an evaluation that was begun and not finished ({begun[0].name})" if begun else "no evaluation"
+    of = f" of {benchmark}" if benchmark and not begun else ""
+    return f"{run.path}: has {what}{of}. Make it with `rlvr eval {run.path}{option}`."
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
+
+
+def _json(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)

@@ -1,0 +1,89 @@
+"""What a training spent, at each of its rollouts, from its records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from rlvr_cli.config.batch import batch_arithmetic
+from rlvr_cli.config.errors import RunError
+from rlvr_cli.evaluation.comparison.records import ComparedRun
+from rlvr_cli.runs.records import read_jsonl
+
+BUDGETS = ("rollouts", "updates", "tokens", "seconds")
+
+
+@dataclass(frozen=True)
+class Spent:
+    """All that was spent from the beginning of a training to a point of it.
+
+    Attributes:
+        rollouts: rollout batches. updates: optimizer steps.
+        tokens: sampled completion tokens; of imitation the tokens learned from.
+        update_tokens: completion tokens that updates went over, each as often as a pass did.
+        seconds: rollouts, verification and updates, without held-out evaluations and checkpoints.
+        update_seconds: updates alone.
+    """
+
+    rollouts: float
+    updates: float
+    tokens: float
+    update_tokens: float
+    seconds: float
+    update_seconds: float
+
+    def of(self, budget: str) -> float:
+        """The part that is called ``budget``, one of the fields."""
+        return float(getattr(self, budget))
+
+
+PARTS = tuple(field.name for field in fields(Spent))
+
+
+def spending(run: ComparedRun) -> list[Spent]:
+    """What was spent after each optimizer step, from the first on.
+
+    Raises RunError where the records are damaged or do not fit one another.
+    """
+    steps, timings = read_jsonl(run.run.metrics_path), read_jsonl(run.run.timings_path)
+    if not steps:
+        raise RunError(f"{run.run.metrics_path}: no step is recorded.")
+    if len(timings) < len(steps):
+        raise RunError(
+            f"{run.run.timings_path}: has {len(timings)} lines where {run.run.metrics_path.name} has {len(steps)}. "
+            "The file was altered."
+        )
+    completions = batch_arithmetic(run.config).completions
+    spent: list[Spent] = []
+    last = Spent(0, 0, 0, 0, 0, 0)
+    for number, (step, timing) in enumerate(zip(steps, timings, strict=False), start=1):
+        try:
+            last = _after(last, step, timing, completions)
+        except (KeyError, TypeError) as error:
+            raise RunError(
+                f"{run.run.metrics_path}:{number}: this step, or its line in {run.run.timings_path.name}, lacks "
+                f"{error}. The file was altered."
+            ) from error
+        spent.append(last)
+    return spent
+
+
+def _after(last: Spent, step: dict[str, Any], timing: dict[str, Any], completions: int) -> Spent:
+    rollouts = step["rollout"] + 1
+    sampled = step["length"] * completions if "length" in step else step["update_tokens"]
+    # Every step of a rollout repeats the rollout's own numbers.
+    fresh = rollouts > last.rollouts or "length" not in step
+    return Spent(
+        rollouts=rollouts,
+        updates=last.updates + 1,
+        tokens=last.tokens + (sampled if fresh else 0.0),
+        update_tokens=last.update_tokens + step["update_tokens"],
+        seconds=last.seconds + timing["seconds"],
+        update_seconds=last.update_seconds + timing["seconds/update"],
+    )
+
+
+def mean_spent(spent: Sequence[Spent]) -> Spent:
+    """The mean over runs."""
+    return Spent(*(sum(one.of(part) for one in spent) / len(spent) for part in PARTS))

@@ -1,0 +1,134 @@
+"""From the words of a command line to runs: names, paths, folders of runs (sweeps) and globs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from glob import has_magic
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.config.load import leaves, load_config
+from rlvr_cli.config.nearest import did_you_mean
+from rlvr_cli.config.paths import local_path
+from rlvr_cli.evaluation.comparison.records import ComparedRun
+from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.locks import is_held
+
+# A sweep keeps its runs beside its own files, or in a folder of them.
+DEPTHS = ("*", "*/*")
+
+
+def find_runs(
+    names: Sequence[str], root: Path, problems: list[str], *, unfinished: bool = False
+) -> tuple[ComparedRun, ...]:
+    """Every run that ``names`` stand for, each once, in the order given; those of a folder or a glob by their names.
+
+    A name is tried in ``root`` first and then as a path: a run, a folder whose subfolders are runs, or a glob of
+    either.
+
+    Args:
+        problems: gets a line for each name that stands for nothing, and each run that is damaged or (unless
+            ``unfinished``) not finished.
+    """
+    runs: dict[Path, ComparedRun] = {}
+    for place, name in enumerate(names):
+        found = _folders(name, root)
+        if not found:
+            problems.append(_unknown(name, root))
+        for folder in found:
+            resolved = folder.resolve()
+            if resolved not in runs:
+                run = _read(folder, place, problems, unfinished=unfinished)
+                if run is not None:
+                    runs[resolved] = run
+    return tuple(runs.values())
+
+
+def _folders(name: str, root: Path) -> list[Path]:
+    try:
+        path = local_path(name)
+    except UserError:
+        return []
+    for start in dict.fromkeys((root / name, path)):
+        matched = sorted(_matches(start)) if has_magic(name) else [start]
+        found = [folder for match in matched for folder in _runs_of(match)]
+        if found:
+            return found
+    return []
+
+
+def _matches(pattern: Path) -> Iterator[Path]:
+    start = Path(pattern.anchor)
+    return start.glob(str(pattern.relative_to(start)))
+
+
+def _runs_of(folder: Path) -> list[Path]:
+    """The folder itself if it is a run, else the runs below it; what has one file of a run of two counts, and is told
+    as damaged."""
+    if _like_a_run(folder):
+        return [folder]
+    for depth in DEPTHS:
+        below = sorted(
+            {path.parent for name in ("manifest.json", "config.yaml") for path in folder.glob(f"{depth}/{name}")}
+        )
+        if any((path / "manifest.json").is_file() for path in below):
+            return below
+    return []
+
+
+def _like_a_run(folder: Path) -> bool:
+    # A checkpoint has a manifest too, and a model folder may have both names' like.
+    return (folder / "manifest.json").is_file() and not (folder / "config.json").exists()
+
+
+def _read(folder: Path, place: int, problems: list[str], *, unfinished: bool) -> ComparedRun | None:
+    run = RunDir(folder)
+    if not run.config_path.is_file() or not run.manifest_path.is_file():
+        missing = "config.yaml" if run.manifest_path.is_file() else "manifest.json"
+        problems.append(f"{folder}: damaged, it has no {missing}. Leave it out, or train it again with --overwrite.")
+        return None
+    try:
+        manifest = run.read_manifest()
+        config = load_config([run.config_path])
+    except RunError as error:
+        problems.append(str(error))
+        return None
+    except UserError as error:
+        problems.extend(error.problems)
+        return None
+    if not unfinished and manifest.get("status") != "finished":
+        problems.append(f"{folder}: {_state(run, manifest)}")
+    values = {".".join(path): value for path, value in leaves(config)}
+    return ComparedRun(run, config, values, manifest, place)
+
+
+def _state(run: RunDir, manifest: dict[str, Any]) -> str:
+    status = manifest.get("status")
+    at = f"rollout {manifest.get('rollout')} of {manifest.get('rollouts_total')}"
+    if status == "running" and is_held(run.path):
+        return f"still running ({at}). Wait for it, leave it out, or compare it as it is with --unfinished."
+    word = "killed" if status == "running" else str(status)
+    return (
+        f"not finished ({word} at {at}). Continue it with `rlvr train --resume {run.path}`, leave it out, or compare "
+        "it as it is with --unfinished."
+    )
+
+
+def _unknown(name: str, root: Path) -> str:
+    if has_magic(name):
+        return f"{name}: matches no run, neither in {root} nor as a path."
+    known = sorted(_names(root))
+    shown = f" There are: {', '.join(known[:20])}{', ...' if len(known) > 20 else ''}." if known else ""
+    return (
+        f"{name}: no run and no folder of runs, neither in {root} nor as a path.{did_you_mean(name, known)}{shown} "
+        "--dir names another folder of runs."
+    )
+
+
+def _names(root: Path) -> Iterator[str]:
+    if root.is_dir():
+        for entry in os.scandir(root):
+            if entry.is_dir() and _runs_of(Path(entry.path)):
+                yield entry.name

@@ -1,0 +1,104 @@
+"""Everything that a comparison is made from, read and checked: every problem is found before a number is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.method_names import parse_method_name
+from rlvr_cli.config.nearest import did_you_mean
+from rlvr_cli.evaluation.comparison.arms import group_arms
+from rlvr_cli.evaluation.comparison.cost import Spent
+from rlvr_cli.evaluation.comparison.find import find_runs
+from rlvr_cli.evaluation.comparison.pairing import pair_runs
+from rlvr_cli.evaluation.comparison.question import Question
+from rlvr_cli.evaluation.comparison.readings import Readings, RunCurve, read_finals, read_matched
+from rlvr_cli.evaluation.comparison.records import Arm, Replicate
+from rlvr_cli.evaluation.comparison.remarks import remarks
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Material:
+    """The arms' numbers over the same problems, by the arm's name.
+
+    Attributes:
+        runs: the replicates that are compared, of each arm; the same of all arms, unless they are not paired.
+        read: settings, problems and metric, and the numbers by the run's path.
+        notes: what a reader must know beside the numbers.
+    """
+
+    question: Question
+    arms: tuple[Arm, ...]
+    baseline: str
+    runs: Mapping[str, tuple[Replicate, ...]]
+    read: Readings
+    notes: tuple[str, ...]
+
+    @property
+    def paired(self) -> bool:
+        """Whether the rows of two arms' scores belong together."""
+        return not self.question.unpaired
+
+    def scores(self) -> dict[str, np.ndarray]:
+        """[replicates, problems] of each arm."""
+        return {name: np.stack(rows) for name, rows in self._by_arm(self.read.scores).items()}
+
+    def spent(self) -> dict[str, list[Spent]]:
+        """What each run of an arm had spent."""
+        return self._by_arm(self.read.spent)
+
+    def curves(self) -> dict[str, list[RunCurve]]:
+        """The learning curve of each run of an arm; only of a matched comparison."""
+        return self._by_arm(self.read.curves)
+
+    def _by_arm(self, values: Mapping[str, T]) -> dict[str, list[T]]:
+        return {arm.name: [values[arm.runs[one].path] for one in self.runs[arm.name]] for arm in self.arms}
+
+
+def gather(question: Question) -> Material:
+    """Read the runs that a question names.
+
+    Raises UserError with everything that is wrong: names, options, records, evaluations that cannot be compared.
+    """
+    problems, notes = question.faults(), list[str]()
+    runs = find_runs(question.names, question.root, problems, unfinished=question.unfinished)
+    arms = group_arms(runs, problems, question.by) if runs else ()
+    baseline = _baseline(question, arms, problems)
+    pairs = pair_runs(arms, problems, notes, unpaired=question.unpaired) if arms else {}
+    used = [arm.runs[replicate] for arm in arms for replicate in pairs.get(arm.name, ())] or list(runs)
+    read = None
+    if used:
+        reader = read_finals if question.match is None else read_matched
+        read = reader(question, used, problems, notes)
+    if problems or read is None:
+        raise UserError(list(dict.fromkeys(problems)), note="Nothing was compared.")
+    return Material(question, arms, baseline, pairs, read, (*notes, *remarks(arms, used, read.chosen)))
+
+
+def _baseline(question: Question, arms: Sequence[Arm], problems: list[str]) -> str:
+    """The arm that is asked for: by its name, or by the name of one of its runs.
+
+    Without one: the arm of the first word of the command line, if that is all of one arm's; else the first, by the
+    alphabet, whose method is without modifiers.
+    """
+    wanted = question.baseline
+    if wanted is not None:
+        named = [arm for arm in arms if arm.name == wanted]
+        named += [arm for arm in arms if any(wanted in (run.path, run.run.name) for run in arm.runs.values())]
+        if arms and not named:
+            names = [arm.name for arm in arms]
+            problems.append(
+                f"--baseline {wanted}: no such arm.{did_you_mean(wanted, names)} The arms are: {', '.join(names)}."
+            )
+        return named[0].name if named else ""
+    first = [arm for arm in arms if any(run.place == 0 for run in arm.runs.values())]
+    if len(first) == 1:
+        return first[0].name
+    ranked = sorted(arms, key=lambda arm: (bool(parse_method_name(arm.method).modifiers), arm.name))
+    return ranked[0].name if ranked else ""

@@ -1,0 +1,62 @@
+"""What `rlvr compare` was asked, and what is wrong with it before any file is read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlvr_cli.config.nearest import did_you_mean
+from rlvr_cli.evaluation.comparison.cost import BUDGETS
+
+
+@dataclass(frozen=True)
+class Question:
+    """The words of a command line.
+
+    Attributes:
+        names: runs, folders of runs and globs. root: the folder in which names are tried first.
+        by: keys whose values make an arm; none = all that bears on what is learned but the seed.
+        baseline, metric, benchmark: None = the default.
+        where: `KEY=VALUE` that an evaluation's settings must have.
+        match: the budget at which learning curves are compared; None = the final checkpoints are.
+        level: of the metric, whose first reaching is told (with ``match``); None = the baseline's final value.
+        power: the difference to be detected, in the metric's own unit; None = a default for shares.
+    """
+
+    names: tuple[str, ...]
+    root: Path
+    by: tuple[str, ...] = ()
+    baseline: str | None = None
+    metric: str | None = None
+    benchmark: str | None = None
+    where: tuple[str, ...] = ()
+    match: str | None = None
+    level: float | None = None
+    power: float | None = None
+    common_problems: bool = False
+    unpaired: bool = False
+    unfinished: bool = False
+
+    def faults(self) -> list[str]:
+        """A line for each thing that is wrong with the question itself."""
+        found = []
+        if self.match is not None and self.match not in BUDGETS:
+            found.append(
+                f"--match {self.match}: no such budget.{did_you_mean(self.match, BUDGETS)} "
+                f"There are: {', '.join(BUDGETS)}."
+            )
+        if self.match is not None:
+            found += [
+                f"{option}: --match compares the held-out evaluations of training, which are of one benchmark and one "
+                "setting. Leave one of the two out."
+                for option, value in (("--benchmark", self.benchmark), ("--where", self.where))
+                if value
+            ]
+        elif self.level is not None:
+            found.append("--level: tells when a learning curve reaches it, so it needs --match.")
+        if self.level is not None and not math.isfinite(self.level):
+            found.append(f"--level {self.level}: must be a finite number.")
+        if self.power is not None and not (math.isfinite(self.power) and self.power > 0):
+            found.append(f"--power {self.power}: must be above 0: a difference of the metric, as 0.02.")
+        return found

@@ -1,0 +1,130 @@
+"""The numbers of each run: of its final evaluation, or at a budget on its learning curve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlvr_cli.config.errors import RunError
+from rlvr_cli.evaluation.compare import Evaluation
+from rlvr_cli.evaluation.comparison.choose import Chosen, choose_evaluations, settings_problems
+from rlvr_cli.evaluation.comparison.cost import PARTS, Spent, spending
+from rlvr_cli.evaluation.comparison.curves import Curve, common_budget, curve_values, read_curve
+from rlvr_cli.evaluation.comparison.pairing import shared_problems
+from rlvr_cli.evaluation.comparison.question import Question
+from rlvr_cli.evaluation.comparison.records import ComparedRun
+from rlvr_cli.evaluation.comparison.values import metric_of, problem_values
+
+
+@dataclass(frozen=True)
+class RunCurve:
+    """A run's learning curve: ``x`` [points] of the budget, ``values`` [points, problems]."""
+
+    x: np.ndarray
+    values: np.ndarray
+
+    def at(self, budget: float) -> np.ndarray:
+        """[problems] The values where ``budget`` is spent, linearly between evaluations."""
+        return np.array([np.interp(budget, self.x, column) for column in self.values.T])
+
+
+@dataclass(frozen=True)
+class Readings:
+    """What was read, by the run's path.
+
+    Attributes:
+        metric, samples: the metric and the number of samples a problem behind it. problems: ids, sorted.
+        scores: [problems] of each run. spent: until the checkpoint that the scores are of.
+        result: settings of the evaluations, which all share.
+        chosen: the final evaluations; none for curves.
+        curves: and ``start`` and ``end``, the part that all curves have; none for final evaluations.
+    """
+
+    metric: str
+    samples: int
+    problems: tuple[str, ...]
+    scores: Mapping[str, np.ndarray]
+    spent: Mapping[str, Spent]
+    result: Mapping[str, object]
+    chosen: Mapping[str, Chosen]
+    curves: Mapping[str, RunCurve]
+    start: float = 0.0
+    end: float = 0.0
+
+
+def read_finals(
+    question: Question, runs: Sequence[ComparedRun], problems: list[str], notes: list[str]
+) -> Readings | None:
+    """The samples of `rlvr eval`, newest checkpoint; None, and lines in ``problems``, where they cannot be compared."""
+    chosen = choose_evaluations(runs, problems, benchmark=question.benchmark, where=question.where)
+    if not chosen:
+        return None
+    evaluations = {path: one.evaluation for path, one in chosen.items()}
+    ids = shared_problems(evaluations, problems, notes, only_common=question.common_problems)
+    metric = metric_of(question.metric, evaluations, problems)
+    if metric is None:
+        return None
+    scores: dict[str, np.ndarray] = {}
+    spent: dict[str, Spent] = {}
+    for path, one in chosen.items():
+        try:
+            steps = spending(one.run)
+            last = max(one.steps, default=len(steps))
+            if not 1 <= last <= len(steps):
+                raise RunError(
+                    f"{one.evaluation.folder}: of step {last}, but {len(steps)} steps are recorded in {path}."
+                )
+            spent[path] = steps[last - 1]
+            values = problem_values(one.evaluation, *metric)
+        except RunError as error:
+            problems.append(str(error))
+            continue
+        scores[path] = np.array([values[name] for name in ids])
+    _tell_samples(evaluations, metric[1], notes)
+    result = next(iter(evaluations.values())).result
+    return Readings(*metric, ids, scores, spent, result, chosen, {})
+
+
+def read_matched(
+    question: Question, runs: Sequence[ComparedRun], problems: list[str], notes: list[str]
+) -> Readings | None:
+    """The held-out evaluations of training, at the largest budget that all runs have; None as :func:`read_finals`."""
+    budget = str(question.match)
+    read = {run.path: read_curve(run, problems) for run in runs}
+    curves = {path: curve for path, curve in read.items() if curve is not None}
+    if len(curves) < len(read):
+        return None
+    every: dict[str, Evaluation] = {str(one.folder): one for curve in curves.values() for one in curve.evaluations}
+    settings = settings_problems({path: curve.evaluations[0] for path, curve in curves.items()})
+    problems.extend(settings)
+    ids = shared_problems(every, problems, notes, only_common=question.common_problems)
+    metric = metric_of(question.metric, every, problems)
+    bounds = common_budget(list(curves.values()), budget, problems)
+    if metric is None or bounds is None or settings or not ids:
+        return None
+    found: dict[str, RunCurve] = {}
+    for path, curve in curves.items():
+        try:
+            found[path] = RunCurve(curve.budget(budget), curve_values(curve, *metric, ids))
+        except RunError as error:
+            problems.append(str(error))
+    end = bounds[1]
+    scores = {path: curve.at(end) for path, curve in found.items()}
+    spent = {path: _spent_at(curve, budget, end) for path, curve in curves.items()}
+    _tell_samples(every, metric[1], notes)
+    return Readings(*metric, ids, scores, spent, next(iter(every.values())).result, {}, found, *bounds)
+
+
+def _spent_at(curve: Curve, budget: str, end: float) -> Spent:
+    x = curve.budget(budget)
+    return Spent(*(float(np.interp(end, x, curve.budget(part))) for part in PARTS))
+
+
+def _tell_samples(evaluations: Mapping[str, Evaluation], n: int, notes: list[str]) -> None:
+    counts = sorted({int(evaluation.result["samples"]) for evaluation in evaluations.values()})
+    if len(counts) > 1:
+        notes.append(
+            f"the evaluations have {', '.join(map(str, counts))} samples a problem; the first {n} of each are compared."
+        )

@@ -1,0 +1,56 @@
+"""What a reader of a comparison must know beside its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rlvr_cli.config.identical import same_gradients
+from rlvr_cli.evaluation.comparison.choose import Chosen
+from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
+
+
+def remarks(arms: Sequence[Arm], runs: Sequence[ComparedRun], chosen: Mapping[str, Chosen]) -> list[str]:
+    """Remarks on runs that are not finished, checkpoints that are not the last, other code and machines, and arms that
+    cannot differ."""
+    found = [
+        f"{run.path} is not finished: rollout {run.manifest.get('rollout')} of {run.manifest.get('rollouts_total')}."
+        for run in runs
+        if run.manifest.get("status") != "finished"
+    ]
+    found += [
+        f"{path}: evaluated at step {max(one.steps)}, and trained until step {one.run.manifest.get('step')}: "
+        f"`rlvr eval {path}` evaluates the newest checkpoint."
+        for path, one in chosen.items()
+        if one.steps and isinstance(last := one.run.manifest.get("step"), int) and max(one.steps) < last
+    ]
+    for arm in arms:
+        code = {_at(run, "method_fingerprint", "code_sha256") for run in arm.runs.values() if run in runs}
+        if len(code) > 1:
+            found.append(f"the runs of {arm.name} were made by {len(code)} versions of the method's code.")
+    machines = {(_at(run, "hardware", "processor"), str(run.manifest.get("threads"))) for run in runs}
+    if len(machines) > 1:
+        shown = "; ".join(f"{processor}, {threads} threads" for processor, threads in sorted(machines))
+        found.append(f"the runs were made on different machines ({shown}): their seconds cannot be compared.")
+    return [*found, *_cannot_differ(arms)]
+
+
+def _cannot_differ(arms: Sequence[Arm]) -> list[str]:
+    """Only of arms with as many updates per rollout: the rule is about one schedule."""
+    found = []
+    first = {arm.name: next(iter(arm.runs.values())).config for arm in arms}
+    for updates in sorted({config.update.updates_per_rollout * config.update.epochs for config in first.values()}):
+        methods = {
+            name: config.method
+            for name, config in first.items()
+            if config.update.updates_per_rollout * config.update.epochs == updates
+        }
+        groups = [group for group in same_gradients(methods, updates) if group.when != "first_step"]
+        found += [group.sentence() for group in groups if len({methods[name].name for name in group.names}) > 1]
+    return found
+
+
+def _at(run: ComparedRun, *path: str) -> str:
+    value: object = run.manifest
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return str(value)

@@ -1,0 +1,131 @@
+"""One value a problem of the metric that is compared, from an evaluation's records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlvr_cli.config.errors import RunError
+from rlvr_cli.config.nearest import did_you_mean
+from rlvr_cli.evaluation.compare import Evaluation
+from rlvr_cli.evaluation.metrics import is_share
+from rlvr_cli.evaluation.store import GREEDY
+from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.stats.majority import majority_at_k
+from rlvr_cli.stats.passk import pass_at_k
+
+ACCURACY = "accuracy"
+_AT = re.compile(r"(avg|pass|maj)@(n|\d+)")
+
+Values = dict[str, float]
+
+
+def metric_of(name: str | None, evaluations: Mapping[str, Evaluation], problems: list[str]) -> tuple[str, int] | None:
+    """The metric that ``name`` stands for, and the samples of each problem that it is taken over.
+
+    `accuracy` (and None) is avg@n, of the greedy completion where there are no samples. Where the numbers of samples
+    differ, the smallest of them is taken of every run: sample i of a problem has the same random stream in each.
+
+    Args:
+        evaluations: by the run's path.
+        problems: gets a line for an unknown metric, and for a k that is above the number of samples, 0 or of one run.
+    """
+    samples = {path: int(evaluation.result["samples"]) for path, evaluation in evaluations.items()}
+    n = min(samples.values())
+    if name in (None, ACCURACY):
+        return (f"avg@{n}" if n else "greedy", n)
+    assert name is not None
+    match = _AT.fullmatch(name)
+    if match is None:
+        known = _plain_metrics(evaluations)
+        if name in known:
+            return name, n
+        shown = [ACCURACY, "avg@n", "pass@K", "maj@K", *known]
+        problems.append(f"--metric {name}: no such metric.{did_you_mean(name, shown)} There are: {', '.join(shown)}.")
+        return None
+    kind, k = match[1], n if match[2] == "n" else int(match[2])
+    smallest = 2 if kind == "maj" else 1
+    if k < smallest:
+        problems.append(f"--metric {name}: k must be at least {smallest}.")
+    elif k > n:
+        few = [path for path, count in samples.items() if count < k]
+        problems.append(
+            f"--metric {name}: k is above the number of samples: there are {n} a problem in {', '.join(few)}. "
+            f"`rlvr eval RUN --samples {k}` adds what is missing."
+        )
+    else:
+        return f"{kind}@{k}", n
+    return None
+
+
+def problem_values(evaluation: Evaluation, metric: str, n: int) -> Values:
+    """Each problem's value of ``metric`` over its first ``n`` samples.
+
+    Raises RunError where the evaluation does not have it and its samples do not give it.
+    """
+    if evaluation.result["samples"] == n and all(metric in row.values for row in evaluation.rows):
+        return {row.id: row.values[metric] for row in evaluation.rows}
+    if metric == GREEDY:
+        raise RunError(f"{evaluation.folder}: has no greedy completions. Evaluate with eval.greedy=true.")
+    path = evaluation.folder / "samples.jsonl"
+    if not path.exists():
+        raise RunError(
+            f"{evaluation.folder}: has no {metric} over {n} samples, and as an average of checkpoints it keeps no "
+            f"samples to take it from. Evaluate all runs with the same --samples and with its k in --pass-at."
+        )
+    rows: dict[tuple[Any, Any], Mapping[str, Any]] = {}
+    for record in read_jsonl(path):
+        rows[record.get("problem"), record.get("sample")] = record
+    values = {}
+    try:
+        for problem in evaluation.rows:
+            values[problem.id] = _value(metric, [rows[problem.id, index] for index in range(n)])
+    except (KeyError, TypeError) as error:
+        raise RunError(
+            f"{path}: a sample of {problem.id}, or a part of it, is missing ({error}). Evaluate again: what is "
+            "there is used."
+        ) from error
+    return values
+
+
+def _value(metric: str, rows: Sequence[Mapping[str, Any]]) -> float:
+    match = _AT.fullmatch(metric)
+    if match is None:
+        return sum(_of_sample(metric, row) for row in rows) / len(rows)
+    kind, k = match[1], int(match[2])
+    correct = [bool(row["correct"]) for row in rows]
+    if kind == "pass":
+        return pass_at_k(len(rows), sum(correct), k)
+    if kind == "maj":
+        return majority_at_k([row["answer"] for row in rows], correct, k)
+    return sum(correct[:k]) / k
+
+
+def _of_sample(metric: str, row: Mapping[str, Any]) -> float:
+    head, _, name = metric.partition("/")
+    if head == "reason":
+        return float(row["reason"] == name)
+    if name:
+        return float(row["parts"][name])
+    return float(row["tokens"] if metric == "length" else row[metric])
+
+
+def _plain_metrics(evaluations: Mapping[str, Evaluation]) -> list[str]:
+    """Metrics without a k that every evaluation has."""
+    rows = [evaluation.rows[0].values for evaluation in evaluations.values()]
+    return [metric for metric in rows[0] if "@" not in metric and all(metric in values for values in rows)]
+
+
+def unit(metric: str) -> tuple[float, str]:
+    """How a difference is said: the factor to multiply it with, and its unit, of a share percentage points."""
+    if is_share(metric):
+        return 100.0, "points"
+    return (1.0, "tokens") if metric == "length" else (1.0, "of reward")
+
+
+def higher_is_better(metric: str) -> bool | None:
+    """Whether more of it is better; None where it is neither, as for a length."""
+    if metric.startswith(("avg@", "pass@", "maj@", GREEDY, "reward")) or metric == "reason/correct":
+        return True
+    return None
