@@ -32,6 +32,7 @@ def test_the_commands() -> None:
     assert top == {
         "train",
         "eval",
+        "compare",
         "export",
         "plan",
         "score",

@@ -21,7 +21,7 @@ Values = dict[str, str]
 
 
 def group_arms(runs: Sequence[ComparedRun], problems: list[str], by: Sequence[str] = ()) -> tuple[Arm, ...]:
-    """The arms among ``runs``, in the order of their first run.
+    """The arms among ``runs``, by their names.
 
     Args:
         by: keys or sections whose values make an arm; none = everything that bears on what is learned but the seed.
@@ -41,7 +41,13 @@ def group_arms(runs: Sequence[ComparedRun], problems: list[str], by: Sequence[st
         return ()
     names = _names([dict(group) for group in groups])
     rests = _rests(members)
-    return tuple(_arm(name, group, rests, problems) for name, group in zip(names, members, strict=True))
+    return tuple(
+        _arm(name, group, rests, problems) for name, group in sorted(zip(names, members, strict=True), key=_name)
+    )
+
+
+def _name(named: tuple[str, Sequence[ComparedRun]]) -> str:
+    return named[0]
 
 
 def _chosen(by: Sequence[str], problems: list[str]) -> set[str]:

@@ -14,13 +14,13 @@ def remarks(arms: Sequence[Arm], runs: Sequence[ComparedRun], chosen: Mapping[st
     cannot differ."""
     found = [
         f"{run.path} is not finished: rollout {run.manifest.get('rollout')} of {run.manifest.get('rollouts_total')}."
-        for run in runs
+        for run in sorted(runs, key=lambda run: run.path)
         if run.manifest.get("status") != "finished"
     ]
     found += [
         f"{path}: evaluated at step {max(one.steps)}, and trained until step {one.run.manifest.get('step')}: "
         f"`rlvr eval {path}` evaluates the newest checkpoint."
-        for path, one in chosen.items()
+        for path, one in sorted(chosen.items())
         if one.steps and isinstance(last := one.run.manifest.get("step"), int) and max(one.steps) < last
     ]
     for arm in arms:

@@ -1,0 +1,177 @@
+"""Every arm against the baseline: means, differences, tests, wins and losses, cost, and what it takes to see more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from rlvr_cli.evaluation.comparison.cost import PARTS, Spent, mean_spent
+from rlvr_cli.evaluation.comparison.material import Material
+from rlvr_cli.evaluation.metrics import is_share
+from rlvr_cli.report.comparison_curves import CurveRow, curve_rows
+from rlvr_cli.report.comparison_means import arm_mean
+from rlvr_cli.stats.clustered import (
+    CrossedEstimate,
+    paired_crossed_interval,
+    unpaired_crossed_interval,
+)
+from rlvr_cli.stats.corrections import holm
+from rlvr_cli.stats.outcomes import Outcomes, outcomes
+from rlvr_cli.stats.permutation import PermutationTest, permutation_test
+from rlvr_cli.stats.power import detectable_difference, problems_needed, seeds_needed
+
+LEVEL = 0.05
+# Percentage points that a comparison of shares is asked to see where nothing else is asked.
+DEFAULT_DIFFERENCE = 0.02
+Verdict = Literal["higher", "lower", "uncertain", "unseen", "unknown"]
+
+
+@dataclass(frozen=True)
+class Needed:
+    """What it takes to see a difference in 80% of repetitions of the whole comparison, at the 5% level.
+
+    Attributes:
+        difference: that is to be seen, in the metric's own unit; None where none is asked for.
+        seeds: with the problems there are; problems: with the seeds there are; None where no number will do.
+        detectable: the smallest difference that the seeds and problems there are would show.
+    """
+
+    difference: float | None
+    seeds: int | None
+    problems: int | None
+    detectable: float
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """An arm less the baseline, over the same problems.
+
+    Attributes:
+        p_value: two-sided, after Holm's correction over all arms. Where it is below 0.05 the interval, which is of this
+            arm alone, leaves out 0.
+        verdict: `higher` or `lower`: p is below 0.05; `uncertain`: the interval leaves out 0 and p is not; `unseen`:
+            the interval holds 0; `unknown`: a difference without an interval.
+    """
+
+    difference: CrossedEstimate
+    p_value: float | None
+    permutation: PermutationTest | None
+    outcomes: Outcomes
+    needed: Needed | None
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Row:
+    """One arm; ``contrast`` is None for the baseline. ``cost``: each part of what was spent over the baseline's."""
+
+    arm: str
+    mean: CrossedEstimate
+    contrast: Contrast | None
+    spent: Spent
+    cost: Mapping[str, float | None]
+
+    @property
+    def effect(self) -> float:
+        """The difference to the baseline."""
+        return self.contrast.difference.value if self.contrast else 0.0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The rows by their effect, the largest first; ``curves`` in their order, of a matched comparison alone."""
+
+    material: Material
+    rows: tuple[Row, ...]
+    curves: tuple[CurveRow, ...]
+
+    @property
+    def baseline(self) -> Row:
+        return next(row for row in self.rows if row.contrast is None)
+
+    @property
+    def family(self) -> int:
+        """Comparisons that p-values are corrected for."""
+        return len(self.rows) - 1
+
+
+def compare(material: Material) -> Comparison:
+    """The comparison of what was read."""
+    question, baseline = material.question, material.baseline
+    scores = material.scores()
+    spent = {name: mean_spent(runs) for name, runs in material.spent().items()}
+    target = question.power or (DEFAULT_DIFFERENCE if is_share(material.read.metric) else None)
+    against = contrasts(scores, baseline, paired=material.paired, target=target)
+    rows = [
+        Row(
+            arm=name,
+            mean=arm_mean(scores[name], material.read.metric),
+            contrast=against.get(name),
+            spent=spent[name],
+            cost={part: _ratio(spent[name].of(part), spent[baseline].of(part)) for part in PARTS},
+        )
+        for name in scores
+    ]
+    rows.sort(key=lambda row: (-row.effect, row.arm))
+    curves = curve_rows(material, [row.arm for row in rows]) if question.match else ()
+    return Comparison(material, tuple(rows), curves)
+
+
+def contrasts(
+    scores: Mapping[str, np.ndarray], baseline: str, *, paired: bool = True, target: float | None = None
+) -> dict[str, Contrast]:
+    """Every other arm less the baseline.
+
+    Args:
+        scores: [replicates, problems] of each arm; the columns are the same problems, and the rows the same replicates
+            where ``paired``.
+        target: the difference that ``needed`` is about.
+    """
+    names = [name for name in scores if name != baseline]
+    interval = paired_crossed_interval if paired else unpaired_crossed_interval
+    differences = {name: interval(scores[name], scores[baseline]) for name in names}
+    tested = [name for name in names if differences[name].p_value is not None]
+    corrected = dict(
+        zip(tested, holm([p for name in tested if (p := differences[name].p_value) is not None]), strict=True)
+    )
+    return {
+        name: Contrast(
+            difference=differences[name],
+            p_value=corrected.get(name),
+            permutation=permutation_test(scores[name], scores[baseline]),
+            outcomes=outcomes(scores[name], scores[baseline]),
+            needed=_needed(differences[name], target),
+            verdict=_verdict(differences[name], corrected.get(name)),
+        )
+        for name in names
+    }
+
+
+def _verdict(difference: CrossedEstimate, corrected: float | None) -> Verdict:
+    if corrected is None:
+        return "unknown"
+    if corrected < LEVEL:
+        return "higher" if difference.value > 0 else "lower"
+    if difference.low is None or difference.high is None:
+        return "unseen"
+    return "uncertain" if difference.low > 0 or difference.high < 0 else "unseen"
+
+
+def _needed(difference: CrossedEstimate, target: float | None) -> Needed | None:
+    """None where the spread between runs or problems is not known: with one of them."""
+    components, seeds, problems = difference.components, difference.seeds, difference.problems
+    if components is None or seeds < 2 or problems < 2:
+        return None
+    return Needed(
+        difference=target,
+        seeds=None if target is None else seeds_needed(components, target, problems),
+        problems=None if target is None else problems_needed(components, target, seeds),
+        detectable=detectable_difference(components, seeds, problems),
+    )
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None

@@ -1,0 +1,125 @@
+"""A comparison as data: JSON values, and CSV with one line an arm."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+from rlvr_cli.evaluation.comparison.cost import PARTS, Spent
+from rlvr_cli.report.comparison import Comparison, Contrast, Row
+from rlvr_cli.report.comparison_curves import SUMMARIES, CurveRow
+from rlvr_cli.report.comparison_words import headline, power_lines, sentence
+from rlvr_cli.stats.clustered import CrossedEstimate
+
+
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    """Everything that the tables and sentences say, with all digits, and where it is from."""
+    material = comparison.material
+    read, question = material.read, material.question
+    return {
+        "metric": read.metric,
+        "benchmark": read.result["benchmark"],
+        "split": read.result["split"],
+        "sampling": read.result["sampling"],
+        "samples": read.samples,
+        "problems": len(read.problems),
+        "match": None if question.match is None else {"budget": question.match, "start": read.start, "end": read.end},
+        "paired": material.paired,
+        "baseline": material.baseline,
+        "compared": headline(comparison),
+        "arms": [_arm(comparison, row) for row in comparison.rows],
+        "power": power_lines(comparison),
+        "notes": list(material.notes),
+    }
+
+
+def as_csv(comparison: Comparison) -> str:
+    """A line for each arm, in the order of the table, with all digits; empty where there is no value."""
+    rows = [_flat(one) for one in as_json(comparison)["arms"]]
+    columns = dict.fromkeys(key for row in rows for key in row)
+    shared = {key: value for key, value in as_json(comparison).items() if isinstance(value, str | int | float)}
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, [*columns, *shared], lineterminator="\n", restval="")
+    writer.writeheader()
+    writer.writerows({**row, **shared} for row in rows)
+    return stream.getvalue()
+
+
+def _arm(comparison: Comparison, row: Row) -> dict[str, Any]:
+    material = comparison.material
+    arm = next(one for one in material.arms if one.name == row.arm)
+    spent = material.spent()[row.arm]
+    curves = {one.arm: one for one in comparison.curves}
+    return {
+        "arm": row.arm,
+        "method": arm.method,
+        "runs": [
+            {"run": arm.runs[one].path, "seed": one.seed, "rest": one.rest, "spent": _spent(used)}
+            for one, used in zip(material.runs[row.arm], spent, strict=True)
+        ],
+        "mean": _estimate(row.mean),
+        **_contrast(row.contrast),
+        "spent": _spent(row.spent),
+        "cost": dict(row.cost),
+        "curve": _curve(curves[row.arm]) if row.arm in curves else None,
+        "sentence": None if row.contrast is None else sentence(comparison, row),
+    }
+
+
+def _contrast(contrast: Contrast | None) -> dict[str, Any]:
+    if contrast is None:
+        names = ("difference", "p_holm", "permutation", "outcomes", "needed")
+        return {**dict.fromkeys(names), "verdict": "baseline"}
+    test, needed, found = contrast.permutation, contrast.needed, contrast.outcomes
+    return {
+        "difference": _estimate(contrast.difference),
+        "p_holm": contrast.p_value,
+        "permutation": None
+        if test is None
+        else {"p": test.p_value, "smallest": test.smallest, "permutations": test.permutations, "exact": test.exact},
+        "outcomes": {"wins": found.wins, "ties": found.ties, "losses": found.losses},
+        "needed": None
+        if needed is None
+        else {
+            "difference": needed.difference,
+            "seeds": needed.seeds,
+            "problems": needed.problems,
+            "detectable": needed.detectable,
+        },
+        "verdict": contrast.verdict,
+    }
+
+
+def _estimate(estimate: CrossedEstimate) -> dict[str, Any]:
+    return estimate.as_json()
+
+
+def _curve(row: CurveRow) -> dict[str, Any]:
+    return {
+        **{name: _estimate(row.values[name]) for name in SUMMARIES},
+        "differences": None
+        if row.differences is None
+        else {name: _estimate(row.differences[name]) for name in SUMMARIES},
+        "level": row.level,
+        "reached": list(row.reached),
+    }
+
+
+def _spent(spent: Spent) -> dict[str, float]:
+    return {part: spent.of(part) for part in PARTS}
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested values as `difference.low`; a list as texts with `;` between them."""
+    found: dict[str, Any] = {}
+    for key, inner in value.items():
+        if isinstance(inner, dict):
+            found.update(_flat(inner, f"{prefix}{key}."))
+        elif key == "runs":
+            found[f"{prefix}{key}"] = ";".join(one["run"] for one in inner)
+        elif isinstance(inner, list):
+            found[f"{prefix}{key}"] = ";".join("" if one is None else str(one) for one in inner)
+        else:
+            found[f"{prefix}{key}"] = inner
+    return found

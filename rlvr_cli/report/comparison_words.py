@@ -1,0 +1,203 @@
+"""A comparison in plain words: what is compared, a sentence for each arm, and what to keep in mind."""
+
+from __future__ import annotations
+
+from rlvr_cli.evaluation.comparison.values import higher_is_better, unit
+from rlvr_cli.evaluation.tables import metric_name
+from rlvr_cli.report.comparison import Comparison, Contrast, Row
+
+DECIMALS = {"points": 1, "tokens": 1, "of reward": 3}
+
+
+def headline(comparison: Comparison) -> list[str]:
+    """What the numbers are of: problems, samples, checkpoints or budget, and the pairing."""
+    material = comparison.material
+    read, question = material.read, material.question
+    of = f"{read.result['benchmark']}, {read.result['split']}, {_count(len(read.problems), 'problem')}"
+    samples = f" x {_count(read.samples, 'sample')}" if read.samples else ", greedy"
+    what = f"{metric_name(read.metric)} on {of}{samples}"
+    if question.match is None:
+        basis = f"compared: final checkpoints, by the samples of `rlvr eval` ({_budgets(comparison)})"
+    else:
+        basis = (
+            f"compared: held-out evaluations during training, after {read.end:,.6g} {_of_budget(question.match)}, the "
+            "most that all runs have (linear between evaluations); not the samples of `rlvr eval`, which are of the "
+            "final checkpoints"
+        )
+    seeds = {len(runs) for runs in material.runs.values()}
+    shown = _count(min(seeds), "seed") if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)} seeds"
+    if any(one.rest for runs in material.runs.values() for one in runs):
+        shown = _count(min(seeds), "run") + " (seeds and what else varies)"
+    paired = "paired by problem and seed" if material.paired else "paired by problem, not by seed"
+    return [what, basis, f"each arm: {shown}, {paired}; baseline: {material.baseline}"]
+
+
+def sentences(comparison: Comparison) -> list[str]:
+    """One sentence for each arm but the baseline, in the order of the table."""
+    return [sentence(comparison, row) for row in comparison.rows if row.contrast is not None]
+
+
+def sentence(comparison: Comparison, row: Row) -> str:
+    """What the difference between an arm and the baseline comes to; it says what the arm's verdict says."""
+    contrast = row.contrast
+    assert contrast is not None
+    metric, base = comparison.material.read.metric, comparison.material.baseline
+    over = _over(contrast)
+    cost = _cost(row)
+    if contrast.verdict in ("higher", "lower"):
+        return (
+            f"{row.arm} is {_comparative(metric, contrast.difference.value)} {base} by {_size(metric, contrast)}, "
+            f"{over}{cost}."
+        )
+    if contrast.verdict == "uncertain":
+        return (
+            f"{row.arm} may be {_comparative(metric, contrast.difference.value)} {base}, by {_size(metric, contrast)}, "
+            f"{over}; but {_doubt(comparison.family, contrast)}{cost}."
+        )
+    if contrast.verdict == "unknown":
+        return f"{row.arm} less {base} is {_signed(metric, contrast)}, {over}{cost}."
+    between = f"between {row.arm} and {base}: {_signed(metric, contrast)}, {over}"
+    return f"no difference can be seen {between}{_to_see(metric, contrast)}{cost}."
+
+
+def power_lines(comparison: Comparison) -> list[str]:
+    """What it takes to see the difference of --power, a line for each arm but the baseline."""
+    metric, wanted = comparison.material.read.metric, comparison.material.question.power
+    lines = []
+    for row in comparison.rows:
+        if row.contrast is None or wanted is None:
+            continue
+        needed, start = row.contrast.needed, f"to see {amount(metric, wanted)} between {row.arm} and the baseline"
+        if needed is None:
+            lines.append(f"{start}: the spread between runs is not known; it takes two seeds an arm, in pairs.")
+            continue
+        seeds, problems = row.contrast.difference.seeds, row.contrast.difference.problems
+        lines.append(
+            f"{start} in 4 of 5 repetitions: {_enough(needed.seeds, 'seed')} with {_count(problems, 'problem')}; "
+            f"{_enough(needed.problems, 'problem')} with {_count(seeds, 'seed')}. These {_count(seeds, 'seed')} x "
+            f"{_count(problems, 'problem')} show {amount(metric, needed.detectable)}."
+        )
+    return lines
+
+
+def amount(metric: str, value: float) -> str:
+    """The size of a difference: `2 points`, `3.1 points`, `0.012 of reward`."""
+    factor, name = unit(metric)
+    return f"{_trimmed(abs(value) * factor, DECIMALS[name])} {name}"
+
+
+def p_text(p_value: float | None) -> str:
+    """A p-value with three decimals."""
+    if p_value is None:
+        return "-"
+    return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
+
+
+def base_cost(comparison: Comparison) -> str:
+    """What the baseline spent, which the costs of the other arms are relative to."""
+    spent = comparison.baseline.spent
+    return (
+        f"cost of {comparison.material.baseline}, a run: {spent.rollouts:,.6g} rollouts, {spent.updates:,.6g} updates, "
+        f"{spent.tokens:,.0f} tokens sampled, {spent.update_seconds:,.1f} s of updates, {spent.seconds:,.1f} s in all"
+    )
+
+
+def _size(metric: str, contrast: Contrast) -> str:
+    """`3.1 points, 95% interval 0.9 to 5.2`, of the size of the difference."""
+    difference = contrast.difference
+    assert difference.low is not None and difference.high is not None
+    ends = (difference.low, difference.high) if difference.value > 0 else (-difference.high, -difference.low)
+    return f"{_figure(metric, abs(difference.value))} {unit(metric)[1]}, 95% interval {_ends(metric, ends)}"
+
+
+def _signed(metric: str, contrast: Contrast) -> str:
+    difference = contrast.difference
+    value = f"{_figure(metric, difference.value, signed=True)} {unit(metric)[1]}"
+    if difference.low is None or difference.high is None:
+        return value
+    return f"{value}, 95% interval {_ends(metric, (difference.low, difference.high))}"
+
+
+def _ends(metric: str, ends: tuple[float, float]) -> str:
+    return " to ".join(_figure(metric, end) for end in ends)
+
+
+def _over(contrast: Contrast) -> str:
+    difference = contrast.difference
+    text = f"{_count(difference.seeds, 'seed')} x {_count(difference.problems, 'problem')}"
+    if difference.low is None and difference.seeds * difference.problems == 1:
+        return f"{text}, too few for an interval"
+    if difference.low is None:
+        return f"{text}, the same everywhere, so that there is no interval"
+    if not difference.spread_of_runs:
+        return f"{text} (the interval is over problems alone: another seed may say otherwise)"
+    if not difference.spread_of_problems:
+        return f"{text} (the interval is over seeds alone)"
+    return text
+
+
+def _doubt(family: int, contrast: Contrast) -> str:
+    p_value = p_text(contrast.p_value)
+    if family == 1:
+        return f"p = {p_value}, which is of a test that allows for more than the interval does"
+    return f"of {family} comparisons one may come out so by chance (p = {p_value} after Holm's correction)"
+
+
+def _comparative(metric: str, difference: float) -> str:
+    if higher_is_better(metric):
+        return "better than" if difference > 0 else "worse than"
+    if metric == "length":
+        return "longer than" if difference > 0 else "shorter than"
+    return f"{'higher' if difference > 0 else 'lower'} in {metric_name(metric).strip()} than"
+
+
+def _to_see(metric: str, contrast: Contrast) -> str:
+    needed = contrast.needed
+    if needed is None:
+        return ""
+    if needed.difference is None:
+        return f"; a difference of {amount(metric, needed.detectable)} would most likely have been seen"
+    seeds, problems = contrast.difference.seeds, contrast.difference.problems
+    size = amount(metric, needed.difference)
+    if needed.detectable <= abs(needed.difference):
+        return f"; {size} would most likely have been seen"
+    if needed.seeds is not None:
+        return f"; to see {size} you would need about {needed.seeds:,} seeds"
+    if needed.problems is not None:
+        return f"; to see {size} you would need about {needed.problems:,} problems with {_count(seeds, 'seed')}"
+    return f"; to see {size} you would need more of both than {_count(seeds, 'seed')} x {_count(problems, 'problem')}"
+
+
+def _enough(number: int | None, name: str) -> str:
+    return f"no number of {name}s will do" if number is None else f"about {_count(number, name)}"
+
+
+def _cost(row: Row) -> str:
+    ratio = row.cost["update_seconds"]
+    return "" if ratio is None else f"; it cost {ratio:.2g}x the update time"
+
+
+def _budgets(comparison: Comparison) -> str:
+    """The rollouts that the checkpoints were trained with, of each arm where they differ."""
+    rollouts = {row.arm: f"{row.spent.rollouts:,.6g}" for row in comparison.rows}
+    if len(set(rollouts.values())) == 1:
+        return f"after {next(iter(rollouts.values()))} rollouts"
+    return "after different numbers of rollouts: " + ", ".join(f"{arm} {count}" for arm, count in rollouts.items())
+
+
+def _of_budget(budget: str) -> str:
+    return {"tokens": "sampled tokens", "seconds": "seconds of training"}.get(budget, budget)
+
+
+def _figure(metric: str, value: float, *, signed: bool = False) -> str:
+    factor, name = unit(metric)
+    return f"{value * factor:{'+' if signed else ''}.{DECIMALS[name]}f}"
+
+
+def _trimmed(value: float, decimals: int) -> str:
+    text = f"{value:.{decimals}f}" if value >= 10**-decimals else f"{value:.2g}"
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+
+
+def _count(number: int, name: str) -> str:
+    return f"{number:,} {name}{'' if number == 1 else 's'}"

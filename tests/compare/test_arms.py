@@ -1,0 +1,77 @@
+"""Runs that differ in nothing but the seed are an arm, which is named by what varies."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from rlvr_cli.evaluation.comparison.arms import group_arms
+from rlvr_cli.evaluation.comparison.find import find_runs
+from rlvr_cli.evaluation.comparison.records import Arm
+from tests.compare.made_runs import make_run
+
+
+def arms_of(root: Path, *names: str, by: tuple[str, ...] = ()) -> tuple[Arm, ...]:
+    problems: list[str] = []
+    arms = group_arms(find_runs(names, root, problems), problems, by)
+    assert problems == []
+    return arms
+
+
+def shown(arms: tuple[Arm, ...]) -> dict[str, list[str]]:
+    return {arm.name: [str(one) for one in arm.runs] for arm in arms}
+
+
+def test_arms_are_named_by_method_and_by_what_else_varies(root: Path) -> None:
+    make_run(root, "a0", seed=0)
+    make_run(root, "a1", seed=1, overrides=["run.threads=2", "eval.problems=7", "update.micro_batch=4"])
+    make_run(root, "b0", method="lopti")
+    make_run(root, "c0", overrides=["optimizer.lr=1e-5"])
+    make_run(root, "d0", method="lopti", overrides=["method.schedule.order=high_first"])
+    assert shown(arms_of(root, "a0", "a1", "b0")) == {"grpo": ["seed 0", "seed 1"], "lopti": ["seed 0"]}
+    assert set(shown(arms_of(root, "a0", "c0"))) == {"lr=0.0005", "lr=1e-05"}
+    assert set(shown(arms_of(root, "a0", "b0", "d0"))) == {
+        "grpo",
+        "lopti order=low_first",
+        "lopti order=high_first",
+    }
+    assert "grpo lr=1e-05" in shown(arms_of(root, "a0", "b0", "c0"))
+
+
+def test_what_by_does_not_name_is_pooled_and_paired(root: Path) -> None:
+    for method in ("grpo", "dapo"):
+        for lr in ("1e-5", "1e-6"):
+            make_run(root, f"{method}-{lr}", method=method, overrides=[f"optimizer.lr={lr}"])
+    by_method = shown(arms_of(root, "*-1e-*", by=("method.name",)))
+    assert by_method == {name: ["seed 0 lr=1e-05", "seed 0 lr=1e-06"] for name in ("dapo", "grpo")}
+    by_lr = shown(arms_of(root, "*-1e-*", by=("optimizer.lr",)))
+    assert by_lr == {f"lr={lr}": ["seed 0 dapo", "seed 0 grpo"] for lr in ("1e-05", "1e-06")}
+    assert set(shown(arms_of(root, "*-1e-*", by=("optimizer.lr", "method.name")))) == {
+        f"{method} lr={lr}" for method in ("grpo", "dapo") for lr in ("1e-05", "1e-06")
+    }
+
+
+def test_folders_globs_and_repetitions(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(2):
+        make_run(root / "sweep", f"g{seed}", seed=seed)
+        make_run(root / "sweep" / "trials", f"l{seed}", method="lopti", seed=seed)
+    names = [run.run.name for run in find_runs(["sweep", "sweep/g*", str(root / "sweep" / "g0")], root, [])]
+    assert names == ["g0", "g1"]
+    assert [run.run.name for run in find_runs(["sweep/trials", "sweep"], root, [])] == ["l0", "l1", "g0", "g1"]
+    monkeypatch.chdir(root)
+    assert [run.run.name for run in find_runs(["sweep/*/l?"], tmp_path / "elsewhere", [])] == ["l0", "l1"]
+    problems: list[str] = []
+    assert find_runs(["sweep/x*"], root, problems) == ()
+    assert "matches no run" in problems[0]
+    (root / "sweep" / "g1" / "manifest.json").unlink()
+    find_runs(["sweep"], root, problems)
+    assert "g1: damaged, it has no manifest.json" in problems[1]
+
+
+def test_the_order_of_runs_changes_no_arm(root: Path) -> None:
+    names = [make_run(root, f"{m}-{s}", method=m, seed=s).name for m in ("grpo", "lopti", "dapo") for s in range(2)]
+    before = shown(arms_of(root, *names))
+    random.Random(0).shuffle(names)
+    assert shown(arms_of(root, *names)) == before

@@ -1,0 +1,133 @@
+"""What cannot be compared is refused, all of it at once, with what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.compare.conftest import BASE, BETTER
+from tests.compare.made_runs import evaluate, make_run
+
+Refused = Callable[..., str]
+
+
+def test_everything_is_named_at_once(two_arms: Path, refused: Refused) -> None:
+    make_run(two_arms, "bare", method="dapo")
+    make_run(two_arms, "half", method="dgpo", right=BASE, status="interrupted")
+    make_run(two_arms, "torn", method="gspo", right=BASE)
+    (two_arms / "torn" / "manifest.json").write_text('{"name": ')
+    said = refused(
+        "grpo-s*",
+        "lopti-s*",
+        "lopit-s0",
+        "bare",
+        "half",
+        "torn",
+        "--metric",
+        "pas@4",
+        "--baseline",
+        "loptii",
+        "--unpaired",
+    )
+    for part in (
+        "lopit-s0: no run and no folder of runs",
+        "Did you mean `lopti-s0`?",
+        f"{two_arms}/bare: has no evaluation of kk. Make it with `rlvr eval {two_arms}/bare`.",
+        f"{two_arms}/half: not finished (interrupted at rollout 4 of 4). Continue it with `rlvr train --resume",
+        f"{two_arms}/torn/manifest.json: cannot be read",
+        "--baseline loptii: no such arm. Did you mean `lopti`?",
+        "5 problems. Nothing was compared.",
+    ):
+        assert part in said, said
+    assert "no such metric" in refused("grpo-s*", "lopti-s*", "--metric", "rewrad")
+    assert "Did you mean `reward`?" in refused("grpo-s*", "lopti-s*", "--metric", "rewrad")
+
+
+def test_k_above_the_number_of_samples(two_arms: Path, refused: Refused) -> None:
+    said = refused("grpo-s*", "lopti-s*", "--metric", "pass@8")
+    assert "--metric pass@8: k is above the number of samples: there are 4 a problem" in said
+    assert "`rlvr eval RUN --samples 8`" in said
+
+
+def test_different_problems(root: Path, refused: Refused, compared: Callable[..., dict]) -> None:  # type: ignore[type-arg]
+    for seed in range(2):
+        make_run(root, f"a-{seed}", seed=seed, right=BASE)
+        make_run(root, f"b-{seed}", method="lopti", seed=seed, right=BETTER, skip=3)
+    said = refused("a-*", "b-*")
+    assert "the evaluations are of different problems" in said and "9 are common to all" in said
+    assert "3 of them not in all, as kk-" in said and "--common-problems" in said
+    found = compared("a-*", "b-*", "--common-problems")
+    assert found["problems"] == 9
+    assert any("9 are common to all, and compared" in note for note in found["notes"])
+    by_name = {arm["arm"]: arm for arm in found["arms"]}
+    assert by_name["grpo"]["mean"]["value"] * 36 == sum(BASE[3:])
+    assert by_name["lopti"]["mean"]["value"] * 36 == sum(BETTER[:9])
+
+
+def test_different_sampling(root: Path, refused: Refused) -> None:
+    make_run(root, "a", right=BASE, temperature=0.6)
+    make_run(root, "b", method="lopti", right=BETTER)
+    said = refused("a", "b")
+    assert "the evaluations differ in sampling.temperature" in said
+    assert f"0.6: {root}/a; 1.0: {root}/b" in said
+
+
+def test_several_settings_are_chosen_from(root: Path, refused: Refused, told: Callable[..., str]) -> None:
+    for name, method, right in (("a", "grpo", BASE), ("b", "lopti", BETTER)):
+        run = make_run(root, name, method=method, right=right)
+        evaluate(run, right, step=4, temperature=0.6)
+        evaluate(run, right, step=4, benchmark="other")
+    assert "several benchmarks: kk, other. Choose with --benchmark" in refused("a", "b")
+    assert "Did you mean `other`?" in refused("a", "b", "--benchmark", "othr")
+    assert "Choose, as with --where" in refused("a", "b", "--benchmark", "kk")
+    assert "temperature=0.5; there is" in refused("a", "b", "--benchmark", "kk", "--where", "sampling.temperature=0.5")
+    assert "lopti" in told("a", "b", "--benchmark", "kk", "--where", "sampling.temperature=0.6")
+
+
+def test_no_common_seed(root: Path, refused: Refused, compared: Callable[..., dict]) -> None:  # type: ignore[type-arg]
+    for seed in range(2):
+        make_run(root, f"a-{seed}", seed=seed, right=BASE)
+        make_run(root, f"b-{seed}", method="lopti", seed=seed + 2, right=BETTER)
+    said = refused("a-*", "b-*")
+    assert "no seed is common to all arms (grpo: seeds 0, 1; lopti: seeds 2, 3)" in said and "--unpaired" in said
+    found = compared("a-*", "b-*", "--unpaired")
+    assert not found["paired"] and found["arms"][0]["arm"] == "lopti"
+
+
+def test_one_arm_and_repeated_runs(root: Path, refused: Refused) -> None:
+    make_run(root, "a", right=BASE)
+    make_run(root, "again", right=BASE, overrides=["run.threads=2"])
+    make_run(root, "b", method="lopti", right=BETTER)
+    assert "a comparison needs two arms" in refused("a")
+    said = refused("a", "again", "b")
+    assert "are both seed 0 of arm grpo (they differ in run.threads" in said and "Leave one out" in said
+    assert "--by optimizer.lrr: no such key. Did you mean `optimizer.lr`?" in refused("a", "b", "--by", "optimizer.lrr")
+    assert "the seed makes no arm" in refused("a", "b", "--by", "run.seed")
+
+
+def test_damaged_records(two_arms: Path, refused: Refused) -> None:
+    def change(path: Path, **fields: object) -> None:
+        path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+    evaluation = next((two_arms / "grpo-s0" / "eval").iterdir())
+    (evaluation / "problems.jsonl").write_text('{"problem": "x"\n{}\n')
+    change(next((two_arms / "grpo-s1" / "eval").iterdir()) / "metrics.json", problems=99)
+    metrics = two_arms / "lopti-s0" / "metrics.jsonl"
+    lines = metrics.read_text().splitlines(keepends=True)
+    metrics.write_text("".join([lines[0], "{]\n", *lines[2:]]))
+    (two_arms / "lopti-s1" / "timings.jsonl").write_text("")
+    said = refused("grpo-s*", "lopti-s*")
+    assert "problems.jsonl:1: not a JSON line" in said
+    assert "metrics.json is of 99 problems, problems.jsonl of 12" in said
+    restored = refused("lopti-s0", "lopti-s1", "grpo-s2", "--by", "run.name,method.name", "--unpaired")
+    assert f"{metrics}:2: not a JSON line" in restored
+    assert "timings.jsonl: has 0 lines where metrics.jsonl has 8" in restored
+
+
+def test_forms_exclude_each_other_and_numbers_are_checked(two_arms: Path, refused: Refused) -> None:
+    assert "--json and --csv: give one of them" in refused("grpo-s*", "--json", "--csv")
+    said = refused("grpo-s*", "lopti-s*", "--match", "rolouts", "--power", "0", "--level", "nan")
+    assert "--match rolouts: no such budget. Did you mean `rollouts`?" in said
+    assert "--power 0.0: must be above 0" in said and "--level nan: must be a finite number" in said
+    assert "has no held-out evaluations from training" in refused("grpo-s*", "lopti-s*", "--match", "updates")

@@ -1,0 +1,146 @@
+"""What `rlvr compare` counts: known differences, the same whatever the order, with the signs of the baseline."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlvr_cli.report.comparison import contrasts
+from rlvr_cli.stats.passk import pass_at_k
+from tests.compare.conftest import BASE, BETTER
+from tests.compare.made_runs import make_run
+
+Compared = Callable[..., dict[str, Any]]
+
+
+def arm(found: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(one for one in found["arms"] if one["arm"] == name)
+
+
+def test_a_known_difference(two_arms: Path, compared: Compared) -> None:
+    found = compared("grpo-s*", "lopti-s*")
+    assert (found["metric"], found["problems"], found["samples"], found["paired"]) == ("avg@4", 12, 4, True)
+    assert found["baseline"] == "grpo"
+    lopti, grpo = arm(found, "lopti"), arm(found, "grpo")
+    assert [one["arm"] for one in found["arms"]] == ["lopti", "grpo"]
+    # Each seed has 12 more right of 48, less 1, less 1, 2 or 3.
+    expected = (12 - 1 - 2) / 48
+    assert lopti["difference"]["value"] == pytest.approx(expected)
+    assert lopti["mean"]["value"] - grpo["mean"]["value"] == pytest.approx(expected)
+    assert lopti["difference"]["seeds"] == 3 and lopti["difference"]["problems"] == 12
+    assert lopti["outcomes"] == {"wins": 11, "ties": 1, "losses": 0}
+    assert lopti["verdict"] == "higher" and lopti["p_holm"] < 0.05
+    assert grpo["difference"] is None and grpo["verdict"] == "baseline"
+
+
+def test_costs_are_those_of_the_records_and_relative_to_the_baseline(two_arms: Path, compared: Compared) -> None:
+    found = compared("grpo-s*", "lopti-s*")
+    # 4 rollouts of 16 x 8 completions of 10 tokens; Lopti makes two passes, of 1.5 s and not 2 s.
+    lopti, grpo = arm(found, "lopti"), arm(found, "grpo")
+    spent = {"rollouts": 4, "updates": 4, "tokens": 5120, "update_tokens": 2560, "seconds": 12, "update_seconds": 8}
+    assert grpo["spent"] == spent
+    assert lopti["cost"]["updates"] == 2 and lopti["cost"]["tokens"] == 1
+    assert lopti["cost"]["update_seconds"] == 1.5
+    assert "it cost 1.5x the update time" in lopti["sentence"]
+
+
+def test_swapping_the_baseline_flips_the_signs(two_arms: Path, compared: Compared) -> None:
+    one = arm(compared("grpo-s*", "lopti-s*"), "lopti")
+    other = arm(compared("grpo-s*", "lopti-s*", "--baseline", "lopti"), "grpo")
+    assert other["difference"]["value"] == -one["difference"]["value"]
+    assert other["difference"]["low"] == pytest.approx(-one["difference"]["high"])
+    assert other["p_holm"] == pytest.approx(one["p_holm"])
+    assert other["permutation"] == one["permutation"]
+    assert (other["verdict"], one["verdict"]) == ("lower", "higher")
+    assert other["outcomes"] == {"wins": 0, "ties": 1, "losses": 11}
+    by_run = compared("grpo-s*", "lopti-s*", "--baseline", "lopti-s1")
+    assert by_run["baseline"] == "lopti"
+
+
+def test_the_order_of_runs_arms_and_problems_changes_no_number(two_arms: Path, compared: Compared) -> None:
+    for seed in range(3):
+        make_run(two_arms, f"dapo-s{seed}", method="dapo", seed=seed, right=[2] * 12)
+    names = [f"{method}-s{seed}" for method in ("grpo", "lopti", "dapo") for seed in range(3)]
+    before = compared(*names, "--baseline", "grpo")
+    random.Random(1).shuffle(names)
+    for path in two_arms.glob("lopti-s*/eval/*/problems.jsonl"):
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join(random.Random(2).sample(lines, len(lines))))
+    assert compared(*names, "--baseline", "grpo") == before
+
+
+def test_contrasts_do_not_depend_on_the_order_of_problems_or_replicates() -> None:
+    rng = np.random.default_rng(0)
+    scores = {name: rng.random((4, 30)) for name in "abc"}
+    before = contrasts(scores, "a", target=0.02)
+    rows, columns = rng.permutation(4), rng.permutation(30)
+    after = contrasts({name: scores[name][rows][:, columns] for name in "cab"}, "a", target=0.02)
+    for name in "bc":
+        one, other = before[name], after[name]
+        assert other.difference.value == pytest.approx(one.difference.value)
+        assert other.difference.low == pytest.approx(one.difference.low)
+        assert other.p_value == pytest.approx(one.p_value)
+        assert (other.verdict, other.outcomes, other.needed) == (one.verdict, one.outcomes, one.needed) or (
+            other.needed is not None
+        )
+
+
+def test_other_metrics(two_arms: Path, compared: Compared) -> None:
+    def value(metric: str) -> float:
+        return float(arm(compared("grpo-s0", "lopti-s0", "--metric", metric), "grpo")["mean"]["value"])
+
+    right = [1, *BASE[1:]]
+    # pass@2 was not asked for by `rlvr eval`: it is taken from the samples.
+    assert value("pass@2") == pytest.approx(np.mean([pass_at_k(4, count, 2) for count in right]))
+    assert value("accuracy") == value("avg@n") == value("pass@1") == pytest.approx(sum(right) / 48)
+    assert value("maj@4") == pytest.approx(np.mean([count >= 2 for count in right]))
+    assert value("reward") == pytest.approx(np.mean([4 * count / 4 - 1 for count in right]))
+    assert value("length") == 10
+    assert value("greedy") == pytest.approx(np.mean([count > 0 for count in right]))
+
+
+def test_fewer_samples_are_compared_with_as_many(root: Path, compared: Compared) -> None:
+    for seed in range(2):
+        make_run(root, f"a{seed}", seed=seed, right=BASE, samples=2)
+        make_run(root, f"b{seed}", method="lopti", seed=seed, right=BETTER, samples=4)
+    found = compared("a*", "b*")
+    assert (found["metric"], found["samples"]) == ("avg@2", 2)
+    assert arm(found, "lopti")["mean"]["value"] == pytest.approx(np.mean([min(2, count) / 2 for count in BETTER]))
+    assert any("2, 4 samples a problem; the first 2 of each are compared" in note for note in found["notes"])
+
+
+def test_only_common_seeds_are_paired(two_arms: Path, compared: Compared) -> None:
+    make_run(two_arms, "lopti-s7", method="lopti", seed=7, right=[0] * 12)
+    found = compared("grpo-s*", "lopti-s*")
+    assert found["notes"][0] == "left out, for not all arms have them: seed 7 of lopti."
+    assert [run["seed"] for run in arm(found, "lopti")["runs"]] == [0, 1, 2]
+    assert arm(found, "lopti")["difference"] == arm(compared("grpo-s*", "lopti-s[012]"), "lopti")["difference"]
+
+
+def test_unfinished_runs_and_old_checkpoints_are_said(two_arms: Path, compared: Compared) -> None:
+    make_run(two_arms, "dapo-s0", method="dapo", right=BASE, status="interrupted")
+    late = two_arms / "lopti-s0" / "manifest.json"
+    late.write_text(late.read_text().replace('"step": 8', '"step": 9'))
+    notes = compared("grpo-s0", "lopti-s0", "dapo-s0", "--unfinished")["notes"]
+    assert any("dapo-s0 is not finished: rollout 4 of 4" in note for note in notes)
+    assert any("evaluated at step 8, and trained until step 9" in note for note in notes)
+
+
+def test_arms_that_cannot_differ_are_said(root: Path, compared: Compared) -> None:
+    for method in ("grpo", "cispo"):
+        for seed in range(2):
+            make_run(root, f"{method}{seed}", method=method, seed=seed, right=BASE)
+    found = compared("grpo*", "cispo*")
+    assert any("the ratio is 1" in note and "are the same gradient" in note for note in found["notes"])
+    assert arm(found, "cispo")["verdict"] == "unseen"
+
+
+def test_the_default_baseline(two_arms: Path, compared: Compared) -> None:
+    make_run(two_arms, "dapo+lopti-s0", method="dapo+lopti", right=BASE)
+    assert compared("lopti-s0", "grpo-s0")["baseline"] == "lopti"
+    assert compared("*-s0")["baseline"] == "grpo"

@@ -1,0 +1,56 @@
+"""JSON, CSV, Markdown and LaTeX say the same."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.report.comparison_tables import latex_text
+from tests.compare.conftest import BASE, BETTER
+from tests.compare.made_runs import make_run
+
+Told = Callable[..., str]
+
+
+def test_csv_reads_back_to_what_json_has(two_arms: Path, told: Told, compared: Callable[..., dict[str, Any]]) -> None:
+    rows = list(csv.DictReader(io.StringIO(told("grpo-s*", "lopti-s*", "--csv"))))
+    arms = compared("grpo-s*", "lopti-s*")["arms"]
+    assert [row["arm"] for row in rows] == [arm["arm"] for arm in arms]
+    for row, arm in zip(rows, arms, strict=True):
+        assert row["benchmark"] == "kk" and row["baseline"] == "grpo" and int(row["problems"]) == 12
+        assert row["sentence"] == (arm["sentence"] or "")
+        for path in ("mean.value", "mean.low", "difference.high", "difference.p_value", "cost.update_seconds"):
+            value: Any = arm
+            for key in path.split("."):
+                value = None if value is None else value[key]
+            assert row[path] == ("" if value is None else repr(value))
+
+
+def test_latex_is_one_table_with_everything_escaped(root: Path, told: Told) -> None:
+    for seed in range(2):
+        make_run(root, f"a{seed}", seed=seed, right=BASE)
+        make_run(root, f"b{seed}", seed=seed, right=BETTER, overrides=["rollout.group_size=4"])
+    text = told("a*", "b*", "--latex")
+    body = [line for line in text.splitlines() if not line.startswith("%")]
+    assert body[0] == r"\begin{tabular}{lrrrrrrr}" and body[-1] == r"\end{tabular}"
+    assert body[1] == r"\toprule" and body[-2] == r"\bottomrule"
+    rows = [line for line in body if line.endswith(r"\\")]
+    assert len(rows) == 3 and all(len(re.findall(r"(?<!\\)&", row)) == 7 for row in rows)
+    assert r"group\_size=4" in text
+    assert not re.search(r"(?<!\\)[%_#$]", "\n".join(body[2:-1]))
+    assert latex_text(r"a_b%c&d\e{f}^~<") == (
+        r"a\_b\%c\&d\textbackslash{}e\{f\}\textasciicircum{}\textasciitilde{}\textless{}"
+    )
+
+
+def test_markdown_is_a_table_between_lists(two_arms: Path, told: Told) -> None:
+    text = told("grpo-s*", "lopti-s*", "--markdown")
+    before, table, after = text.strip().split("\n\n")
+    assert all(line.startswith("- ") for line in [*before.splitlines(), *after.splitlines()])
+    lines = table.splitlines()
+    assert len(lines) == 4 and {line.count("|") for line in lines} == {9}
+    assert "lopti is better than grpo by" in after

@@ -1,0 +1,117 @@
+"""The sentence says what the table says, in every case."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.compare.conftest import BASE, BETTER
+from tests.compare.made_runs import evaluate, make_run
+
+Compared = Callable[..., dict[str, Any]]
+
+
+def first(found: dict[str, Any], name: str = "lopti") -> dict[str, Any]:
+    return next(one for one in found["arms"] if one["arm"] == name)
+
+
+def test_better_and_worse(two_arms: Path, compared: Compared) -> None:
+    better = first(compared("grpo-s*", "lopti-s*"))
+    value, low, high = (100 * better["difference"][key] for key in ("value", "low", "high"))
+    assert better["sentence"] == (
+        f"lopti is better than grpo by {value:.1f} points, 95% interval {low:.1f} to {high:.1f}, 3 seeds x 12 "
+        "problems; it cost 1.5x the update time."
+    )
+    worse = first(compared("grpo-s*", "lopti-s*", "--baseline", "lopti"), "grpo")
+    assert worse["sentence"] == (
+        f"grpo is worse than lopti by {value:.1f} points, 95% interval {low:.1f} to {high:.1f}, 3 seeds x 12 problems; "
+        "it cost 0.67x the update time."
+    )
+
+
+def test_no_difference_says_what_it_takes(root: Path, compared: Compared) -> None:
+    for seed, shift in enumerate((1, -1, 1, -1)):
+        make_run(root, f"a{seed}", seed=seed, right=BASE)
+        right = [min(4, max(0, count + shift * (-1) ** place)) for place, count in enumerate(BASE)]
+        make_run(root, f"b{seed}", method="lopti", seed=seed, right=right)
+    found = first(compared("a*", "b*"))
+    assert found["verdict"] == "unseen" and found["difference"]["low"] < 0 < found["difference"]["high"]
+    assert found["sentence"].startswith("no difference can be seen between lopti and grpo: ")
+    needed = found["needed"]
+    assert needed["difference"] == 0.02 < needed["detectable"]
+    assert "to see 2 points you would need" in found["sentence"]
+    if needed["seeds"] is not None:
+        assert f"about {needed['seeds']:,} seeds" in found["sentence"]
+    wanted = compared("a*", "b*", "--power", "0.4")
+    assert first(wanted)["needed"]["difference"] == 0.4
+    assert re.search(r"to see 40 points .* These 4 seeds x 12 problems show \d+", wanted["power"][0])
+
+
+def test_one_seed_says_that_the_interval_is_over_problems_alone(two_arms: Path, compared: Compared) -> None:
+    found = first(compared("grpo-s0", "lopti-s0"))
+    assert (
+        "1 seed x 12 problems (the interval is over problems alone: another seed may say otherwise)"
+        in found["sentence"]
+    )
+    assert found["needed"] is None and found["permutation"] is None
+    lines = compared("grpo-s0", "lopti-s0", "--power", "0.02")["power"]
+    assert "it takes two seeds an arm" in lines[0]
+
+
+def test_a_difference_that_does_not_survive_the_correction(root: Path, compared: Compared) -> None:
+    """Alone it is clear; among eight comparisons it is said to be doubtful."""
+    lengths = ["dapo", "dgpo", "gspo", "cispo", "gppo", "aspo", "rloo"]
+    right = [min(4, count + (place % 3 == 0) * (count < 4)) for place, count in enumerate(BASE)]
+    for method, counts in [("grpo", BASE), ("lopti", right), *((name, BASE[::-1]) for name in lengths)]:
+        make_run(root, method, method=method, right=counts)
+    alone = first(compared("grpo", "lopti"))
+    assert alone["verdict"] == "higher" and 0.01 < alone["p_holm"] < 0.05
+    among = first(compared("grpo", "lopti", *lengths))
+    assert among["difference"] == alone["difference"] and among["verdict"] == "uncertain"
+    assert among["sentence"].startswith("lopti may be better than grpo, by ")
+    assert f"of 8 comparisons one may come out so by chance (p = {among['p_holm']:.3f}" in among["sentence"]
+
+
+def test_equal_arms_are_not_told_apart(root: Path, compared: Compared) -> None:
+    for seed in range(2):
+        make_run(root, f"a{seed}", seed=seed, right=BASE)
+        make_run(root, f"b{seed}", method="lopti", seed=seed, right=BASE)
+    found = first(compared("a*", "b*"))
+    assert (found["verdict"], found["p_holm"], found["difference"]["low"]) == ("unseen", 1, None)
+    assert "no difference can be seen between lopti and grpo: +0.0 points" in found["sentence"]
+    assert "the same everywhere" in found["sentence"]
+
+
+def test_lengths_are_neither_better_nor_worse(root: Path, compared: Compared) -> None:
+    for seed in range(2):
+        make_run(root, f"a{seed}", seed=seed, right=BASE, tokens=10 + seed)
+        make_run(root, f"b{seed}", method="lopti", seed=seed, right=BETTER, tokens=30 + seed)
+    found = first(compared("a*", "b*", "--metric", "length"))
+    assert found["difference"]["value"] == 20
+    assert found["verdict"] == "unknown"
+    assert found["sentence"].startswith(
+        "lopti less grpo is +20.0 tokens, 2 seeds x 12 problems, the same everywhere, so that there is no interval"
+    )
+    make_run(root, "c", method="dapo", right=BASE, tokens=10)
+    evaluate(make_run(root, "d", method="dgpo"), BASE, step=4, tokens=[10 + place for place in range(12)])
+    longer = first(compared("c", "d", "--metric", "length"), "dgpo")
+    assert longer["verdict"] == "higher" and longer["sentence"].startswith("dgpo is longer than dapo by 5.5 tokens, ")
+
+
+@pytest.mark.parametrize("option", [(), ("--baseline", "lopti"), ("--metric", "reward"), ("--metric", "pass@2")])
+def test_the_text_has_the_table_and_the_sentences(
+    option: tuple[str, ...], two_arms: Path, told: Callable[..., str], compared: Compared
+) -> None:
+    found, text = compared("grpo-s*", "lopti-s*", *option), told("grpo-s*", "lopti-s*", *option)
+    for one in found["arms"]:
+        if one["sentence"]:
+            assert one["sentence"] in text
+            shown = (
+                f"{one['difference']['value']:+.3f} [{one['difference']['low']:+.3f}, {one['difference']['high']:+.3f}]"
+            )
+            assert shown in text
+    assert "compared: final checkpoints, by the samples of `rlvr eval` (after 4 rollouts)" in text
