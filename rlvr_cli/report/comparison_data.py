@@ -35,10 +35,14 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def as_csv(comparison: Comparison) -> str:
-    """A line for each arm, in the order of the table, with all digits; empty where there is no value."""
-    rows = [_flat(one) for one in as_json(comparison)["arms"]]
+    """A line for each arm, in the order of the table, with all digits; empty where there is no value.
+
+    What no arm has, as a test with one seed, is no column.
+    """
+    data = as_json(comparison)
+    rows = [_flat({key: value for key, value in arm.items() if value is not None}) for arm in data["arms"]]
     columns = dict.fromkeys(key for row in rows for key in row)
-    shared = {key: value for key, value in as_json(comparison).items() if isinstance(value, str | int | float)}
+    shared = {key: value for key, value in data.items() if isinstance(value, str | int | float)}
     stream = io.StringIO()
     writer = csv.DictWriter(stream, [*columns, *shared], lineterminator="\n", restval="")
     writer.writeheader()

@@ -117,10 +117,13 @@ def test_damaged_records(two_arms: Path, refused: Refused) -> None:
     lines = metrics.read_text().splitlines(keepends=True)
     metrics.write_text("".join([lines[0], "{]\n", *lines[2:]]))
     (two_arms / "lopti-s1" / "timings.jsonl").write_text("")
+    third = next((two_arms / "grpo-s2" / "eval").iterdir()) / "problems.jsonl"
+    third.write_text(third.read_text().replace('"avg@4": 0.', '"avg@4": -Infinity, "x": 0.', 1))
     said = refused("grpo-s*", "lopti-s*")
+    assert "has -inf for avg@4 of kk-" in said
     assert "problems.jsonl:1: not a JSON line" in said
     assert "metrics.json is of 99 problems, problems.jsonl of 12" in said
-    restored = refused("lopti-s0", "lopti-s1", "grpo-s2", "--by", "run.name,method.name", "--unpaired")
+    restored = refused("lopti-s0", "lopti-s1", "lopti-s2", "--by", "run.name,method.name", "--unpaired")
     assert f"{metrics}:2: not a JSON line" in restored
     assert "timings.jsonl: has 0 lines where metrics.jsonl has 8" in restored
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -100,13 +101,28 @@ def read(folder: Path, problems: list[str]) -> Evaluation | None:
     except RunError as error:
         problems.append(str(error))
         return None
-    missing = [key for key in (*SETTINGS, "samples") if key not in evaluation.result]
-    ids = [row.id for row in evaluation.rows]
-    if missing or not ids or len(set(ids)) < len(ids):
-        what = f"has no {', '.join(missing)}" if missing else "holds no problem, or one twice"
-        problems.append(f"{folder}: the evaluation {what}. Its files were altered; evaluate again.")
+    fault = _fault(evaluation)
+    if fault:
+        problems.append(f"{folder}: the evaluation {fault}. Its files were altered; evaluate again.")
         return None
     return evaluation
+
+
+def _fault(evaluation: Evaluation) -> str | None:
+    """What is wrong with the content of an evaluation's files; None where nothing is."""
+    result, rows = evaluation.result, evaluation.rows
+    missing = [key for key in (*SETTINGS, "samples") if key not in result]
+    if missing:
+        return f"has no {', '.join(missing)}"
+    if not isinstance(result["samples"], int) or not all(isinstance(result[key], dict) for key in ("sampling", "task")):
+        return "has settings that are none"
+    if not rows or len({row.id for row in rows}) < len(rows):
+        return "holds no problem, or one twice"
+    for row in rows:
+        for metric, value in row.values.items():
+            if not isinstance(value, int | float) or not math.isfinite(value):
+                return f"has {value!r} for {metric} of {row.id}"
+    return None
 
 
 def _benchmark(name: str | None, found: Mapping[str, Sequence[Chosen]], problems: list[str]) -> str | None:

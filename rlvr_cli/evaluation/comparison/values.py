@@ -75,10 +75,11 @@ def problem_values(evaluation: Evaluation, metric: str, n: int) -> Values:
             f"samples to take it from. Evaluate all runs with the same --samples and with its k in --pass-at."
         )
     rows: dict[tuple[Any, Any], Mapping[str, Any]] = {}
-    for record in read_jsonl(path):
-        rows[record.get("problem"), record.get("sample")] = record
     values = {}
+    problem = evaluation.rows[0]
     try:
+        for record in read_jsonl(path):
+            rows[record["problem"], record["sample"]] = record
         for problem in evaluation.rows:
             values[problem.id] = _value(metric, [rows[problem.id, index] for index in range(n)])
     except (KeyError, TypeError) as error:
