@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -12,10 +13,12 @@ from rlvr_cli.evaluation.comparison.find import find_runs
 from rlvr_cli.evaluation.comparison.records import Arm
 from tests.compare.made_runs import make_run
 
+TRIALS = {"grpo-s0": "grpo-s0", "grpo-s1": "grpo-s1", "dapo-s0": "grpo-s0"}
+
 
 def arms_of(root: Path, *names: str, by: tuple[str, ...] = ()) -> tuple[Arm, ...]:
     problems: list[str] = []
-    arms = group_arms(find_runs(names, root, problems), problems, by)
+    arms = group_arms(find_runs(names, root, problems, []), problems, by)
     assert problems == []
     return arms
 
@@ -57,16 +60,16 @@ def test_folders_globs_and_repetitions(root: Path, tmp_path: Path, monkeypatch: 
     for seed in range(2):
         make_run(root / "sweep", f"g{seed}", seed=seed)
         make_run(root / "sweep" / "trials", f"l{seed}", method="lopti", seed=seed)
-    names = [run.run.name for run in find_runs(["sweep", "sweep/g*", str(root / "sweep" / "g0")], root, [])]
+    names = [run.run.name for run in find_runs(["sweep", "sweep/g*", str(root / "sweep" / "g0")], root, [], [])]
     assert names == ["g0", "g1"]
-    assert [run.run.name for run in find_runs(["sweep/trials", "sweep"], root, [])] == ["l0", "l1", "g0", "g1"]
+    assert [run.run.name for run in find_runs(["sweep/trials", "sweep"], root, [], [])] == ["l0", "l1", "g0", "g1"]
     monkeypatch.chdir(root)
-    assert [run.run.name for run in find_runs(["sweep/*/l?"], tmp_path / "elsewhere", [])] == ["l0", "l1"]
+    assert [run.run.name for run in find_runs(["sweep/*/l?"], tmp_path / "elsewhere", [], [])] == ["l0", "l1"]
     problems: list[str] = []
-    assert find_runs(["sweep/x*"], root, problems) == ()
+    assert find_runs(["sweep/x*"], root, problems, []) == ()
     assert "matches no run" in problems[0]
     (root / "sweep" / "g1" / "manifest.json").unlink()
-    find_runs(["sweep"], root, problems)
+    find_runs(["sweep"], root, problems, [])
     assert "g1: damaged, it has no manifest.json" in problems[1]
 
 
@@ -75,3 +78,17 @@ def test_the_order_of_runs_changes_no_arm(root: Path) -> None:
     before = shown(arms_of(root, *names))
     random.Random(0).shuffle(names)
     assert shown(arms_of(root, *names)) == before
+
+
+def test_a_sweep_tells_of_trials_without_a_run(root: Path) -> None:
+    make_run(root / "sweep", "grpo-s0")
+    trials = [{"name": name, "run": run, "method": name[:4]} for name, run in TRIALS.items()]
+    (root / "sweep" / "trials.json").write_text(json.dumps({"trials": trials}))
+    problems: list[str] = []
+    notes: list[str] = []
+    assert len(find_runs(["sweep", "sweep/grpo-s0"], root, problems, notes)) == 1
+    assert "trials of dapo share the runs of grpo (the same gradient) and are no arm of their own" in notes[0]
+    assert "1 of its 3 trials were not begun (grpo-s1)" in problems[0] and "--unfinished" in problems[0]
+    notes.clear()
+    find_runs(["sweep"], root, [], notes, unfinished=True)
+    assert len(notes) == 2

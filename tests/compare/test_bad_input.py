@@ -133,4 +133,5 @@ def test_forms_exclude_each_other_and_numbers_are_checked(two_arms: Path, refuse
     said = refused("grpo-s*", "lopti-s*", "--match", "rolouts", "--power", "0", "--level", "nan")
     assert "--match rolouts: no such budget. Did you mean `rollouts`?" in said
     assert "--power 0.0: must be above 0" in said and "--level nan: must be a finite number" in said
+    assert "2 points are 0.02" in refused("grpo-s*", "lopti-s*", "--power", "2")
     assert "has no held-out evaluations from training" in refused("grpo-s*", "lopti-s*", "--match", "updates")

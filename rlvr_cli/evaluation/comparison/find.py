@@ -13,6 +13,7 @@ from rlvr_cli.config.load import leaves, load_config
 from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.evaluation.comparison.records import ComparedRun
+from rlvr_cli.evaluation.comparison.trials import tell_trials
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.locks import is_held
 
@@ -21,7 +22,7 @@ DEPTHS = ("*", "*/*")
 
 
 def find_runs(
-    names: Sequence[str], root: Path, problems: list[str], *, unfinished: bool = False
+    names: Sequence[str], root: Path, problems: list[str], notes: list[str], *, unfinished: bool = False
 ) -> tuple[ComparedRun, ...]:
     """Every run that ``names`` stand for, each once, in the order given; those of a folder or a glob by their names.
 
@@ -30,33 +31,39 @@ def find_runs(
 
     Args:
         problems: gets a line for each name that stands for nothing, and each run that is damaged or (unless
-            ``unfinished``) not finished.
+            ``unfinished``) not finished. notes: gets what a sweep says of its trials.
     """
+    sweeps: set[Path] = set()
     runs: dict[Path, ComparedRun] = {}
     for place, name in enumerate(names):
         found = _folders(name, root)
         if not found:
             problems.append(_unknown(name, root))
-        for folder in found:
-            resolved = folder.resolve()
-            if resolved not in runs:
-                run = _read(folder, place, problems, unfinished=unfinished)
-                if run is not None:
-                    runs[resolved] = run
+        for start, folders in found.items():
+            if start not in folders and start.resolve() not in sweeps:
+                sweeps.add(start.resolve())
+                tell_trials(start, problems, notes, unfinished=unfinished)
+            for folder in folders:
+                resolved = folder.resolve()
+                if resolved not in runs:
+                    run = _read(folder, place, problems, unfinished=unfinished)
+                    if run is not None:
+                        runs[resolved] = run
     return tuple(runs.values())
 
 
-def _folders(name: str, root: Path) -> list[Path]:
+def _folders(name: str, root: Path) -> dict[Path, list[Path]]:
+    """The folders that a name stands for, each with the runs in it: itself, or those below."""
     try:
         path = local_path(name)
     except UserError:
-        return []
+        return {}
     for start in dict.fromkeys((root / name, path)):
         matched = sorted(_matches(start)) if has_magic(name) else [start]
-        found = [folder for match in matched for folder in _runs_of(match)]
+        found = {match: runs for match in matched if (runs := _runs_of(match))}
         if found:
             return found
-    return []
+    return {}
 
 
 def _matches(pattern: Path) -> Iterator[Path]:
@@ -65,16 +72,16 @@ def _matches(pattern: Path) -> Iterator[Path]:
 
 
 def _runs_of(folder: Path) -> list[Path]:
-    """The folder itself if it is a run, else the runs below it; what has one file of a run of two counts, and is told
-    as damaged."""
+    """The folder itself if it is a run, else the runs below it, those among them that lost their manifest."""
     if _like_a_run(folder):
         return [folder]
     for depth in DEPTHS:
-        below = sorted(
-            {path.parent for name in ("manifest.json", "config.yaml") for path in folder.glob(f"{depth}/{name}")}
-        )
-        if any((path / "manifest.json").is_file() for path in below):
-            return below
+        below = {path.parent for path in folder.glob(f"{depth}/manifest.json")}
+        if below:
+            torn = {
+                path.parent for path in folder.glob(f"{depth}/checkpoints") if (path.parent / "config.yaml").exists()
+            }
+            return sorted(below | torn)
     return []
 
 

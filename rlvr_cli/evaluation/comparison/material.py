@@ -19,6 +19,7 @@ from rlvr_cli.evaluation.comparison.question import Question
 from rlvr_cli.evaluation.comparison.readings import Readings, RunCurve, read_finals, read_matched
 from rlvr_cli.evaluation.comparison.records import Arm, Replicate
 from rlvr_cli.evaluation.comparison.remarks import remarks
+from rlvr_cli.evaluation.metrics import is_share
 
 T = TypeVar("T")
 
@@ -67,7 +68,7 @@ def gather(question: Question) -> Material:
     Raises UserError with everything that is wrong: names, options, records, evaluations that cannot be compared.
     """
     problems, notes = question.faults(), list[str]()
-    runs = find_runs(question.names, question.root, problems, unfinished=question.unfinished)
+    runs = find_runs(question.names, question.root, problems, notes, unfinished=question.unfinished)
     arms = group_arms(runs, problems, question.by) if runs else ()
     baseline = _baseline(question, arms, problems)
     pairs = pair_runs(arms, problems, notes, unpaired=question.unpaired) if arms else {}
@@ -76,9 +77,24 @@ def gather(question: Question) -> Material:
     if used:
         reader = read_finals if question.match is None else read_matched
         read = reader(question, used, problems, notes)
+        problems.extend(_misfits(question, read) if read is not None else ())
     if problems or read is None:
         raise UserError(list(dict.fromkeys(problems)), note="Nothing was compared.")
     return Material(question, arms, baseline, pairs, read, (*notes, *remarks(arms, used, read.chosen)))
+
+
+def _misfits(question: Question, read: Readings) -> list[str]:
+    """What of the question does not fit the numbers that were read."""
+    found = []
+    if question.power is not None and question.power >= 1 and is_share(read.metric):
+        points = question.power / 100
+        found.append(
+            f"--power {question.power:g}: {read.metric} lies between 0 and 1, and so does a difference of it. "
+            f"{question.power:g} points are {points:g}."
+        )
+    if question.unpaired and len(read.problems) == 1:
+        found.append("--unpaired: one problem tells nothing of the spread between problems; it takes two.")
+    return found
 
 
 def _baseline(question: Question, arms: Sequence[Arm], problems: list[str]) -> str:
