@@ -66,9 +66,12 @@ def _folders(name: str, root: Path) -> dict[Path, list[Path]]:
     return {}
 
 
-def _matches(pattern: Path) -> Iterator[Path]:
+def _matches(pattern: Path) -> list[Path]:
     start = Path(pattern.anchor)
-    return start.glob(str(pattern.relative_to(start)))
+    try:
+        return list(start.glob(str(pattern.relative_to(start))))
+    except ValueError:  # a pattern such as `a**`, which pathlib refuses
+        return []
 
 
 def _runs_of(folder: Path) -> list[Path]:
