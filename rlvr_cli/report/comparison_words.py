@@ -83,7 +83,8 @@ def power_lines(comparison: Comparison) -> list[str]:
 def amount(metric: str, value: float) -> str:
     """The size of a difference: `2 points`, `3.1 points`, `0.012 of reward`."""
     factor, name = unit(metric)
-    return f"{_trimmed(abs(value) * factor, DECIMALS[name])} {name}"
+    text = _trimmed(abs(value) * factor, DECIMALS[name])
+    return f"{text} {name.removesuffix('s') if text == '1' else name}"
 
 
 def p_text(p_value: float | None) -> str:

@@ -79,5 +79,6 @@ def test_curves_that_share_no_budget_or_are_absent(root: Path, refused: Callable
     said = refused("grpo0", "late", "none", "--match", "rollouts", "--benchmark", "kk")
     assert "none: has no held-out evaluations from training (eval.every=0)" in said
     assert "--benchmark: --match compares the held-out evaluations of training" in said
+    assert "Did you mean `updates`?" in refused("grpo0", "lopti0", "--match", "update")
     said = refused("grpo0", "late", "--match", "rollouts")
     assert "no budget is common" in said and "first evaluated after 9 rollouts" in said and "last after 4" in said

@@ -46,6 +46,7 @@ def test_no_difference_says_what_it_takes(root: Path, compared: Compared) -> Non
     assert "to see 2 points you would need" in found["sentence"]
     if needed["seeds"] is not None:
         assert f"about {needed['seeds']:,} seeds" in found["sentence"]
+    assert "to see 1 point between" in compared("a*", "b*", "--power", "0.01")["power"][0]
     wanted = compared("a*", "b*", "--power", "0.4")
     assert first(wanted)["needed"]["difference"] == 0.4
     assert re.search(r"to see 40 points .* These 4 seeds x 12 problems show \d+", wanted["power"][0])

@@ -12,7 +12,7 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.method_names import parse_method_name
 from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.evaluation.comparison.arms import group_arms
-from rlvr_cli.evaluation.comparison.cost import Spent
+from rlvr_cli.evaluation.comparison.cost import BUDGETS, Spent
 from rlvr_cli.evaluation.comparison.find import find_runs
 from rlvr_cli.evaluation.comparison.pairing import pair_runs
 from rlvr_cli.evaluation.comparison.question import Question
@@ -74,7 +74,7 @@ def gather(question: Question) -> Material:
     pairs = pair_runs(arms, problems, notes, unpaired=question.unpaired) if arms else {}
     used = [arm.runs[replicate] for arm in arms for replicate in pairs.get(arm.name, ())] or list(runs)
     read = None
-    if used:
+    if used and question.match in (None, *BUDGETS):
         reader = read_finals if question.match is None else read_matched
         read = reader(question, used, problems, notes)
         problems.extend(_misfits(question, read) if read is not None else ())
