@@ -138,6 +138,8 @@ def test_arms_that_cannot_differ_are_said(root: Path, compared: Compared) -> Non
     found = compared("grpo*", "cispo*")
     assert any("the ratio is 1" in note and "are the same gradient" in note for note in found["notes"])
     assert arm(found, "cispo")["verdict"] == "unseen"
+    make_run(root, "faster", method="cispo", right=BASE, overrides=["optimizer.lr=1e-4"])
+    assert compared("grpo0", "faster")["notes"] == []
 
 
 def test_the_default_baseline(two_arms: Path, compared: Compared) -> None:

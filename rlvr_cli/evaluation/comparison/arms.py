@@ -33,7 +33,7 @@ def group_arms(runs: Sequence[ComparedRun], problems: list[str], by: Sequence[st
         return ()
     groups: dict[tuple[tuple[str, str], ...], list[ComparedRun]] = {}
     for run in runs:
-        values = _texts(run, chosen) if by else _learned(run)
+        values = _texts(run, chosen) if by else learned(run)
         groups.setdefault(tuple(values.items()), []).append(run)
     members = list(groups.values())
     if len(members) == 1:
@@ -66,7 +66,7 @@ def _chosen(by: Sequence[str], problems: list[str]) -> set[str]:
     return found
 
 
-def _learned(run: ComparedRun) -> Values:
+def learned(run: ComparedRun) -> Values:
     """The keys that bear on what is learned, but for the seed."""
     own = {key for key in run.values if key.split(".", 1)[0] not in NOT_LEARNED and key not in NOT_LEARNED_KEYS}
     return _texts(run, own)
@@ -81,10 +81,10 @@ def _rests(members: Sequence[Sequence[ComparedRun]]) -> dict[str, str]:
 
     That is the values of the keys that vary within some arm and bear on what is learned; most often none do.
     """
-    learned = [[_learned(run) for run in group] for group in members]
-    pooled = {key for group in learned for values in group for key in values if _varies(key, group)}
+    texts = [[learned(run) for run in group] for group in members]
+    pooled = {key for group in texts for values in group for key in values if _varies(key, group)}
     runs = [run for group in members for run in group]
-    rests = [tuple((k, v) for k, v in values.items() if k in pooled) for group in learned for values in group]
+    rests = [tuple((k, v) for k, v in values.items() if k in pooled) for group in texts for values in group]
     distinct = list(dict.fromkeys(rests))
     named = dict(zip(distinct, _names([dict(rest) for rest in distinct]), strict=True))
     return {run.path: named[rest] for run, rest in zip(runs, rests, strict=True)}

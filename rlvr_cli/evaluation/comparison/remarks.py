@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 from rlvr_cli.config.identical import same_gradients
+from rlvr_cli.config.schema import Config
+from rlvr_cli.evaluation.comparison.arms import learned
 from rlvr_cli.evaluation.comparison.choose import Chosen
 from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
 
@@ -35,17 +38,17 @@ def remarks(arms: Sequence[Arm], runs: Sequence[ComparedRun], chosen: Mapping[st
 
 
 def _cannot_differ(arms: Sequence[Arm]) -> list[str]:
-    """Only of arms with as many updates per rollout: the rule is about one schedule."""
+    """Of arms that differ in the method alone: those whose methods are the same gradient under their schedule."""
+    alike: dict[str, list[tuple[str, Config]]] = {}
+    for arm in arms:
+        run = next(iter(arm.runs.values()))
+        rest = {key: value for key, value in learned(run).items() if not key.startswith("method.")}
+        alike.setdefault(json.dumps(rest, sort_keys=True), []).append((arm.name, run.config))
     found = []
-    first = {arm.name: next(iter(arm.runs.values())).config for arm in arms}
-    for updates in sorted({config.update.updates_per_rollout * config.update.epochs for config in first.values()}):
-        methods = {
-            name: config.method
-            for name, config in first.items()
-            if config.update.updates_per_rollout * config.update.epochs == updates
-        }
-        groups = [group for group in same_gradients(methods, updates) if group.when != "first_step"]
-        found += [group.sentence() for group in groups if len({methods[name].name for name in group.names}) > 1]
+    for group in alike.values():
+        update = group[0][1].update
+        same = same_gradients({name: run.method for name, run in group}, update.updates_per_rollout * update.epochs)
+        found += [one.sentence() for one in same if one.when != "first_step"]
     return found
 
 
