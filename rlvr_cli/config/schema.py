@@ -161,7 +161,7 @@ class OptimizerConfig(Section):
 
 
 class TrainConfig(Section):
-    """How long to train, and what to do when a number is not finite."""
+    """How long to train, and what to do when a number is not finite or the policy collapses."""
 
     rollouts: Count = Field(100, description="The training budget: number of rollout batches.")
     on_nonfinite: Literal["stop", "skip"] = Field(
@@ -169,6 +169,11 @@ class TrainConfig(Section):
         description="When a reward, loss or gradient is NaN or infinite: stop, or skip that optimizer step.",
     )
     max_skips: CountOrZero = Field(3, description="Optimizer steps skipped (on_nonfinite: skip) before stopping.")
+    on_collapse: Literal["warn", "stop", "off"] = Field(
+        "warn",
+        description="When lengths, entropy, format or reward show a collapse (docs/collapse.md): say so, stop, or do "
+        "not look. A training that samples nothing (sft) shows none.",
+    )
 
 
 class EvalConfig(Section):

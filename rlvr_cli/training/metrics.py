@@ -136,11 +136,12 @@ def rollout_summary(
 
     ``reward`` averages the finite rewards that training used, ``clean_reward`` the verifier's where those are others;
     ``nonzero_advantage`` is the share of completions that move the policy, ``unscorable`` that of those that the task
-    could not score; these are not correct, and their reward is in no mean. ``verifier/timeout`` is the share whose
-    comparison was stopped at its deadline or took its process with it, ``verifier/unparsed`` the share whose answer or
-    gold answer could not be read as mathematics; both are 0 for a task without such a verifier. ``format`` is the
-    reward's part `format` as a share of ``format_range``, where the reward has one; then ``format/se`` and
-    ``accuracy/se`` are the standard errors of format and accuracy over what could be scored.
+    could not score; these are not correct, and their reward is in no mean. ``diversity`` is the share of completions
+    that differ, as text, from those before them of the same problem: 1 / group_size where all of a group are the same,
+    1 where no two are. ``verifier/timeout`` is the share whose comparison was stopped at its deadline or took its
+    process with it, ``verifier/unparsed`` the share whose answer or gold answer could not be read as mathematics; both
+    are 0 for a task without such a verifier. ``format`` is the reward's part `format` as a share of ``format_range``,
+    where the reward has one. ``accuracy/se`` and ``format/se`` are standard errors over what could be scored.
     """
     count = len(rows)
 
@@ -164,6 +165,7 @@ def rollout_summary(
         "length": mean(lengths),
         "length_max": float(max(lengths)),
         "truncated": mean([float(row["truncated"]) for row in rows]),
+        "diversity": len({(row["problem"], row["completion"]) for row in rows}) / count,
         "nonzero_advantage": mean([float(row["advantage"] != 0) for row in rows]),
         **_values_by_verdict(rows),
     }
@@ -172,18 +174,16 @@ def rollout_summary(
 def _format_and_accuracy(
     scored: Sequence[Mapping[str, Any]], format_range: tuple[float, float] | None
 ) -> dict[str, float]:
-    """The format's share of its range, and standard errors with the problem as the unit; none of a single problem."""
-    if format_range is None:
-        return {}
-    low, high = format_range
+    """The format's share of its range where it has one; standard errors over problems, none of a single one."""
     problems = [row["problem"] for row in scored]
-    shares = [(row["parts"]["format"] - low) / (high - low) for row in scored]
-    errors = {
-        "format/se": _standard_error(problems, shares),
-        "accuracy/se": _standard_error(problems, [float(row["correct"]) for row in scored]),
-    }
-    mean = sum(shares) / len(shares) if shares else 0.0
-    return {"format": mean, **{name: error for name, error in errors.items() if error is not None}}
+    errors = {"accuracy/se": _standard_error(problems, [float(row["correct"]) for row in scored])}
+    mean = {}
+    if format_range is not None:
+        low, high = format_range
+        shares = [(row["parts"]["format"] - low) / (high - low) for row in scored]
+        errors["format/se"] = _standard_error(problems, shares)
+        mean["format"] = sum(shares) / len(shares) if shares else 0.0
+    return {**mean, **{name: error for name, error in errors.items() if error is not None}}
 
 
 def _standard_error(problems: Sequence[str], values: Sequence[float]) -> float | None:

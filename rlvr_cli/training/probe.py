@@ -187,7 +187,9 @@ def worst_case(config: Config) -> Config:
         update={
             "rollout": config.rollout.model_copy(update=rollout),
             "update": config.update.model_copy(update=update),
-            "train": config.train.model_copy(update={"rollouts": 1, "on_nonfinite": "skip", "max_skips": 1000}),
+            "train": config.train.model_copy(
+                update={"rollouts": 1, "on_nonfinite": "skip", "max_skips": 1000, "on_collapse": "off"}
+            ),
             "optimizer": config.optimizer.model_copy(update={"warmup_rollouts": 0}),
             "eval": config.eval.model_copy(update={"every": 0}),
             "run": config.run.model_copy(update={"track": ()}),

@@ -13,8 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from rlvr_cli.runs.alerts import alerts_on
 from rlvr_cli.runs.directory import now
-from rlvr_cli.training.alerts import ALERT
 
 HEADLINES = (
     ("loss", "loss", "{:.4f}"),
@@ -90,8 +90,8 @@ class Reporter:
             self._latest["clipped"] = row["region/LN"] + row["region/HP"]
         if row.get("verifier/timeout"):
             self._latest["timeouts"] = row["verifier/timeout"]
-        if row.get(ALERT):
-            self._latest["alert"] = "format without accuracy"
+        if alerts := alerts_on(row):
+            self._latest["alert"] = ", ".join(name.replace("_", " ") for name in alerts)
         self._sampled = 0
         self._bar.update(self._task, completed=row["rollout"] + (1 if row["last_update"] else 0))
         line = f"step {row['step']}/{self.steps}  rollout {row['rollout'] + 1}/{self.rollouts}  " + "  ".join(

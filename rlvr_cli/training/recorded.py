@@ -94,6 +94,13 @@ class RecordedTrainer(ManagedTrainer):
         """What a person should be told once, after the step just made."""
         return []
 
+    def alerts(self, row: dict[str, Any]) -> dict[str, Any]:
+        """What else the line ``row`` of metrics.jsonl says: the alerts that its numbers raise."""
+        return {}
+
+    def check_alerts(self) -> None:
+        """Raise RunError where the step just made, recorded by now, is to be the last."""
+
     @abstractmethod
     def spent(self) -> dict[str, float]:
         """Seconds since the last call that went to anything but the update, by name."""
@@ -164,6 +171,7 @@ class RecordedTrainer(ManagedTrainer):
         held_out = self._held_out(rollout + 1) if last_update else None
         if held_out is not None:
             row["eval"] = held_out
+        row.update(self.alerts(row))
         self._last_row = row
         if self.accelerator.is_main_process:
             append_jsonl(self.run.metrics_path, [row])
@@ -172,6 +180,7 @@ class RecordedTrainer(ManagedTrainer):
         self.reporter.step({**row, "last_update": last_update}, timing)
         for notice in self.notices():
             self.reporter.message(notice)
+        self.check_alerts()
         self._step_started = time.perf_counter()
 
     def _held_out(self, rollouts: int) -> dict[str, Any] | None:

@@ -6,12 +6,14 @@ from typing import Any
 
 import torch
 
+from rlvr_cli.analysis.collapse import Collapse, CollapseWatch
+from rlvr_cli.analysis.collapse_thresholds import Thresholds
 from rlvr_cli.models.adapter import merged
 from rlvr_cli.models.completions import Completions, Engine
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.streams import stream_seed
-from rlvr_cli.training.alerts import ALERT, FormatWatch
 from rlvr_cli.training.buffer import Rows
+from rlvr_cli.training.failures import collapsed
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.recorded import RecordedTrainer
 from rlvr_cli.training.rollouts import RolloutSource
@@ -27,6 +29,7 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
     meter: StepMeter
     # What samples no policy, such as a probe, sets it and is not checked.
     sampler_checked = False
+    thresholds = Thresholds()
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -38,7 +41,7 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
         self.rollouts.engine = (
             self._with_these_weights(engine) if isinstance(engine, VllmEngine) else self._of_whole_parameters(engine)
         )
-        self._watch = FormatWatch(self.config.rollout.prompts)
+        self._watch = CollapseWatch(self.config.rollout.prompts, self.thresholds)
 
     def _of_whole_parameters(self, engine: Engine) -> Engine:
         """``engine``, which reads weights that may be divided among the processes; each calls it as often."""
@@ -105,25 +108,27 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
 
     def step_numbers(self) -> dict[str, Any]:
         sums = self.accelerator.reduce(self.meter.take().to(self.args.device), reduction="sum").tolist()
-        return {"pass": self.finished_pass, **self.rollouts.summary, **self._alerts(), **self.meter.summary(sums)}
+        return {"pass": self.finished_pass, **self.rollouts.summary, **self.meter.summary(sums)}
 
-    def _alerts(self) -> dict[str, Any]:
-        """0 or 1; nothing for a task whose reward has no part for the format."""
-        if "format" not in self.rollouts.summary:
+    def alerts(self, row: dict[str, Any]) -> dict[str, Any]:
+        if self.config.train.on_collapse == "off":
             return {}
-        rollout = self._rollout_of_step()
-        self._watch.see({"rollout": rollout, **self.rollouts.summary})
-        return {ALERT: int(self._watch.at(rollout) is not None)}
+        self._watch.see(row)
+        return self._watch.fields(row["rollout"])
 
     def notices(self) -> list[str]:
-        step, rollout = self.state.global_step, self._rollout_of_step()
-        first = (step - 1) % self.batch.steps_per_rollout == 0
-        alert = self._watch.starts(rollout) if first else None
-        return [] if alert is None else [str(alert)]
+        if self.config.train.on_collapse == "stop":
+            return []  # the error of check_alerts says it
+        return [f"alert: {collapse}" for collapse in self._beginning()]
 
-    def _rollout_of_step(self) -> int:
-        """The rollout that the optimizer step just made belongs to."""
-        return int((self.state.global_step - 1) // self.batch.steps_per_rollout)
+    def check_alerts(self) -> None:
+        if self.config.train.on_collapse == "stop" and (found := self._beginning()):
+            raise collapsed(found, self.run, self.batch, self._watch.thresholds.window)
+
+    def _beginning(self) -> list[Collapse]:
+        """The collapses to tell of after the step just made: those of its rollout, after its first step."""
+        rollout, update = divmod(int(self.state.global_step) - 1, self.batch.steps_per_rollout)
+        return self._watch.begins(rollout) if update == 0 else []
 
     def spent(self) -> dict[str, float]:
         spent = dict(self.rollouts.seconds)

@@ -12,16 +12,15 @@ import pytest
 from rich.console import Console
 
 from rlvr_cli.config.load import load_config
+from rlvr_cli.runs.alerts import alerts_on
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.tasks import Verdict, make_task
 from rlvr_cli.tasks.base import RewardsFormat
 from rlvr_cli.tasks.choose import choose_task
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
-from rlvr_cli.training import alerts
 from rlvr_cli.training import run as running
 from rlvr_cli.training.metrics import rollout_summary
 from rlvr_cli.training.progress import Reporter
-from tests.training.processes import interrupted_after
 
 SETTINGS = ("rollout.prompts=4", "rollout.max_new_tokens=24", "task.problems=32", "run.threads=1", "optimizer.lr=1e-3")
 
@@ -29,6 +28,7 @@ SETTINGS = ("rollout.prompts=4", "rollout.max_new_tokens=24", "task.problems=32"
 def row(reason: str, *, scorable: bool = True, format: float = 1.0, problem: str = "a") -> dict[str, Any]:
     return {
         "problem": problem,
+        "completion": reason,
         "reward": format if scorable else None,
         "clean_reward": format if scorable else None,
         "parts": {"format": format if scorable else 0.0},
@@ -64,6 +64,12 @@ def test_the_format_is_a_share_of_its_range_over_what_could_be_scored() -> None:
     summary = rollout_summary(rows, ("correct", "wrong"), (-1.0, 1.0))
     assert summary["reward/format"] == 0.5 and summary["format"] == 0.75
     assert "format/se" not in summary, "one problem has no spread"
+
+
+def test_diversity_is_of_the_completions_of_the_same_problem() -> None:
+    rows = [row(text, problem=problem) for problem in "ab" for text in ("correct", "correct", "wrong", "no_answer")]
+    assert rollout_summary(rows, ("correct",))["diversity"] == 6 / 8
+    assert rollout_summary([row("wrong", problem=problem) for problem in "abcd"], ("wrong",))["diversity"] == 1
 
 
 def test_standard_errors_take_the_problem_as_the_unit() -> None:
@@ -116,8 +122,8 @@ def test_the_rates_are_in_every_line_and_the_alert_where_the_format_is_paid_for(
     for name, overrides, has_format in (("kk", (), True), ("coin", ("task.reward=random",), False)):
         for line in metrics(trained(tmp_path, name, "train.rollouts=2", *overrides)):
             assert line["verifier/timeout"] == line["verifier/unparsed"] == 0.0
-            assert (alerts.ALERT in line) == ("format" in line) == has_format
-            assert line.get(alerts.ALERT, 0) == 0
+            assert ("alert/reward_hacking" in line) == ("format" in line) == has_format
+            assert not alerts_on(line)
 
 
 def test_verdicts_that_time_out_are_counted_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,40 +143,11 @@ def test_verdicts_that_time_out_are_counted_and_shown(tmp_path: Path, monkeypatc
     assert "timeouts 25.00%" in run.log_path.read_text()
 
 
-def test_the_alert_goes_on_exactly_after_a_stop_in_mid_rollout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a rule so lax that it is on whenever the format of two rollouts is above that of the two before."""
-    for name, value in (
-        ("WINDOWS", ((2, 2),)),
-        ("FEWEST_PROBLEMS", 1),
-        ("PAUSE", 2),
-        ("RISE_ERRORS", 0.0),
-        ("SMALLEST_RISE", 0.0),
-        ("FLAT_ERRORS", 0.0),
-    ):
-        monkeypatch.setattr(alerts, name, value)
-    monkeypatch.setattr(alerts, "LAG", 1e9)
-    settings = ("train.rollouts=9", "update.updates_per_rollout=2", "checkpoint.every=1")
-    run = trained(tmp_path, "whole", *settings)
-    states = [line[alerts.ALERT] for line in metrics(run)]
-    assert states[::2] == states[1::2] and len(states) == 18
-    forms = [line["format"] for line in metrics(run)][::2]
-    expected = [0, 0, 0] + [int(sum(forms[i - 1 : i + 1]) > sum(forms[i - 3 : i - 1])) for i in range(3, 9)]
-    assert states[::2] == expected and sum(expected) > 0, "otherwise this shows nothing"
-    with interrupted_after(8):
-        broken = trained(tmp_path, "broken", *settings)
-    assert broken.read_manifest()["status"] == "interrupted" and len(metrics(broken)) == 9
-    running.resume(broken, console=Console(quiet=True))
-    assert broken.metrics_path.read_bytes() == run.metrics_path.read_bytes()
-    told = [line for line in run.log_path.read_text().splitlines() if " alert: " in line]
-    starts = [i for i in range(9) if expected[i] and not any(expected[max(0, i - 2) : i])]
-    assert len(told) == len(starts) and all("accuracy did not" in line for line in told)
-
-
 def test_the_display_names_an_alert_that_is_on(tmp_path: Path) -> None:
     line = {"step": 1, "rollout": 0, "last_update": True, "reward": 1.0, "verifier/timeout": 0.0}
     with Reporter(tmp_path / "log.txt", console=Console(quiet=True), rollouts=2, steps=2) as reporter:
-        reporter.step({**line, alerts.ALERT: 1}, {})
-        reporter.step({**line, "step": 2, alerts.ALERT: 0}, {})
+        reporter.step({**line, "alert/reward_hacking": 1, "alert/format_loss": 1}, {})
+        reporter.step({**line, "step": 2, "alert/reward_hacking": 0}, {})
     first, second = (tmp_path / "log.txt").read_text().splitlines()
-    assert "alert format without accuracy" in first and "timeouts" not in first
+    assert "alert reward hacking, format loss" in first and "timeouts" not in first
     assert "alert" not in second

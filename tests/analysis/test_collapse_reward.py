@@ -1,4 +1,4 @@
-"""The format that is learned in place of answers: when the alert is raised, and when it must not be."""
+"""The format that is learned in place of answers: when reward hacking is named, and when it must not be."""
 
 from __future__ import annotations
 
@@ -7,19 +7,13 @@ import itertools
 import numpy as np
 import pytest
 
-from rlvr_cli.training.alerts import (
-    ALERT,
-    PAUSE,
-    WINDOWS,
-    Change,
-    FormatWatch,
-    Mean,
-    Point,
-    change,
-    format_without_accuracy,
-)
+from rlvr_cli.analysis.collapse import CollapseWatch, detect
+from rlvr_cli.analysis.collapse_reward import Change, Mean, RewardHacking, change, reward_hacking
+from rlvr_cli.analysis.collapse_signals import point_of
+from rlvr_cli.analysis.collapse_thresholds import Thresholds
 
-Points = list[Point]
+Points = list[tuple[Mean, Mean]]
+LIMITS = Thresholds()
 ROLLOUTS = 200
 PROBLEMS, GROUP = 16, 8
 
@@ -38,13 +32,14 @@ def ramp(first: float, last: float, begins: int = 40, length: int = 60) -> np.nd
     return first + (last - first) * np.clip((np.arange(ROLLOUTS) - begins) / length, 0, 1)
 
 
+def found(points: Points, problems: int = PROBLEMS) -> RewardHacking | None:
+    return reward_hacking(points, problems, LIMITS)
+
+
 def alerts(points: Points) -> list[bool]:
     """Whether the alert is on after each rollout."""
-    longest = max(map(sum, WINDOWS))
-    return [
-        format_without_accuracy(points[max(0, number + 1 - longest) : number + 1], PROBLEMS) is not None
-        for number in range(len(points))
-    ]
+    longest = max(map(sum, LIMITS.reward_windows))
+    return [found(points[max(0, number + 1 - longest) : number + 1]) is not None for number in range(len(points))]
 
 
 def simulated(form: np.ndarray, accuracy: np.ndarray, runs: int, seed: int) -> list[list[bool]]:
@@ -55,8 +50,8 @@ def simulated(form: np.ndarray, accuracy: np.ndarray, runs: int, seed: int) -> l
 @pytest.mark.parametrize("length", [10, 30, 60, 100])
 @pytest.mark.parametrize(("first", "last"), [(0.2, 0.2), (0.02, 0.02), (0.3, 0.2)])
 def test_the_format_rises_and_accuracy_stays_or_falls(length: int, first: float, last: float) -> None:
-    found = simulated(ramp(0.3, 0.9, length=length), ramp(first, last, length=length), runs=5, seed=1)
-    for run in found:
+    runs = simulated(ramp(0.3, 0.9, length=length), ramp(first, last, length=length), runs=5, seed=1)
+    for run in runs:
         assert not any(run[:40]), "nothing has happened yet"
         assert any(run[40 : 60 + length]), "it is raised while the format rises or soon after"
 
@@ -64,8 +59,8 @@ def test_the_format_rises_and_accuracy_stays_or_falls(length: int, first: float,
 @pytest.mark.parametrize("length", [10, 30, 60, 100])
 @pytest.mark.parametrize(("first", "last"), [(0.1, 0.5), (0.3, 0.9)])
 def test_both_rise(length: int, first: float, last: float) -> None:
-    found = simulated(ramp(0.3, 0.9, length=length), ramp(first, last, length=length), runs=5, seed=2)
-    assert not any(itertools.chain(*found))
+    runs = simulated(ramp(0.3, 0.9, length=length), ramp(first, last, length=length), runs=5, seed=2)
+    assert not any(itertools.chain(*runs))
 
 
 @pytest.mark.parametrize(
@@ -91,33 +86,33 @@ def test_the_format_is_learned_in_the_first_rollouts() -> None:
     """As a run on the lab learned to answer within 20 tokens: the format at once, the answers never."""
     form = exact(0.60, 0.83, 0.96, 0.98, 1.0, 0.99, 1.0, 0.98, error=0.02)
     accuracy = exact(0.09, 0.03, 0.05, 0.06, 0.04, 0.06, 0.06, 0.06, error=0.02)
-    found = [format_without_accuracy(list(zip(form[:n], accuracy[:n], strict=True)), PROBLEMS) for n in range(1, 9)]
-    assert found[:6] == [None] * 6 and found[6] is not None
-    assert (found[6].before, found[6].since) == (2, 5)
+    states = [found(list(zip(form[:n], accuracy[:n], strict=True))) for n in range(1, 9)]
+    assert states[:6] == [None] * 6 and states[6] is not None
+    assert (states[6].before, states[6].since) == (2, 5)
     rising = exact(0.05, 0.08, 0.12, 0.16, 0.2, 0.22, 0.25, 0.3, error=0.02)
-    assert format_without_accuracy(list(zip(form, rising, strict=True)), PROBLEMS) is None
+    assert found(list(zip(form, rising, strict=True))) is None
 
 
 def test_an_accuracy_too_noisy_to_tell_is_no_alert() -> None:
     """A rise of a quarter of the format's would not be seen either."""
     form = exact(*[0.2] * 5, *[0.4] * 5)
-    assert format_without_accuracy(list(zip(form, exact(*[0.25] * 10, error=0.1), strict=True)), PROBLEMS) is None
-    assert format_without_accuracy(list(zip(form, exact(*[0.25] * 10), strict=True)), PROBLEMS) is not None
+    assert found(list(zip(form, exact(*[0.25] * 10, error=0.1), strict=True))) is None
+    assert found(list(zip(form, exact(*[0.25] * 10), strict=True))) is not None
 
 
 @pytest.mark.parametrize(("form", "accuracy"), [(0.5, 0.0), (0.5, 0.2), (0.95, 0.0)])
 def test_false_alarms_under_noise(form: float, accuracy: float) -> None:
     """At most five runs of 200 rollouts in a hundred; docs/training-signals.md has the rates of 2,000 runs."""
-    found = simulated(ramp(form, form), ramp(accuracy, accuracy), runs=60, seed=4)
-    assert sum(any(run) for run in found) <= 3
+    runs = simulated(ramp(form, form), ramp(accuracy, accuracy), runs=60, seed=4)
+    assert sum(any(run) for run in runs) <= 3
 
 
 def test_too_few_rollouts_or_problems_say_nothing() -> None:
     points = list(zip(exact(*[0.0] * 2, *[1.0] * 5), exact(*[0.1] * 7), strict=True))
-    assert format_without_accuracy(points, 8) is not None
-    assert format_without_accuracy(points, 7) is None, "two rollouts of seven problems"
-    assert format_without_accuracy(points[:-1], 8) is None
-    assert format_without_accuracy([points[0]] * 3 + points, 4) is not None, "five rollouts of four"
+    assert found(points, 8) is not None
+    assert found(points, 7) is None, "two rollouts of seven problems"
+    assert found(points[:-1], 8) is None
+    assert found([points[0]] * 3 + points, 4) is not None, "five rollouts of four"
 
 
 def test_the_standard_error_is_of_the_difference_of_the_means() -> None:
@@ -147,30 +142,27 @@ def crafted() -> Points:
     return list(zip(rollout_means(ramp(0.3, 0.9), rng), rollout_means(ramp(0.1, 0.1), rng), strict=True))
 
 
-def test_a_watch_that_begins_again_from_the_lines_goes_on_exactly() -> None:
-    rows = lines(crafted())
-    whole = FormatWatch(PROBLEMS)
-    whole.see_all(rows)
-    expected = [whole.at(rollout) for rollout in range(ROLLOUTS)]
-    assert any(expected) and not all(expected)
-    for broken in (1, 77, 140, 255):
-        watch = FormatWatch(PROBLEMS)
-        watch.see_all(rows[:broken])
-        for row in rows[broken:]:
-            watch.see(row)
-            assert watch.at(int(row["rollout"])) == expected[int(row["rollout"])]
+def hacked(watch: CollapseWatch) -> list[bool]:
+    return ["reward_hacking" in watch.on(rollout) for rollout in range(ROLLOUTS)]
+
+
+def test_a_watch_of_a_run_s_lines_says_what_the_rule_says() -> None:
+    watch = CollapseWatch(PROBLEMS)
+    watch.see_all(lines(crafted()))
+    assert hacked(watch) == alerts(crafted()) and any(hacked(watch))
 
 
 def test_it_is_told_once_when_it_starts_and_again_only_after_a_pause() -> None:
-    watch = FormatWatch(PROBLEMS)
+    watch = CollapseWatch(PROBLEMS)
     watch.see_all(lines(crafted()))
-    on = [watch.at(rollout) is not None for rollout in range(ROLLOUTS)]
-    told = [rollout for rollout in range(ROLLOUTS) if watch.starts(rollout)]
-    assert told[0] == on.index(True)
-    assert all(on[rollout] and not any(on[max(0, rollout - PAUSE) : rollout]) for rollout in told)
-    text = str(watch.starts(told[0]))
-    assert text.startswith("alert: the format reward rose from ") and "accuracy did not (" in text
-    assert "\n" not in text
+    on = hacked(watch)
+    told = detect(lines(crafted()), PROBLEMS)
+    assert {collapse.pattern for collapse in told} == {"reward_hacking"}
+    assert told[0].first == on.index(True)
+    for collapse in told:
+        assert on[collapse.first] and not any(on[max(0, collapse.first - LIMITS.pause) : collapse.first])
+    text = str(told[0])
+    assert text.startswith("reward hacking: format ") and "before, accuracy " in text and "\n" not in text
 
 
 def test_completions_that_could_not_be_judged_are_no_fall_of_accuracy() -> None:
@@ -186,15 +178,14 @@ def test_completions_that_could_not_be_judged_are_no_fall_of_accuracy() -> None:
         }
         for number, share in enumerate([0.0] * 10 + [0.5] * 10)
     ]
-    watch = FormatWatch(PROBLEMS)
-    watch.see_all(rows)
-    assert set(watch._points.values()) == {(Mean(0.5, 0.1), Mean(0.5, 0.1))}
-    watch.see({"rollout": 20, "format": 0.0, "accuracy": 0.0, "unscorable": 1.0})
-    assert len(watch._points) == 20, "a rollout in which nothing was judged says nothing"
+    points = [point_of(row, PROBLEMS) for row in rows]
+    assert {(point.format_paid, point.accuracy) for point in points} == {(Mean(0.5, 0.1), Mean(0.5, 0.1))}
+    nothing = point_of({"rollout": 20, "format": 0.0, "accuracy": 0.0, "unscorable": 1.0}, PROBLEMS)
+    assert nothing.accuracy is nothing.format is nothing.format_paid is None
 
 
-def test_a_task_that_rewards_no_format_has_no_alert() -> None:
-    watch = FormatWatch(PROBLEMS)
+def test_a_task_that_rewards_no_format_has_no_such_alert() -> None:
+    watch = CollapseWatch(PROBLEMS)
     watch.see_all([{"rollout": number, "accuracy": 0.5, "unscorable": 0.0} for number in range(40)])
-    assert watch.at(39) is None
-    assert ALERT == "alert/format_without_accuracy"
+    assert watch.on(39) == {} and "alert/reward_hacking" not in watch.fields(39)
+    assert "alert/length_collapse" in watch.fields(39)

@@ -1,0 +1,157 @@
+"""Collapse detection: which named pattern a run shows, since when, and which numbers say so.
+
+All is a function of the lines of metrics.jsonl, so that a resumed run goes on exactly and a report finds what the run
+was told. The rules are in collapse_rules.py, their numbers in collapse_thresholds.py, both explained in
+docs/collapse.md. Imports no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlvr_cli.analysis.collapse_reward import Mean
+from rlvr_cli.analysis.collapse_rules import RULES, Movement, View, window_mean
+from rlvr_cli.analysis.collapse_signals import Point, point_of
+from rlvr_cli.analysis.collapse_thresholds import Thresholds
+from rlvr_cli.runs.alerts import EVIDENCE, PREFIX, said
+
+PATTERNS = tuple(RULES)
+
+MEANINGS = {
+    "length_collapse": "the policy may be skipping the reasoning",
+    "length_explosion": "the policy may be rambling",
+    "entropy_collapse": "the policy may have settled on wrong answers, from which no update moves it",
+    "entropy_explosion": "the policy may be losing what it knew",
+    "format_loss": "the policy no longer writes what can be judged",
+    "reward_hacking": "the policy may be learning the format in place of the answers",
+}
+# What is watched, in the order of showing; the rules' own numbers come before.
+WATCHED = ("length", "truncated", "entropy", "diversity", "grad_norm")
+
+
+@dataclass(frozen=True)
+class Collapse:
+    """A pattern that began.
+
+    Attributes:
+        pattern: one of ``PATTERNS``.
+        first: the rollout after which its rule held first, from 0.
+        evidence: the moves that the rule asks for.
+        beside: how the other numbers moved since the start.
+    """
+
+    pattern: str
+    first: int
+    evidence: tuple[Movement, ...]
+    beside: tuple[Movement, ...]
+
+    @property
+    def name(self) -> str:
+        """The pattern as people write it."""
+        return self.pattern.replace("_", " ")
+
+    def as_json(self) -> dict[str, Any]:
+        """The collapse as JSON values."""
+        return {
+            "pattern": self.pattern,
+            "first": self.first,
+            "evidence": [move.as_json() for move in self.evidence],
+            "beside": [move.as_json() for move in self.beside],
+        }
+
+    def __str__(self) -> str:
+        moves, others = (", ".join(said(move.as_json()) for move in part) for part in (self.evidence, self.beside))
+        return f"{self.name}: {moves}; {MEANINGS[self.pattern]}" + (f" (beside it: {others})" if others else "")
+
+
+class CollapseWatch:
+    """Follows a run's lines of metrics.jsonl.
+
+    Args:
+        problems: of each rollout.
+    """
+
+    def __init__(self, problems: int, thresholds: Thresholds | None = None) -> None:
+        self.problems, self.thresholds = problems, thresholds or Thresholds()
+        self._points: list[Point] = []
+        self._on: dict[int, dict[str, Collapse]] = {}
+        self._windows: list[tuple[Mean | None, Mean | None]] = []
+        self._bests: tuple[Mean | None, Mean | None] = (None, None)
+
+    def see(self, row: Mapping[str, Any]) -> None:
+        """Take in a line, or what will become one; of a rollout the first line counts."""
+        if row["rollout"] in self._on:
+            return
+        self._points.append(point_of(row, self.problems))
+        window = self.thresholds.window
+        self._windows.append(
+            (window_mean(self._points, "accuracy", window), window_mean(self._points, "format", window))
+        )
+        if len(self._windows) > window:
+            of_past = self._windows[-window - 1]
+            self._bests = (_higher(self._bests[0], of_past[0]), _higher(self._bests[1], of_past[1]))
+        self._on[row["rollout"]] = {found.pattern: found for found in self._found(row["rollout"])}
+
+    def _found(self, rollout: int) -> list[Collapse]:
+        view = View(self._points, self._bests, self.problems, self.thresholds)
+        found = []
+        for pattern, rule in RULES.items():
+            evidence = tuple(rule(view))
+            if not evidence:
+                continue
+            told = {move.number for move in evidence}
+            moves = (view.moved(number) for number in WATCHED if number not in told)
+            found.append(Collapse(pattern, rollout, evidence, tuple(move for move in moves if move is not None)))
+        return found
+
+    def see_all(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Take in the lines so far."""
+        for row in rows:
+            self.see(row)
+
+    def on(self, rollout: int) -> dict[str, Collapse]:
+        """The patterns whose rules hold after ``rollout``."""
+        return self._on.get(rollout, {})
+
+    def begins(self, rollout: int) -> list[Collapse]:
+        """The patterns that hold after ``rollout`` and did not in the ``pause`` rollouts before: what one is told."""
+        earlier = [self.on(before) for before in range(rollout - self.thresholds.pause, rollout)]
+        return [
+            collapse
+            for pattern, collapse in self.on(rollout).items()
+            if not any(pattern in patterns for patterns in earlier)
+        ]
+
+    def fields(self, rollout: int) -> dict[str, Any]:
+        """What every line of ``rollout``, the newest, says.
+
+        0 or 1 for each pattern that can be told, and the evidence of those that begin.
+        """
+        paid = self._points[-1].format_paid is not None
+        states = {
+            f"{PREFIX}{pattern}": int(pattern in self.on(rollout))
+            for pattern in PATTERNS
+            if paid or pattern != "reward_hacking"
+        }
+        begins = self.begins(rollout)
+        return {**states, **({EVIDENCE: [collapse.as_json() for collapse in begins]} if begins else {})}
+
+
+def _higher(one: Mean | None, other: Mean | None) -> Mean | None:
+    if one is None or other is None:
+        return one or other
+    return one if one.value >= other.value else other
+
+
+def detect(rows: Sequence[Mapping[str, Any]], problems: int, thresholds: Thresholds | None = None) -> list[Collapse]:
+    """The patterns of a run, in the order in which they begin; one that comes again after a pause is there again.
+
+    Args:
+        rows: the lines of metrics.jsonl, several for a rollout, in their order.
+        problems: of each rollout: `rollout.prompts` of the run.
+    """
+    watch = CollapseWatch(problems, thresholds)
+    watch.see_all(rows)
+    return [collapse for rollout in dict.fromkeys(row["rollout"] for row in rows) for collapse in watch.begins(rollout)]
