@@ -75,6 +75,7 @@ class CollapseWatch:
 
     def __init__(self, problems: int, thresholds: Thresholds | None = None) -> None:
         self.problems, self.thresholds = problems, thresholds or Thresholds()
+        self.window = self.thresholds.rollouts(problems)
         self._points: list[Point] = []
         self._on: dict[int, dict[str, Collapse]] = {}
         self._windows: list[tuple[Mean | None, Mean | None]] = []
@@ -85,7 +86,7 @@ class CollapseWatch:
         if row["rollout"] in self._on:
             return
         self._points.append(point_of(row, self.problems))
-        window = self.thresholds.window
+        window = self.window
         self._windows.append(
             (window_mean(self._points, "accuracy", window), window_mean(self._points, "format", window))
         )

@@ -1,6 +1,6 @@
 """The rule of each pattern of collapse: which numbers must have moved, from what to what.
 
-A rule compares the last ``window`` rollouts with the run's own start (medians; for lengths, entropy and diversity) or
+A rule compares a window of the last rollouts with the run's own start (medians; for lengths, entropy and diversity) or
 with the best that the run had over as many rollouts (means with their standard errors; for accuracy and format). It
 needs a number that moved far and, but for format loss, something that got worse by it: a policy that learns moves too.
 """
@@ -38,7 +38,7 @@ class View:
     """A run as the rules see it after the last of ``points``.
 
     Args:
-        points: of every rollout so far, or the first and the last of them: as many as the rules look at.
+        points: of every rollout so far.
         bests: the best accuracy and the best format over a window that ended before the present one; None before there
             was one.
         problems: of each rollout.
@@ -55,7 +55,7 @@ class View:
 
     def moved(self, number: str) -> Movement | None:
         """Where ``number`` was at the start and where it is; None while the two overlap, or it is not known."""
-        start, window = self.thresholds.start, self.thresholds.window
+        start, window = self.thresholds.start, self.thresholds.rollouts(self.problems)
         if len(self.points) < start + window:
             return None
         before, after = (
@@ -64,22 +64,36 @@ class View:
         )
         return Movement(number, median(before), median(after), "start") if before and after else None
 
-    def fell(self, number: Literal["accuracy", "format"]) -> tuple[Movement, float] | None:
-        """Where ``number`` was at its best and where it is, with the standard error of the difference."""
-        best = self.bests[0 if number == "accuracy" else 1]
-        present = window_mean(self.points, number, self.thresholds.window)
-        if best is None or present is None or self.problems * self.thresholds.window < self.thresholds.fewest_problems:
+    def fell(self, number: Literal["accuracy", "format"], drop: float, errors: float) -> Movement | None:
+        """The fall of ``number`` from its best, None where it is small, short or may be noise.
+
+        Its mean fell by more than ``drop`` and more than ``errors`` standard errors, its median by more than ``drop``.
+        """
+        best, window = self.bests[0 if number == "accuracy" else 1], self.thresholds.rollouts(self.problems)
+        present = window_mean(self.points, number, window)
+        if best is None or present is None:
             return None
-        return Movement(number, best.value, present.value, "best"), math.hypot(best.error, present.error)
+        known = [value for point in self.points[-window:] if (value := getattr(point, number)) is not None]
+        middle = median(share.value for share in known)
+        least = max(drop, errors * math.hypot(best.error, present.error))
+        fell = best.value - present.value > least and best.value - middle > drop
+        return Movement(number, best.value, present.value, "best") if fell else None
 
     def accuracy_fell(self) -> Movement | None:
-        """The fall of accuracy from its best, None where it is small or may be noise."""
-        found = self.fell("accuracy")
-        if found is None:
+        """The fall of accuracy from its best."""
+        best = self.bests[0]
+        drop = self.thresholds.accuracy_drop * best.value if best else 0.0
+        return self.fell("accuracy", drop, self.thresholds.accuracy_errors)
+
+    def nothing_gained(self) -> Movement | None:
+        """Accuracy where it is no higher than at the start, and was not high there."""
+        known = [point.accuracy for point in self.points[: self.thresholds.start] if point.accuracy is not None]
+        present = window_mean(self.points, "accuracy", self.thresholds.rollouts(self.problems))
+        if not known or present is None:
             return None
-        move, error = found
-        least = max(self.thresholds.accuracy_drop * move.before, self.thresholds.accuracy_errors * error)
-        return move if move.before - move.after > least else None
+        start = mean_of(known).value
+        stuck = present.value <= start < self.thresholds.solved
+        return Movement("accuracy", start, present.value, "start") if stuck else None
 
 
 def window_mean(points: Sequence[Point], number: str, window: int) -> Mean | None:
@@ -91,49 +105,51 @@ def window_mean(points: Sequence[Point], number: str, window: int) -> Mean | Non
 
 
 def length_collapse(view: View) -> list[Movement]:
-    """Completions got half as long, and accuracy fell."""
-    length, fall = view.moved("length"), view.accuracy_fell()
-    if length is None or fall is None or length.after > view.thresholds.shorter * length.before:
+    """Completions got half as long, and accuracy fell, or is no higher than at the start."""
+    length = view.moved("length")
+    if length is None or length.after > view.thresholds.shorter * length.before:
         return []
-    return [length, fall]
+    return _with(length, harm=view.accuracy_fell() or view.nothing_gained())
 
 
 def length_explosion(view: View) -> list[Movement]:
     """Completions got twice as long, and accuracy fell or most completions are now cut at the limit."""
-    length, cut, fall = view.moved("length"), view.moved("truncated"), view.accuracy_fell()
+    length = view.moved("length")
     if length is None or length.before == 0 or length.after < view.thresholds.longer * length.before:
         return []
-    mostly = cut is not None and cut.after >= view.thresholds.mostly_cut and cut.before <= view.thresholds.seldom_cut
-    harm = [move for move, counts in ((fall, fall is not None), (cut, mostly)) if move is not None and counts]
-    return [length, *harm] if harm else []
+    cut, fall = view.moved("truncated"), view.accuracy_fell()
+    if cut is None or cut.after < view.thresholds.mostly_cut or cut.before > view.thresholds.seldom_cut:
+        return _with(length, harm=fall)
+    return [length, cut] if fall is None else [length, fall, cut]
 
 
 def entropy_collapse(view: View) -> list[Movement]:
-    """Entropy fell to a third, completions of a problem became alike, and accuracy fell."""
-    entropy, diversity, fall = view.moved("entropy"), view.moved("diversity"), view.accuracy_fell()
-    if entropy is None or diversity is None or fall is None:
+    """Entropy halved, completions of a problem became alike, and accuracy fell, or is no higher than at the start."""
+    entropy, diversity = view.moved("entropy"), view.moved("diversity")
+    if entropy is None or entropy.after > view.thresholds.entropy_lower * entropy.before:
         return []
-    low = entropy.after <= view.thresholds.entropy_lower * entropy.before
-    alike = diversity.after <= view.thresholds.alike * diversity.before
-    return [entropy, diversity, fall] if low and alike else []
+    if diversity is None or diversity.after > view.thresholds.alike * diversity.before:
+        return []
+    return _with(entropy, diversity, harm=view.accuracy_fell() or view.nothing_gained())
 
 
 def entropy_explosion(view: View) -> list[Movement]:
     """Entropy doubled, and accuracy fell."""
-    entropy, fall = view.moved("entropy"), view.accuracy_fell()
-    if entropy is None or fall is None or entropy.after < view.thresholds.entropy_higher * entropy.before:
+    entropy = view.moved("entropy")
+    if entropy is None or entropy.before == 0 or entropy.after < view.thresholds.entropy_higher * entropy.before:
         return []
-    return [entropy, fall]
+    return _with(entropy, harm=view.accuracy_fell())
+
+
+def _with(*moves: Movement, harm: Movement | None) -> list[Movement]:
+    """The moves and what got worse with them; nothing where nothing did."""
+    return [] if harm is None else [*moves, harm]
 
 
 def format_loss(view: View) -> list[Movement]:
     """A fifth of all completions lost the form that they had at the run's best."""
-    found = view.fell("format")
-    if found is None:
-        return []
-    move, error = found
-    least = max(view.thresholds.format_drop, view.thresholds.format_errors * error)
-    return [move] if move.before - move.after > least else []
+    move = view.fell("format", view.thresholds.format_drop, view.thresholds.format_errors)
+    return [] if move is None else [move]
 
 
 def hacking(view: View) -> list[Movement]:

@@ -11,14 +11,16 @@ class Thresholds:
 
     # The start of a run: the median of this many first rollouts, so that one odd rollout does not set it.
     start: int = 3
-    # Rollouts that are looked at together, so that a pattern has lasted for most of them when it is named.
+    # Rollouts that are looked at together, so that a pattern has lasted for most of them when it is named: this many,
+    # and with few prompts in a rollout as many as have this number of problems, below which accuracy is too noisy.
     window: int = 5
-    # A standard error from fewer problems than this in a window is too rough: shares are not compared.
-    fewest_problems: int = 16
+    window_problems: int = 80
 
     # Accuracy fell: by this share of the best that the run had over a window, and by this many standard errors.
     accuracy_drop: float = 0.2
-    accuracy_errors: float = 2.0
+    accuracy_errors: float = 2.5
+    # An accuracy that is no higher than at the start is no harm where it was this high.
+    solved: float = 0.8
 
     # Lengths differ by 10% between rollouts of one policy; half and double are far outside.
     shorter: float = 0.5
@@ -28,8 +30,8 @@ class Thresholds:
     seldom_cut: float = 0.25
 
     # Entropy falls in every training that succeeds, to a quarter on the lab: it is a collapse only where the
-    # completions of a group have become alike and accuracy fell.
-    entropy_lower: float = 1 / 3
+    # completions of a problem have become alike too, and accuracy is not better for it.
+    entropy_lower: float = 0.5
     alike: float = 2 / 3
     entropy_higher: float = 2.0
 
@@ -38,9 +40,11 @@ class Thresholds:
     format_drop: float = 0.2
     format_errors: float = 4.5
 
-    # Reward hacking: rollouts before and rollouts since, the rise of the format's reward in standard errors and in
-    # shares of its range, and what share of it accuracy would have to keep up with, by how many standard errors.
+    # Reward hacking: rollouts before and rollouts since; windows of fewer problems have too rough a standard error.
+    fewest_problems: int = 16
     reward_windows: tuple[tuple[int, int], ...] = ((2, 5), (5, 5), (10, 10), (20, 20), (40, 40))
+    # The rise of the format's reward in standard errors and in shares of its range, and what share of it accuracy
+    # would have to keep up with, by how many standard errors.
     rise_errors: float = 4.5
     smallest_rise: float = 0.02
     lag: float = 0.25
@@ -48,3 +52,7 @@ class Thresholds:
 
     # A pattern that comes again within this many rollouts is not told again.
     pause: int = 10
+
+    def rollouts(self, problems: int) -> int:
+        """Rollouts of a window where each has as many ``problems``."""
+        return max(self.window, -(-self.window_problems // problems))

@@ -123,7 +123,7 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
 
     def check_alerts(self) -> None:
         if self.config.train.on_collapse == "stop" and (found := self._beginning()):
-            raise collapsed(found, self.run, self.batch, self._watch.thresholds.window)
+            raise collapsed(found, self.run, self.batch, self._watch.window)
 
     def _beginning(self) -> list[Collapse]:
         """The collapses to tell of after the step just made: those of its rollout, after its first step."""

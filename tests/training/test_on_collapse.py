@@ -38,6 +38,7 @@ PROBLEMS = 4
 LAX = Thresholds(
     start=1,
     window=2,
+    window_problems=1,
     fewest_problems=1,
     longer=1.2,
     shorter=0.8,

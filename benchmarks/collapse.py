@@ -1,0 +1,201 @@
+"""Collapse detection where the truth is known: simulated runs, and runs of the lab that do and do not collapse.
+
+    python -m benchmarks.collapse                          # the simulated runs: some minutes
+    python -m benchmarks.collapse --dir runs-collapse      # the lab's too: every run that is not there is trained
+
+Prints the tables of docs/collapse.md as Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlvr_cli.analysis.collapse import PATTERNS, Collapse, detect
+from rlvr_cli.config.load import load_config
+from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.records import read_jsonl
+
+GROUP = 8
+# Problems of a rollout differ in difficulty by a Beta distribution of this concentration.
+CONCENTRATION = 3.0
+Curve = NDArray[np.float64]
+
+# --- simulated runs ------------------------------------------------------------------------------------------------
+
+STEADY = {
+    "accuracy": 0.4,
+    "format": 0.9,
+    "truncated": 0.05,
+    "length": 400.0,
+    "entropy": 0.3,
+    "diversity": 0.9,
+    "grad_norm": 0.3,
+}
+# Where each number of a steady run goes, a pattern at a time; what is not named stays.
+COLLAPSES: Mapping[str, Mapping[str, float]] = {
+    "length_collapse": {"length": 120.0, "accuracy": 0.15},
+    "length_explosion": {"length": 1200.0, "accuracy": 0.15, "truncated": 0.6},
+    "entropy_collapse": {"entropy": 0.04, "diversity": 0.3, "accuracy": 0.15, "grad_norm": 0.05},
+    "entropy_explosion": {"entropy": 1.2, "accuracy": 0.15, "grad_norm": 3.0},
+    "format_loss": {"format": 0.4},
+    "reward_hacking": {"format": 0.98},
+}
+# Where the format was right from the beginning, nobody can learn it in place of the answers.
+STARTS: Mapping[str, Mapping[str, float]] = {"reward_hacking": {"format": 0.5, "accuracy": 0.05}}
+# What a training that succeeds looks like: longer and surer, right more often, alike because right.
+LEARNING: Mapping[str, float] = {"accuracy": 0.9, "format": 0.98, "length": 1200.0, "entropy": 0.07, "diversity": 0.4}
+
+
+def moving(ends: Mapping[str, float], rollouts: int, begins: int, length: int, **start: float) -> dict[str, Curve]:
+    """Every number's mean in each rollout: ``STEADY`` (or ``start``) until ``begins``, at ``ends`` ``length`` later."""
+    way = np.clip((np.arange(rollouts) - begins) / length, 0, 1)
+    return {name: value + way * (ends.get(name, value) - value) for name, value in {**STEADY, **start}.items()}
+
+
+def simulated(
+    curves: Mapping[str, Curve], rng: np.random.Generator, *, problems: int = 16, noise: float = 0.1
+) -> list[dict[str, Any]]:
+    """Lines of metrics.jsonl, one a rollout, around ``curves``.
+
+    Shares are of groups of ``GROUP`` completions whose problems differ in difficulty; other numbers have log-normal
+    noise of standard deviation ``noise``, diversity a third of that.
+    """
+    rollouts = len(curves["accuracy"])
+    columns: dict[str, Curve] = {}
+    for name in ("accuracy", "format", "truncated"):
+        means = np.clip(curves[name], 1e-6, 1 - 1e-6)[:, None]
+        difficulty = rng.beta(CONCENTRATION * means, CONCENTRATION * (1 - means), size=(rollouts, problems))
+        found = rng.binomial(GROUP, difficulty) / GROUP
+        columns[name] = found.mean(axis=1)
+        columns[f"{name}/se"] = found.std(axis=1, ddof=1) / problems**0.5
+    for name in ("length", "entropy", "grad_norm"):
+        columns[name] = curves[name] * np.exp(rng.normal(0, noise, rollouts))
+    columns["diversity"] = np.clip(curves["diversity"] * np.exp(rng.normal(0, noise / 3, rollouts)), 1 / GROUP, 1)
+    names = list(columns)
+    lines = zip(*(columns[name].tolist() for name in names), strict=True)
+    return [{"rollout": number, **dict(zip(names, line, strict=True))} for number, line in enumerate(lines)]
+
+
+def found_in(
+    curves: Mapping[str, Curve], runs: int, seed: int, *, problems: int = 16, noise: float = 0.1
+) -> list[list[Collapse]]:
+    """What is detected in each of ``runs`` simulated runs."""
+    rng = np.random.default_rng(seed)
+    return [detect(simulated(curves, rng, problems=problems, noise=noise), problems) for _ in range(runs)]
+
+
+def false_alarms(runs: int = 1000, rollouts: int = 100) -> None:
+    """Print how many runs in which nothing happens, or all goes well, are alarmed about."""
+    steady = moving({}, rollouts, 0, 1)
+    hard = moving({}, rollouts, 0, 1, accuracy=0.05, format=0.6)
+    learning = moving(LEARNING, rollouts, 5, 60)
+    print(f"| runs with an alarm, of {runs:,} of {rollouts} rollouts | 4 problems | 16 | 64 |\n|---|---|---|---|")
+    rows: list[tuple[str, Mapping[str, Curve], float]] = [
+        ("steady, noise 10%", steady, 0.1),
+        ("steady, noise 25%", steady, 0.25),
+        ("steady at accuracy 0.05, format 0.6, noise 10%", hard, 0.1),
+        ("learning, noise 10%", learning, 0.1),
+    ]
+    for label, curves, noise in rows:
+        cells = []
+        for problems in (4, 16, 64):
+            found = found_in(curves, runs, 1, problems=problems, noise=noise)
+            which = sorted({collapse.name for run in found for collapse in run})
+            cells.append(f"{sum(map(bool, found)) / runs:.1%}" + (f" ({', '.join(which)})" if which else ""))
+        print(f"| {label} | {' | '.join(cells)} |")
+
+
+def delays(runs: int = 200, begins: int = 40) -> None:
+    """Print how many rollouts after its beginning a collapse is named."""
+    print("| rollouts until it is named: median (95% of runs within) | at once | over 10 rollouts | over 30 |")
+    print("|---|---|---|---|")
+    for pattern, ends in COLLAPSES.items():
+        cells = []
+        for length in (1, 10, 30):
+            curves = moving(ends, begins + length + 80, begins, length, **STARTS.get(pattern, {}))
+            named = [
+                next((c.first - begins + 1 for c in run if c.pattern == pattern and c.first >= begins), 10**6)
+                for run in found_in(curves, runs, 2)
+            ]
+            middle, late = np.quantile(named, [0.5, 0.95], method="higher")
+            missed = sum(number == 10**6 for number in named)
+            most = "missed" if late == 10**6 else f"{late:.0f}"
+            cells.append(f"{middle:.0f} ({most})" + (f", {missed / runs:.1%} missed" if missed else ""))
+        print(f"| {pattern.replace('_', ' ')} | {' | '.join(cells)} |")
+
+
+# --- runs of the lab -----------------------------------------------------------------------------------------------
+
+FAST = ("optimizer.lr=1e-3", "optimizer.schedule=constant")
+# Name of the runs, what they are for, overrides, and seeds.
+LAB: tuple[tuple[str, str, tuple[str, ...], range], ...] = (
+    ("nl", "design", ("method=nl",), range(1)),
+    ("nl-fast", "design", ("method=nl", *FAST), range(1)),
+    ("pl", "design", ("method=pl",), range(1)),
+    ("pl-fast", "design", ("method=pl", *FAST), range(1)),
+    ("grpo", "design", ("method=grpo",), range(2)),
+    ("pl-fast", "check", ("method=pl", *FAST, "train.rollouts=40"), range(1, 3)),
+    ("nl-fast", "check", ("method=nl", *FAST, "train.rollouts=25"), range(1, 3)),
+    ("grpo", "check", ("method=grpo",), range(2, 12)),
+    ("short", "check", ("train.rollouts=12", "rollout.max_new_tokens=20", "task.people={4: 1.0}"), range(1)),
+    ("random", "check", ("task.reward=random",), range(1)),
+)
+
+
+def lab_run(name: str, overrides: tuple[str, ...], seed: int, folder: Path) -> RunDir:
+    """The run ``name`` of ``seed``, trained if it is not finished."""
+    run = RunDir(folder / f"{name}-s{seed}")
+    if not run.path.exists() or run.read_manifest().get("status") != "finished":
+        where = (f"run.dir={folder}", f"run.name={run.name}", f"run.seed={seed}", "checkpoint.every=100000")
+        command = [sys.executable, "-m", "rlvr_cli", "train", "--overwrite", *overrides, *where]
+        subprocess.run(command, check=True, stdout=sys.stderr)
+    return run
+
+
+def lab(folder: Path) -> None:
+    """Print what is detected in the runs of the lab, trained where they are not in ``folder``."""
+    print("| run | for | accuracy at the start, best, end | named, after which rollout |\n|---|---|---|---|")
+    for name, purpose, overrides, seeds in LAB:
+        for seed in seeds:
+            run = lab_run(name, overrides, seed, folder)
+            rows = read_jsonl(run.metrics_path)
+            found = detect(rows, load_config([run.config_path]).rollout.prompts)
+            first = {pattern: next((c for c in found if c.pattern == pattern), None) for pattern in PATTERNS}
+            named = ", ".join(f"{c.name} {c.first + 1}" for c in sorted(filter(None, first.values()), key=_first))
+            print(f"| {name}, seed {seed} | {purpose} | {_accuracies(rows)} | {named or 'nothing'} |")
+    print("\nOverrides: " + "; ".join(f"{name} ({purpose}) `{' '.join(what)}`" for name, purpose, what, _ in LAB) + ".")
+
+
+def _first(collapse: Collapse) -> int:
+    return collapse.first
+
+
+def _accuracies(rows: list[dict[str, Any]]) -> str:
+    values = [row["accuracy"] for row in rows if row["update"] == 0]
+    means = np.convolve(values, np.ones(5) / 5, mode="valid")
+    return f"{values[0]:.2f}, {means.max():.2f}, {means[-1]:.2f}"
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=str(__doc__).split("\n", 1)[0])
+    parser.add_argument("--dir", type=Path, help="folder of the lab's runs; without it they are left out")
+    options = parser.parse_args()
+    false_alarms()
+    print()
+    delays()
+    if options.dir is not None:
+        print()
+        lab(options.dir)
+
+
+if __name__ == "__main__":
+    main()
