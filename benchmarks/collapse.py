@@ -92,7 +92,7 @@ def found_in(
     return [detect(simulated(curves, rng, problems=problems, noise=noise), problems) for _ in range(runs)]
 
 
-def false_alarms(runs: int = 1000, rollouts: int = 100) -> None:
+def false_alarms(runs: int, rollouts: int = 100) -> None:
     """Print how many runs in which nothing happens, or all goes well, are alarmed about."""
     steady = moving({}, rollouts, 0, 1)
     hard = moving({}, rollouts, 0, 1, accuracy=0.05, format=0.6)
@@ -113,7 +113,7 @@ def false_alarms(runs: int = 1000, rollouts: int = 100) -> None:
         print(f"| {label} | {' | '.join(cells)} |")
 
 
-def delays(runs: int = 200, begins: int = 40) -> None:
+def delays(runs: int, begins: int = 40) -> None:
     """Print how many rollouts after its beginning a collapse is named."""
     print("| rollouts until it is named: median (95% of runs within) | at once | over 10 rollouts | over 30 |")
     print("|---|---|---|---|")
@@ -188,10 +188,11 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n", 1)[0])
     parser.add_argument("--dir", type=Path, help="folder of the lab's runs; without it they are left out")
+    parser.add_argument("--runs", type=int, default=400, help="simulated runs for each figure")
     options = parser.parse_args()
-    false_alarms()
+    false_alarms(options.runs)
     print()
-    delays()
+    delays(options.runs // 2)
     if options.dir is not None:
         print()
         lab(options.dir)

@@ -54,7 +54,11 @@ class View:
         self.points, self.bests, self.problems, self.thresholds = points, bests, problems, thresholds
 
     def moved(self, number: str) -> Movement | None:
-        """Where ``number`` was at the start and where it is; None while the two overlap, or it is not known."""
+        """Where ``number`` was at the start and where it is; None while the two overlap, or it is not known.
+
+        A number that fell is compared with the highest of the first rollouts, one that rose with the lowest: a fast
+        collapse moves within them.
+        """
         start, window = self.thresholds.start, self.thresholds.rollouts(self.problems)
         if len(self.points) < start + window:
             return None
@@ -62,7 +66,12 @@ class View:
             [value for point in part if (value := getattr(point, number)) is not None]
             for part in (self.points[:start], self.points[-window:])
         )
-        return Movement(number, median(before), median(after), "start") if before and after else None
+        if not before or not after:
+            return None
+        present = median(after)
+        highest, lowest = max(before), min(before)
+        start_value = highest if present < lowest else lowest if present > highest else median(before)
+        return Movement(number, start_value, present, "start")
 
     def fell(self, number: Literal["accuracy", "format"], drop: float, errors: float) -> Movement | None:
         """The fall of ``number`` from its best, None where it is small, short or may be noise.

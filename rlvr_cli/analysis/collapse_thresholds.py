@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Thresholds:
     """The numbers of the rules in collapse_rules.py and collapse_reward.py; factors are of the run's own start."""
 
-    # The start of a run: the median of this many first rollouts, so that one odd rollout does not set it.
+    # The start of a run: this many first rollouts; what fell is compared with the highest of them, what rose with the
+    # lowest.
     start: int = 3
     # Rollouts that are looked at together, so that a pattern has lasted for most of them when it is named: this many,
     # and with few prompts in a rollout as many as have this number of problems, below which accuracy is too noisy.
@@ -32,7 +33,7 @@ class Thresholds:
     # Entropy falls in every training that succeeds, to a quarter on the lab: it is a collapse only where the
     # completions of a problem have become alike too, and accuracy is not better for it.
     entropy_lower: float = 0.5
-    alike: float = 2 / 3
+    alike: float = 0.8
     entropy_higher: float = 2.0
 
     # The well-formed share fell by this much of all completions from its best, and by this many standard errors: the
