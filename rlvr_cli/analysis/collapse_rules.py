@@ -57,7 +57,7 @@ class View:
         """Where ``number`` was at the start and where it is; None while the two overlap, or it is not known.
 
         A number that fell is compared with the highest of the first rollouts, one that rose with the lowest: a fast
-        collapse moves within them.
+        collapse moves within them. It is where all rollouts of the window but one in ``others`` have come to at least.
         """
         start, window = self.thresholds.start, self.thresholds.rollouts(self.problems)
         if len(self.points) < start + window:
@@ -68,10 +68,13 @@ class View:
         )
         if not before or not after:
             return None
-        present = median(after)
-        highest, lowest = max(before), min(before)
-        start_value = highest if present < lowest else lowest if present > highest else median(before)
-        return Movement(number, start_value, present, "start")
+        ranked, others = sorted(after), len(after) // self.thresholds.others
+        middle = median(after)
+        if middle < min(before):
+            return Movement(number, max(before), ranked[-1 - others], "start")
+        if middle > max(before):
+            return Movement(number, min(before), ranked[others], "start")
+        return Movement(number, median(before), middle, "start")
 
     def fell(self, number: Literal["accuracy", "format"], drop: float, errors: float) -> Movement | None:
         """The fall of ``number`` from its best, None where it is small, short or may be noise.

@@ -16,6 +16,8 @@ class Thresholds:
     # and with few prompts in a rollout as many as have this number of problems, below which accuracy is too noisy.
     window: int = 5
     window_problems: int = 80
+    # One rollout in so many of a window may differ from what is said of the others.
+    others: int = 5
 
     # Accuracy fell: by this share of the best that the run had over a window, and by this many standard errors.
     accuracy_drop: float = 0.2

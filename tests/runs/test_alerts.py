@@ -26,6 +26,19 @@ def test_spans_of_several_alerts_are_in_the_order_of_time() -> None:
     assert [span.alert for span in alert_spans(rows)] == ["c", "a_b"]
 
 
+def test_a_span_has_the_numbers_with_which_it_began() -> None:
+    rows = lines("0110100000000011", updates=1, name="alert/length_collapse")
+    moves = [
+        {"number": "length", "before": 40.0, "after": 9.5, "against": "start"},
+        {"number": "accuracy", "before": 0.5, "after": 0.125, "against": "best"},
+    ]
+    rows[1]["collapse"] = [{"pattern": "length_collapse", "first": 1, "evidence": moves, "beside": []}]
+    first, second, _ = alert_spans(rows)
+    assert first.evidence == "length 9.5 from 40 at the start, accuracy 12.5% from 50.0% at best"
+    assert str(first) == f"length collapse, rollouts 2-3: {first.evidence}"
+    assert second.evidence == "", "it had been told of shortly before"
+
+
 def test_people_count_rollouts_from_one() -> None:
     assert str(Span("format_without_accuracy", 30, 44, now=True)) == (
         "format without accuracy, rollouts 31-45 (the newest)"
