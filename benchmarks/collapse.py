@@ -163,6 +163,7 @@ def lab_run(name: str, overrides: tuple[str, ...], seed: int, folder: Path) -> R
 def lab(folder: Path) -> None:
     """Print what is detected in the runs of the lab, trained where they are not in ``folder``."""
     print("| run | for | accuracy at the start, best, end | named, after which rollout |\n|---|---|---|---|")
+    noise: dict[str, list[float]] = {}
     for name, purpose, overrides, seeds in LAB:
         for seed in seeds:
             run = lab_run(name, overrides, seed, folder)
@@ -171,7 +172,10 @@ def lab(folder: Path) -> None:
             first = {pattern: next((c for c in found if c.pattern == pattern), None) for pattern in PATTERNS}
             named = ", ".join(f"{c.name} {c.first + 1}" for c in sorted(filter(None, first.values()), key=_first))
             print(f"| {name}, seed {seed} | {purpose} | {_accuracies(rows)} | {named or 'nothing'} |")
-    print("\nOverrides: " + "; ".join(f"{name} ({purpose}) `{' '.join(what)}`" for name, purpose, what, _ in LAB) + ".")
+            for number in ("length", "entropy") if name == "grpo" else ():
+                noise.setdefault(number, []).append(_noise([row[number] for row in rows]))
+    found_noise = ", ".join(f"{number} {np.median(values):.0%}" for number, values in noise.items())
+    print(f"\nFrom rollout to rollout, `grpo` after 20 rollouts, median over seeds: {found_noise}.")
 
 
 def _first(collapse: Collapse) -> int:
@@ -182,6 +186,11 @@ def _accuracies(rows: list[dict[str, Any]]) -> str:
     values = [row["accuracy"] for row in rows if row["update"] == 0]
     means = np.convolve(values, np.ones(5) / 5, mode="valid")
     return f"{values[0]:.2f}, {means.max():.2f}, {means[-1]:.2f}"
+
+
+def _noise(values: list[float]) -> float:
+    """Relative standard deviation from one rollout to the next, past the first 20."""
+    return float(np.diff(np.log(values[20:])).std() / 2**0.5)
 
 
 def main() -> None:
