@@ -31,7 +31,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show one run: status, progress, learning curves, last metrics, alerts, checkpoints and evaluations."""
-    from rlvr_cli.runs.alerts import Span
+    from rlvr_cli.runs.alerts import PREFIX, Span
     from rlvr_cli.runs.curves import learning_curves
     from rlvr_cli.runs.directory import find_run
     from rlvr_cli.runs.summary import summary
@@ -58,7 +58,9 @@ def show(
     table = plain_table("", "")
     table.show_header = False
     for name, value in details["last_metrics"].items():
-        table.add_row(f"last {name}", text_of(value))
+        # Alerts have lines of their own, and one that is off is no news.
+        if not name.startswith(PREFIX):
+            table.add_row(f"last {name}", text_of(value))
     for alert in details["alerts"]:
         table.add_row("alert", str(Span(**alert)))
     for kind in ("checkpoint", "evaluation"):
