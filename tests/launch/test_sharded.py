@@ -63,6 +63,7 @@ def test_lopti_divided_by_zero_3(tmp_path: Path) -> None:
     compare(tmp_path, {"zero3": WAYS["zero3"]}, "--method", "lopti")
 
 
+@pytest.mark.slow
 def test_grpo_divided_by_fsdp(tmp_path: Path) -> None:
     compare(tmp_path, {"fsdp": WAYS["fsdp"]}, "--method", "grpo")
 

@@ -69,6 +69,7 @@ def test_does_not_depend_on_micro_batches(tmp_path: Path, rank: int | None) -> N
             assert mine == pytest.approx(whole, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_two_processes_make_the_gradient_of_one(tmp_path: Path) -> None:
     """Real gloo processes, started as torchrun starts them."""
     load_base(tmp_path)
