@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
 
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.numbers import number
+from rlvr_cli.runs.records import tail_jsonl
 
 NUMBERS = ("reward", "loss", "accuracy", "token_accuracy", "entropy", "length")
 # Rollouts that speed and time to go are averaged over.
 RECENT_ROLLOUTS = 10
-_TAIL_BYTES = 1 << 17
 
 
 def live_row(run: dict[str, Any]) -> dict[str, Any]:
@@ -29,7 +28,7 @@ def live_row(run: dict[str, Any]) -> dict[str, Any]:
     if run["status"] != "running":
         return {**shown, **_numbers(run["last_metrics"]), "tokens_per_second": None, "seconds_left": None}
     place = RunDir(Path(run["path"]))
-    rows, timings = _tail(place.metrics_path), _tail(place.timings_path)
+    rows, timings = tail_jsonl(place.metrics_path), tail_jsonl(place.timings_path)
     last = rows[-1] if rows else run["last_metrics"]
     step = number(last.get("step")) or 0.0
     updates = _updates(totals)
@@ -69,28 +68,3 @@ def _recent(
     warm = [entry for entry in both if entry[0] > updates] or both
     spent = math.fsum(seconds for _, seconds, _ in warm)
     return (spent / len(warm), math.fsum(tokens for _, _, tokens in warm) / spent) if spent > 0 else (None, None)
-
-
-def _tail(path: Path) -> list[dict[str, Any]]:
-    """The last complete lines of a file that is being written; lines that are no JSON object are passed over.
-
-    A reader that looks while a run is rewound may meet anything; `rlvr runs show` reads the whole and names damage.
-    """
-    try:
-        with path.open("rb") as stream:
-            size = stream.seek(0, 2)
-            stream.seek(max(0, size - _TAIL_BYTES))
-            lines = stream.read().split(b"\n")[:-1]
-    except FileNotFoundError:
-        return []
-    if size > _TAIL_BYTES:
-        lines = lines[1:]
-    rows = []
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict):
-            rows.append(row)
-    return rows

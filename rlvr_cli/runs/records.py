@@ -27,17 +27,47 @@ def append_jsonl(path: Path, rows: Iterable[Mapping[str, Any]], *, durable: bool
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """All complete lines of ``path``; an unfinished last line (the writer was killed) is left out.
 
-    Raises RunError, naming file and line, for a damaged line that is not the last.
+    Raises RunError, naming file and line, for a damaged line that is not the last, and for what is no readable file.
     """
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read ({error.strerror}).") from error
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(lines[:-1], start=1):
         try:
             rows.append(json.loads(line))
         except (ValueError, RecursionError) as error:
             raise RunError(f"{path}:{number}: not a JSON line ({error}). The file was altered.") from error
+    return rows
+
+
+def tail_jsonl(path: Path, most_bytes: int = 1 << 17) -> list[dict[str, Any]]:
+    """The last complete lines of a file that is being written; lines that are no JSON object are passed over.
+
+    A reader that looks while a run is rewound may meet anything; who reads the whole (:func:`read_jsonl`) names damage.
+    """
+    try:
+        with path.open("rb") as stream:
+            size = stream.seek(0, 2)
+            stream.seek(max(0, size - most_bytes))
+            lines = stream.read().split(b"\n")[:-1]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read ({error.strerror}).") from error
+    if size > most_bytes:
+        lines = lines[1:]
+    rows = []
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict):
+            rows.append(row)
     return rows
 
 

@@ -138,7 +138,9 @@ class SweepDir:
         """The plan. Raises RunError when it is missing or damaged."""
         try:
             content = json.loads(self.plan_path.read_text(encoding="utf-8"))
-            return Plan(**{**content, "trials": [Entry(**one) for one in content["trials"]]})
+            plan = Plan(**{**content, "trials": [Entry(**one) for one in content["trials"]]})
+            _check(plan)
+            return plan
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise RunError(f"{self.plan_path}: cannot be read ({error}). The file was altered.") from error
 
@@ -177,7 +179,7 @@ class SweepDir:
     def _close_attempt(self, entry: Entry) -> None:
         """Say of an attempt without an end how it ended: the one who made it holds the lease no more."""
         path = self.attempts_path(entry)
-        rows = read_jsonl(path)
+        rows = self._attempts(entry)
         # What a killed worker left of a line would spoil the next.
         truncate_jsonl(path, len(rows))
         if rows and rows[-1]["event"] == "start":
@@ -185,6 +187,16 @@ class SweepDir:
             outcome = "finished" if "eval" not in rows[-1] and self._trained(entry) else "lost"
             reason = f"worker {rows[-1]['worker']} was killed"
             self.record(entry, "end", outcome=outcome, exit_code=None, reason=reason, step=rows[-1]["step"])
+
+    def _attempts(self, entry: Entry) -> list[dict[str, Any]]:
+        """All that was recorded of a trial. Raises RunError for a line that no worker wrote."""
+        path = self.attempts_path(entry)
+        rows = read_jsonl(path)
+        for number, row in enumerate(rows, start=1):
+            missing = _missing(row)
+            if missing:
+                raise RunError(f"{path}:{number}: has no {', '.join(missing)}. The file was altered.")
+        return rows
 
     def _trained(self, entry: Entry) -> bool:
         run = self.run_dir(entry)
@@ -206,14 +218,14 @@ class SweepDir:
         if entry.shared:
             stand = next(other for other in plan.trials if other.name == entry.run)
             return Look(entry, "shared", self.look(plan, stand).trained, 0, 0, None)
-        everything = read_jsonl(self.attempts_path(entry))
+        everything = self._attempts(entry)
         begun_again = [number for number, row in enumerate(everything, start=1) if row["event"] == "retry"]
         rows = everything[begun_again[-1] if begun_again else 0 :]
         attempts = sum(row["event"] == "start" and "eval" not in row for row in rows)
         ends = [row for row in rows if row["event"] == "end"]
         failed = [row for row in ends if row["outcome"] in ("failed", "bad_input")]
         run = self.run_dir(entry)
-        lost = sum(row["outcome"] == "lost" and row["step"] == newest_step(run) for row in ends)
+        lost = sum(row["outcome"] == "lost" and row.get("step") == newest_step(run) for row in ends)
         trained = self._trained(entry)
         reason = str(failed[-1]["reason"]) if failed else None
         state: State
@@ -232,6 +244,24 @@ class SweepDir:
     def looks(self, plan: Plan) -> list[Look]:
         """How each trial that the file names stands."""
         return [self.look(plan, entry) for entry in plan.named]
+
+
+def _check(plan: Plan) -> None:
+    """Raise ValueError for a trial without numbers, and for one whose run is no trial's."""
+    own = {entry.name for entry in plan.trials if not entry.shared}
+    for entry in plan.trials:
+        if not all(type(one) is int and one > 0 for one in (entry.rollouts, entry.steps)):
+            raise ValueError(f"{entry.name}: rollouts and steps must be whole numbers above 0")
+        if entry.run not in own:
+            raise ValueError(f"{entry.name}: its run {entry.run} is no trial's")
+
+
+def _missing(row: Any) -> list[str]:
+    """What a line of `attempts.jsonl` lacks."""
+    if not isinstance(row, dict):
+        return ["event"]
+    needed = {"start": ("worker", "step"), "end": ("outcome", "reason")}
+    return [key for key in ("event", *needed.get(str(row.get("event")), ())) if key not in row]
 
 
 def newest_step(run: RunDir) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from rlvr_cli.runs.numbers import number
+from rlvr_cli.runs.records import tail_jsonl
 from rlvr_cli.sweeps.folder import Look, Plan, SweepDir
 
 TAIL_BYTES = 16_384
@@ -51,29 +51,12 @@ def standings(sweep: SweepDir, plan: Plan) -> list[Standing]:
 
 def _standing(sweep: SweepDir, look: Look) -> Standing:
     entry, run = look.entry, sweep.run_dir(look.entry)
-    row: dict[str, Any] = next(reversed(_tail(run.metrics_path)), {})
-    step = int(row.get("step", 0))
+    row: dict[str, Any] = next(reversed(tail_jsonl(run.metrics_path, TAIL_BYTES)), {})
+    step = int(number(row.get("step")) or 0)
     rollout = step * entry.rollouts // entry.steps
     left = None
     if look.state == "running":
-        seconds = [float(timing["seconds"]) for timing in _tail(run.timings_path) if "seconds" in timing]
+        timings = tail_jsonl(run.timings_path, TAIL_BYTES)
+        seconds = [taken for timing in timings if (taken := number(timing.get("seconds"))) is not None]
         left = (entry.steps - step) * sum(seconds) / len(seconds) if seconds else None
-    return Standing(look, rollout, row.get("reward"), row.get("accuracy"), left)
-
-
-def _tail(path: Path) -> list[dict[str, Any]]:
-    """The last whole lines of a file of JSON lines; none where it is missing, or is being cut at this moment."""
-    try:
-        with path.open("rb") as stream:
-            size = stream.seek(0, 2)
-            stream.seek(max(0, size - TAIL_BYTES))
-            lines = stream.read().split(b"\n")
-    except FileNotFoundError:
-        return []
-    rows = []
-    for line in lines[0 if size <= TAIL_BYTES else 1 : -1]:
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            continue
-    return rows
+    return Standing(look, rollout, number(row.get("reward")), number(row.get("accuracy")), left)

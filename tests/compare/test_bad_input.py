@@ -119,7 +119,10 @@ def test_damaged_records(two_arms: Path, refused: Refused) -> None:
     (two_arms / "lopti-s1" / "timings.jsonl").write_text("")
     third = next((two_arms / "grpo-s2" / "eval").iterdir()) / "problems.jsonl"
     third.write_text(third.read_text().replace('"avg@4": 0.', '"avg@4": -Infinity, "x": 0.', 1))
+    change(next((two_arms / "lopti-s2" / "eval").iterdir()) / "metrics.json", samples=-1)
     said = refused("grpo-s*", "lopti-s*")
+    assert "has a number of samples or a benchmark that is none" in said
+    change(next((two_arms / "lopti-s2" / "eval").iterdir()) / "metrics.json", samples=4)
     assert "has -inf for avg@4 of kk-" in said
     assert "problems.jsonl:1: not a JSON line" in said
     assert "metrics.json is of 99 problems, problems.jsonl of 12" in said

@@ -61,6 +61,35 @@ def test_the_status_of_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert (trials[0]["rollout"], trials[1]["reason"]) == (30, "the data are bad")
 
 
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        ("trials.json", '"run": "grpo-s1"', '"run": "grpo-s9"', "grpo-s1: its run grpo-s9 is no trial's"),
+        ("trials.json", '"steps": 60', '"steps": 0', "grpo-s0: rollouts and steps must be whole numbers above 0"),
+        ("state/grpo-s0/attempts.jsonl", "", "[]\n", "attempts.jsonl:1: has no event. The file was altered."),
+        ("state/grpo-s0/attempts.jsonl", "", '{"event": "end"}\n', "attempts.jsonl:1: has no outcome, reason."),
+    ],
+)
+def test_altered_records_are_named(
+    file: str, old: str, new: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, place, _ = begun(tmp_path)
+    path = place.path / file
+    before = path.read_text() if path.exists() else ""
+    assert old in before
+    path.write_text(before.replace(old, new, 1))
+    assert run(["sweep", "status", str(place.path)]) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_numbers_that_are_none_are_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run is read while it is written; whoever reads the whole of it names what is damaged."""
+    _, place, _ = begun(tmp_path)
+    (place.path / "grpo-s0" / "metrics.jsonl").write_text('{"step": null, "reward": "x"}\n[]\n')
+    assert run(["sweep", "status", str(place.path)]) == 0
+    assert "grpo-s0   waiting  0/60     -       -" in capsys.readouterr().out
+
+
 def test_what_is_refused(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, place, _ = begun(tmp_path)
     cases = {

@@ -114,7 +114,9 @@ def _fault(evaluation: Evaluation) -> str | None:
     missing = [key for key in (*SETTINGS, "samples") if key not in result]
     if missing:
         return f"has no {', '.join(missing)}"
-    if not isinstance(result["samples"], int) or not all(isinstance(result[key], dict) for key in ("sampling", "task")):
+    if type(result["samples"]) is not int or result["samples"] < 0 or not isinstance(result["benchmark"], str):
+        return "has a number of samples or a benchmark that is none"
+    if not all(isinstance(result[key], dict) for key in ("sampling", "task")):
         return "has settings that are none"
     if not rows or len({row.id for row in rows}) < len(rows):
         return "holds no problem, or one twice"
