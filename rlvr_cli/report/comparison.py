@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -12,7 +12,7 @@ from rlvr_cli.evaluation.comparison.cost import PARTS, Spent, mean_spent
 from rlvr_cli.evaluation.comparison.material import Material
 from rlvr_cli.evaluation.metrics import is_share
 from rlvr_cli.report.comparison_curves import CurveRow, curve_rows
-from rlvr_cli.report.comparison_means import arm_mean
+from rlvr_cli.report.comparison_means import arm_mean, possible
 from rlvr_cli.stats.clustered import (
     CrossedEstimate,
     paired_crossed_interval,
@@ -109,7 +109,7 @@ def compare(material: Material) -> Comparison:
         Row(
             arm=name,
             mean=arm_mean(scores[name], material.read.metric),
-            contrast=against.get(name),
+            contrast=_shown(against[name], material.read.metric) if name in against else None,
             spent=spent[name],
             cost={part: _ratio(spent[name].of(part), spent[baseline].of(part)) for part in PARTS},
         )
@@ -148,6 +148,10 @@ def contrasts(
         )
         for name in names
     }
+
+
+def _shown(contrast: Contrast, metric: str) -> Contrast:
+    return replace(contrast, difference=possible(contrast.difference, metric))
 
 
 def _verdict(difference: CrossedEstimate, corrected: float | None) -> Verdict:

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlvr_cli.evaluation.comparison.material import Material
 from rlvr_cli.evaluation.comparison.readings import RunCurve
-from rlvr_cli.report.comparison_means import arm_mean
+from rlvr_cli.report.comparison_means import arm_mean, possible
 from rlvr_cli.stats.clustered import (
     CrossedEstimate,
     paired_crossed_interval,
@@ -52,7 +52,7 @@ def curve_rows(material: Material, order: Sequence[str]) -> tuple[CurveRow, ...]
             values={one: arm_mean(tables[name][one], material.read.metric) for one in SUMMARIES},
             differences=None
             if name == material.baseline
-            else {one: interval(tables[name][one], base[one]) for one in SUMMARIES},
+            else {one: possible(interval(tables[name][one], base[one]), material.read.metric) for one in SUMMARIES},
             level=level,
             reached=tuple(
                 summarise_curve(curve.x, curve.values.mean(axis=1), budget=end, level=level).reached

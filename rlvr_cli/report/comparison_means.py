@@ -1,8 +1,9 @@
-"""The mean of one arm with its interval, for reading."""
+"""Means of arms and their differences with intervals, for reading."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 
@@ -11,8 +12,20 @@ from rlvr_cli.stats.clustered import CrossedEstimate, crossed_interval
 
 
 def arm_mean(scores: np.ndarray, metric: str) -> CrossedEstimate:
-    """The mean of scores [runs, problems]; a share's interval is cut where no share can be, and covers what it did."""
-    estimate = crossed_interval(scores)
-    if not is_share(metric) or estimate.low is None or estimate.high is None:
+    """The mean of scores [runs, problems]; the interval is cut where no mean can be, and covers what it did."""
+    return _cut(crossed_interval(scores), 0.0 if is_share(metric) or metric == "length" else -inf, _highest(metric))
+
+
+def possible(difference: CrossedEstimate, metric: str) -> CrossedEstimate:
+    """A difference of two means whose interval is cut where no difference can be: of shares, at -1 and 1."""
+    return _cut(difference, -_highest(metric), _highest(metric))
+
+
+def _highest(metric: str) -> float:
+    return 1.0 if is_share(metric) else inf
+
+
+def _cut(estimate: CrossedEstimate, lowest: float, highest: float) -> CrossedEstimate:
+    if estimate.low is None or estimate.high is None:
         return estimate
-    return replace(estimate, low=max(0.0, estimate.low), high=min(1.0, estimate.high))
+    return replace(estimate, low=max(lowest, estimate.low), high=min(highest, estimate.high))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from rlvr_cli.evaluation.comparison.values import higher_is_better, unit
+from rlvr_cli.evaluation.metrics import is_share
+from rlvr_cli.evaluation.store import GREEDY
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.comparison import Comparison, Contrast, Row
 
@@ -14,7 +16,8 @@ def headline(comparison: Comparison) -> list[str]:
     material = comparison.material
     read, question = material.read, material.question
     of = f"{read.result['benchmark']}, {read.result['split']}, {_count(len(read.problems), 'problem')}"
-    samples = f" x {_count(read.samples, 'sample')}" if read.samples else ", greedy"
+    greedy = read.metric == GREEDY or not read.samples
+    samples = ", one greedy completion each" if greedy else f" x {_count(read.samples, 'sample')}"
     what = f"{metric_name(read.metric)} on {of}{samples}"
     if question.match is None:
         basis = f"compared: final checkpoints, by the samples of `rlvr eval` ({_budgets(comparison)})"
@@ -72,10 +75,15 @@ def power_lines(comparison: Comparison) -> list[str]:
             lines.append(f"{start}: the spread between runs is not known; it takes two seeds an arm, in pairs.")
             continue
         seeds, problems = row.contrast.difference.seeds, row.contrast.difference.problems
+        most = (
+            "can show none"
+            if is_share(metric) and needed.detectable > 1
+            else "show " + amount(metric, needed.detectable)
+        )
         lines.append(
             f"{start} in 4 of 5 repetitions: {_enough(needed.seeds, 'seed')} with {_count(problems, 'problem')}; "
             f"{_enough(needed.problems, 'problem')} with {_count(seeds, 'seed')}. These {_count(seeds, 'seed')} x "
-            f"{_count(problems, 'problem')} show {amount(metric, needed.detectable)}."
+            f"{_count(problems, 'problem')} {most}."
         )
     return lines
 
@@ -92,6 +100,11 @@ def p_text(p_value: float | None) -> str:
     if p_value is None:
         return "-"
     return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
+
+
+def ratio_text(ratio: float) -> str:
+    """How many times the baseline's: two digits, and all that are before the point."""
+    return f"{ratio:,.0f}x" if ratio >= 100 else f"{ratio:.2g}x"
 
 
 def base_cost(comparison: Comparison) -> str:
@@ -163,19 +176,22 @@ def _to_see(metric: str, contrast: Contrast) -> str:
     if needed.detectable <= abs(needed.difference):
         return f"; {size} would most likely have been seen"
     if needed.seeds is not None:
-        return f"; to see {size} you would need about {needed.seeds:,} seeds"
+        return f"; to see {size} you would need {_about(needed.seeds, 'seed')}"
     if needed.problems is not None:
-        return f"; to see {size} you would need about {needed.problems:,} problems with {_count(seeds, 'seed')}"
+        return f"; to see {size} you would need {_about(needed.problems, 'problem')} with {_count(seeds, 'seed')}"
     return f"; to see {size} you would need more of both than {_count(seeds, 'seed')} x {_count(problems, 'problem')}"
 
 
 def _enough(number: int | None, name: str) -> str:
-    return f"no number of {name}s will do" if number is None else f"about {_count(number, name)}"
+    return f"no number of {name}s will do" if number is None else _about(number, name)
 
 
 def _cost(row: Row) -> str:
     ratio = row.cost["update_seconds"]
-    return "" if ratio is None else f"; it cost {ratio:.2g}x the update time"
+    if ratio is None:
+        return ""
+    times = ratio_text(ratio)
+    return "; it cost the same update time" if times == "1x" else f"; it cost {times} the update time"
 
 
 def _budgets(comparison: Comparison) -> str:
@@ -198,6 +214,12 @@ def _figure(metric: str, value: float, *, signed: bool = False) -> str:
 def _trimmed(value: float, decimals: int) -> str:
     text = f"{value:.{decimals}f}" if value >= 10**-decimals else f"{value:.2g}"
     return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+
+
+def _about(number: int, name: str) -> str:
+    """What was worked out from an estimated spread: no more than two digits of it, rounded up, mean anything."""
+    unit = 10 ** max(0, len(str(number)) - 2)
+    return f"about {_count(-(-number // unit) * unit, name)}"
 
 
 def _count(number: int, name: str) -> str:

@@ -44,12 +44,28 @@ def test_no_difference_says_what_it_takes(root: Path, compared: Compared) -> Non
     needed = found["needed"]
     assert needed["difference"] == 0.02 < needed["detectable"]
     assert "to see 2 points you would need" in found["sentence"]
-    if needed["seeds"] is not None:
-        assert f"about {needed['seeds']:,} seeds" in found["sentence"]
+    # Of a number that is worked out from an estimated spread, two digits, rounded up.
+    assert needed["seeds"] == 131 and "about 140 seeds" in found["sentence"]
     assert "to see 1 point between" in compared("a*", "b*", "--power", "0.01")["power"][0]
     wanted = compared("a*", "b*", "--power", "0.4")
     assert first(wanted)["needed"]["difference"] == 0.4
     assert re.search(r"to see 40 points .* These 4 seeds x 12 problems show \d+", wanted["power"][0])
+
+
+def test_what_two_seeds_cannot_tell(root: Path, compared: Compared, told: Callable[..., str]) -> None:
+    """Their wide intervals end where no number can be, and a reader is told why they are wide."""
+    for seed, (low, high) in enumerate([(0, 4), (4, 0)]):
+        make_run(root, f"a{seed}", seed=seed, right=[low] * 12, tokens=[9, 90][seed])
+        make_run(root, f"b{seed}", method="lopti", seed=seed, right=[high] * 11 + [3 * seed], tokens=50, seconds=120)
+    found = compared("a*", "b*", "--power", "0.02")
+    arm = first(found)
+    assert (arm["difference"]["low"], arm["difference"]["high"]) == (-1, 1)
+    assert (arm["mean"]["low"], arm["mean"]["high"]) == (0, 1)
+    assert arm["needed"]["detectable"] > 1 and "These 2 seeds x 12 problems can show none." in found["power"][0]
+    assert found["notes"][0].startswith("2 runs an arm tell little of the spread between runs")
+    assert "it cost 120x the update time" in arm["sentence"]
+    assert first(compared("a*", "b*", "--metric", "length"), "grpo")["mean"]["low"] == 0
+    assert "12 problems, one greedy completion each" in told("a*", "b*", "--metric", "greedy")
 
 
 def test_one_seed_says_that_the_interval_is_over_problems_alone(two_arms: Path, compared: Compared) -> None:

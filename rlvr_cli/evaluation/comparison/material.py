@@ -18,7 +18,7 @@ from rlvr_cli.evaluation.comparison.pairing import pair_runs
 from rlvr_cli.evaluation.comparison.question import Question
 from rlvr_cli.evaluation.comparison.readings import Readings, RunCurve, read_finals, read_matched
 from rlvr_cli.evaluation.comparison.records import Arm, Replicate
-from rlvr_cli.evaluation.comparison.remarks import remarks
+from rlvr_cli.evaluation.comparison.remarks import few_seeds, remarks
 from rlvr_cli.evaluation.metrics import is_share
 
 T = TypeVar("T")
@@ -80,7 +80,9 @@ def gather(question: Question) -> Material:
         problems.extend(_misfits(question, read) if read is not None else ())
     if problems or read is None:
         raise UserError(list(dict.fromkeys(problems)), note="Nothing was compared.")
-    return Material(question, arms, baseline, pairs, read, (*notes, *remarks(arms, used, read.chosen)))
+    return Material(
+        question, arms, baseline, pairs, read, (*notes, *remarks(arms, used, read.chosen), *few_seeds(pairs))
+    )
 
 
 def _misfits(question: Question, read: Readings) -> list[str]:

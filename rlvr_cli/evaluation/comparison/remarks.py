@@ -9,7 +9,10 @@ from rlvr_cli.config.identical import same_gradients
 from rlvr_cli.config.schema import Config
 from rlvr_cli.evaluation.comparison.arms import learned
 from rlvr_cli.evaluation.comparison.choose import Chosen
-from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
+from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun, Replicate
+
+# Below so many runs an arm, the estimated spread between them may be far from the true one.
+FEW = 5
 
 
 def remarks(arms: Sequence[Arm], runs: Sequence[ComparedRun], chosen: Mapping[str, Chosen]) -> list[str]:
@@ -35,6 +38,17 @@ def remarks(arms: Sequence[Arm], runs: Sequence[ComparedRun], chosen: Mapping[st
         shown = "; ".join(f"{processor}, {threads} threads" for processor, threads in sorted(machines))
         found.append(f"the runs were made on different machines ({shown}): their seconds cannot be compared.")
     return [*found, *_cannot_differ(arms)]
+
+
+def few_seeds(pairs: Mapping[str, Sequence[Replicate]]) -> list[str]:
+    """What two to four runs an arm cannot tell; of one, the sentences say it."""
+    fewest = min(map(len, pairs.values()))
+    if not 2 <= fewest < FEW:
+        return []
+    return [
+        f"{fewest} runs an arm tell little of the spread between runs: intervals are as wide as that makes them, and "
+        f"how many seeds or problems would be needed is a rough guess. {FEW} seeds tell much more."
+    ]
 
 
 def _cannot_differ(arms: Sequence[Arm]) -> list[str]:
