@@ -81,7 +81,7 @@ def run_command(
 
     orders = Orders(workers, _flags(trust_remote_code))
     console = _console(as_json)
-    _finish(start(sweep, orders, share=share_identical, console=console), str(file), console, as_json=as_json)
+    _finish(start(sweep, orders, share=share_identical, console=console), console, as_json=as_json)
 
 
 @app.command()
@@ -134,7 +134,7 @@ def stop(sweep: SweepName) -> None:
         if time.monotonic() > end:
             raise RunError(f"{folder.path}: was told to stop, and its trials are not saved yet.")
         time.sleep(0.2)
-    print(f"stopped; continue with: rlvr sweep {folder.read_plan().file}")
+    print(f"stopped; continue with: {folder.read_plan().command}")
 
 
 @app.command()
@@ -154,7 +154,7 @@ def retry(
     folder = find_sweep(sweep)
     console = _console(as_json)
     ended = again(folder, trials or [], Orders(workers, _flags(trust_remote_code)), console=console)
-    _finish(ended, folder.read_plan().file, console, as_json=as_json)
+    _finish(ended, console, as_json=as_json)
 
 
 def _console(as_json: bool) -> Console:
@@ -167,7 +167,7 @@ def _flags(trust_remote_code: bool) -> tuple[str, ...]:
     return ("--trust-remote-code",) if trust_remote_code else ()
 
 
-def _finish(ended: Ended, file: str, console: Console, *, as_json: bool) -> None:
+def _finish(ended: Ended, console: Console, *, as_json: bool) -> None:
     """Show how the sweep ended and what to do next, and exit with its code."""
     from rlvr_cli.sweeps.screen import counts, say, table
 
@@ -181,7 +181,7 @@ def _finish(ended: Ended, file: str, console: Console, *, as_json: bool) -> None
     for look in failed:
         say(console, f"{look.entry.name} failed: {look.reason} (output: {folder.output_path(look.entry)})")
     if ended.exit_code > 1:
-        say(console, f"saved; continue with: rlvr sweep {file}")
+        say(console, f"saved; continue with: {folder.read_plan().command}")
     elif failed:
         say(console, f"mend the cause, then: rlvr sweep retry {folder.path}")
     raise typer.Exit(ended.exit_code)

@@ -167,7 +167,7 @@ class _Driver:
                 last = said[-1] if said else f"exit code {code}"
                 raise RunError(
                     f"worker {number} of {self.folder.path} failed: {last} (all of it: {self._log(number)}). The other "
-                    f"trials were ended; continue with: rlvr sweep {self.plan.file}"
+                    f"trials were ended; continue with: {self.plan.command}"
                 )
 
     def _end(self, number: signal.Signals) -> None:

@@ -45,11 +45,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep file with its trials, in the order in which they are begun."""
+    """A sweep file with its trials, in the order in which they are begun; ``given``: the command line's overrides."""
 
     file: SweepFile
     trials: tuple[Trial, ...]
     eval: tuple[str, ...] | None
+    given: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -102,7 +103,7 @@ def expand(file: SweepFile, overrides: Sequence[str] = ()) -> Sweep:
     problems += eval_problems(file, [trial.config for trial in trials])
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
-    return Sweep(file, tuple(trials), eval_arguments(file.spec.eval))
+    return Sweep(file, tuple(trials), eval_arguments(file.spec.eval), tuple(overrides))
 
 
 def _load(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -60,7 +61,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the workers of a sweep are to do: the content of `trials.json`."""
+    """What the workers of a sweep are to do: the content of `trials.json`.
+
+    ``given`` is what followed the file on the command line and has to again when the sweep is continued.
+    """
 
     name: str
     file: str
@@ -68,6 +72,12 @@ class Plan:
     eval: list[str] | None
     slots: dict[str, int | None]
     trials: list[Entry] = field(default_factory=list)
+    given: list[str] = field(default_factory=list)
+
+    @property
+    def command(self) -> str:
+        """What continues the sweep, on a command line."""
+        return shlex.join(["rlvr", "sweep", self.file, *self.given])
 
     @property
     def named(self) -> list[Entry]:

@@ -71,6 +71,7 @@ def prepare(sweep: Sweep, folder: SweepDir, *, share: bool) -> Prepared:
         eval=None if sweep.eval is None else list(sweep.eval),
         slots=spec.slots.model_dump(),
         trials=[*entries, *dropped],
+        given=[*sweep.given, *(["--share-identical"] if share else [])],
     )
     return Prepared(plan, tuple(_notes(before, plan)))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.evaluation.comparison.arms import group_arms
+from rlvr_cli.evaluation.comparison.choose import choose_evaluations
 from rlvr_cli.evaluation.comparison.find import find_runs
 from rlvr_cli.evaluation.comparison.records import Arm
 from tests.compare.made_runs import make_run
@@ -93,3 +94,33 @@ def test_a_sweep_tells_of_trials_without_a_run(root: Path) -> None:
     notes.clear()
     find_runs(["sweep"], root, [], notes, unfinished=True)
     assert len(notes) == 2
+
+
+def test_a_sweep_is_what_its_file_names(root: Path) -> None:
+    """What the file no longer names is left out; what lacks is told with the command that makes it, options and all."""
+    make_run(root / "sweep", "grpo-s0", status="interrupted")
+    make_run(root / "sweep", "lopti-s0")
+    make_run(root / "sweep", "dapo-s0", method="dapo")
+    trials = [
+        {"name": f"{method}-s0", "run": f"{method}-s0", "method": method, "named": method != "dapo"}
+        for method in ("grpo", "lopti", "dapo")
+    ]
+    content = {
+        "file": "/a b/s.yaml",
+        "given": ["run.dir=x", "--share-identical"],
+        "eval": ["--pass-at", "1,4"],
+        "trials": trials,
+    }
+    (root / "sweep" / "trials.json").write_text(json.dumps(content))
+    problems: list[str] = []
+    notes: list[str] = []
+    found = find_runs(["sweep"], root, problems, notes)
+    assert [run.run.name for run in found] == ["grpo-s0", "lopti-s0"]
+    assert notes == [f"{root}/sweep: left out, for the sweep file no longer names them: dapo-s0."]
+    assert "Continue it with `rlvr sweep '/a b/s.yaml' run.dir=x --share-identical`" in problems[0]
+    problems.clear()
+    assert not choose_evaluations(found, problems)
+    assert f"Make it with `rlvr eval {root}/sweep/lopti-s0 --pass-at 1,4`." in problems[1]
+    assert [run.run.name for run in find_runs(["sweep", "sweep/dapo-s0"], root, [], [], unfinished=True)][2:] == [
+        "dapo-s0"
+    ]

@@ -105,6 +105,8 @@ def test_shared_trials_point_at_the_run_that_stands_for_them(tmp_path: Path) -> 
         ("cispo", "grpo", True),
     ]
     assert [look.state for look in place.looks(plan)] == ["waiting", "shared"]
+    # Continued without these it would be another sweep, and train what is shared.
+    assert place.read_plan().command == f"rlvr sweep {tmp_path}/s.yaml run.dir={tmp_path}/runs --share-identical"
 
 
 def test_attempts_decide_what_is_open(tmp_path: Path) -> None:

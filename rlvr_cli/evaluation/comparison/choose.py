@@ -15,6 +15,7 @@ from rlvr_cli.config.methods import flat
 from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.evaluation.compare import Evaluation, read_evaluation
 from rlvr_cli.evaluation.comparison.records import ComparedRun
+from rlvr_cli.evaluation.comparison.trials import eval_options
 
 _STEP = re.compile(r" step (\d+)(?=,|$)")
 # What two evaluations must share for a difference to be one between models.
@@ -216,7 +217,7 @@ def _none(run: ComparedRun, benchmark: str | None) -> str:
     option = "" if benchmark in (None, run.config.task.name) else f" --benchmark {benchmark}"
     what = f"an evaluation that was begun and not finished ({begun[0].name})" if begun else "no evaluation"
     of = f" of {benchmark}" if benchmark and not begun else ""
-    return f"{run.path}: has {what}{of}. Make it with `rlvr eval {run.path}{option}`."
+    return f"{run.path}: has {what}{of}. Make it with `rlvr eval {run.path}{eval_options(run.run.path) or option}`."
 
 
 def _few(names: Sequence[str]) -> str:

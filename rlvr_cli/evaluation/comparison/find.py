@@ -13,7 +13,7 @@ from rlvr_cli.config.load import leaves, load_config
 from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.evaluation.comparison.records import ComparedRun
-from rlvr_cli.evaluation.comparison.trials import tell_trials
+from rlvr_cli.evaluation.comparison.trials import sweep_command, tell_trials
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.locks import is_held
 
@@ -33,7 +33,7 @@ def find_runs(
         problems: gets a line for each name that stands for nothing, and each run that is damaged or (unless
             ``unfinished``) not finished. notes: gets what a sweep says of its trials.
     """
-    sweeps: set[Path] = set()
+    sweeps: dict[Path, set[str]] = {}
     runs: dict[Path, ComparedRun] = {}
     for place, name in enumerate(names):
         found = _folders(name, root)
@@ -41,11 +41,11 @@ def find_runs(
             problems.append(_unknown(name, root))
         for start, folders in found.items():
             if start not in folders and start.resolve() not in sweeps:
-                sweeps.add(start.resolve())
-                tell_trials(start, problems, notes, unfinished=unfinished)
+                sweeps[start.resolve()] = tell_trials(start, problems, notes, unfinished=unfinished)
+            dropped = sweeps.get(start.resolve(), set())
             for folder in folders:
                 resolved = folder.resolve()
-                if resolved not in runs:
+                if resolved not in runs and not (folder.parent == start and folder.name in dropped):
                     run = _read(folder, place, problems, unfinished=unfinished)
                     if run is not None:
                         runs[resolved] = run
@@ -120,8 +120,9 @@ def _state(run: RunDir, manifest: dict[str, Any]) -> str:
     if status == "running" and is_held(run.path):
         return f"still running ({at}). Wait for it, leave it out, or compare it as it is with --unfinished."
     word = "killed" if status == "running" else str(status)
+    command = sweep_command(run.path) or f"rlvr train --resume {run.path}"
     return (
-        f"not finished ({word} at {at}). Continue it with `rlvr train --resume {run.path}`, leave it out, or compare "
+        f"not finished ({word} at {at}). Continue it with `{command}`, leave it out, or compare "
         "it as it is with --unfinished."
     )
 

@@ -1,43 +1,84 @@
-"""What a sweep's folder says of trials that have no run of their own: `trials.json`, which `rlvr sweep` writes."""
+"""What a sweep's folder says of its trials: `trials.json`, which `rlvr sweep` writes."""
 
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
 TRIALS = "trials.json"
 
 
-def tell_trials(folder: Path, problems: list[str], notes: list[str], *, unfinished: bool) -> None:
+def tell_trials(folder: Path, problems: list[str], notes: list[str], *, unfinished: bool) -> set[str]:
     """Tell which trials of the sweep in ``folder`` share another's run, and which have none yet.
 
+    Returns the names of those that the sweep file names no more, which are left out.
+
     Args:
-        notes: gets a line for each method whose trials are those of another. problems: gets one for trials that were
-            not begun (``notes`` gets it where ``unfinished`` is wanted), and for a damaged file.
+        notes: gets a line for each method whose trials are those of another, and for what is left out.
+        problems: gets one for trials that were not begun (``notes`` gets it where ``unfinished`` is wanted), and for a
+            damaged file.
     """
     path = folder / TRIALS
     if not path.is_file():
-        return
+        return set()
     try:
-        trials = [one for one in json.loads(path.read_text(encoding="utf-8"))["trials"] if one.get("named", True)]
+        content = json.loads(path.read_text(encoding="utf-8"))
+        trials = [one for one in content["trials"] if one.get("named", True)]
+        command = _command(content)
+        dropped = {str(one["name"]) for one in content["trials"] if not one.get("named", True)}
         own = {str(one["name"]): str(one["method"]) for one in trials if one["run"] == one["name"]}
         shared = {(str(one["method"]), own.get(str(one["run"]), str(one["run"]))) for one in _shared(trials)}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         problems.append(f"{path}: cannot be read ({error!r}). The file was altered.")
-        return
+        return set()
     notes += [
         f"{folder}: trials of {method} share the runs of {stand_in} (the same gradient) and are no arm of their own."
         for method, stand_in in sorted(shared)
     ]
     waiting = [name for name in own if not (folder / name / "manifest.json").is_file()]
+    if out := sorted(name for name in dropped if (folder / name / "manifest.json").is_file()):
+        notes.append(f"{folder}: left out, for the sweep file no longer names them: {_few(out)}.")
     if waiting:
-        few = ", ".join(waiting[:4]) + (f" and {len(waiting) - 4} more" if len(waiting) > 4 else "")
-        line = f"{folder}: {len(waiting)} of its {len(trials)} trials were not begun ({few})."
+        line = f"{folder}: {len(waiting)} of its {len(trials)} trials were not begun ({_few(waiting)})."
         if unfinished:
             notes.append(line)
         else:
-            problems.append(f"{line} Finish the sweep, or compare it as it is with --unfinished.")
+            problems.append(f"{line} Finish the sweep with `{command}`, or compare it as it is with --unfinished.")
+    return dropped
+
+
+def sweep_command(run: Path) -> str | None:
+    """What continues the sweep that names the run at ``run`` as a trial's; None where there is none."""
+    content = _sweep_of(run)
+    if not any(one["run"] == run.name and one.get("named", True) for one in content.get("trials", ())):
+        return None
+    return _command(content)
+
+
+def eval_options(run: Path) -> str:
+    """What follows `rlvr eval RUN` where a sweep evaluates the run at ``run``, with a blank before it; else nothing."""
+    return "".join(f" {shlex.quote(str(one))}" for one in _sweep_of(run).get("eval") or ())
+
+
+def _sweep_of(run: Path) -> dict[str, Any]:
+    """The content of `trials.json` beside a run; empty where it has no such run, or is damaged."""
+    try:
+        content: dict[str, Any] = json.loads((run.parent / TRIALS).read_text(encoding="utf-8"))
+        return content if any(one["run"] == run.name for one in content["trials"]) else {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _command(content: dict[str, Any]) -> str:
+    return shlex.join(
+        ["rlvr", "sweep", *(str(one) for one in (content.get("file", "FILE"), *content.get("given", ())))]
+    )
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _shared(trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
