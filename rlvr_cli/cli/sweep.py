@@ -65,8 +65,8 @@ def run_command(
 ) -> None:
     """Run every trial that FILE describes, or continue: what is finished is not done again, what is new is added.
 
-    Ends with 0 when all trials are finished; 1 when some have failed; 130 after Ctrl-C and 143 after SIGTERM (all
-    running trials save first); 2 on bad input.
+    Ends with 0 when all trials are finished; 1 when some have failed; 130 after Ctrl-C, 143 after SIGTERM and 129
+    when its terminal is closed (all running trials save first); 2 on bad input.
     """
     from rlvr_cli.sweeps.expand import expand
     from rlvr_cli.sweeps.spec import read_sweep
@@ -169,7 +169,8 @@ def _flags(trust_remote_code: bool) -> tuple[str, ...]:
 
 def _finish(ended: Ended, console: Console, *, as_json: bool) -> None:
     """Show how the sweep ended and what to do next, and exit with its code."""
-    from rlvr_cli.sweeps.screen import counts, say, table
+    from rlvr_cli.sweeps.screen import counts, table
+    from rlvr_cli.training.stopping import say
 
     folder = ended.folder
     if as_json:

@@ -37,7 +37,7 @@ from rlvr_cli.models.source import resolve_model
 from rlvr_cli.models.trust import remote_code_allowed
 from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.runs.directory import RunDir, check_free, now
-from rlvr_cli.training.stopping import announce, leave_terminal, listen
+from rlvr_cli.training.stopping import announce, leave_terminal, listen, say
 
 TICK = 0.1
 # How long the others may take to say what happened to them, once one is gone.
@@ -236,14 +236,7 @@ class _Supervisor:
     def _show(self, rank: int, line: str) -> None:
         if (self.shown is not None and rank not in self.shown) or _NOISE.search(line):
             return
-        self._print(f"[rank {rank}] {line}")
-
-    def _print(self, text: str) -> None:
-        try:
-            self.console.print(text, highlight=False, markup=False, soft_wrap=True)
-        except SystemExit:
-            # Who read this has left (`rlvr train | head`). Training goes on: log.txt has it all.
-            self.console.quiet = True
+        say(self.console, f"[rank {rank}] {line}")
 
     def _read_launcher(self) -> None:
         stream = self.launcher.stdout
@@ -388,7 +381,7 @@ class _Supervisor:
         if self.run is not None and 0 in self.node.ranks:
             with self.run.lock():
                 self.run.update_manifest(status="interrupted", finished=now())
-            self._print(f"stopped without saving; continue with: rlvr train --resume {self.run.path}")
+            say(self.console, f"stopped without saving; continue with: rlvr train --resume {self.run.path}")
 
     def _record(self, failure: Failure, message: str) -> None:
         """What rank 0 could not write, or wrote of an echo of the failure."""

@@ -20,9 +20,9 @@ from rlvr_cli.sweeps.family import with_parent
 from rlvr_cli.sweeps.folder import OPEN, Plan, SweepDir
 from rlvr_cli.sweeps.prepare import check_not_running, prepare, write
 from rlvr_cli.sweeps.progress import Standing, standings
-from rlvr_cli.sweeps.screen import Screen, say
+from rlvr_cli.sweeps.screen import Screen
 from rlvr_cli.sweeps.slots import Slot, slots
-from rlvr_cli.training.stopping import StopRequest
+from rlvr_cli.training.stopping import StopRequest, say
 
 WORKER = "rlvr_cli.sweeps.worker"
 TICK = 0.5

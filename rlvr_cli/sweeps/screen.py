@@ -14,6 +14,7 @@ from rich.text import Text
 from rlvr_cli.planning.duration import in_words
 from rlvr_cli.sweeps.folder import State
 from rlvr_cli.sweeps.progress import Standing
+from rlvr_cli.training.stopping import say
 
 COLUMNS = ("trial", "status", "rollout", "reward", "accuracy", "left", "attempts")
 ORDER: tuple[State, ...] = ("running", "evaluating", "failed", "interrupted", "waiting", "finished", "shared")
@@ -98,14 +99,6 @@ def table(standings: Sequence[Standing]) -> Table:
     for one in standings:
         made.add_row(*_cells(one), style=STYLES.get(one.look.state, ""))
     return made
-
-
-def say(console: Console, text: str) -> None:
-    """One plain line; nothing any more once the reader has left (`rlvr sweep ... | head`)."""
-    try:
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
-    except SystemExit:
-        console.quiet = True
 
 
 def _cells(one: Standing) -> list[str]:

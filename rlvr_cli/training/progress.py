@@ -15,6 +15,7 @@ from rich.text import Text
 
 from rlvr_cli.runs.alerts import alerts_on
 from rlvr_cli.runs.directory import now
+from rlvr_cli.training.stopping import say
 
 HEADLINES = (
     ("loss", "loss", "{:.4f}"),
@@ -67,7 +68,7 @@ class Reporter:
     def message(self, text: str) -> None:
         """One line for the person and the log."""
         self.log(text)
-        self._print(text)
+        say(self.console, text)
 
     def log(self, text: str) -> None:
         """For log.txt only."""
@@ -101,14 +102,7 @@ class Reporter:
         if self._live is not None:
             self._refresh(force=True)
         else:
-            self._print(line)
-
-    def _print(self, text: str) -> None:
-        try:
-            self.console.print(text, highlight=False, markup=False, soft_wrap=True)
-        except SystemExit:
-            # Rich wants to leave when the reader does (`rlvr train | head`). Training goes on: log.txt has it all.
-            self.console.quiet = True
+            say(self.console, line)
 
     def _headlines(self) -> list[tuple[str, str]]:
         known = self._latest

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import stat
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -65,6 +69,27 @@ def leave_terminal() -> None:
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nowhere, descriptor)
                 os.close(nowhere)
+
+
+def say(console: Console, text: str) -> None:
+    """One plain line; nothing any more once its reader has left (`rlvr train | head`) or its terminal is closed.
+
+    Who was not told of the closing (a shell's `disown`, a session of its own) learns of it here, and goes on.
+    """
+    try:
+        _print(console, text)
+    except SystemExit:
+        # Rich wants to leave when the reader does.
+        console.quiet = True
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        leave_terminal()
+        _print(console, text)  # a file that cannot be written to is no terminal, and fails again
+
+
+def _print(console: Console, text: str) -> None:
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def announce(text: str) -> None:

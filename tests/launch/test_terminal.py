@@ -15,16 +15,35 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.runs.directory import RunDir
-from tests.launch.launches import LONG, ROOT
+from tests.launch.launches import LONG, NARROW, ROOT
 
 
 @pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_a_closed_terminal_saves(tmp_path: Path, processes: str) -> None:
+    run = RunDir(tmp_path / "run")
+    process = closed_under(run, "--processes", processes, *LONG, "checkpoint.every=1000")
+    assert process.wait(60) == 129
+    manifest = run.read_manifest()
+    assert manifest["status"] == "interrupted"
+    steps = run.metrics_path.read_text().count("\n")
+    assert manifest["step"] == steps and (run.checkpoints_dir / f"step-{steps}").exists()
+
+
+def test_a_training_that_was_disowned_goes_on_without_its_terminal(tmp_path: Path) -> None:
+    """Then nothing tells it of the closing; every write to the terminal fails."""
+    run = RunDir(tmp_path / "run")
+    process = closed_under(run, *NARROW, "train.rollouts=10", disowned=True)
+    assert process.wait(60) == 0
+    assert run.read_manifest()["status"] == "finished"
+
+
+def closed_under(run: RunDir, *arguments: str, disowned: bool = False) -> subprocess.Popen[bytes]:
+    """`rlvr train` on a terminal that is closed once it has made a step; ``disowned``: it is not its own terminal."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "rlvr_cli", "train", "--processes", processes),
-            *(*LONG, "checkpoint.every=1000", f"run.dir={tmp_path}", "run.name=run"),
+            *(sys.executable, "-m", "rlvr_cli", "train", *arguments),
+            *(f"run.dir={run.path.parent}", f"run.name={run.name}"),
         ],
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -32,20 +51,15 @@ def test_a_closed_terminal_saves(tmp_path: Path, processes: str) -> None:
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        preexec_fn=None if disowned else lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     )
     os.close(theirs)
     threading.Thread(target=drain, args=(ours,), daemon=True).start()
-    run = RunDir(tmp_path / "run")
     while not (run.metrics_path.exists() and run.metrics_path.read_text().count("\n") > 2):
         assert process.poll() is None
         time.sleep(0.05)
     os.close(ours)
-    assert process.wait(60) == 129
-    manifest = run.read_manifest()
-    assert manifest["status"] == "interrupted"
-    steps = run.metrics_path.read_text().count("\n")
-    assert manifest["step"] == steps and (run.checkpoints_dir / f"step-{steps}").exists()
+    return process
 
 
 def drain(descriptor: int) -> None:
