@@ -60,7 +60,9 @@ def point_of(row: Mapping[str, Any], problems: int) -> Point:
             form = mean(row["format"], row.get("format/se"))
             paid = form if "format/se" in row else None
         else:
-            form = mean(1 - sum(row.get(f"reason/{reason}", 0.0) for reason in FORMLESS), None)
+            # What could not be judged has none of these reasons.
+            formless = sum(row.get(f"reason/{reason}", 0.0) for reason in FORMLESS)
+            form = mean(1 - formless / judged, None)
     return Point(
         rollout=row["rollout"],
         length=row.get("length"),

@@ -62,7 +62,7 @@ def collapsed(found: Sequence[Collapse], run: RunDir, batch: BatchArithmetic, wi
         )
     return RunError(
         f"rollout {rollout + 1}: {'; '.join(map(str, found))}. Stopped, as train.on_collapse=stop says. {advice} "
-        "With train.on_collapse=warn it is only said."
+        "With train.on_collapse=warn it is only said; `rlvr train --resume` would stop here again."
     )
 
 

@@ -123,6 +123,8 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
 
     def check_alerts(self) -> None:
         if self.config.train.on_collapse == "stop" and (found := self._beginning()):
+            # The first error of any process ends them all: not before rank 0 has recorded the step.
+            self.accelerator.wait_for_everyone()
             raise collapsed(found, self.run, self.batch, self._watch.window)
 
     def _beginning(self) -> list[Collapse]:

@@ -185,6 +185,9 @@ def test_the_form_is_that_of_the_verdicts_where_it_is_not_paid_for() -> None:
     assert point.format is not None and point.format.value == pytest.approx(0.7)
     assert point.format.error == pytest.approx((0.7 * 0.3 / PROBLEMS) ** 0.5)
     assert point.format_paid is None
+    halved = {name: share / 2 for name, share in reasons.items()}
+    judged = point_of({"rollout": 0, "accuracy": 0.2, "unscorable": 0.5, **halved}, PROBLEMS)
+    assert judged.format == point.format, "what cannot be judged says nothing of the form"
 
 
 def test_few_prompts_are_looked_at_over_more_rollouts() -> None:

@@ -84,7 +84,7 @@ def test_kills_at_random_change_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["ctrl-c", "stop"])
+@pytest.mark.parametrize("how", ["ctrl-c", "hangup", "stop"])
 def test_a_stopped_sweep_saves_and_continues(tmp_path: Path, how: str) -> None:
     file = write_sweep(tmp_path / "s.yaml", tmp_path / "runs", ("grpo", "lopti"), seeds=1)
     text = file.read_text().replace("train.rollouts: 2", "train.rollouts: 30")
@@ -96,6 +96,9 @@ def test_a_stopped_sweep_saves_and_continues(tmp_path: Path, how: str) -> None:
     if how == "ctrl-c":
         driver.send_signal(signal.SIGINT)
         said = finish(driver, file, 130)
+    elif how == "hangup":
+        driver.send_signal(signal.SIGHUP)
+        said = finish(driver, file, 129)
     else:
         command = [sys.executable, "-m", "rlvr_cli", "sweep", "stop", str(sweep.path)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
