@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from rlvr_cli.config.errors import RunError
+from rlvr_cli.training.vllm import child as children
 from rlvr_cli.training.vllm.child import Child
 
 # Starts a process of its own, as vLLM does, tells both numbers and waits.
@@ -103,6 +104,19 @@ def test_it_says_why_it_ended(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"exit code 3\): ValueError: Free memory on device is less than desired\. Its"):
         server.wait_until(lambda: False, 20.0, lambda line: None)
     server.end()
+
+
+def test_of_a_progress_bar_the_newest_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And an error that is printed after an unfinished one is found."""
+    monkeypatch.setattr(children, "SECONDS_BETWEEN_NOTES", 0.0)
+    bar = "\\rLoading:  0%\\rLoading: 50%"
+    server = child(tmp_path, f"import time; print('{bar}', end='', flush=True); time.sleep(100)")
+    said: list[str] = []
+    server.wait_until(lambda: bool(said) and said[-1].endswith(" s: Loading: 50%"), 20.0, said.append)
+    server.end()
+    with server.output.open("a") as output:
+        output.write("\rValueError: it does not fit\nit ended\n")
+    assert server.last_error() == "ValueError: it does not fit"
 
 
 def test_waiting_has_an_end(tmp_path: Path) -> None:

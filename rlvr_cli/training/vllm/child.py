@@ -102,4 +102,6 @@ class Child:
 
 
 def _text(line: bytes) -> str:
-    return _PREFIX.sub("", line.decode("utf-8", errors="replace").rstrip()).strip()
+    # A progress bar writes itself again and again into one line.
+    newest = line.decode("utf-8", errors="replace").rstrip().rpartition("\r")[2]
+    return _PREFIX.sub("", newest).strip()
