@@ -125,6 +125,5 @@ def _spent_at(curve: Curve, budget: str, end: float) -> Spent:
 def _tell_samples(evaluations: Mapping[str, Evaluation], n: int, notes: list[str]) -> None:
     counts = sorted({int(evaluation.result["samples"]) for evaluation in evaluations.values()})
     if len(counts) > 1:
-        notes.append(
-            f"the evaluations have {', '.join(map(str, counts))} samples a problem; the first {n} of each are compared."
-        )
+        what = f"the first {n} of each are" if n else "the greedy completion of each is"
+        notes.append(f"the evaluations have {', '.join(map(str, counts))} samples a problem; {what} compared.")

@@ -24,8 +24,9 @@ Values = dict[str, float]
 def metric_of(name: str | None, evaluations: Mapping[str, Evaluation], problems: list[str]) -> tuple[str, int] | None:
     """The metric that ``name`` stands for, and the samples of each problem that it is taken over.
 
-    `accuracy` (and None) is avg@n, of the greedy completion where there are no samples. Where the numbers of samples
-    differ, the smallest of them is taken of every run: sample i of a problem has the same random stream in each.
+    `accuracy` (and None) is avg@n, of the greedy completion where there are no samples; greedy accuracy is over none,
+    avg@k over k. Where the numbers of samples differ, the smallest of them is taken of every run: sample i of a problem
+    has the same random stream in each. Where one run has none, it is the greedy completion of each.
 
     Args:
         evaluations: by the run's path.
@@ -40,7 +41,7 @@ def metric_of(name: str | None, evaluations: Mapping[str, Evaluation], problems:
     if match is None:
         known = _plain_metrics(evaluations)
         if name in known:
-            return name, n
+            return name, 0 if name == GREEDY else n
         shown = [ACCURACY, "avg@n", "pass@K", "maj@K", *known]
         problems.append(f"--metric {name}: no such metric.{did_you_mean(name, shown)} There are: {', '.join(shown)}.")
         return None
@@ -55,16 +56,17 @@ def metric_of(name: str | None, evaluations: Mapping[str, Evaluation], problems:
             f"`rlvr eval RUN --samples {k}` adds what is missing."
         )
     else:
-        return f"{kind}@{k}", n
+        return f"{kind}@{k}", k if kind == "avg" else n
     return None
 
 
 def problem_values(evaluation: Evaluation, metric: str, n: int) -> Values:
-    """Each problem's value of ``metric`` over its first ``n`` samples.
+    """Each problem's value of ``metric`` over its first ``n`` samples; over the greedy completion if that is 0.
 
     Raises RunError where the evaluation does not have it and its samples do not give it.
     """
-    if evaluation.result["samples"] == n and all(metric in row.values for row in evaluation.rows):
+    same = metric == GREEDY or evaluation.result["samples"] == n
+    if same and all(metric in row.values for row in evaluation.rows):
         return {row.id: row.values[metric] for row in evaluation.rows}
     if metric == GREEDY:
         raise RunError(f"{evaluation.folder}: has no greedy completions. Evaluate with eval.greedy=true.")
@@ -81,7 +83,7 @@ def problem_values(evaluation: Evaluation, metric: str, n: int) -> Values:
         for record in read_jsonl(path):
             rows[record["problem"], record["sample"]] = record
         for problem in evaluation.rows:
-            values[problem.id] = _value(metric, [rows[problem.id, index] for index in range(n)])
+            values[problem.id] = _value(metric, [rows[problem.id, index] for index in (range(n) if n else (GREEDY,))])
     except (KeyError, TypeError) as error:
         raise RunError(
             f"{path}: a sample of {problem.id}, or a part of it, is missing ({error}). Evaluate again: what is "
