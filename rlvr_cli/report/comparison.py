@@ -31,7 +31,10 @@ Verdict = Literal["higher", "lower", "uncertain", "unseen", "unknown"]
 
 @dataclass(frozen=True)
 class Needed:
-    """What it takes to see a difference in 80% of repetitions of the whole comparison, at the 5% level.
+    """What it takes to see a difference in 80% of repetitions of the whole comparison.
+
+    To see is to be told `higher` or `lower`: p is below 5% over the number of comparisons, the least that Holm's
+    correction grants each.
 
     Attributes:
         difference: that is to be seen, in the metric's own unit; None where none is asked for.
@@ -103,13 +106,17 @@ def compare(material: Material) -> Comparison:
     question, baseline = material.question, material.baseline
     scores = material.scores()
     spent = {name: mean_spent(runs) for name, runs in material.spent().items()}
-    target = question.power or (DEFAULT_DIFFERENCE if is_share(material.read.metric) else None)
-    against = contrasts(scores, baseline, paired=material.paired, target=target)
+    metric = material.read.metric
+    target = question.power or (DEFAULT_DIFFERENCE if is_share(metric) else None)
+    against = {
+        name: replace(one, difference=possible(one.difference, metric))
+        for name, one in contrasts(scores, baseline, paired=material.paired, target=target).items()
+    }
     rows = [
         Row(
             arm=name,
-            mean=arm_mean(scores[name], material.read.metric),
-            contrast=_shown(against[name], material.read.metric) if name in against else None,
+            mean=arm_mean(scores[name], metric),
+            contrast=against.get(name),
             spent=spent[name],
             cost={part: _ratio(spent[name].of(part), spent[baseline].of(part)) for part in PARTS},
         )
@@ -133,25 +140,22 @@ def contrasts(
     names = [name for name in scores if name != baseline]
     interval = paired_crossed_interval if paired else unpaired_crossed_interval
     differences = {name: interval(scores[name], scores[baseline]) for name in names}
-    tested = [name for name in names if differences[name].p_value is not None]
-    corrected = dict(
-        zip(tested, holm([p for name in tested if (p := differences[name].p_value) is not None]), strict=True)
-    )
+    # A difference without a p is one of the family all the same: what is tested depends on the data.
+    single = [1.0 if (p := differences[name].p_value) is None else p for name in names]
+    corrected = {
+        name: None if differences[name].p_value is None else p for name, p in zip(names, holm(single), strict=True)
+    }
     return {
         name: Contrast(
             difference=differences[name],
-            p_value=corrected.get(name),
+            p_value=corrected[name],
             permutation=permutation_test(scores[name], scores[baseline]),
             outcomes=outcomes(scores[name], scores[baseline]),
-            needed=_needed(differences[name], target),
-            verdict=_verdict(differences[name], corrected.get(name)),
+            needed=_needed(differences[name], target, LEVEL / len(names)),
+            verdict=_verdict(differences[name], corrected[name]),
         )
         for name in names
     }
-
-
-def _shown(contrast: Contrast, metric: str) -> Contrast:
-    return replace(contrast, difference=possible(contrast.difference, metric))
 
 
 def _verdict(difference: CrossedEstimate, corrected: float | None) -> Verdict:
@@ -164,16 +168,16 @@ def _verdict(difference: CrossedEstimate, corrected: float | None) -> Verdict:
     return "uncertain" if difference.low > 0 or difference.high < 0 else "unseen"
 
 
-def _needed(difference: CrossedEstimate, target: float | None) -> Needed | None:
-    """None where the spread between runs or problems is not known: with one of them."""
+def _needed(difference: CrossedEstimate, target: float | None, alpha: float) -> Needed | None:
+    """None where the spread between runs or problems is not known: with one of them, or values that do not vary."""
     components, seeds, problems = difference.components, difference.seeds, difference.problems
-    if components is None or seeds < 2 or problems < 2:
+    if components is None or difference.low is None or seeds < 2 or problems < 2:
         return None
     return Needed(
         difference=target,
-        seeds=None if target is None else seeds_needed(components, target, problems),
-        problems=None if target is None else problems_needed(components, target, seeds),
-        detectable=detectable_difference(components, seeds, problems),
+        seeds=None if target is None else seeds_needed(components, target, problems, alpha=alpha),
+        problems=None if target is None else problems_needed(components, target, seeds, alpha=alpha),
+        detectable=detectable_difference(components, seeds, problems, alpha=alpha),
     )
 
 

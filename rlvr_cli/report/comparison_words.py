@@ -29,7 +29,7 @@ def headline(comparison: Comparison) -> list[str]:
         )
     seeds = {len(runs) for runs in material.runs.values()}
     shown = _count(min(seeds), "seed") if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)} seeds"
-    if any(one.rest for runs in material.runs.values() for one in runs):
+    if _pooled(comparison):
         shown = _count(min(seeds), "run") + " (seeds and what else varies)"
     paired = "paired by problem and seed" if material.paired else "paired by problem, not by seed"
     return [what, basis, f"each arm: {shown}, {paired}; baseline: {material.baseline}"]
@@ -45,7 +45,7 @@ def sentence(comparison: Comparison, row: Row) -> str:
     contrast = row.contrast
     assert contrast is not None
     metric, base = comparison.material.read.metric, comparison.material.baseline
-    over = _over(contrast)
+    over = _over(contrast, _replicate(comparison))
     cost = _cost(row)
     if contrast.verdict in ("higher", "lower"):
         return (
@@ -60,19 +60,22 @@ def sentence(comparison: Comparison, row: Row) -> str:
     if contrast.verdict == "unknown":
         return f"{row.arm} less {base} is {_signed(metric, contrast)}, {over}{cost}."
     between = f"between {row.arm} and {base}: {_signed(metric, contrast)}, {over}"
-    return f"no difference can be seen {between}{_to_see(metric, contrast)}{cost}."
+    return f"no difference can be seen {between}{to_see(metric, contrast, _replicate(comparison))}{cost}."
 
 
 def power_lines(comparison: Comparison) -> list[str]:
     """What it takes to see the difference of --power, a line for each arm but the baseline."""
     metric, wanted = comparison.material.read.metric, comparison.material.question.power
-    lines = []
+    one, lines = _replicate(comparison), []
     for row in comparison.rows:
         if row.contrast is None or wanted is None:
             continue
         needed, start = row.contrast.needed, f"to see {amount(metric, wanted)} between {row.arm} and the baseline"
         if needed is None:
-            lines.append(f"{start}: the spread between runs is not known; it takes two seeds an arm, in pairs.")
+            lines.append(
+                f"{start}: the spread between runs and problems is not known; it takes two {one}s an arm, two problems "
+                "and differences that are not all the same."
+            )
             continue
         seeds, problems = row.contrast.difference.seeds, row.contrast.difference.problems
         most = (
@@ -81,8 +84,8 @@ def power_lines(comparison: Comparison) -> list[str]:
             else "show " + amount(metric, needed.detectable)
         )
         lines.append(
-            f"{start} in 4 of 5 repetitions: {_enough(needed.seeds, 'seed')} with {_count(problems, 'problem')}; "
-            f"{_enough(needed.problems, 'problem')} with {_count(seeds, 'seed')}. These {_count(seeds, 'seed')} x "
+            f"{start} in 4 of 5 repetitions: {_enough(needed.seeds, one)} with {_count(problems, 'problem')}; "
+            f"{_enough(needed.problems, 'problem')} with {_count(seeds, one)}. These {_count(seeds, one)} x "
             f"{_count(problems, 'problem')} {most}."
         )
     return lines
@@ -116,6 +119,28 @@ def base_cost(comparison: Comparison) -> str:
     )
 
 
+def to_see(metric: str, contrast: Contrast, one: str) -> str:
+    """What it would take to see a difference where none is seen, or that it would have been; ``one``: seed or run."""
+    needed, low, high = contrast.needed, contrast.difference.low, contrast.difference.high
+    if needed is None or low is None or high is None:
+        return ""
+    if needed.difference is None:
+        # A power that was estimated does not rule out what the interval holds.
+        least = max(needed.detectable, -low, high)
+        return f"; a difference above {amount(metric, least)} would most likely have been seen"
+    seeds, problems = contrast.difference.seeds, contrast.difference.problems
+    size = amount(metric, needed.difference)
+    if needed.detectable <= needed.difference:
+        if max(-low, high) < needed.difference:
+            return f"; {size} would most likely have been seen"
+        return f"; {size} would be seen in 4 of 5 repetitions, and the interval does not rule it out"
+    if needed.seeds is not None:
+        return f"; to see {size} you would need {_about(needed.seeds, one)}"
+    if needed.problems is not None:
+        return f"; to see {size} you would need {_about(needed.problems, 'problem')} with {_count(seeds, one)}"
+    return f"; to see {size} you would need more of both than {_count(seeds, one)} x {_count(problems, 'problem')}"
+
+
 def _size(metric: str, contrast: Contrast) -> str:
     """`3.1 points, 95% interval 0.9 to 5.2`, of the size of the difference."""
     difference = contrast.difference
@@ -136,17 +161,17 @@ def _ends(metric: str, ends: tuple[float, float]) -> str:
     return " to ".join(_figure(metric, end) for end in ends)
 
 
-def _over(contrast: Contrast) -> str:
+def _over(contrast: Contrast, one: str) -> str:
     difference = contrast.difference
-    text = f"{_count(difference.seeds, 'seed')} x {_count(difference.problems, 'problem')}"
+    text = f"{_count(difference.seeds, one)} x {_count(difference.problems, 'problem')}"
     if difference.low is None and difference.seeds * difference.problems == 1:
         return f"{text}, too few for an interval"
     if difference.low is None:
         return f"{text}, the same everywhere, so that there is no interval"
     if not difference.spread_of_runs:
-        return f"{text} (the interval is over problems alone: another seed may say otherwise)"
+        return f"{text} (the interval is over problems alone: another {one} may say otherwise)"
     if not difference.spread_of_problems:
-        return f"{text} (the interval is over seeds alone)"
+        return f"{text} (the interval is over {one}s alone)"
     return text
 
 
@@ -165,21 +190,13 @@ def _comparative(metric: str, difference: float) -> str:
     return f"{'higher' if difference > 0 else 'lower'} in {metric_name(metric).strip()} than"
 
 
-def _to_see(metric: str, contrast: Contrast) -> str:
-    needed = contrast.needed
-    if needed is None:
-        return ""
-    if needed.difference is None:
-        return f"; a difference of {amount(metric, needed.detectable)} would most likely have been seen"
-    seeds, problems = contrast.difference.seeds, contrast.difference.problems
-    size = amount(metric, needed.difference)
-    if needed.detectable <= abs(needed.difference):
-        return f"; {size} would most likely have been seen"
-    if needed.seeds is not None:
-        return f"; to see {size} you would need {_about(needed.seeds, 'seed')}"
-    if needed.problems is not None:
-        return f"; to see {size} you would need {_about(needed.problems, 'problem')} with {_count(seeds, 'seed')}"
-    return f"; to see {size} you would need more of both than {_count(seeds, 'seed')} x {_count(problems, 'problem')}"
+def _pooled(comparison: Comparison) -> bool:
+    return any(one.rest for runs in comparison.material.runs.values() for one in runs)
+
+
+def _replicate(comparison: Comparison) -> str:
+    """What the runs of an arm are counted as: seeds, unless more than the seed varies between them."""
+    return "run" if _pooled(comparison) else "seed"
 
 
 def _enough(number: int | None, name: str) -> str:

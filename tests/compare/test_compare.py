@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from rlvr_cli.report.comparison import contrasts
+from rlvr_cli.stats.clustered import VarianceComponents
 from rlvr_cli.stats.passk import pass_at_k
+from rlvr_cli.stats.power import seeds_needed
 from tests.compare.conftest import BASE, BETTER
 from tests.compare.made_runs import make_run
 
@@ -90,6 +92,47 @@ def test_contrasts_do_not_depend_on_the_order_of_problems_or_replicates() -> Non
         )
 
 
+def test_what_it_takes_is_what_the_corrected_test_takes() -> None:
+    """The verdict is on p after Holm's correction, and so is the number of seeds."""
+    rng = np.random.default_rng(1)
+    run, problem, rest, problems, arms = 0.02, 0.05, 0.3, 100, "bcdefghi"
+
+    def scores(seeds: int, effect: float) -> dict[str, np.ndarray]:
+        tables = {name: rng.normal(0, problem, problems) + rng.normal(0, run, (seeds, 1)) for name in arms}
+        tables = {name: table + rng.normal(0, rest, (seeds, problems)) for name, table in tables.items()}
+        return {"a": np.zeros((seeds, problems)), **tables, "b": tables["b"] + effect}
+
+    components = VarianceComponents(run**2, problem**2, rest**2)
+    one, family = (seeds_needed(components, 0.05, problems, alpha=alpha) for alpha in (0.05, 0.05 / 8))
+    assert one is not None and family is not None and one < family
+    for seeds, low, high in ((one, 0.2, 0.65), (family, 0.7, 0.95)):
+        seen = [contrasts(scores(seeds, 0.05), "a")["b"].verdict == "higher" for _ in range(100)]
+        assert low < np.mean(seen) < high
+    found = contrasts(scores(6, 0.0), "a", target=0.05)["b"]
+    assert found.needed is not None and found.difference.components is not None
+    assert found.needed.seeds == seeds_needed(found.difference.components, 0.05, problems, alpha=0.05 / 8)
+
+
+def test_a_difference_without_a_p_is_counted_in_the_family() -> None:
+    rng = np.random.default_rng(0)
+    base = rng.integers(0, 5, (3, 10)) / 8
+    found = contrasts({"a": base, "constant": base + 0.25, "b": rng.random((3, 10))}, "a")
+    assert found["constant"].p_value is None and found["constant"].verdict == "unknown"
+    single = found["b"].difference.p_value
+    assert single is not None and found["b"].p_value == pytest.approx(min(1.0, 2 * single))
+
+
+def test_no_end_of_an_interval_is_where_no_share_can_be(root: Path, compared: Compared) -> None:
+    for seed in range(2):
+        make_run(root, f"a{seed}", seed=seed, right=[2 * seed] * 12)
+        make_run(root, f"b{seed}", method="lopti", seed=seed, right=[4 - seed] * 12)
+    found = arm(compared("a*", "b*"), "lopti")
+    assert (found["mean"]["low"], found["mean"]["high"]) == (0.0, 1.0)
+    assert (found["difference"]["low"], found["difference"]["high"]) == (-1.0, 1.0)
+    reward = arm(compared("a*", "b*", "--metric", "reward"), "lopti")
+    assert reward["difference"]["low"] < -4
+
+
 def test_other_metrics(two_arms: Path, compared: Compared) -> None:
     def value(metric: str) -> float:
         return float(arm(compared("grpo-s0", "lopti-s0", "--metric", metric), "grpo")["mean"]["value"])
@@ -112,6 +155,30 @@ def test_fewer_samples_are_compared_with_as_many(root: Path, compared: Compared)
     assert (found["metric"], found["samples"]) == ("avg@2", 2)
     assert arm(found, "lopti")["mean"]["value"] == pytest.approx(np.mean([min(2, count) / 2 for count in BETTER]))
     assert any("2, 4 samples a problem; the first 2 of each are compared" in note for note in found["notes"])
+
+
+def test_the_greedy_completion_is_compared_whatever_was_sampled_beside_it(root: Path, compared: Compared) -> None:
+    for name, method, right, samples in (("a", "grpo", BASE, 0), ("b", "lopti", BETTER, 4), ("c", "dapo", BETTER, 2)):
+        make_run(root, name, method=method, right=right, samples=samples)
+    for names, options in (
+        (("a", "b"), ()),
+        (("a", "b"), ("--metric", "greedy")),
+        (("c", "b"), ("--metric", "greedy")),
+    ):
+        found = compared(*names, *options)
+        assert (found["metric"], found["samples"]) == ("greedy", 0)
+        assert arm(found, "lopti")["mean"]["value"] == pytest.approx(np.mean([count > 0 for count in BETTER]))
+        assert "12 problems, greedy" in found["compared"][0] and "the greedy completion of each" in found["notes"][0]
+    reward = compared("a", "b", "--metric", "reward")
+    assert arm(reward, "lopti")["mean"]["value"] == pytest.approx(np.mean([4 * (count > 0) - 1 for count in BETTER]))
+
+
+def test_avg_at_k_is_said_to_be_over_k_samples(root: Path, compared: Compared) -> None:
+    make_run(root, "a", right=BASE)
+    make_run(root, "b", method="lopti", right=BETTER)
+    found = compared("a", "b", "--metric", "avg@2")
+    assert found["samples"] == 2 and found["compared"][0].endswith("12 problems x 2 samples")
+    assert arm(found, "lopti")["mean"]["value"] == pytest.approx(np.mean([min(2, count) / 2 for count in BETTER]))
 
 
 def test_only_common_seeds_are_paired(two_arms: Path, compared: Compared) -> None:

@@ -7,8 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from rlvr_cli.report.comparison import contrasts
+from rlvr_cli.report.comparison_words import amount, to_see
 from tests.compare.conftest import BASE, BETTER
 from tests.compare.made_runs import evaluate, make_run
 
@@ -101,6 +104,44 @@ def test_equal_arms_are_not_told_apart(root: Path, compared: Compared) -> None:
     assert (found["verdict"], found["p_holm"], found["difference"]["low"]) == ("unseen", 1, None)
     assert "no difference can be seen between lopti and grpo: +0.0 points" in found["sentence"]
     assert "the same everywhere" in found["sentence"]
+
+
+def test_identical_arms_tell_nothing_of_what_it_takes(root: Path, compared: Compared) -> None:
+    for seed in range(2):
+        make_run(root, f"a{seed}", seed=seed, right=BASE)
+        make_run(root, f"b{seed}", method="lopti", seed=seed, right=BASE)
+    found = compared("a*", "b*", "--power", "0.02")
+    assert "would" not in first(found)["sentence"] and first(found)["needed"] is None
+    assert "differences that are not all the same" in found["power"][0]
+
+
+def test_what_the_interval_holds_is_not_said_to_be_ruled_out() -> None:
+    """Four of five repetitions see 2 points, and this one, which saw nothing, does not exclude them."""
+    rng = np.random.default_rng(0)
+    noise = rng.normal(0, 0.02, (2, 8, 200)) + rng.normal(0, 0.012, (2, 8, 1))
+    noise[0] += 0.01 - noise[0].mean() + noise[1].mean()
+    contrast = contrasts({"b": noise[0], "a": noise[1]}, "a", target=0.02)["b"]
+    low, high = contrast.difference.low, contrast.difference.high
+    assert low is not None and high is not None and contrast.needed is not None
+    assert contrast.verdict == "unseen" and contrast.needed.detectable < 0.02 < high
+    assert to_see("avg@4", contrast, "seed").endswith("and the interval does not rule it out")
+    noise[0] -= 0.01
+    equal = contrasts({"b": noise[0], "a": noise[1]}, "a", target=0.02)["b"]
+    assert to_see("avg@4", equal, "seed") == "; 2 points would most likely have been seen"
+    open_question = contrasts({"b": noise[0] + 0.01, "a": noise[1]}, "a")["b"]
+    assert to_see("reward", open_question, "seed").startswith(f"; a difference above {amount('reward', high)} would")
+
+
+def test_few_seeds_only_guess_what_it_takes_and_pooled_runs_are_no_seeds(root: Path, compared: Compared) -> None:
+    for lr in ("1e-5", "1e-6"):
+        for seed in range(2):
+            shifted = [min(4, max(0, count + (-1) ** (seed + place))) for place, count in enumerate(BASE)]
+            make_run(root, f"a{seed}-{lr}", seed=seed, right=BASE, overrides=[f"optimizer.lr={lr}"])
+            make_run(root, f"b{seed}-{lr}", seed=seed, method="lopti", right=shifted, overrides=[f"optimizer.lr={lr}"])
+    found = compared("a*", "b*", "--by", "method.name", "--power", "0.02")
+    sentence = first(found)["sentence"]
+    assert "4 runs x 12 problems" in sentence and "seed" not in sentence and "seed" not in found["power"][0]
+    assert any(note.startswith("4 runs an arm tell little") and "rough guess" in note for note in found["notes"])
 
 
 def test_lengths_are_neither_better_nor_worse(root: Path, compared: Compared) -> None:
