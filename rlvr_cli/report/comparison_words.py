@@ -27,10 +27,10 @@ def headline(comparison: Comparison) -> list[str]:
             "most that all runs have (linear between evaluations); not the samples of `rlvr eval`, which are of the "
             "final checkpoints"
         )
-    seeds = {len(runs) for runs in material.runs.values()}
-    shown = _count(min(seeds), "seed") if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)} seeds"
+    seeds, one = {len(runs) for runs in material.runs.values()}, _replicate(comparison)
+    shown = _count(min(seeds), one) if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)} {one}s"
     if _pooled(comparison):
-        shown = _count(min(seeds), "run") + " (seeds and what else varies)"
+        shown += " (seeds and what else varies)"
     paired = "paired by problem and seed" if material.paired else "paired by problem, not by seed"
     return [what, basis, f"each arm: {shown}, {paired}; baseline: {material.baseline}"]
 

@@ -142,6 +142,9 @@ def test_few_seeds_only_guess_what_it_takes_and_pooled_runs_are_no_seeds(root: P
     sentence = first(found)["sentence"]
     assert "4 runs x 12 problems" in sentence and "seed" not in sentence and "seed" not in found["power"][0]
     assert any(note.startswith("4 runs an arm tell little") and "rough guess" in note for note in found["notes"])
+    make_run(root, "b7", seed=7, method="lopti", right=BASE)
+    apart = compared("a*", "b*", "--by", "method.name", "--unpaired")
+    assert "each arm: 4 to 5 runs (seeds and what else varies), paired by problem, not by seed" in apart["compared"][2]
 
 
 def test_lengths_are_neither_better_nor_worse(root: Path, compared: Compared) -> None:
