@@ -168,7 +168,10 @@ def test_the_greedy_completion_is_compared_whatever_was_sampled_beside_it(root: 
         found = compared(*names, *options)
         assert (found["metric"], found["samples"]) == ("greedy", 0)
         assert arm(found, "lopti")["mean"]["value"] == pytest.approx(np.mean([count > 0 for count in BETTER]))
-        assert "12 problems, one greedy completion each" in found["compared"][0] and "the greedy completion of each" in found["notes"][0]
+        assert (
+            "12 problems, one greedy completion each" in found["compared"][0]
+            and "the greedy completion of each" in found["notes"][0]
+        )
     reward = compared("a", "b", "--metric", "reward")
     assert arm(reward, "lopti")["mean"]["value"] == pytest.approx(np.mean([4 * (count > 0) - 1 for count in BETTER]))
 
