@@ -108,6 +108,7 @@ def test_the_folder_is_a_model_to_every_command(trained: tuple[str, RunDir], tmp
     assert run(["eval", str(output), *options]) == 0
 
 
+@pytest.mark.slow
 def test_what_is_there_is_kept(trained: tuple[str, RunDir], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, of_run = trained
     output = tmp_path / "model"

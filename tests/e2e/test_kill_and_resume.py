@@ -110,6 +110,7 @@ def survive(folder: Path, kills: int, expected: Ending, settings: list[str] = SE
         assert outcome(run) == expected, f"{run.name}, after {made} kills"
 
 
+@pytest.mark.slow
 def test_three_kills(tmp_path: Path, unbroken: Ending) -> None:
     survive(tmp_path, 3, unbroken)
 
