@@ -88,7 +88,8 @@ def workers(driver: subprocess.Popen[bytes]) -> list[psutil.Process]:
 def disturbed(file: Path, sweep: Path, *, kills: int, count: int, rng: random.Random) -> tuple[int, int]:
     """Run the sweep to its end under kill -9: ``kills`` of workers, and one of the driver in the middle of them.
 
-    A kill comes up to two seconds after as many optimizer steps of all trials together as were drawn for it.
+    A kill comes up to two seconds after as many optimizer steps of all trials together as were drawn for it, and
+    before the last ``count`` of them: what has ended cannot be killed.
     Returns the kills of workers and of drivers that were made.
     """
     made = drivers = 0
@@ -99,9 +100,11 @@ def disturbed(file: Path, sweep: Path, *, kills: int, count: int, rng: random.Ra
         time.sleep(0.05)
         if not moments or recorded(sweep) < moments[0] or not workers(driver):
             continue
-        time.sleep(rng.uniform(0.0, 2.0))
+        until = time.monotonic() + rng.uniform(0.0, 2.0)
+        while time.monotonic() < until and recorded(sweep) < steps - count:
+            time.sleep(0.02)
         living = workers(driver) if driver.poll() is None else []
-        if drivers == 0 and made >= kills // 2:
+        if living and drivers == 0 and made >= kills // 2:
             family = psutil.Process(driver.pid).children(recursive=True)
             driver.kill()
             driver.wait()

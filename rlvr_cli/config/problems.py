@@ -238,3 +238,9 @@ def _drop(data: Any, path: Path) -> None:
             values.clear()
         return
     del _at(data, section)[path[-1]]
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """The first ``most`` names, and how many more there are: `a, b and 3 more`."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

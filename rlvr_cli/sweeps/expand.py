@@ -11,7 +11,7 @@ from typing import Any
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load
 from rlvr_cli.config.overrides import label, parse_override
-from rlvr_cli.config.problems import ConfigError
+from rlvr_cli.config.problems import ConfigError, some
 from rlvr_cli.config.schema import Config
 from rlvr_cli.sweeps.axes import METHOD, Axis, Point, combinations, full_key, override_text, read_axes, values_of
 from rlvr_cli.sweeps.evaluation import eval_arguments, eval_problems
@@ -96,7 +96,9 @@ def expand(file: SweepFile, overrides: Sequence[str] = ()) -> Sweep:
         combos.append(combination)
     everywhere = len(points)
     for (place, message), names in found.items():
-        whose = "" if len(names) == everywhere else f" (trial{'s' if len(names) > 1 else ''} {_some(names)})"
+        whose = (
+            "" if len(names) == everywhere else f" (trial{'s' if len(names) > 1 else ''} {some(names, SHOWN_TRIALS)})"
+        )
         problems.append((place, f"{message}{whose}"))
     problems += _duplicates(trials, combos)
     problems += _over_budget(file, trials)
@@ -165,11 +167,6 @@ def _check_overrides(overrides: Sequence[str], axes: Sequence[Axis], problems: l
 
 def _keys(axes: Sequence[Axis]) -> list[str]:
     return [key for axis in axes for key in axis.keys]
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - SHOWN_TRIALS
-    return ", ".join(names[:SHOWN_TRIALS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _duplicates(trials: Sequence[Trial], combos: Sequence[tuple[Point, ...]]) -> list[Problem]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
+from rlvr_cli.config.problems import some
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.sweeps.cost import cost_of, same_arms, stand_ins
@@ -145,10 +146,9 @@ def _occupied(folder: SweepDir, name: str, trial: Trial) -> str | None:
     if identity(found) == trial.id:
         return None
     changes = differences(found, trial.config)
-    more = f" and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
     return (
-        f"{run.path}: belongs to another sweep: its run differs from the trial {name} in {', '.join(changes[:SHOWN])}"
-        f"{more}. Give the sweep another `name:`, or move the folder away."
+        f"{run.path}: belongs to another sweep: its run differs from the trial {name} in {some(changes, SHOWN)}. "
+        "Give the sweep another `name:`, or move the folder away."
     )
 
 
@@ -170,9 +170,9 @@ def _notes(before: Plan | None, plan: Plan) -> list[str]:
     dropped = [entry.name for entry in plan.trials if not entry.named and entry.id in was_named]
     notes = []
     if added:
-        notes.append(f"{len(added)} trial{'s' if len(added) > 1 else ''} added: {_some(added)}")
+        notes.append(f"{len(added)} trial{'s' if len(added) > 1 else ''} added: {some(added, SHOWN)}")
     if dropped:
-        notes.append(f"no longer named by the sweep file, kept as they are: {_some(dropped)}")
+        notes.append(f"no longer named by the sweep file, kept as they are: {some(dropped, SHOWN)}")
     return notes
 
 
@@ -180,7 +180,7 @@ def _changed_trials(before: Plan, names: dict[str, str]) -> list[str]:
     old = {entry.id: entry.name for entry in before.named}
     added = [name for id_, name in names.items() if id_ not in old]
     dropped = [name for id_, name in old.items() if id_ not in names]
-    return [f"{what} {_some(which)}" for what, which in (("adds", added), ("no longer names", dropped)) if which]
+    return [f"{what} {some(which, SHOWN)}" for what, which in (("adds", added), ("no longer names", dropped)) if which]
 
 
 def _changed_lines(folder: SweepDir, sweep: Sweep) -> list[str]:
@@ -194,8 +194,3 @@ def _changed_lines(folder: SweepDir, sweep: Sweep) -> list[str]:
             old, new = (" ".join(" / ".join(part).split()) or "(nothing)" for part in (before[a:b], after[c:d]))
             found.append(f"{c + 1}: {old} -> {new}")
     return found[:SHOWN]
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -14,7 +14,7 @@ from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.methods import flat
 from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.evaluation.compare import Evaluation, read_evaluation
-from rlvr_cli.evaluation.comparison.records import ComparedRun
+from rlvr_cli.evaluation.comparison.records import ComparedRun, few
 from rlvr_cli.evaluation.comparison.trials import eval_options
 
 _STEP = re.compile(r" step (\d+)(?=,|$)")
@@ -76,7 +76,7 @@ def settings_problems(evaluations: Mapping[str, Evaluation]) -> list[str]:
         for name, values in settings.items():
             by_value.setdefault(_json(values.get(key)), []).append(name)
         if len(by_value) > 1:
-            shown = "; ".join(f"{value}: {_few(names)}" for value, names in by_value.items())
+            shown = "; ".join(f"{value}: {few(names)}" for value, names in by_value.items())
             lines.append(f"the evaluations differ in {key}, so their numbers cannot be compared: {shown}.")
     return lines
 
@@ -218,10 +218,6 @@ def _none(run: ComparedRun, benchmark: str | None) -> str:
     what = f"an evaluation that was begun and not finished ({begun[0].name})" if begun else "no evaluation"
     of = f" of {benchmark}" if benchmark and not begun else ""
     return f"{run.path}: has {what}{of}. Make it with `rlvr eval {run.path}{eval_options(run.run.path) or option}`."
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
 
 
 def _json(value: Any) -> str:

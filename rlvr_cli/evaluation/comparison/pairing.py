@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rlvr_cli.evaluation.compare import Evaluation
-from rlvr_cli.evaluation.comparison.records import Arm, Replicate
+from rlvr_cli.evaluation.comparison.records import Arm, Replicate, few
 
 
 def pair_runs(
@@ -50,7 +50,7 @@ def shared_problems(
     common = frozenset.intersection(*by_set)
     if len(by_set) == 1:
         return tuple(sorted(common))
-    shown = "; ".join(f"{len(ids)} in {_few(names)}{_example(ids - common)}" for ids, names in by_set.items())
+    shown = "; ".join(f"{len(ids)} in {few(names)}{_example(ids - common)}" for ids, names in by_set.items())
     what = f"the evaluations are of different problems ({shown}): {len(common)} are common to all"
     if not common:
         problems.append(f"{what}, so nothing can be compared. Evaluate all runs with the same --split and --data.")
@@ -72,7 +72,3 @@ def _listed(replicates: Sequence[Replicate]) -> str:
     if any(one.rest for one in replicates):
         return ", ".join(str(one) for one in replicates)
     return f"seed{'' if len(replicates) == 1 else 's'} {', '.join(str(one.seed) for one in replicates)}"
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"

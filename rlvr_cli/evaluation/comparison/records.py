@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlvr_cli.config.problems import some
 from rlvr_cli.config.schema import Config
 from rlvr_cli.runs.directory import RunDir
 
@@ -54,3 +56,8 @@ class Arm:
     name: str
     method: str
     runs: dict[Replicate, ComparedRun]
+
+
+def few(names: Sequence[str]) -> str:
+    """Up to four names; of more than that three, and how many more there are."""
+    return some(names, 4 if len(names) <= 4 else 3)

@@ -7,6 +7,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from rlvr_cli.config.problems import some
+
 TRIALS = "trials.json"
 
 
@@ -39,9 +41,9 @@ def tell_trials(folder: Path, problems: list[str], notes: list[str], *, unfinish
     ]
     waiting = [name for name in own if not (folder / name / "manifest.json").is_file()]
     if out := sorted(name for name in dropped if (folder / name / "manifest.json").is_file()):
-        notes.append(f"{folder}: left out, for the sweep file no longer names them: {_few(out)}.")
+        notes.append(f"{folder}: left out, for the sweep file no longer names them: {some(out, 4)}.")
     if waiting:
-        line = f"{folder}: {len(waiting)} of its {len(trials)} trials were not begun ({_few(waiting)})."
+        line = f"{folder}: {len(waiting)} of its {len(trials)} trials were not begun ({some(waiting, 4)})."
         if unfinished:
             notes.append(line)
         else:
@@ -75,10 +77,6 @@ def _command(content: dict[str, Any]) -> str:
     return shlex.join(
         ["rlvr", "sweep", *(str(one) for one in (content.get("file", "FILE"), *content.get("given", ())))]
     )
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _shared(trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
