@@ -20,10 +20,14 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.methods.reward import flip
 from rlvr_cli.models.completions import Completions, Engine
 from rlvr_cli.models.load import eos_token_ids
+from rlvr_cli.models.pieces import token_pieces
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.streams import stream_seed
 from rlvr_cli.tasks.base import Problem, RewardsFormat, Task, Verdict, judge_all, prompt_ids, response_text
 from rlvr_cli.training.metrics import rollout_summary
+
+# Groups of each rollout whose completions are recorded token by token: enough to look at, little to store.
+GROUPS_BY_TOKEN = 2
 
 
 class RolloutSource:
@@ -189,14 +193,16 @@ class RolloutSource:
             index: self.task.prompt(self.problems[index], self.tokenizer)
             for index in dict.fromkeys(slot.problem for slot in self.slots)
         }
-        rows = self.gather(
-            [
-                self._record(slot, prompts[slot.problem], reward, advantage, value)
-                for slot, reward, advantage, value in zip(
-                    self.slots, rewards, advantages, values or itertools.repeat(None, len(self.slots)), strict=True
-                )
-            ]
-        )
+        mine = [
+            self._record(slot, prompts[slot.problem], reward, advantage, value)
+            for slot, reward, advantage, value in zip(
+                self.slots, rewards, advantages, values or itertools.repeat(None, len(self.slots)), strict=True
+            )
+        ]
+        by_token = max(0, GROUPS_BY_TOKEN * self.config.rollout.group_size - self.first_row)
+        for slot, row in zip(self.slots[:by_token], mine, strict=False):
+            row |= self._by_token(slot)
+        rows = self.gather(mine)
         format_range = self.task.format_range if isinstance(self.task, RewardsFormat) else None
         self.summary = rollout_summary(rows, self.task.reasons, format_range)
         self.unscored = sum(row["clean_reward"] is None and row["scorable"] for row in rows)
@@ -227,6 +233,11 @@ class RolloutSource:
             "advantage": advantage,
             **({} if value is None else {"value": value if math.isfinite(value) else None}),
         }
+
+    def _by_token(self, slot: _Slot) -> dict[str, Any]:
+        """The text of each token and its log-prob at the sampling temperature, to five digits; None is not finite."""
+        log_probs = [float(f"{value:.5g}") if math.isfinite(value) else None for value in slot.log_probs]
+        return {"pieces": token_pieces(self.tokenizer, slot.ids), "log_probs": log_probs}
 
 
 @dataclass
