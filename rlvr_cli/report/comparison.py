@@ -151,7 +151,7 @@ def contrasts(
             p_value=corrected[name],
             permutation=permutation_test(scores[name], scores[baseline]),
             outcomes=outcomes(scores[name], scores[baseline]),
-            needed=_needed(differences[name], target, LEVEL / len(names)),
+            needed=_needed(differences[name], target, LEVEL / len(names), paired=paired),
             verdict=_verdict(differences[name], corrected[name]),
         )
         for name in names
@@ -168,16 +168,16 @@ def _verdict(difference: CrossedEstimate, corrected: float | None) -> Verdict:
     return "uncertain" if difference.low > 0 or difference.high < 0 else "unseen"
 
 
-def _needed(difference: CrossedEstimate, target: float | None, alpha: float) -> Needed | None:
+def _needed(difference: CrossedEstimate, target: float | None, alpha: float, *, paired: bool) -> Needed | None:
     """None where the spread between runs or problems is not known: with one of them, or values that do not vary."""
     components, seeds, problems = difference.components, difference.seeds, difference.problems
     if components is None or difference.low is None or seeds < 2 or problems < 2:
         return None
     return Needed(
         difference=target,
-        seeds=None if target is None else seeds_needed(components, target, problems, alpha=alpha),
-        problems=None if target is None else problems_needed(components, target, seeds, alpha=alpha),
-        detectable=detectable_difference(components, seeds, problems, alpha=alpha),
+        seeds=None if target is None else seeds_needed(components, target, problems, alpha=alpha, paired=paired),
+        problems=None if target is None else problems_needed(components, target, seeds, alpha=alpha, paired=paired),
+        detectable=detectable_difference(components, seeds, problems, alpha=alpha, paired=paired),
     )
 
 
