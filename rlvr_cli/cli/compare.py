@@ -16,8 +16,8 @@ def command(
         list[str],
         typer.Argument(
             metavar="A B...",
-            help="Runs, folders of runs (a sweep) or globs, by name in --dir or by path. Runs that differ in nothing "
-            "but the seed are one arm.",
+            help="Runs, sweeps (name, folder or file), folders of runs or globs, by name in --dir or by path. Runs "
+            "that differ in nothing but the seed are one arm.",
             show_default=False,
         ),
     ],
@@ -108,10 +108,11 @@ def command(
         raise UserError(f"{' and '.join(chosen)}: give one of them.", note="Nothing was compared.")
     from rlvr_cli.evaluation.comparison.material import gather
     from rlvr_cli.evaluation.comparison.question import Question
+    from rlvr_cli.sweeps.find import with_sweep_files
 
     material = gather(
         Question(
-            names=tuple(names),
+            names=tuple(with_sweep_files(names)),
             root=root,
             by=tuple(key for text in by or () for key in text.split(",")),
             baseline=baseline,
