@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.runs.directory import RunDir, now
 from rlvr_cli.runs.locks import is_held, sole_writer
 from rlvr_cli.runs.records import append_jsonl, read_jsonl, truncate_jsonl
+from rlvr_cli.runs.trials import TRIALS, is_sweep, read_trials
 
 State = Literal["waiting", "running", "evaluating", "interrupted", "finished", "failed", "shared"]
 # States in which there is something to do, and nobody who does it.
@@ -115,7 +115,7 @@ class SweepDir:
 
     @property
     def plan_path(self) -> Path:
-        return self.path / "trials.json"
+        return self.path / TRIALS
 
     @property
     def base_dir(self) -> Path:
@@ -142,16 +142,16 @@ class SweepDir:
 
     def exists(self) -> bool:
         """Whether a sweep was begun here."""
-        return self.plan_path.exists()
+        return is_sweep(self.path)
 
     def read_plan(self) -> Plan:
         """The plan. Raises RunError when it is missing or damaged."""
         try:
-            content = json.loads(self.plan_path.read_text(encoding="utf-8"))
+            content = read_trials(self.path)
             plan = Plan(**{**content, "trials": [Entry(**one) for one in content["trials"]]})
             _check(plan)
             return plan
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError) as error:
             raise RunError(f"{self.plan_path}: cannot be read ({error}). The file was altered.") from error
 
     def write_plan(self, plan: Plan) -> None:
@@ -266,10 +266,8 @@ def _check(plan: Plan) -> None:
             raise ValueError(f"{entry.name}: its run {entry.run} is no trial's")
 
 
-def _missing(row: Any) -> list[str]:
+def _missing(row: dict[str, Any]) -> list[str]:
     """What a line of `attempts.jsonl` lacks."""
-    if not isinstance(row, dict):
-        return ["event"]
     needed = {"start": ("worker", "step"), "end": ("outcome", "reason")}
     return [key for key in ("event", *needed.get(str(row.get("event")), ())) if key not in row]
 
