@@ -82,6 +82,7 @@ def command(
     from rlvr_cli.config.load import load_config
     from rlvr_cli.planning.report import resources
     from rlvr_cli.tasks.sets import check_training, waits_for_a_folder
+    from rlvr_cli.training.rollback import rollback_cautions
 
     asked = with_data_dir(overrides, data_dir)
     if gpus is not None:
@@ -97,7 +98,7 @@ def command(
     names = [name.strip() for written in method or [] for name in written.split(",")]
 
     def needs(settings: Config) -> dict[str, Any]:
-        said = cautions(settings)
+        said = [*cautions(settings), *rollback_cautions(settings)]
         if waits_for_a_folder(settings):
             # Its numbers do not depend on the problems.
             said.append(
