@@ -135,8 +135,17 @@ class CollapseWatch:
 
         It is before the rollouts of the window too, over which a collapse shows before it is found.
         """
-        begins = min(onset(self._points, collapse.evidence) for collapse in found)
+        begins = min(onset(self._points, collapse.evidence, self._best_place(collapse)) for collapse in found)
         return max(0, min(self._points[begins].rollout - 1, self._points[-1].rollout + 1 - self.window))
+
+    def _best_place(self, collapse: Collapse) -> int:
+        """Where the best window began that the newest rollout was compared with; 0 where it was not."""
+        number = next((("accuracy", "format").index(m.number) for m in collapse.evidence if m.against == "best"), None)
+        if number is None:
+            return 0
+        past = ((means[number], place) for place, means in enumerate(self._windows[: -self.window]))
+        best = max(((mean.value, -place) for mean, place in past if mean is not None))
+        return 1 - best[1] - self.window
 
     def fields(self, rollout: int) -> dict[str, Any]:
         """What every line of ``rollout``, the newest, says.
