@@ -49,6 +49,15 @@ def checkpoint_stride(config: Config, window: int) -> int:
     return -(-window * batch_arithmetic(config).steps_per_rollout // every) * every
 
 
+def checkpoints_to_go_back_to(config: Config) -> int:
+    """The most checkpoints that :func:`rlvr_cli.runs.checkpoints.thinned` keeps beside the newest."""
+    if config.train.on_collapse != "rollback" or isinstance(config.method, SFTConfig):
+        return 0
+    window = Thresholds().rollouts(config.rollout.prompts)
+    count = batch_arithmetic(config).steps_total // checkpoint_stride(config, window)
+    return min(count, count.bit_length() + 1)
+
+
 def stream_of_rollout(rollbacks: Sequence[Rollback], batch: BatchArithmetic) -> Callable[[int], tuple[str | int, ...]]:
     """What names the random streams of a rollout: its number, and after a rollback which one, so no noise comes again.
 
