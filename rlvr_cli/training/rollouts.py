@@ -37,6 +37,7 @@ class RolloutSource:
         gather: lists of every process, joined in the order of the processes.
         main: whether this process writes files.
         on_tokens: told how many tokens were sampled since the last call.
+        stream: what names the random streams of a rollout: its number, and what tells it from one that was thrown away.
     """
 
     def __init__(
@@ -51,10 +52,11 @@ class RolloutSource:
         gather: Callable[[list[dict[str, Any]]], list[dict[str, Any]]],
         main: bool,
         on_tokens: Callable[[int], None],
+        stream: Callable[[int], tuple[str | int, ...]] = lambda rollout: (rollout,),
     ) -> None:
         self.config, self.task, self.problems, self.tokenizer = config, task, problems, tokenizer
         self.engine, self.folder = engine, folder
-        self.gather, self.main, self.on_tokens = gather, main, on_tokens
+        self.gather, self.main, self.on_tokens, self.stream = gather, main, on_tokens, stream
         self.noise = config.method.reward.noise if isinstance(config.method, PolicyMethodConfig) else 0.0
         self.model: Any = None
         self.seconds = {"rollout": 0.0, "verify": 0.0}
@@ -96,7 +98,7 @@ class RolloutSource:
             for index in dict.fromkeys(slot.problem for slot in slots)
         }
         settings = self.config.rollout
-        stream = ("rollout", self.rollout) if attempt == 0 else ("rollout", self.rollout, "attempt", attempt)
+        stream = ("rollout", *self.stream(self.rollout), *(("attempt", attempt) if attempt else ()))
         completions: Completions = self.engine(
             self.model,
             [encoded[slot.problem] for slot in slots],
@@ -130,7 +132,7 @@ class RolloutSource:
         self.seconds["verify"] += time.perf_counter() - started
 
     def _flipped(self, row: int, attempt: int) -> bool:
-        seed = stream_seed(self.config.run.seed, "reward-noise", self.rollout, attempt, row)
+        seed = stream_seed(self.config.run.seed, "reward-noise", *self.stream(self.rollout), attempt, row)
         return self.noise > 0 and random.Random(seed).random() < self.noise
 
     def _groups_of_equal_rewards(self) -> list[int]:
@@ -151,7 +153,8 @@ class RolloutSource:
     def _replacements(self, rollout: int, attempt: int, count: int) -> list[int]:
         """Problems that stand in for groups of equal rewards: a permutation of all, other for every attempt."""
         indices = list(range(len(self.problems)))
-        random.Random(stream_seed(self.config.run.seed, "dynamic-sampling", rollout, attempt)).shuffle(indices)
+        seed = stream_seed(self.config.run.seed, "dynamic-sampling", *self.stream(rollout), attempt)
+        random.Random(seed).shuffle(indices)
         return [indices[position % len(indices)] for position in range(count)]
 
     def _rewards(self) -> list[float]:
