@@ -72,8 +72,9 @@ def run_command(
     from rlvr_cli.sweeps.spec import read_sweep
 
     sweep = expand(read_sweep(file), overrides or [])
-    if sweep.space is not None and share_identical:
-        raise UserError("--share-identical is for grids: a search runs no configuration twice.")
+    if sweep.space is not None and (share_identical or speed_of is not None):
+        option = "--share-identical" if share_identical else "--run"
+        raise UserError(f"{option}: is for grids, whose trials are known before they are run.")
     if dry_run and sweep.space is not None:
         from rlvr_cli.cli.sweep_search import dry_run_search
 
@@ -152,13 +153,18 @@ def stop(sweep: SweepName) -> None:
 def retry(
     sweep: SweepName,
     trials: Annotated[
-        list[str] | None, typer.Argument(metavar="[TRIAL]...", help="Failed trials. Default: all.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="[TRIAL]...",
+            help="Failed trials, or those that a search gave up. Default: all that failed.",
+            show_default=False,
+        ),
     ] = None,
     workers: Workers = None,
     trust_remote_code: TrustRemoteCode = False,
     as_json: Json = False,
 ) -> None:
-    """Try failed trials again, from their last checkpoints, and continue the sweep."""
+    """Try failed trials again, from their last checkpoints, or finish pruned ones, and continue the sweep."""
     from rlvr_cli.sweeps.driver import Orders, again
     from rlvr_cli.sweeps.find import find_sweep
 

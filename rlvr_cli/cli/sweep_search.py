@@ -27,6 +27,7 @@ def dry_run_search(sweep: Sweep, *, as_json: bool) -> None:
     size = sweep.space.size()
     limits = [one for one in (spec.trials, size) if one is not None]
     rollouts = min([*(one * sweep.bound for one in limits), *([budget] if budget is not None else [])])
+    missing = _missing()
     axes = [{"axis": axis_name(axis), **_described(axis)} for axis in sweep.space.axes]
     if as_json:
         print_json(
@@ -41,7 +42,7 @@ def dry_run_search(sweep: Sweep, *, as_json: bool) -> None:
                 "rollouts_at_most": rollouts,
                 "rollouts_of_a_configuration": sweep.bound,
                 "trials_so_far": len(prepared.plan.named),
-                "notes": list(prepared.notes),
+                "notes": [*prepared.notes, *([missing] if missing else [])],
             }
         )
         return
@@ -59,10 +60,24 @@ def dry_run_search(sweep: Sweep, *, as_json: bool) -> None:
             "pruning: a configuration whose first seed is below the median at a held-out evaluation is stopped, once "
             f"{spec.pruning.startup} are finished"
         )
+    if missing:
+        print(missing)
     if prepared.plan.named:
         print(f"{len(prepared.plan.named)} trials are there already in {sweep.folder}")
     for note in prepared.notes:
         print(note)
+
+
+def _missing() -> str | None:
+    """What has to be installed before the search can be run."""
+    from rlvr_cli.config.errors import UserError
+    from rlvr_cli.sweeps.search_trials import check_optuna
+
+    try:
+        check_optuna()
+    except UserError as error:
+        return error.problems[0]
+    return None
 
 
 def ranking_json(folder: SweepDir, plan: Plan, found: Sequence[Standing]) -> dict[str, Any]:

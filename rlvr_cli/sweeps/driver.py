@@ -70,7 +70,10 @@ def start(sweep: Sweep, orders: Orders, *, share: bool, console: Console) -> End
 
 
 def again(folder: SweepDir, names: Sequence[str], orders: Orders, *, console: Console) -> Ended:
-    """Try failed trials of a sweep again: those of ``names``, or all. Raises UserError for others, as :func:`start`."""
+    """Try failed trials of a sweep again: those of ``names``, or all; of ``names``, finish those that were given up.
+
+    Raises UserError for others, as :func:`start`.
+    """
     plan = folder.read_plan()
     if plan.search is not None:
         check_optuna()

@@ -194,13 +194,11 @@ def _names(samples: int, pass_at: Sequence[int], *, greedy: bool) -> list[str]:
 
 
 def _maximize(spec: ObjectiveSpec) -> bool | None:
-    from rlvr_cli.evaluation.comparison.values import higher_is_better
-
     if spec.direction is not None:
         return spec.direction == "maximize"
-    if spec.metric in (ACCURACY, "token_accuracy"):
+    if spec.metric in (ACCURACY, "greedy", "reward", "token_accuracy") or _AT.fullmatch(spec.metric):
         return True
-    return False if spec.metric in ("loss", "truncated") else higher_is_better(spec.metric)
+    return False if spec.metric in ("loss", "truncated") else None
 
 
 def _where(spec: EvalSpec | None) -> dict[str, Any]:

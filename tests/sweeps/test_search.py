@@ -10,6 +10,7 @@ from typing import Any
 import optuna
 import pytest
 
+from rlvr_cli.evaluation.comparison.trials import tell_trials
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.sweeps.folder import OPEN, Plan, SweepDir
 from rlvr_cli.sweeps.objective_ranking import rank
@@ -162,6 +163,9 @@ def test_a_first_seed_below_the_median_is_given_up_and_its_other_seeds_are_not_r
     ranking = rank(place, plan, list(looks.values()))
     assert ranking is not None and [arm.state for arm in ranking.arms] == ["finished"] * 4 + ["pruned"]
     assert len(ranking.complete) == 4
+    notes: list[str] = []
+    assert tell_trials(place.path, [], notes, unfinished=False) == {bad[0].entry.name}
+    assert "left out, for the search gave them up" in notes[0]
     # Asked for by name, it is finished, whatever it comes to.
     place.record(bad[0].entry, "retry")
     search = Search(place, plan)
