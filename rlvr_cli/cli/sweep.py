@@ -72,6 +72,14 @@ def run_command(
     from rlvr_cli.sweeps.spec import read_sweep
 
     sweep = expand(read_sweep(file), overrides or [])
+    if sweep.space is not None and (share_identical or speed_of is not None):
+        option = "--share-identical" if share_identical else "--run"
+        raise UserError(f"{option}: is for grids, whose trials are known before they are run.")
+    if dry_run and sweep.space is not None:
+        from rlvr_cli.cli.sweep_search import dry_run_search
+
+        dry_run_search(sweep, as_json=as_json)
+        return
     if dry_run:
         _dry_run(sweep, share=share_identical, workers=workers, speed_of=speed_of, as_json=as_json)
         return
@@ -86,7 +94,8 @@ def run_command(
 
 @app.command()
 def status(sweep: SweepName, as_json: Json = False) -> None:
-    """Show how each trial of a sweep stands."""
+    """Show how each trial of a sweep stands, and the best of them by the sweep's objective."""
+    from rlvr_cli.cli.sweep_search import ranking_json, show_ranking, show_search
     from rlvr_cli.sweeps.find import find_sweep
     from rlvr_cli.sweeps.progress import standings
     from rlvr_cli.sweeps.screen import counts, table
@@ -103,6 +112,7 @@ def status(sweep: SweepName, as_json: Json = False) -> None:
                 "running": folder.running(),
                 "trials": [one.as_json() for one in found],
                 "no_longer_named": dropped,
+                **ranking_json(folder, plan, found),
             }
         )
         return
@@ -113,6 +123,8 @@ def status(sweep: SweepName, as_json: Json = False) -> None:
             print(f"{one.look.entry.name} failed: {one.look.reason} (output: {folder.output_path(one.look.entry)})")
     if dropped:
         print(f"no longer named by the sweep file: {', '.join(dropped)}")
+    show_search(plan, found, print)
+    show_ranking(folder, plan, found, print)
 
 
 @app.command()
@@ -141,13 +153,18 @@ def stop(sweep: SweepName) -> None:
 def retry(
     sweep: SweepName,
     trials: Annotated[
-        list[str] | None, typer.Argument(metavar="[TRIAL]...", help="Failed trials. Default: all.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="[TRIAL]...",
+            help="Failed trials, or those that a search gave up. Default: all that failed.",
+            show_default=False,
+        ),
     ] = None,
     workers: Workers = None,
     trust_remote_code: TrustRemoteCode = False,
     as_json: Json = False,
 ) -> None:
-    """Try failed trials again, from their last checkpoints, and continue the sweep."""
+    """Try failed trials again, from their last checkpoints, or finish pruned ones, and continue the sweep."""
     from rlvr_cli.sweeps.driver import Orders, again
     from rlvr_cli.sweeps.find import find_sweep
 
@@ -169,20 +186,26 @@ def _flags(trust_remote_code: bool) -> tuple[str, ...]:
 
 def _finish(ended: Ended, console: Console, *, as_json: bool) -> None:
     """Show how the sweep ended and what to do next, and exit with its code."""
+    from rlvr_cli.cli.sweep_search import ranking_json, show_ranking, show_search
     from rlvr_cli.sweeps.screen import counts, table
     from rlvr_cli.training.stopping import say
 
     folder = ended.folder
+    plan = folder.read_plan()
     if as_json:
-        print_json({"folder": str(folder.path), "trials": [one.as_json() for one in ended.standings]})
+        found = [one.as_json() for one in ended.standings]
+        print_json({"folder": str(folder.path), "trials": found, **ranking_json(folder, plan, ended.standings)})
     else:
         print_table(table(ended.standings))
     say(console, f"\n{folder.path}: {counts(ended.standings)}")
     failed = [one.look for one in ended.standings if one.look.state == "failed"]
     for look in failed:
         say(console, f"{look.entry.name} failed: {look.reason} (output: {folder.output_path(look.entry)})")
+    if not as_json:
+        show_search(plan, ended.standings, print)
+        show_ranking(folder, plan, ended.standings, print)
     if ended.exit_code > 1:
-        say(console, f"saved; continue with: {folder.read_plan().command}")
+        say(console, f"saved; continue with: {plan.command}")
     elif failed:
         say(console, f"mend the cause, then: rlvr sweep retry {folder.path}")
     raise typer.Exit(ended.exit_code)

@@ -9,13 +9,14 @@ from typing import Any
 
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.problems import some
+from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.runs.trials import is_sweep, read_trials
 
 
 def tell_trials(folder: Path, problems: list[str], notes: list[str], *, unfinished: bool) -> set[str]:
     """Tell which trials of the sweep in ``folder`` share another's run, and which have none yet.
 
-    Returns the names of those that the sweep file names no more, which are left out.
+    Returns the names of those that are left out: the sweep file names them no more, or a search gave them up.
 
     Args:
         notes: gets a line for each method whose trials are those of another, and for what is left out.
@@ -36,6 +37,8 @@ def tell_trials(folder: Path, problems: list[str], notes: list[str], *, unfinish
     waiting = [name for name in own if not (folder / name / "manifest.json").is_file()]
     if out := sorted(name for name in dropped if (folder / name / "manifest.json").is_file()):
         notes.append(f"{folder}: left out, for the sweep file no longer names them: {some(out, 4)}.")
+    if pruned := sorted(name for name in own if name not in dropped and _pruned(folder, name)):
+        notes.append(f"{folder}: left out, for the search gave them up before their end: {some(pruned, 4)}.")
     if waiting:
         line = f"{folder}: {len(waiting)} of its {len(trials)} trials were not begun ({some(waiting, 4)})."
         if unfinished:
@@ -43,7 +46,13 @@ def tell_trials(folder: Path, problems: list[str], notes: list[str], *, unfinish
         else:
             command = _command(content)
             problems.append(f"{line} Finish the sweep with `{command}`, or compare it as it is with --unfinished.")
-    return dropped
+    return dropped | set(pruned)
+
+
+def _pruned(folder: Path, name: str) -> bool:
+    """Whether the last word on a trial was that it is worth no more rollouts."""
+    rows = read_jsonl(folder / "state" / name / "attempts.jsonl")
+    return bool(rows) and rows[-1].get("outcome") == "pruned"
 
 
 def sweep_command(run: Path) -> str | None:
