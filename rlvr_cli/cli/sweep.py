@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,16 +11,22 @@ from typer.core import TyperGroup
 
 from rlvr_cli.cli.common import Json, Overrides, TrustRemoteCode, plain_table, print_json, print_table
 from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.config.problems import some
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from rlvr_cli.planning.duration import Speed
-    from rlvr_cli.sweeps.driver import Ended
+    from rlvr_cli.sweeps.driver import Ended, Orders
     from rlvr_cli.sweeps.expand import Sweep
+    from rlvr_cli.sweeps.progress import Standing
+    from rlvr_cli.sweeps.slurm import Submitted
+    from rlvr_cli.sweeps.slurm_queue import Task
 
 # How long `stop` waits for the trials to save.
 STOP_SECONDS = 600.0
+# So many tasks of a cluster are named by `status`.
+SHOWN_TASKS = 6
 
 
 class _RunByDefault(TyperGroup):
@@ -42,6 +49,12 @@ Workers = Annotated[
     int | None,
     typer.Option("--workers", metavar="N", min=1, help="Trials at a time. Default: as many as `slots` fit, or 1."),
 ]
+Submit = Annotated[
+    str | None,
+    typer.Option(
+        "--submit", metavar="slurm", help="Queue the trials as jobs of a cluster (section slurm), N at a time."
+    ),
+]
 SweepName = Annotated[str, typer.Argument(metavar="SWEEP", help="A sweep's name in run.dir, its folder, or its file.")]
 
 
@@ -57,6 +70,7 @@ def run_command(
         bool,
         typer.Option("--share-identical", help="Run trials with the same gradient once; the others point at that run."),
     ] = False,
+    submit: Submit = None,
     speed_of: Annotated[
         str | None, typer.Option("--run", metavar="RUN", help="With --dry-run: take the speed from this run.")
     ] = None,
@@ -66,20 +80,26 @@ def run_command(
     """Run every trial that FILE describes, or continue: what is finished is not done again, what is new is added.
 
     Ends with 0 when all trials are finished; 1 when some have failed; 130 after Ctrl-C, 143 after SIGTERM and 129
-    when its terminal is closed (all running trials save first); 2 on bad input.
+    when its terminal is closed (all running trials save first); 2 on bad input. With --submit it ends when the trials
+    are in the queue.
     """
     from rlvr_cli.sweeps.expand import expand
     from rlvr_cli.sweeps.spec import read_sweep
 
+    orders = _orders(workers, trust_remote_code, submit)
     sweep = expand(read_sweep(file), overrides or [])
     if dry_run:
-        _dry_run(sweep, share=share_identical, workers=workers, speed_of=speed_of, as_json=as_json)
+        _dry_run(sweep, orders, share=share_identical, submit=submit, speed_of=speed_of, as_json=as_json)
         return
     if speed_of is not None:
         raise UserError("--run gives the speed for --dry-run; give both, or neither.")
-    from rlvr_cli.sweeps.driver import Orders, start
+    if submit is not None:
+        from rlvr_cli.sweeps import slurm
 
-    orders = Orders(workers, _flags(trust_remote_code))
+        _say_submitted(slurm.start(sweep, orders, share=share_identical), as_json=as_json)
+        return
+    from rlvr_cli.sweeps.driver import start
+
     console = _console(as_json)
     _finish(start(sweep, orders, share=share_identical, console=console), console, as_json=as_json)
 
@@ -90,24 +110,35 @@ def status(sweep: SweepName, as_json: Json = False) -> None:
     from rlvr_cli.sweeps.find import find_sweep
     from rlvr_cli.sweeps.progress import standings
     from rlvr_cli.sweeps.screen import counts, table
+    from rlvr_cli.sweeps.slurm_queue import in_queue, with_queue
 
     folder = find_sweep(sweep)
     plan = folder.read_plan()
-    found = standings(folder, plan)
+    try:
+        tasks, unknown = in_queue(folder), None
+    except UserError as error:
+        tasks, unknown = {}, " ".join(error.problems)
+    found = with_queue(standings(folder, plan), tasks)
+    running = bool(tasks) or folder.running()
     dropped = [entry.name for entry in plan.trials if not entry.named]
     if as_json:
         print_json(
             {
                 "sweep": plan.name,
                 "folder": str(folder.path),
-                "running": folder.running(),
-                "trials": [one.as_json() for one in found],
+                "running": running,
+                "trials": _with_jobs(found, tasks),
+                "queue": unknown or "known",
                 "no_longer_named": dropped,
             }
         )
         return
     print_table(table(found))
-    print(f"\n{folder.path}: {counts(found)}; {'running' if folder.running() else 'not running'}")
+    print(f"\n{folder.path}: {counts(found)}; {'running' if running else 'not running'}")
+    if tasks:
+        print(f"in SLURM: {some([f'{trial} {task.id}' for trial, task in tasks.items()], SHOWN_TASKS)}")
+    if unknown:
+        print(unknown)
     for one in found:
         if one.look.state == "failed":
             print(f"{one.look.entry.name} failed: {one.look.reason} (output: {folder.output_path(one.look.entry)})")
@@ -123,13 +154,17 @@ def stop(sweep: SweepName) -> None:
     import time
 
     from rlvr_cli.runs.locks import LOCK
+    from rlvr_cli.sweeps import slurm_queue
     from rlvr_cli.sweeps.find import find_sweep
 
     folder = find_sweep(sweep)
-    if not folder.running():
+    tasks = slurm_queue.in_queue(folder)
+    if not folder.running() and not tasks:
         raise UserError(f"{folder.path}: is not running.", note="")
-    os.kill(int((folder.path / LOCK).read_text(encoding="utf-8")), signal.SIGTERM)
     end = time.monotonic() + STOP_SECONDS
+    if folder.running():
+        os.kill(int((folder.path / LOCK).read_text(encoding="utf-8")), signal.SIGTERM)
+    slurm_queue.stop(folder, tasks, end)
     while folder.running():
         if time.monotonic() > end:
             raise RunError(f"{folder.path}: was told to stop, and its trials are not saved yet.")
@@ -144,16 +179,23 @@ def retry(
         list[str] | None, typer.Argument(metavar="[TRIAL]...", help="Failed trials. Default: all.", show_default=False)
     ] = None,
     workers: Workers = None,
+    submit: Submit = None,
     trust_remote_code: TrustRemoteCode = False,
     as_json: Json = False,
 ) -> None:
-    """Try failed trials again, from their last checkpoints, and continue the sweep."""
-    from rlvr_cli.sweeps.driver import Orders, again
+    """Try failed trials again, from their last checkpoints, and continue the sweep; with --submit, these alone."""
+    from rlvr_cli.sweeps.driver import again
     from rlvr_cli.sweeps.find import find_sweep
 
+    orders = _orders(workers, trust_remote_code, submit)
     folder = find_sweep(sweep)
+    if submit is not None:
+        from rlvr_cli.sweeps import slurm
+
+        _say_submitted(slurm.again(folder, trials or [], orders), as_json=as_json)
+        return
     console = _console(as_json)
-    ended = again(folder, trials or [], Orders(workers, _flags(trust_remote_code)), console=console)
+    ended = again(folder, trials or [], orders, console=console)
     _finish(ended, console, as_json=as_json)
 
 
@@ -163,8 +205,47 @@ def _console(as_json: bool) -> Console:
     return Console(stderr=as_json)
 
 
-def _flags(trust_remote_code: bool) -> tuple[str, ...]:
-    return ("--trust-remote-code",) if trust_remote_code else ()
+def _orders(workers: int | None, trust_remote_code: bool, submit: str | None) -> Orders:
+    from rlvr_cli.sweeps.driver import Orders
+
+    if submit not in (None, "slurm"):
+        raise UserError(f"--submit {submit}: is not known; slurm is.")
+    return Orders(workers, ("--trust-remote-code",) if trust_remote_code else ())
+
+
+def _say_submitted(submitted: Submitted, *, as_json: bool) -> None:
+    """Say what is in the queue, and what was left out."""
+    from rlvr_cli.sweeps.screen import counts, table
+
+    folder = submitted.folder
+    if as_json:
+        print_json(
+            {
+                "folder": str(folder.path),
+                "jobs": [{"job": one.job, "trials": one.trials} for one in submitted.submissions],
+                "trials": _with_jobs(submitted.standings, submitted.tasks),
+                "notes": submitted.notes,
+            }
+        )
+        return
+    print_table(table(submitted.standings))
+    print(f"\n{folder.path}: {counts(submitted.standings)}")
+    for note in submitted.notes:
+        print(note)
+    for one in submitted.submissions:
+        number = len(one.trials)
+        print(f"submitted {number} trial{'s' if number > 1 else ''} as the array {one.job}")
+    if not submitted.submissions:
+        print("nothing was submitted: no trial waits that is not in the queue")
+    if any(one.look.state == "failed" for one in submitted.standings):
+        print(f"mend the causes of failures, then: rlvr sweep retry {folder.path} --submit slurm")
+    print(f"how they stand: rlvr sweep status {folder.path}; to save and end them: rlvr sweep stop {folder.path}")
+
+
+def _with_jobs(standings: list[Standing], tasks: Mapping[str, Task]) -> list[dict[str, Any]]:
+    """The trials as JSON, each with its task's number in SLURM; None where it has none there."""
+    own = [(one, tasks.get(one.look.entry.name)) for one in standings]
+    return [{**one.as_json(), "job": task.id if task else None} for one, task in own]
 
 
 def _finish(ended: Ended, console: Console, *, as_json: bool) -> None:
@@ -188,8 +269,10 @@ def _finish(ended: Ended, console: Console, *, as_json: bool) -> None:
     raise typer.Exit(ended.exit_code)
 
 
-def _dry_run(sweep: Sweep, *, share: bool, workers: int | None, speed_of: str | None, as_json: bool) -> None:
-    """What the sweep would do: its trials, what is done of them, the cost of the rest, and identical arms."""
+def _dry_run(
+    sweep: Sweep, orders: Orders, *, share: bool, submit: str | None, speed_of: str | None, as_json: bool
+) -> None:
+    """What the sweep would do: its trials, what is done of them, the cost of the rest, identical arms, and its jobs."""
     from dataclasses import asdict
 
     from rlvr_cli.planning.duration import in_words
@@ -207,7 +290,13 @@ def _dry_run(sweep: Sweep, *, share: bool, workers: int | None, speed_of: str | 
     same = same_arms(sweep.trials)
     speed = _speed(folder, [one.look.entry.run for one in found if one.look.trained], speed_of)
     seconds = _seconds(sweep, {one.look.entry.id for one in todo}, speed)
-    seconds = None if seconds is None else seconds / (workers or 1)
+    number = orders.workers or (max(len(todo), 1) if submit else 1)
+    seconds = None if seconds is None else seconds / number
+    scripts = []
+    if submit:
+        from rlvr_cli.sweeps.slurm import scripts as jobs
+
+        scripts = jobs(sweep, folder, prepared.plan, orders)
     if as_json:
         print_json(
             {
@@ -221,6 +310,7 @@ def _dry_run(sweep: Sweep, *, share: bool, workers: int | None, speed_of: str | 
                     {"trials": list(one.names), "when": one.when, "note": one.sentence()} for one in same
                 ],
                 "notes": list(prepared.notes),
+                **({"scripts": scripts} if submit else {}),
             }
         )
         return
@@ -236,12 +326,13 @@ def _dry_run(sweep: Sweep, *, share: bool, workers: int | None, speed_of: str | 
         f"{cost.completions:,} completions, {cost.steps:,} optimizer steps"
     )
     if todo and seconds is not None and speed is not None:
-        number = workers or 1
         print(f"about {in_words(seconds)} with {number} worker{'s' if number > 1 else ''}, by {speed.source}")
     for note in (*prepared.notes, *sentences(same)):
         print(note)
     if any(one.when != "first_step" for one in same) and not share:
         print("--share-identical runs trials of the same gradient once.")
+    for script in scripts:
+        print(f"\n{script}", end="")
 
 
 def _speed(folder: Any, finished: list[str], speed_of: str | None) -> Speed | None:

@@ -16,7 +16,7 @@ from rlvr_cli.runs.directory import RunDir, now
 from rlvr_cli.runs.locks import is_held, sole_writer
 from rlvr_cli.runs.records import append_jsonl, read_jsonl, truncate_jsonl
 
-State = Literal["waiting", "running", "evaluating", "interrupted", "finished", "failed", "shared"]
+State = Literal["waiting", "queued", "running", "evaluating", "interrupted", "finished", "failed", "shared"]
 # States in which there is something to do, and nobody who does it.
 OPEN: tuple[State, ...] = ("waiting", "interrupted")
 # So often may a trial lose its worker at the same checkpoint before it counts as what kills it.

@@ -34,9 +34,9 @@ STILLBORN = {"rollouts", "checkpoints", "eval", ".lock", "config.yaml", "log.txt
 
 
 class Worker:
-    """One worker of ``sweep``, number ``number``; ``flags`` are given to each command that it runs."""
+    """One worker of ``sweep``; ``number`` names it, and ``flags`` are given to each command that it runs."""
 
-    def __init__(self, sweep: SweepDir, number: int, flags: list[str]) -> None:
+    def __init__(self, sweep: SweepDir, number: int | str, flags: list[str]) -> None:
         self.sweep, self.number, self.flags = sweep, number, flags
         self.plan: Plan = sweep.read_plan()
         self.parent = os.getppid()
@@ -45,15 +45,24 @@ class Worker:
 
     def work(self) -> None:
         """Every trial that is open and that no other worker has, until it is settled; once through the plan."""
-        signal.signal(signal.SIGTERM, self._stop)
+        self.listen()
         for entry in self.plan.named:
             if self.stopping:
                 return
             if entry.shared or self.sweep.look(self.plan, entry).state not in OPEN:
                 continue
-            with self.sweep.leased(entry) as mine:
-                while mine and not self.stopping and self._open(entry):
-                    self._attempt(entry)
+            self.take(entry)
+
+    def listen(self) -> None:
+        """From here on SIGTERM saves the trial, and no other is taken."""
+        signal.signal(signal.SIGTERM, self._stop)
+
+    def take(self, entry: Entry) -> bool:
+        """Work on ``entry`` until it is settled or SIGTERM came: False where another worker has it."""
+        with self.sweep.leased(entry) as mine:
+            while mine and not self.stopping and self._open(entry):
+                self._attempt(entry)
+        return mine
 
     def _open(self, entry: Entry) -> bool:
         """Whether the trial that this worker holds has something left to do."""

@@ -1,0 +1,281 @@
+"""`rlvr sweep FILE --submit slurm`: the trials of a sweep as arrays of jobs, one task a trial."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.load import Loaded, load
+from rlvr_cli.config.method_checks import CrossProblem
+from rlvr_cli.config.overrides import label
+from rlvr_cli.config.problems import ConfigError, some
+from rlvr_cli.config.schema import Config
+from rlvr_cli.config.slurm_keys import SlurmConfig
+from rlvr_cli.launch import slurm
+from rlvr_cli.launch.deepspeed_config import check_deepspeed
+from rlvr_cli.launch.slurm_script import Array, array_script
+from rlvr_cli.runs.records import read_jsonl, truncate_jsonl
+from rlvr_cli.sweeps.axes import override_text
+from rlvr_cli.sweeps.driver import Orders, begin_again
+from rlvr_cli.sweeps.expand import SHOWN_TRIALS, Sweep, Trial, at_lines
+from rlvr_cli.sweeps.folder import OPEN, Entry, Plan, SweepDir
+from rlvr_cli.sweeps.prepare import check_not_running, make_folder, prepare, write
+from rlvr_cli.sweeps.progress import Standing, standings
+from rlvr_cli.sweeps.slurm_queue import Submission, Task, cancel, in_queue, record, with_queue
+
+# MaxArraySize of a cluster that says nothing of it (`man slurm.conf`).
+USUAL_ARRAY = 1001
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """What was handed to SLURM, notes on how the sweep has changed, and how its trials stand."""
+
+    folder: SweepDir
+    submissions: list[Submission]
+    notes: tuple[str, ...]
+    standings: list[Standing]
+    tasks: dict[str, Task]
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """A trial to be checked: its configuration, how to learn where its values were set, and names of these places."""
+
+    name: str
+    config: Config
+    loaded: Callable[[], Loaded]
+    places: dict[str, str] = field(default_factory=dict)
+
+
+def start(sweep: Sweep, orders: Orders, *, share: bool) -> Submitted:
+    """Submit what of ``sweep`` is not finished, not failed, and neither in the queue nor being worked on.
+
+    Raises UserError before anything is submitted, or with SLURM's own words; nothing of it is in the queue then, and a
+    folder that was not there before is not there afterwards.
+    """
+    folder = SweepDir(sweep.folder)
+    if lacking := slurm.missing():
+        raise UserError(lacking)
+    check_not_running(sweep, folder)
+    asked = _of_sweep(sweep)
+    prepare(sweep, folder, share=share)
+    make_folder(folder)
+    with folder.driven():
+        fresh = not folder.exists()
+        try:
+            prepared = prepare(sweep, folder, share=share)
+            plan = _with_command(prepared.plan, orders)
+            tasks = in_queue(folder)
+            write(sweep, folder, plan)
+            made = _submit(folder, plan, _open(folder, plan, tasks), asked, orders)
+        except BaseException:
+            if fresh:
+                # Its lock is held still, and a network file system keeps what is.
+                shutil.rmtree(folder.path, ignore_errors=True)
+            raise
+    return _submitted(folder, plan, made, prepared.notes)
+
+
+def again(folder: SweepDir, names: Sequence[str], orders: Orders) -> Submitted:
+    """Submit failed trials again: those of ``names``, or all. Raises UserError as :func:`start`."""
+    if lacking := slurm.missing():
+        raise UserError(lacking)
+    plan = folder.read_plan()
+    asked = _of_plan(plan)
+    with folder.driven():
+        tasks = in_queue(folder)
+        lines = {entry.name: len(read_jsonl(folder.attempts_path(entry))) for entry in plan.named}
+        entries = begin_again(folder, plan, names)
+        try:
+            made = _submit(folder, plan, [entry for entry in entries if entry.name not in tasks], asked, orders)
+        except BaseException:
+            # They have failed as before.
+            for entry in entries:
+                truncate_jsonl(folder.attempts_path(entry), lines[entry.name])
+            raise
+    return _submitted(folder, plan, made, ())
+
+
+def scripts(sweep: Sweep, folder: SweepDir, plan: Plan, orders: Orders) -> list[str]:
+    """The arrays that :func:`start` would submit. Raises UserError where the resources do not fit."""
+    asked = _of_sweep(sweep, here=False)
+    try:
+        tasks = in_queue(folder)
+    except UserError:
+        tasks = {}
+    arrays = _arrays(folder, plan, _open(folder, plan, tasks), asked, orders.workers, _most_tasks())
+    chained = [
+        replace(one, after="PREVIOUS") if number and orders.workers else one for number, one in enumerate(arrays)
+    ]
+    return [array_script(array, Path.cwd(), orders.flags) for array in chained]
+
+
+def _with_command(plan: Plan, orders: Orders) -> Plan:
+    workers = ["--workers", str(orders.workers)] if orders.workers else []
+    return replace(plan, given=[*plan.given, "--submit", "slurm", *workers])
+
+
+def _open(folder: SweepDir, plan: Plan, tasks: Mapping[str, Task]) -> list[Entry]:
+    """The trials that wait for somebody, and for whom no task waits."""
+    return [look.entry for look in folder.looks(plan) if look.state in OPEN and look.entry.name not in tasks]
+
+
+def _submitted(folder: SweepDir, plan: Plan, made: list[Submission], notes: tuple[str, ...]) -> Submitted:
+    tasks = in_queue(folder)
+    return Submitted(folder, made, notes, with_queue(standings(folder, plan), tasks), tasks)
+
+
+def _of_sweep(sweep: Sweep, *, here: bool = True) -> dict[str, SlurmConfig]:
+    file = sweep.file
+    places = {label(override_text(key, value)): file.place("set", key) for key, value in file.spec.set.items()}
+
+    def wish(trial: Trial) -> _Wish:
+        axes = {
+            label(override_text(key, value)): file.place("grid", key)
+            for key, value in trial.varies.items()
+            if key in file.spec.grid
+        }
+        loaded = partial(load, file.base, trial.method, None, None, trial.overrides)
+        return _Wish(trial.name, trial.config, loaded, {**places, **axes})
+
+    return resources({trial.id: wish(trial) for trial in sweep.trials}, file.spec.slots.model_dump(), here=here)
+
+
+def _of_plan(plan: Plan) -> dict[str, SlurmConfig]:
+    def wish(entry: Entry) -> _Wish:
+        loaded = partial(load, [Path(file) for file in entry.base], entry.option, None, None, entry.overrides)
+        return _Wish(entry.name, loaded().config, loaded)
+
+    return resources({entry.id: wish(entry) for entry in plan.named}, plan.slots)
+
+
+def resources(
+    wishes: Mapping[str, _Wish], slots: Mapping[str, int | None], *, here: bool = True
+) -> dict[str, SlurmConfig]:
+    """What the task of each trial asks for: its section `slurm`, with the sweep's slots.
+
+    Args:
+        here: whether DeepSpeed must be installed where it is asked for.
+    Raises:
+        UserError: with the places that set them, what cannot be or does not fit the training; a model, a DeepSpeed
+            file or a tracker that is not there.
+    """
+    from rlvr_cli.models.source import resolve_model
+    from rlvr_cli.training.trackers import check_trackers
+
+    found: dict[tuple[str, str], list[str]] = {}
+    asked: dict[str, SlurmConfig] = {}
+    for id_, wish in wishes.items():
+        clash = list(_clashes(wish.config.slurm, slots))
+        asked[id_] = _with_slots(wish.config.slurm, slots)
+        config = wish.config.model_copy(update={"slurm": asked[id_]})
+        if clash or any(slurm.problems(config)):
+            try:
+                slurm.check(replace(wish.loaded(), config=config), clash)
+            except ConfigError as error:
+                for place, said in error.found:
+                    found.setdefault((at_lines(place, wish.places), said), []).append(wish.name)
+    if found:
+        raise ConfigError(
+            [
+                (place, said if len(names) == len(wishes) else f"{said} (trials {some(names, SHOWN_TRIALS)})")
+                for (place, said), names in found.items()
+            ]
+        )
+    configs = [wish.config for wish in wishes.values()]
+    for model, revision in dict.fromkeys((config.model.name, config.model.revision) for config in configs):
+        resolve_model(model, revision=revision)
+    for track in dict.fromkeys(config.run.track for config in configs):
+        check_trackers(track)
+    for config in configs:
+        check_deepspeed(config, here=here)
+    return asked
+
+
+def _with_slots(section: SlurmConfig, slots: Mapping[str, int | None]) -> SlurmConfig:
+    cores, gpus = slots.get("cores"), slots.get("gpus")
+    update: dict[str, object] = {} if cores is None else {"cpus_per_task": cores}
+    return section.model_copy(update=update if gpus is None else {**update, "gpus_per_node": gpus})
+
+
+def _clashes(section: SlurmConfig, slots: Mapping[str, int | None]) -> Iterator[CrossProblem]:
+    for slot, key in (("cores", "cpus_per_task"), ("gpus", "gpus_per_node")):
+        wanted, own = slots.get(slot), getattr(section, key)
+        if wanted is not None and own is not None and wanted != own:
+            yield CrossProblem(
+                (f"slurm.{key}",),
+                f"slurm.{key}={own}, and the sweep's slots.{slot}={wanted}: each is what a trial has to itself. Leave "
+                "one of them out, or make them equal",
+            )
+    if section.nodes > 1:
+        yield CrossProblem(
+            ("slurm.nodes",),
+            f"slurm.nodes={section.nodes}: a trial of a sweep trains on one machine. Set slurm.nodes=1 (several GPUs "
+            "of one machine are well: launch.processes), or submit the trainings one by one with `rlvr train --submit "
+            "slurm`",
+        )
+
+
+def _arrays(
+    folder: SweepDir,
+    plan: Plan,
+    entries: Sequence[Entry],
+    asked: Mapping[str, SlurmConfig],
+    limit: int | None,
+    most: int,
+) -> list[Array]:
+    """One array for all trials that ask for the same, or several of ``most`` tasks."""
+    groups: dict[str, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(json.dumps(asked[entry.id].model_dump(mode="json"), sort_keys=True), []).append(entry)
+    return [
+        Array(
+            slurm=asked[group[0].id],
+            name=plan.name,
+            sweep=folder.path,
+            state=folder.state_dir.absolute(),
+            trials=tuple(entry.name for entry in group[begin : begin + most]),
+            limit=limit,
+        )
+        for group in groups.values()
+        for begin in range(0, len(group), most)
+    ]
+
+
+def _submit(
+    folder: SweepDir, plan: Plan, entries: Sequence[Entry], asked: Mapping[str, SlurmConfig], orders: Orders
+) -> list[Submission]:
+    """Queue a task for each of ``entries``: all of them, or none."""
+    made: list[Submission] = []
+    try:
+        for array in _arrays(folder, plan, entries, asked, orders.workers, _most_tasks()):
+            # The limit is one array's own: several keep it together by coming one after the other.
+            after = made[-1].job if made and orders.workers else None
+            text = array_script(replace(array, after=after), Path.cwd(), orders.flags)
+            submission = Submission(slurm.hand_over(text), array.name, array.trials)
+            made.append(submission)
+            record(folder, submission, text)
+    except BaseException:
+        cancel([one.job for one in made])
+        raise
+    return made
+
+
+def _most_tasks() -> int:
+    """How many tasks an array may have here. Raises UserError where the cluster allows no arrays."""
+    if shutil.which("scontrol") is None:
+        return USUAL_ARRAY
+    said = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, check=False).stdout
+    match = re.search(r"^MaxArraySize\s*=\s*(\d+)", said, re.MULTILINE)
+    most = int(match[1]) if match else USUAL_ARRAY
+    if most == 0:
+        raise UserError("this cluster allows no arrays of jobs (MaxArraySize = 0). Run the sweep inside a job instead.")
+    return most

@@ -1,0 +1,142 @@
+"""Sweeps in a real SLURM: arrays whose tasks are queued again, killed and stopped; each trial is done once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.sweep_kills import SETTINGS, compare
+from rlvr_cli.config.yaml_reader import dump
+from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.sweeps.folder import SweepDir
+from tests.slurm.cluster import Cluster
+
+pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(1800)]
+ROOT = Path(__file__).parents[2]
+RESOURCES = {"slurm.partition": "low", "slurm.time": 30, "slurm.signal_before": 60, "slurm.cpus_per_task": 2}
+METHODS = ("grpo", "lopti")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def submitit() -> None:
+    pytest.importorskip("submitit", reason='submitit is not installed: pip install "rlvr[slurm]"')
+
+
+def rlvr(cluster: Cluster, folder: Path, *arguments: str, code: int = 0) -> str:
+    """What `rlvr sweep` says, which must end with ``code``."""
+    environment = {**cluster.environment, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "rlvr_cli", "sweep", *arguments]
+    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == code, ended.stderr + ended.stdout
+    return ended.stdout + ended.stderr
+
+
+def write(folder: Path, name: str, text: str = "", **settings: Any) -> SweepDir:
+    """A sweep file ``name``.yaml of two methods by two seeds, and the folder that its sweep will have."""
+    content = {"set": {**SETTINGS, **RESOURCES, **settings}, "methods": list(METHODS), "seeds": 2}
+    (folder / f"{name}.yaml").write_text(dump(content) + text)
+    return SweepDir(folder / "runs" / name)
+
+
+def submit(cluster: Cluster, folder: Path, name: str, *arguments: str) -> dict[str, str]:
+    """The task of each trial that was submitted."""
+    said = json.loads(rlvr(cluster, folder, f"{name}.yaml", "--submit", "slurm", "--json", *arguments))
+    return {trial: f"{one['job']}_{number}" for one in said["jobs"] for number, trial in enumerate(one["trials"])}
+
+
+def states(cluster: Cluster, folder: Path, name: str) -> dict[str, str]:
+    said = json.loads(rlvr(cluster, folder, "status", name, "--json"))
+    return {one["name"]: one["state"] for one in said["trials"]}
+
+
+def steps(sweep: SweepDir, trial: str) -> int:
+    path = sweep.path / trial / "metrics.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def ends(sweep: SweepDir, trial: str) -> list[str]:
+    """How the attempts at a trial ended."""
+    return [row["outcome"] for row in read_jsonl(sweep.state_dir / trial / "attempts.jsonl") if row["event"] == "end"]
+
+
+@pytest.fixture(scope="module")
+def folder(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With `whole`: the same trials, by workers of this machine."""
+    path = tmp_path_factory.mktemp("sweeps") / "with space and 100%A"
+    path.mkdir()
+    write(path, "whole")
+    rlvr(cluster, path, "whole.yaml")
+    return path
+
+
+def test_an_array_whose_tasks_are_queued_again_and_killed(cluster: Cluster, folder: Path) -> None:
+    sweep = write(folder, "array", "eval: {samples: 0, problems: 4}\n")
+    tasks = submit(cluster, folder, "array", "--workers", "2")
+    assert list(tasks) == ["grpo-s0", "grpo-s1", "lopti-s0", "lopti-s1"]
+    before = states(cluster, folder, "array")
+    assert set(before.values()) <= {"queued", "running"} and list(before.values()).count("running") <= 2
+    assert submit(cluster, folder, "array") == {}, "what waits was submitted again"
+    said = rlvr(cluster, folder, "array.yaml", "--submit", "slurm", "train.rollouts=3", code=2)
+    assert "was changed while the sweep runs/array is running" in said
+
+    cluster.await_(lambda: steps(sweep, "lopti-s0") >= 2, "no step 2 of lopti-s0")
+    cluster.say("scancel", "--signal=TERM", "--batch", tasks["lopti-s0"])
+    cluster.await_(lambda: steps(sweep, "lopti-s1") >= 2, "no step 2 of lopti-s1")
+    cluster.say("scancel", "--signal=KILL", "--full", tasks["lopti-s1"])
+    cluster.await_(lambda: cluster.job(tasks["lopti-s1"])["JobState"] != "RUNNING", "it lives on")
+    cluster.say("scontrol", "requeue", tasks["lopti-s1"])
+    for task in tasks.values():
+        assert cluster.await_end(task)["JobState"] == "COMPLETED"
+    assert set(states(cluster, folder, "array").values()) == {"finished"}
+    assert ends(sweep, "grpo-s0") == ["finished", "finished"], "trained and evaluated"
+    assert ends(sweep, "lopti-s0") == ["interrupted", "finished", "finished"]
+    assert ends(sweep, "lopti-s1") == ["lost", "finished", "finished"]
+    for trial in tasks:
+        manifest = json.loads((sweep.path / trial / "manifest.json").read_text())
+        assert manifest["status"] == "finished" and list((sweep.path / trial / "eval").glob("*/metrics.json"))
+    tally = compare(folder / "runs" / "whole", sweep.path, (0, 0))
+    assert (tally.trials, tally.lost, tally.different) == (4, [], [])
+
+    assert "nothing was submitted" in rlvr(cluster, folder, "array.yaml", "--submit", "slurm")
+    assert "4 finished" in rlvr(cluster, folder, "array.yaml"), "workers of this machine found something to do"
+
+
+def test_stopped_it_saves_and_is_submitted_again(cluster: Cluster, folder: Path) -> None:
+    """The tasks that wait are taken out of the queue, those that run save; and the rest is done by both ways."""
+    sweep = write(folder, "stopped", **{"train.rollouts": 40, "checkpoint.every": 1000})
+    submit(cluster, folder, "stopped", "--workers", "1")
+    cluster.await_(lambda: steps(sweep, "grpo-s0") >= 2, "no step 2 of grpo-s0")
+    said = rlvr(cluster, folder, "stop", "stopped")
+    assert f"continue with: rlvr sweep {folder}/stopped.yaml --submit slurm --workers 1".replace(
+        " ", ""
+    ) in said.replace("'", "").replace(" ", "")
+    manifest = json.loads((sweep.path / "grpo-s0" / "manifest.json").read_text())
+    assert manifest["status"] == "interrupted" and 0 < manifest["step"] == steps(sweep, "grpo-s0")
+    assert states(cluster, folder, "stopped") == {
+        "grpo-s0": "interrupted",
+        "grpo-s1": "waiting",
+        "lopti-s0": "waiting",
+        "lopti-s1": "waiting",
+    }
+    again = submit(cluster, folder, "stopped")
+    assert sorted(again) == ["grpo-s0", "grpo-s1", "lopti-s0", "lopti-s1"]
+    rlvr(cluster, folder, "stop", "stopped")
+    assert "is not running" in rlvr(cluster, folder, "stop", "stopped", code=2)
+
+
+def test_what_slurm_refuses_leaves_nothing_behind(cluster: Cluster, folder: Path) -> None:
+    """Of two arrays the second is refused: the first leaves the queue."""
+    sweep = write(folder, "refused")
+    said = rlvr(cluster, folder, "refused.yaml", "--submit", "slurm", "slurm.partition=lowest", code=2)
+    assert "invalid partition" in said and not sweep.path.exists()
+    text = dump({"set": {**SETTINGS, **RESOURCES, "run.seed": 5}, "methods": ["grpo"]})
+    text += "zip: {slurm.partition: [low, lowest], task.problems: [16, 17]}\n"
+    (folder / "refused.yaml").write_text(text)
+    said = rlvr(cluster, folder, "refused.yaml", "--submit", "slurm", code=2)
+    assert "invalid partition" in said and not sweep.path.exists()
+    assert "refused" not in cluster.say("squeue", "--noheader", "--format=%j", "--states=PENDING,RUNNING")
