@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from benchmarks.sweep_kills import SETTINGS, compare
@@ -64,6 +65,16 @@ def ends(sweep: SweepDir, trial: str) -> list[str]:
     return [row["outcome"] for row in read_jsonl(sweep.state_dir / trial / "attempts.jsonl") if row["event"] == "end"]
 
 
+def lose_machine(sweep: SweepDir, trial: str) -> None:
+    """Kill what works on a trial, without a word: the job's script, and with it its worker and the training."""
+    (start,) = read_jsonl(sweep.state_dir / trial / "attempts.jsonl")
+    worker = psutil.Process(start["pid"])
+    script = worker.parent()
+    assert script is not None and script.name() == "slurm_script"
+    for process in (script, *script.children(recursive=True)):
+        process.kill()
+
+
 @pytest.fixture(scope="module")
 def folder(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With `whole`: the same trials, by workers of this machine."""
@@ -87,7 +98,7 @@ def test_an_array_whose_tasks_are_queued_again_and_killed(cluster: Cluster, fold
     cluster.await_(lambda: steps(sweep, "lopti-s0") >= 2, "no step 2 of lopti-s0")
     cluster.say("scancel", "--signal=TERM", "--batch", tasks["lopti-s0"])
     cluster.await_(lambda: steps(sweep, "lopti-s1") >= 2, "no step 2 of lopti-s1")
-    cluster.say("scancel", "--signal=KILL", "--full", tasks["lopti-s1"])
+    lose_machine(sweep, "lopti-s1")
     cluster.await_(lambda: cluster.job(tasks["lopti-s1"])["JobState"] != "RUNNING", "it lives on")
     cluster.say("scontrol", "requeue", tasks["lopti-s1"])
     for task in tasks.values():
