@@ -158,17 +158,25 @@ def stop(sweep: SweepName) -> None:
     from rlvr_cli.sweeps.find import find_sweep
 
     folder = find_sweep(sweep)
-    tasks = slurm_queue.in_queue(folder)
-    if not folder.running() and not tasks:
+    here, unknown = folder.running(), None
+    try:
+        tasks = slurm_queue.in_queue(folder)
+    except UserError as error:
+        if not here:
+            raise
+        tasks, unknown = {}, " ".join(error.problems)
+    if not here and not tasks:
         raise UserError(f"{folder.path}: is not running.", note="")
     end = time.monotonic() + STOP_SECONDS
-    if folder.running():
+    if here:
         os.kill(int((folder.path / LOCK).read_text(encoding="utf-8")), signal.SIGTERM)
     slurm_queue.stop(folder, tasks, end)
     while folder.running():
         if time.monotonic() > end:
             raise RunError(f"{folder.path}: was told to stop, and its trials are not saved yet.")
         time.sleep(0.2)
+    if unknown:
+        print(unknown)
     print(f"stopped; continue with: {folder.read_plan().command}")
 
 

@@ -162,6 +162,12 @@ def _set_aside(run: RunDir) -> Iterator[None]:
 
 def _begin(config: Config, run: RunDir, flags: Sequence[str]) -> str:
     """Write what a run has before its first start, and queue its job, whose number is returned."""
+    write_beginning(config, run, ["rlvr", *sys.argv[1:]])
+    return _queue(script(config, run, flags), run)
+
+
+def write_beginning(config: Config, run: RunDir, command: Sequence[str]) -> None:
+    """Write what a run has before its first start, which `rlvr train --resume` then begins; ``command`` made it."""
     text = dump_yaml(config)
     write_text(run.config_path, text)
     run.update_manifest(
@@ -179,9 +185,8 @@ def _begin(config: Config, run: RunDir, flags: Sequence[str]) -> str:
         rollouts_total=config.train.rollouts,
         processes=config.launch.processes,
         config_sha256=hashlib.sha256(text.encode()).hexdigest(),
-        command=shlex.join(["rlvr", *sys.argv[1:]]),
+        command=shlex.join(command),
     )
-    return _queue(script(config, run, flags), run)
 
 
 def submit_again(run: RunDir, config: Config, flags: Sequence[str] = ()) -> tuple[RunDir, str]:

@@ -16,9 +16,8 @@ ARRAY_LOG = "slurm-%A_%a.out"
 # How long before the end a run that has not saved yet is queued again, to go on from its last checkpoint.
 LAST_SECONDS = 15
 
-_BODY = """\
+_STOP = """\
 # Asked to end, the job asks rlvr to save (SIGTERM); rlvr ends with 143 when it has, and the job queues again.
-child= asked= interrupted= timers= rc=1
 stop() {
     interrupted=1
     if [ -z "$asked" ]; then
@@ -37,6 +36,17 @@ requeue() {
         scontrol requeue "$job"
     fi
 }
+"""
+
+_STOP_OF_A_TRIAL = """\
+stop() {
+    interrupted=1 asked=1
+    [ -z "$child" ] || kill -TERM "$child" 2>/dev/null
+}
+"""
+
+_AWAIT = """\
+child= asked= interrupted= timers= rc=1
 await() {  # until process $1 has ended; its status in rc
     while :; do
         interrupted=
@@ -97,7 +107,6 @@ def job_script(config: Config, run: Path, folder: Path, flags: Sequence[str] = (
         flags: options of `rlvr train` beside --resume.
     """
     slurm = config.slurm
-    training = _ONE_NODE if slurm.nodes == 1 else _NODES.replace("@STEP@", shlex.join(_step(slurm)))
     return _script(
         slurm,
         _options(slurm, run.name, folder, _pattern(run, LOG)),
@@ -110,9 +119,24 @@ def job_script(config: Config, run: Path, folder: Path, flags: Sequence[str] = (
             "# Started again, possibly on another machine: what ran before must have let go of the run.",
             '[ -z "$SLURM_RESTART_COUNT" ] || "$python" -m rlvr_cli.launch.slurm "$run"',
             "",
-            training.replace("@WORK@", f'rlvr_cli train{"".join(f" {flag}" for flag in flags)} --resume "$run"'),
+            _training(slurm, flags),
         ],
     )
+
+
+def _training(slurm: SlurmConfig, flags: Sequence[str]) -> str:
+    """Begin or continue `$run`, on one machine or on several."""
+    training = _ONE_NODE if slurm.nodes == 1 else _NODES.replace("@STEP@", shlex.join(_step(slurm)))
+    return training.replace("@WORK@", f'rlvr_cli train{"".join(f" {flag}" for flag in flags)} --resume "$run"')
+
+
+def trial_script(slurm: SlurmConfig, run: Path, flags: Sequence[str] = ()) -> str:
+    """What a task of an array runs to begin, or continue, the run at ``run`` on all of its machines.
+
+    Its exit code is the training's; the task that runs it queues again, not this.
+    """
+    names = [f"run={shlex.quote(str(run))}", f"python={shlex.quote(sys.executable)}"]
+    return "\n".join([*names, _STOP_OF_A_TRIAL + _AWAIT, _training(slurm, flags), 'exit "$rc"', ""])
 
 
 @dataclass(frozen=True)
@@ -189,7 +213,7 @@ def _script(slurm: SlurmConfig, options: Iterable[str], head: Sequence[str], wor
         "# Of a launcher around the shell that submitted it; what is right for this job is set below.",
         "unset NNODES NODE_RANK MASTER_ADDR MASTER_PORT WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE",
         "",
-        _BODY.replace("@PATIENCE@", str(max(5, slurm.signal_before - LAST_SECONDS))),
+        _STOP.replace("@PATIENCE@", str(max(5, slurm.signal_before - LAST_SECONDS))) + _AWAIT,
         *(["# slurm.setup", *slurm.setup, ""] if slurm.setup else []),
         *work,
         _END.rstrip(),

@@ -28,6 +28,7 @@ from rlvr_cli.sweeps.expand import SHOWN_TRIALS, Sweep, Trial, at_lines
 from rlvr_cli.sweeps.folder import OPEN, Entry, Plan, SweepDir
 from rlvr_cli.sweeps.prepare import check_not_running, make_folder, prepare, write
 from rlvr_cli.sweeps.progress import Standing, standings
+from rlvr_cli.sweeps.slots import with_slots
 from rlvr_cli.sweeps.slurm_queue import Submission, Task, cancel, in_queue, record, with_queue
 
 # MaxArraySize of a cluster that says nothing of it (`man slurm.conf`).
@@ -175,7 +176,7 @@ def resources(
     asked: dict[str, SlurmConfig] = {}
     for id_, wish in wishes.items():
         clash = list(_clashes(wish.config.slurm, slots))
-        asked[id_] = _with_slots(wish.config.slurm, slots)
+        asked[id_] = with_slots(wish.config.slurm, slots)
         config = wish.config.model_copy(update={"slurm": asked[id_]})
         if clash or any(slurm.problems(config)):
             try:
@@ -200,12 +201,6 @@ def resources(
     return asked
 
 
-def _with_slots(section: SlurmConfig, slots: Mapping[str, int | None]) -> SlurmConfig:
-    cores, gpus = slots.get("cores"), slots.get("gpus")
-    update: dict[str, object] = {} if cores is None else {"cpus_per_task": cores}
-    return section.model_copy(update=update if gpus is None else {**update, "gpus_per_node": gpus})
-
-
 def _clashes(section: SlurmConfig, slots: Mapping[str, int | None]) -> Iterator[CrossProblem]:
     for slot, key in (("cores", "cpus_per_task"), ("gpus", "gpus_per_node")):
         wanted, own = slots.get(slot), getattr(section, key)
@@ -215,13 +210,6 @@ def _clashes(section: SlurmConfig, slots: Mapping[str, int | None]) -> Iterator[
                 f"slurm.{key}={own}, and the sweep's slots.{slot}={wanted}: each is what a trial has to itself. Leave "
                 "one of them out, or make them equal",
             )
-    if section.nodes > 1:
-        yield CrossProblem(
-            ("slurm.nodes",),
-            f"slurm.nodes={section.nodes}: a trial of a sweep trains on one machine. Set slurm.nodes=1 (several GPUs "
-            "of one machine are well: launch.processes), or submit the trainings one by one with `rlvr train --submit "
-            "slurm`",
-        )
 
 
 def _arrays(

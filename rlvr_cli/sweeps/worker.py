@@ -117,7 +117,7 @@ class Worker:
         """Run one command to its end; its exit code. It dies with this process, and this one with its parent."""
         with output.open("ab") as stream:
             self.child = subprocess.Popen(
-                [sys.executable, "-m", "rlvr_cli", *arguments],
+                self._program(arguments),
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -132,6 +132,9 @@ class Worker:
                 if os.getppid() != self.parent:
                     self.child.kill()
                     os._exit(1)
+
+    def _program(self, arguments: list[str]) -> list[str]:
+        return [sys.executable, "-m", "rlvr_cli", *arguments]
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         """The trial saves, and this worker takes no other."""

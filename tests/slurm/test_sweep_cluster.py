@@ -99,10 +99,11 @@ def test_an_array_whose_tasks_are_queued_again_and_killed(cluster: Cluster, fold
     cluster.say("scancel", "--signal=TERM", "--batch", tasks["lopti-s0"])
     cluster.await_(lambda: steps(sweep, "lopti-s1") >= 2, "no step 2 of lopti-s1")
     lose_machine(sweep, "lopti-s1")
-    cluster.await_(lambda: cluster.job(tasks["lopti-s1"])["JobState"] != "RUNNING", "it lives on")
+    cluster.await_(lambda: cluster.job(tasks["lopti-s1"])["JobState"] == "FAILED", "it lives on")
     cluster.say("scontrol", "requeue", tasks["lopti-s1"])
     for task in tasks.values():
-        assert cluster.await_end(task)["JobState"] == "COMPLETED"
+        log = sweep.state_dir / f"slurm-{task}.out"
+        assert cluster.await_end(task)["JobState"] == "COMPLETED", log.read_text()
     assert set(states(cluster, folder, "array").values()) == {"finished"}
     assert ends(sweep, "grpo-s0") == ["finished", "finished"], "trained and evaluated"
     assert ends(sweep, "lopti-s0") == ["interrupted", "finished", "finished"]
@@ -140,13 +141,43 @@ def test_stopped_it_saves_and_is_submitted_again(cluster: Cluster, folder: Path)
     assert "is not running" in rlvr(cluster, folder, "stop", "stopped", code=2)
 
 
+def test_a_trial_on_two_machines(cluster: Cluster, folder: Path) -> None:
+    """Two processes, one on each node, asked to stop on the way: as two processes of one machine."""
+    for name, machines in (("one", 1), ("two", 2)):
+        sweep = write(folder, name, **{"launch.processes": 2, "slurm.nodes": machines})
+        text = (folder / f"{name}.yaml").read_text()
+        (folder / f"{name}.yaml").write_text(text.replace("seeds: 2", "seeds: 1").replace(", lopti", ""))
+    rlvr(cluster, folder, "one.yaml")
+    tasks = submit(cluster, folder, "two")
+    cluster.await_(lambda: steps(sweep, "grpo") >= 2, "no step 2")
+    cluster.say("scancel", "--signal=TERM", "--batch", tasks["grpo"])
+    log = sweep.state_dir / f"slurm-{tasks['grpo']}.out"
+    assert cluster.await_end(tasks["grpo"])["JobState"] == "COMPLETED", log.read_text()
+    assert ends(sweep, "grpo") == ["interrupted", "finished"]
+    tally = compare(folder / "runs" / "one", sweep.path, (0, 0))
+    assert (tally.trials, tally.lost, tally.doubled, tally.different) == (1, [], [], [])
+
+
+def test_tasks_and_workers_of_this_machine_share_a_sweep(cluster: Cluster, folder: Path) -> None:
+    sweep = write(folder, "both")
+    tasks = submit(cluster, folder, "both", "--workers", "1")
+    assert len(tasks) == 4
+    assert "4 finished" in rlvr(cluster, folder, "both.yaml")
+    for task in tasks.values():
+        assert cluster.await_end(task)["JobState"] == "COMPLETED"
+    workers = {row["worker"] for trial in tasks for row in read_jsonl(sweep.state_dir / trial / "attempts.jsonl")[:1]}
+    assert 0 in workers and len(workers) > 1, "one of them did all"
+    tally = compare(folder / "runs" / "whole", sweep.path, (0, 0))
+    assert (tally.trials, tally.lost, tally.doubled, tally.different) == (4, [], [], [])
+
+
 def test_what_slurm_refuses_leaves_nothing_behind(cluster: Cluster, folder: Path) -> None:
     """Of two arrays the second is refused: the first leaves the queue."""
     sweep = write(folder, "refused")
     said = rlvr(cluster, folder, "refused.yaml", "--submit", "slurm", "slurm.partition=lowest", code=2)
     assert "invalid partition" in said and not sweep.path.exists()
-    text = dump({"set": {**SETTINGS, **RESOURCES, "run.seed": 5}, "methods": ["grpo"]})
-    text += "zip: {slurm.partition: [low, lowest], task.problems: [16, 17]}\n"
+    settings = {key: value for key, value in {**SETTINGS, **RESOURCES}.items() if key != "slurm.partition"}
+    text = dump({"set": settings, "zip": {"slurm.partition": ["low", "lowest"], "run.seed": [0, 1]}})
     (folder / "refused.yaml").write_text(text)
     said = rlvr(cluster, folder, "refused.yaml", "--submit", "slurm", code=2)
     assert "invalid partition" in said and not sweep.path.exists()

@@ -113,10 +113,7 @@ def test_a_task_queues_itself_again_and_no_other_unless_the_sweep_is_stopped(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (
-            "set: {slurm.nodes: 2, launch.processes: 2}\n",
-            "pair.yaml:4  slurm.nodes=2: a trial of a sweep trains on one",
-        ),
+        ("set: {slurm.nodes: 2}\n", "pair.yaml:4  slurm.nodes=2 cannot share launch.processes=1"),
         ("grid: {slurm.gpus_per_node: [4]}\n", "pair.yaml:4  slurm.gpus_per_node=4 for 1 process"),
         ("slots: {gpus: 2}\n", "slurm.gpus_per_node=2 for 1 process"),
         ("slots: {cores: 2}\nset: {slurm.cpus_per_task: 4}\n", "pair.yaml:5  slurm.cpus_per_task=4, and the sweep's"),
