@@ -11,7 +11,6 @@ from typer.core import TyperGroup
 
 from rlvr_cli.cli.common import Json, Overrides, TrustRemoteCode, plain_table, print_json, print_table
 from rlvr_cli.config.errors import RunError, UserError
-from rlvr_cli.config.problems import some
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -107,6 +106,7 @@ def run_command(
 @app.command()
 def status(sweep: SweepName, as_json: Json = False) -> None:
     """Show how each trial of a sweep stands."""
+    from rlvr_cli.config.problems import some
     from rlvr_cli.sweeps.find import find_sweep
     from rlvr_cli.sweeps.progress import standings
     from rlvr_cli.sweeps.screen import counts, table

@@ -136,6 +136,11 @@ def _submitted(folder: SweepDir, plan: Plan, made: list[Submission], notes: tupl
 
 def _of_sweep(sweep: Sweep, *, here: bool = True) -> dict[str, SlurmConfig]:
     file = sweep.file
+    if "search" in file.spec.model_fields_set:
+        raise UserError(
+            f"{file.place('search')}: a search asks for one trial after the other, of workers that live as long as it "
+            "does: run it inside a job, without --submit."
+        )
     places = {label(override_text(key, value)): file.place("set", key) for key, value in file.spec.set.items()}
 
     def wish(trial: Trial) -> _Wish:

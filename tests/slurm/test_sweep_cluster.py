@@ -85,7 +85,7 @@ def folder(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_an_array_whose_tasks_are_queued_again_and_killed(cluster: Cluster, folder: Path) -> None:
+def test_an_array_whose_tasks_are_killed_and_preempted(cluster: Cluster, folder: Path) -> None:
     sweep = write(folder, "array", "eval: {samples: 0, problems: 4}\n")
     tasks = submit(cluster, folder, "array", "--workers", "2")
     assert list(tasks) == ["grpo-s0", "grpo-s1", "lopti-s0", "lopti-s1"]
@@ -96,18 +96,20 @@ def test_an_array_whose_tasks_are_queued_again_and_killed(cluster: Cluster, fold
     assert "was changed while the sweep runs/array is running" in said
 
     cluster.await_(lambda: steps(sweep, "lopti-s0") >= 2, "no step 2 of lopti-s0")
-    cluster.say("scancel", "--signal=TERM", "--batch", tasks["lopti-s0"])
+    lose_machine(sweep, "lopti-s0")
+    cluster.await_(lambda: cluster.job(tasks["lopti-s0"])["JobState"] == "FAILED", "it lives on")
+    cluster.say("scontrol", "requeue", tasks["lopti-s0"])
+    # The last task, whose SLURM_JOB_ID is the number of the whole array.
     cluster.await_(lambda: steps(sweep, "lopti-s1") >= 2, "no step 2 of lopti-s1")
-    lose_machine(sweep, "lopti-s1")
-    cluster.await_(lambda: cluster.job(tasks["lopti-s1"])["JobState"] == "FAILED", "it lives on")
-    cluster.say("scontrol", "requeue", tasks["lopti-s1"])
+    place = f"--nodelist={cluster.job(tasks['lopti-s1'])['NodeList']}"
+    cluster.say("sbatch", "--partition=high", "--cpus-per-task=2", place, "--output=/dev/null", "--wrap", "sleep 1")
     for task in tasks.values():
         log = sweep.state_dir / f"slurm-{task}.out"
         assert cluster.await_end(task)["JobState"] == "COMPLETED", log.read_text()
     assert set(states(cluster, folder, "array").values()) == {"finished"}
     assert ends(sweep, "grpo-s0") == ["finished", "finished"], "trained and evaluated"
-    assert ends(sweep, "lopti-s0") == ["interrupted", "finished", "finished"]
-    assert ends(sweep, "lopti-s1") == ["lost", "finished", "finished"]
+    assert ends(sweep, "lopti-s0") == ["lost", "finished", "finished"]
+    assert ends(sweep, "lopti-s1") == ["interrupted", "finished", "finished"]
     for trial in tasks:
         manifest = json.loads((sweep.path / trial / "manifest.json").read_text())
         assert manifest["status"] == "finished" and list((sweep.path / trial / "eval").glob("*/metrics.json"))
