@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
     from rlvr_cli.planning.duration import Speed
     from rlvr_cli.sweeps.driver import Ended, Orders
     from rlvr_cli.sweeps.expand import Sweep
-    from rlvr_cli.sweeps.progress import Standing
-    from rlvr_cli.sweeps.slurm import Submitted
-    from rlvr_cli.sweeps.slurm_queue import Task
 
 # How long `stop` waits for the trials to save.
 STOP_SECONDS = 600.0
@@ -93,9 +89,10 @@ def run_command(
     if speed_of is not None:
         raise UserError("--run gives the speed for --dry-run; give both, or neither.")
     if submit is not None:
+        from rlvr_cli.cli.sweep_slurm import say_submitted
         from rlvr_cli.sweeps import slurm
 
-        _say_submitted(slurm.start(sweep, orders, share=share_identical), as_json=as_json)
+        say_submitted(slurm.start(sweep, orders, share=share_identical), as_json=as_json)
         return
     from rlvr_cli.sweeps.driver import start
 
@@ -106,6 +103,7 @@ def run_command(
 @app.command()
 def status(sweep: SweepName, as_json: Json = False) -> None:
     """Show how each trial of a sweep stands."""
+    from rlvr_cli.cli.sweep_slurm import with_jobs
     from rlvr_cli.config.problems import some
     from rlvr_cli.sweeps.find import find_sweep
     from rlvr_cli.sweeps.progress import standings
@@ -127,8 +125,8 @@ def status(sweep: SweepName, as_json: Json = False) -> None:
                 "sweep": plan.name,
                 "folder": str(folder.path),
                 "running": running,
-                "trials": _with_jobs(found, tasks),
-                "queue": unknown or "known",
+                "trials": with_jobs(found, tasks),
+                "queue_unknown": unknown,
                 "no_longer_named": dropped,
             }
         )
@@ -198,9 +196,10 @@ def retry(
     orders = _orders(workers, trust_remote_code, submit)
     folder = find_sweep(sweep)
     if submit is not None:
+        from rlvr_cli.cli.sweep_slurm import say_submitted
         from rlvr_cli.sweeps import slurm
 
-        _say_submitted(slurm.again(folder, trials or [], orders), as_json=as_json)
+        say_submitted(slurm.again(folder, trials or [], orders), as_json=as_json)
         return
     console = _console(as_json)
     ended = again(folder, trials or [], orders, console=console)
@@ -219,41 +218,6 @@ def _orders(workers: int | None, trust_remote_code: bool, submit: str | None) ->
     if submit not in (None, "slurm"):
         raise UserError(f"--submit {submit}: is not known; slurm is.")
     return Orders(workers, ("--trust-remote-code",) if trust_remote_code else ())
-
-
-def _say_submitted(submitted: Submitted, *, as_json: bool) -> None:
-    """Say what is in the queue, and what was left out."""
-    from rlvr_cli.sweeps.screen import counts, table
-
-    folder = submitted.folder
-    if as_json:
-        print_json(
-            {
-                "folder": str(folder.path),
-                "jobs": [{"job": one.job, "trials": one.trials} for one in submitted.submissions],
-                "trials": _with_jobs(submitted.standings, submitted.tasks),
-                "notes": submitted.notes,
-            }
-        )
-        return
-    print_table(table(submitted.standings))
-    print(f"\n{folder.path}: {counts(submitted.standings)}")
-    for note in submitted.notes:
-        print(note)
-    for one in submitted.submissions:
-        number = len(one.trials)
-        print(f"submitted {number} trial{'s' if number > 1 else ''} as the array {one.job}")
-    if not submitted.submissions:
-        print("nothing was submitted: no trial waits that is not in the queue")
-    if any(one.look.state == "failed" for one in submitted.standings):
-        print(f"mend the causes of failures, then: rlvr sweep retry {folder.path} --submit slurm")
-    print(f"how they stand: rlvr sweep status {folder.path}; to save and end them: rlvr sweep stop {folder.path}")
-
-
-def _with_jobs(standings: list[Standing], tasks: Mapping[str, Task]) -> list[dict[str, Any]]:
-    """The trials as JSON, each with its task's number in SLURM; None where it has none there."""
-    own = [(one, tasks.get(one.look.entry.name)) for one in standings]
-    return [{**one.as_json(), "job": task.id if task else None} for one, task in own]
 
 
 def _finish(ended: Ended, console: Console, *, as_json: bool) -> None:

@@ -6,30 +6,22 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.config.load import Loaded, load
-from rlvr_cli.config.method_checks import CrossProblem
-from rlvr_cli.config.overrides import label
-from rlvr_cli.config.problems import ConfigError, some
-from rlvr_cli.config.schema import Config
 from rlvr_cli.config.slurm_keys import SlurmConfig
 from rlvr_cli.launch import slurm
-from rlvr_cli.launch.deepspeed_config import check_deepspeed
 from rlvr_cli.launch.slurm_script import Array, array_script
 from rlvr_cli.runs.records import read_jsonl, truncate_jsonl
-from rlvr_cli.sweeps.axes import override_text
 from rlvr_cli.sweeps.driver import Orders, begin_again
-from rlvr_cli.sweeps.expand import SHOWN_TRIALS, Sweep, Trial, at_lines
+from rlvr_cli.sweeps.expand import Sweep
 from rlvr_cli.sweeps.folder import OPEN, Entry, Plan, SweepDir
 from rlvr_cli.sweeps.prepare import check_not_running, make_folder, prepare, write
 from rlvr_cli.sweeps.progress import Standing, standings
-from rlvr_cli.sweeps.slots import with_slots
 from rlvr_cli.sweeps.slurm_queue import Submission, Task, cancel, in_queue, record, with_queue
+from rlvr_cli.sweeps.slurm_resources import of_entries, of_sweep
 
 # MaxArraySize of a cluster that says nothing of it (`man slurm.conf`).
 USUAL_ARRAY = 1001
@@ -46,16 +38,6 @@ class Submitted:
     tasks: dict[str, Task]
 
 
-@dataclass(frozen=True)
-class _Wish:
-    """A trial to be checked: its configuration, how to learn where its values were set, and names of these places."""
-
-    name: str
-    config: Config
-    loaded: Callable[[], Loaded]
-    places: dict[str, str] = field(default_factory=dict)
-
-
 def start(sweep: Sweep, orders: Orders, *, share: bool) -> Submitted:
     """Submit what of ``sweep`` is not finished, not failed, and neither in the queue nor being worked on.
 
@@ -66,7 +48,7 @@ def start(sweep: Sweep, orders: Orders, *, share: bool) -> Submitted:
     if lacking := slurm.missing():
         raise UserError(lacking)
     check_not_running(sweep, folder)
-    asked = _of_sweep(sweep)
+    asked = of_sweep(sweep)
     prepare(sweep, folder, share=share)
     make_folder(folder)
     with folder.driven():
@@ -90,12 +72,12 @@ def again(folder: SweepDir, names: Sequence[str], orders: Orders) -> Submitted:
     if lacking := slurm.missing():
         raise UserError(lacking)
     plan = folder.read_plan()
-    asked = _of_plan(plan)
     with folder.driven():
         tasks = in_queue(folder)
         lines = {entry.name: len(read_jsonl(folder.attempts_path(entry))) for entry in plan.named}
         entries = begin_again(folder, plan, names)
         try:
+            asked = of_entries(entries, plan.slots)
             made = _submit(folder, plan, [entry for entry in entries if entry.name not in tasks], asked, orders)
         except BaseException:
             # They have failed as before.
@@ -107,7 +89,7 @@ def again(folder: SweepDir, names: Sequence[str], orders: Orders) -> Submitted:
 
 def scripts(sweep: Sweep, folder: SweepDir, plan: Plan, orders: Orders) -> list[str]:
     """The arrays that :func:`start` would submit. Raises UserError where the resources do not fit."""
-    asked = _of_sweep(sweep, here=False)
+    asked = of_sweep(sweep, here=False)
     try:
         tasks = in_queue(folder)
     except UserError:
@@ -130,91 +112,12 @@ def _open(folder: SweepDir, plan: Plan, tasks: Mapping[str, Task]) -> list[Entry
 
 
 def _submitted(folder: SweepDir, plan: Plan, made: list[Submission], notes: tuple[str, ...]) -> Submitted:
-    tasks = in_queue(folder)
+    try:
+        tasks = in_queue(folder)
+    except UserError:
+        # They are in the queue, whatever can be seen of it.
+        tasks = {}
     return Submitted(folder, made, notes, with_queue(standings(folder, plan), tasks), tasks)
-
-
-def _of_sweep(sweep: Sweep, *, here: bool = True) -> dict[str, SlurmConfig]:
-    file = sweep.file
-    if "search" in file.spec.model_fields_set:
-        raise UserError(
-            f"{file.place('search')}: a search asks for one trial after the other, of workers that live as long as it "
-            "does: run it inside a job, without --submit."
-        )
-    places = {label(override_text(key, value)): file.place("set", key) for key, value in file.spec.set.items()}
-
-    def wish(trial: Trial) -> _Wish:
-        axes = {
-            label(override_text(key, value)): file.place("grid", key)
-            for key, value in trial.varies.items()
-            if key in file.spec.grid
-        }
-        loaded = partial(load, file.base, trial.method, None, None, trial.overrides)
-        return _Wish(trial.name, trial.config, loaded, {**places, **axes})
-
-    return resources({trial.id: wish(trial) for trial in sweep.trials}, file.spec.slots.model_dump(), here=here)
-
-
-def _of_plan(plan: Plan) -> dict[str, SlurmConfig]:
-    def wish(entry: Entry) -> _Wish:
-        loaded = partial(load, [Path(file) for file in entry.base], entry.option, None, None, entry.overrides)
-        return _Wish(entry.name, loaded().config, loaded)
-
-    return resources({entry.id: wish(entry) for entry in plan.named}, plan.slots)
-
-
-def resources(
-    wishes: Mapping[str, _Wish], slots: Mapping[str, int | None], *, here: bool = True
-) -> dict[str, SlurmConfig]:
-    """What the task of each trial asks for: its section `slurm`, with the sweep's slots.
-
-    Args:
-        here: whether DeepSpeed must be installed where it is asked for.
-    Raises:
-        UserError: with the places that set them, what cannot be or does not fit the training; a model, a DeepSpeed
-            file or a tracker that is not there.
-    """
-    from rlvr_cli.models.source import resolve_model
-    from rlvr_cli.training.trackers import check_trackers
-
-    found: dict[tuple[str, str], list[str]] = {}
-    asked: dict[str, SlurmConfig] = {}
-    for id_, wish in wishes.items():
-        clash = list(_clashes(wish.config.slurm, slots))
-        asked[id_] = with_slots(wish.config.slurm, slots)
-        config = wish.config.model_copy(update={"slurm": asked[id_]})
-        if clash or any(slurm.problems(config)):
-            try:
-                slurm.check(replace(wish.loaded(), config=config), clash)
-            except ConfigError as error:
-                for place, said in error.found:
-                    found.setdefault((at_lines(place, wish.places), said), []).append(wish.name)
-    if found:
-        raise ConfigError(
-            [
-                (place, said if len(names) == len(wishes) else f"{said} (trials {some(names, SHOWN_TRIALS)})")
-                for (place, said), names in found.items()
-            ]
-        )
-    configs = [wish.config for wish in wishes.values()]
-    for model, revision in dict.fromkeys((config.model.name, config.model.revision) for config in configs):
-        resolve_model(model, revision=revision)
-    for track in dict.fromkeys(config.run.track for config in configs):
-        check_trackers(track)
-    for config in configs:
-        check_deepspeed(config, here=here)
-    return asked
-
-
-def _clashes(section: SlurmConfig, slots: Mapping[str, int | None]) -> Iterator[CrossProblem]:
-    for slot, key in (("cores", "cpus_per_task"), ("gpus", "gpus_per_node")):
-        wanted, own = slots.get(slot), getattr(section, key)
-        if wanted is not None and own is not None and wanted != own:
-            yield CrossProblem(
-                (f"slurm.{key}",),
-                f"slurm.{key}={own}, and the sweep's slots.{slot}={wanted}: each is what a trial has to itself. Leave "
-                "one of them out, or make them equal",
-            )
 
 
 def _arrays(
