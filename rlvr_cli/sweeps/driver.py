@@ -17,9 +17,9 @@ from rich.console import Console
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.sweeps.expand import Sweep
 from rlvr_cli.sweeps.family import with_parent
-from rlvr_cli.sweeps.folder import OPEN, Plan, SweepDir
+from rlvr_cli.sweeps.folder import OPEN, Entry, Plan, SweepDir
 from rlvr_cli.sweeps.objective_ranking import rank, write_confirmation
-from rlvr_cli.sweeps.prepare import check_not_running, prepare, write
+from rlvr_cli.sweeps.prepare import check_not_running, make_folder, prepare, write
 from rlvr_cli.sweeps.progress import Standing, standings
 from rlvr_cli.sweeps.screen import Screen
 from rlvr_cli.sweeps.search_trials import check_optuna
@@ -55,12 +55,7 @@ def start(sweep: Sweep, orders: Orders, *, share: bool, console: Console) -> End
     check_not_running(sweep, folder)
     own = slots(orders.workers, sweep.file.spec.slots.model_dump())
     prepare(sweep, folder, share=share)
-    try:
-        folder.path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"{folder.path}: cannot be created ({error.strerror}). Set run.dir to a folder you can write to."
-        ) from error
+    make_folder(folder)
     with folder.driven():
         prepared = prepare(sweep, folder, share=share)
         write(sweep, folder, prepared.plan)
@@ -79,21 +74,28 @@ def again(folder: SweepDir, names: Sequence[str], orders: Orders, *, console: Co
         check_optuna()
     own = slots(orders.workers, plan.slots)
     with folder.driven():
-        looks = folder.looks(plan)
-        failed = {look.entry.name: look.entry for look in looks if look.state == "failed"}
-        # What a search gave up is completed only for who asks for it by name.
-        failed |= {look.entry.name: look.entry for look in looks if look.state == "pruned" and look.entry.name in names}
-        known = {entry.name for entry in plan.named}
-        wrong = [
-            f"{name}: {'has not failed' if name in known else 'no such trial'}. Failed: {', '.join(failed) or 'none'}."
-            for name in names
-            if name not in failed
-        ]
-        if wrong or not failed:
-            raise UserError(wrong or f"{folder.path}: no trial has failed; there is nothing to try again.")
-        for name in names or failed:
-            folder.record(failed[name], "retry")
+        begin_again(folder, plan, names)
         return _Driver(folder, plan, own, orders.flags, console).drive()
+
+
+def begin_again(folder: SweepDir, plan: Plan, names: Sequence[str]) -> list[Entry]:
+    """Open failed trials again, of a sweep that is held: those of ``names``, or all. Raises UserError for others."""
+    looks = folder.looks(plan)
+    failed = {look.entry.name: look.entry for look in looks if look.state == "failed"}
+    # What a search gave up is completed only for who asks for it by name.
+    failed |= {look.entry.name: look.entry for look in looks if look.state == "pruned" and look.entry.name in names}
+    known = {entry.name for entry in plan.named}
+    wrong = [
+        f"{name}: {'has not failed' if name in known else 'no such trial'}. Failed: {', '.join(failed) or 'none'}."
+        for name in names
+        if name not in failed
+    ]
+    if wrong or not failed:
+        raise UserError(wrong or f"{folder.path}: no trial has failed; there is nothing to try again.")
+    chosen = [failed[name] for name in names or failed]
+    for entry in chosen:
+        folder.record(entry, "retry")
+    return chosen
 
 
 class _Driver:

@@ -159,7 +159,7 @@ def load_trial(
     try:
         loaded = load(base, method, None, None, [*given, *own])
     except ConfigError as error:
-        raise ConfigError([(_at_lines(place, named), message) for place, message in error.found]) from None
+        raise ConfigError([(at_lines(place, named), message) for place, message in error.found]) from None
     check_training(loaded.config)
     return loaded.config, method, own
 
@@ -173,7 +173,7 @@ def _found(error: UserError, file: SweepFile, combination: tuple[Point, ...]) ->
     return [(places.get(said.partition("=")[0], ""), said) for said in error.problems]
 
 
-def _at_lines(place: str, named: dict[str, str]) -> str:
+def at_lines(place: str, named: dict[str, str]) -> str:
     """Places of a problem, the overrides among them by the lines of the sweep file that they are from."""
     for text in sorted(named, key=len, reverse=True):
         whole = rf"(?<![^\s,]){re.escape(text)}(?![^\s,])"

@@ -17,7 +17,7 @@ from rlvr_cli.runs.records import append_jsonl, read_jsonl, truncate_jsonl
 from rlvr_cli.runs.trials import TRIALS, is_sweep, read_trials
 from rlvr_cli.sweeps.objective import Objective
 
-State = Literal["waiting", "running", "evaluating", "interrupted", "finished", "failed", "pruned", "shared"]
+State = Literal["waiting", "queued", "running", "evaluating", "interrupted", "finished", "failed", "pruned", "shared"]
 # States in which there is something to do, and nobody who does it.
 OPEN: tuple[State, ...] = ("waiting", "interrupted")
 # So often may a trial lose its worker at the same checkpoint before it counts as what kills it.

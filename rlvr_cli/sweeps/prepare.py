@@ -18,6 +18,7 @@ from rlvr_cli.sweeps.folder import Entry, Plan, SearchState, SweepDir
 from rlvr_cli.sweeps.identity import differences, identity
 from rlvr_cli.sweeps.naming import unique
 from rlvr_cli.sweeps.search_trials import study_name, with_suggested
+from rlvr_cli.sweeps.slurm_queue import in_queue
 
 SHOWN = 6
 
@@ -93,9 +94,23 @@ def write(sweep: Sweep, folder: SweepDir, plan: Plan) -> None:
     folder.write_plan(plan)
 
 
+def make_folder(folder: SweepDir) -> None:
+    """Make the sweep's folder where it is not there. Raises UserError where that cannot be."""
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"{folder.path}: cannot be created ({error.strerror}). Set run.dir to a folder you can write to."
+        ) from error
+
+
 def check_not_running(sweep: Sweep, folder: SweepDir) -> None:
-    """Raise UserError where the sweep is running, saying whether its file is still the one that it runs by."""
-    if not folder.running():
+    """Raise UserError where the sweep is running, saying whether its file is still the one that it runs by.
+
+    Tasks in a cluster's queue forbid another file alone: their leases keep them and workers apart.
+    """
+    running = folder.running()
+    if not running and not _has_tasks(folder):
         return
     how = f"`rlvr sweep status {folder.path}` shows it, `rlvr sweep stop {folder.path}` saves and ends it."
     before = folder.read_plan()
@@ -103,6 +118,8 @@ def check_not_running(sweep: Sweep, folder: SweepDir) -> None:
     changes = _changed_trials(before, {trial.id: trial.name for trial in sweep.trials})
     lines = _changed_lines(folder, sweep)
     if not changes and not lines:
+        if not running:
+            return
         raise UserError(f"{folder.path}: this sweep is running. {how}")
     said = "; ".join([*changes, *(f"line {line}" for line in lines)])
     raise UserError(
@@ -115,6 +132,14 @@ def _search(sweep: Sweep, base: list[str]) -> SearchState | None:
     if sweep.space is None:
         return None
     return SearchState(study_name(sweep), base, sweep.bound, len(sweep.space.seeds))
+
+
+def _has_tasks(folder: SweepDir) -> bool:
+    """Whether SLURM has tasks of the sweep, as far as it can be asked from here."""
+    try:
+        return bool(in_queue(folder))
+    except UserError:
+        return False
 
 
 def entry_of(trial: Trial, name: str, run: str, base: Sequence[str]) -> Entry:

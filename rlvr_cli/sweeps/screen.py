@@ -17,7 +17,17 @@ from rlvr_cli.sweeps.progress import Standing
 from rlvr_cli.training.stopping import say
 
 COLUMNS = ("trial", "status", "rollout", "reward", "accuracy", "left", "attempts")
-ORDER: tuple[State, ...] = ("running", "evaluating", "failed", "interrupted", "waiting", "finished", "pruned", "shared")
+ORDER: tuple[State, ...] = (
+    "running",
+    "evaluating",
+    "failed",
+    "interrupted",
+    "queued",
+    "waiting",
+    "finished",
+    "pruned",
+    "shared",
+)
 # Nothing to tell at the beginning.
 SETTLED = ("finished", "shared", "failed", "pruned")
 STYLES = {"running": "bold", "evaluating": "bold", "failed": "red", "finished": "green", "pruned": "dim"}

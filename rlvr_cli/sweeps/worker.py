@@ -38,9 +38,9 @@ STILLBORN = {"rollouts", "checkpoints", "eval", ".lock", "config.yaml", "log.txt
 
 
 class Worker:
-    """One worker of ``sweep``, number ``number``; ``flags`` are given to each command that it runs."""
+    """One worker of ``sweep``; ``number`` names it, and ``flags`` are given to each command that it runs."""
 
-    def __init__(self, sweep: SweepDir, number: int, flags: list[str]) -> None:
+    def __init__(self, sweep: SweepDir, number: int | str, flags: list[str]) -> None:
         self.sweep, self.number, self.flags = sweep, number, flags
         self.plan: Plan = sweep.read_plan()
         self.parent = os.getppid()
@@ -53,7 +53,7 @@ class Worker:
 
         Of a search, again while there is a trial to be begun, which may be one that is asked for now.
         """
-        signal.signal(signal.SIGTERM, self._stop)
+        self.listen()
         if self.search is None:
             self._go_through()
             return
@@ -74,9 +74,18 @@ class Worker:
                 return
             if entry.shared or self.sweep.look(self.plan, entry).state not in OPEN:
                 continue
-            with self.sweep.leased(entry) as mine:
-                while mine and not self.stopping and self._open(entry):
-                    self._attempt(entry)
+            self.take(entry)
+
+    def listen(self) -> None:
+        """From here on SIGTERM saves the trial, and no other is taken."""
+        signal.signal(signal.SIGTERM, self._stop)
+
+    def take(self, entry: Entry) -> bool:
+        """Work on ``entry`` until it is settled or SIGTERM came: False where another worker has it."""
+        with self.sweep.leased(entry) as mine:
+            while mine and not self.stopping and self._open(entry):
+                self._attempt(entry)
+        return mine
 
     def _open(self, entry: Entry) -> bool:
         """Whether the trial that this worker holds has something left to do."""
@@ -140,7 +149,7 @@ class Worker:
         """
         with output.open("ab") as stream:
             self.child = subprocess.Popen(
-                [sys.executable, "-m", "rlvr_cli", *arguments],
+                self._program(arguments),
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -159,6 +168,9 @@ class Worker:
                 if watch is not None and not told and watch() is not None:
                     told = True
                     self.child.terminate()
+
+    def _program(self, arguments: list[str]) -> list[str]:
+        return [sys.executable, "-m", "rlvr_cli", *arguments]
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         """The trial saves, and this worker takes no other."""
