@@ -1,0 +1,219 @@
+"""Draw panels of lines with bands: colours, dashes and markers by arm, names at the lines' ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlvr_cli.report.charts.labels import APART, CHARACTER, ROW, SAMPLE, fit_beside, legend_rows, spread, width_beside
+from rlvr_cli.report.charts.numbers import percent_tick, tick
+from rlvr_cli.report.charts.panel import Extent, Line, Panel, XAxis, YAxis, extent
+from rlvr_cli.report.charts.svg import GRID, MUTED, PAPER, SERIES, WIDTH
+from rlvr_cli.report.charts.text import shortened
+from rlvr_cli.report.charts.thin import kept
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_ARMS = len(SERIES)
+DASHES: tuple[Any, ...] = (
+    "solid",
+    (0, (6, 2)),
+    (0, (1.2, 1.6)),
+    (0, (6, 2, 1.2, 2)),
+    (0, (10, 2.5)),
+    (0, (3, 1.5)),
+    (0, (6, 1.6, 1.2, 1.6, 1.2, 1.6)),
+    (0, (2, 3)),
+)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
+_LEFT, _RIGHT, _TOP, _BOTTOM, _TICKS = 48.0, 12.0, 24.0, 38.0, 24.0
+_HEIGHT, _SMALL_HEIGHT, _FLAT_HEIGHT = 200.0, 110.0, 40.0
+_BESIDE: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
+
+
+def draw(
+    panels: Sequence[Panel],
+    x: XAxis,
+    y: YAxis,
+    *,
+    named: bool,
+    marked: bool = False,
+    shared: bool = False,
+) -> Figure:
+    """The figure; two panels in a row. Must be called inside ``svg.page_style()``.
+
+    Args:
+        named: whether arms are: at the lines' ends in a single panel, if their names are short, else above.
+        marked: whether points carry markers. shared: whether all panels have one scale.
+    """
+    from matplotlib.figure import Figure
+
+    alone = len(panels) == 1
+    names = {line.arm: line.name for panel in panels for line in panel.lines}
+    flat = all((y == 0).all() for panel in panels for line in panel.lines for _, y in line.curves)
+    tall = _FLAT_HEIGHT if flat else _HEIGHT if alone else _SMALL_HEIGHT
+    beside = named and alone and fit_beside(list(names.values()), tall)
+    legend = legend_rows(names) if named and not beside else []
+    titled = not alone
+    head = ROW * (len(legend) + titled) + (4.0 if legend or titled else 0.0)
+    columns = 1 if alone else 2
+    rows = math.ceil(len(panels) / columns)
+    # Only the lowest row says what the axis is of.
+    each = _TOP + tall + _TICKS
+    height = head + rows * each + _BOTTOM - _TICKS
+    figure = Figure(figsize=(WIDTH / 72, height / 72))
+    right = width_beside(list(names.values())) if beside else _RIGHT
+    wide = WIDTH / columns - _LEFT - right
+    for place, panel in enumerate(panels):
+        row, column = divmod(place, columns)
+        left, bottom = column * WIDTH / columns + _LEFT, height - head - (row + 1) * each + _TICKS
+        axes = figure.add_axes((left / WIDTH, bottom / height, wide / WIDTH, tall / height))
+        _scale_y(axes, extent(panels if shared else [panel], y), y, small=not alone)
+        _panel(axes, panel, x, y, marked=marked, small=not alone)
+        if place + columns >= len(panels):
+            axes.annotate(x.label, (1, 0), (0, -22), va="top", ha="right", **_BESIDE)
+        if beside:
+            _name_ends(axes, panel.lines, x.divide, tall)
+    _legend(figure, legend, height, marked=marked)
+    if titled:
+        figure.text(0, 1 - (len(legend) + 0.6) * ROW / height, y.label, va="center", color=MUTED)
+    return figure
+
+
+def _panel(axes: Axes, panel: Panel, x: XAxis, y: YAxis, *, marked: bool, small: bool) -> None:
+    _scale_x(axes, panel, x, small=small)
+    if panel.context is not None:
+        at, bottom, top = panel.context
+        axes.fill_between(at / x.divide, bottom, top, color=MUTED, alpha=0.18, linewidth=0)
+    for line in panel.lines:
+        _draw_line(axes, line, x.divide, len(panel.lines), marked=marked)
+    # Above the bands, so that it can be seen wherever it lies.
+    axes.axhline(0.0, color=MUTED, linewidth=0.8, zorder=1.5)
+    label = shortened(panel.title, int((WIDTH / 2 - 6.0) / CHARACTER)) if panel.title else y.label
+    axes.annotate(label, (0, 1), (-_LEFT, 9), va="bottom", **_BESIDE)
+
+
+def _draw_line(axes: Axes, line: Line, divide: float, crowd: int, *, marked: bool) -> None:
+    """``crowd``: lines in the panel."""
+    colour = SERIES[line.arm % MOST_ARMS]
+    for at, heights in line.singles:
+        few = kept(heights)
+        axes.plot(at[few] / divide, heights[few], color=colour, linewidth=0.8, alpha=0.55)
+    if line.raw is not None:
+        at, heights = line.raw
+        few = kept(heights)
+        axes.plot(at[few] / divide, heights[few], color=colour, linewidth=0.7, alpha=0.35)
+    ends = [part for part in (line.low, line.high) if part is not None]
+    few = kept(line.mean, *ends)
+    if line.low is not None and line.high is not None and len(few):
+        at, low, high = line.x[few] / divide, line.low[few], line.high[few]
+        axes.fill_between(at, low, high, where=np.isfinite(low), color=colour, alpha=_opacity(line, crowd), linewidth=0)
+        for end in (low, high) if crowd > 1 and not line.faint else ():
+            # Where bands lie on one another, their edges tell them apart.
+            light = 0.6 if crowd <= 3 else 0.35
+            axes.plot(at, end, color=colour, linewidth=0.6, alpha=light, linestyle=DASHES[line.arm % MOST_ARMS])
+        known = np.concatenate([[False], np.isfinite(low), [False]])
+        # A band needs two points beside one another.
+        lone = known[1:-1] & ~known[:-2] & ~known[2:]
+        axes.vlines(at[lone], low[lone], high[lone], color=colour, linewidth=4, alpha=0.35)
+    look: dict[str, Any] = {"color": colour, "linewidth": 1.8, "linestyle": DASHES[line.arm % MOST_ARMS]}
+    if marked or len(few) == 1:
+        look |= marker(line.arm)
+    axes.plot(line.x[few] / divide, line.mean[few], zorder=2.5, **look)
+
+
+def _opacity(line: Line, crowd: int) -> float:
+    """Of a band."""
+    if line.faint and crowd > 1:
+        return 0.07
+    return 0.17 if crowd <= 3 else 0.1
+
+
+def marker(arm: int) -> dict[str, Any]:
+    """The marker of an arm, as matplotlib's keywords."""
+    return {
+        "marker": MARKERS[arm % MOST_ARMS],
+        "markersize": 5.5,
+        "markeredgecolor": PAPER,
+        "markeredgewidth": 0.7,
+    }
+
+
+def _scale_x(axes: Axes, panel: Panel, x: XAxis, *, small: bool) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    xs = [at for line in panel.lines for at, _ in line.curves if len(at)]
+    first, last = min(float(at[0]) for at in xs) / x.divide, max(float(at[-1]) for at in xs) / x.divide
+    if x.ticks is not None:
+        axes.set_xscale("log", base=2)
+        axes.set_xlim(first / 1.06, last * 1.06)
+        shown = [one for one in x.ticks if one != x.ticks[-2] or one * 1.4 < x.ticks[-1] or len(x.ticks) < 3]
+        axes.set_xticks(shown, [str(one) for one in shown])
+        axes.minorticks_off()
+        return
+    # A training begins with nothing spent, also where nothing was measured there.
+    axes.set_xlim(0.0, last)
+    whole = last >= 4 and x.divide == 1
+    axes.xaxis.set_major_locator(MaxNLocator(3 if small else 6, integer=whole, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
+    axes.grid(visible=False, axis="x")
+
+
+def _scale_y(axes: Axes, extent: Extent, y: YAxis, *, small: bool) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, SymmetricalLogLocator
+
+    if extent.low == extent.high:
+        axes.set_ylim(-0.4, 1.0)
+        axes.set_yticks([0.0])
+    elif extent.linear is None:
+        axes.yaxis.set_major_locator(MaxNLocator(4 if small else 5, steps=[1, 2, 2.5, 5, 10]))
+    else:
+        axes.set_yscale("symlog", linthresh=extent.linear, linscale=0.6)
+        locator = SymmetricalLogLocator(base=10, linthresh=extent.linear)
+        locator.set_params(numticks=6)
+        axes.yaxis.set_major_locator(locator)
+    if extent.low < extent.high:
+        axes.set_ylim(extent.low, extent.high)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: percent_tick(value) if y.share else tick(value)))
+    axes.spines["left"].set_visible(False)
+    axes.spines["bottom"].set_color(GRID)
+
+
+def _name_ends(axes: Axes, lines: Sequence[Line], divide: float, tall: float) -> None:
+    """Each arm's name at the right, with a piece of its line that leads from where its longest curve ends."""
+    to_share = axes.transData + axes.transAxes.inverted()
+    ends = []
+    for line in lines:
+        # Of curves that go equally far, the first: the mean.
+        at, heights = max((curve for curve in line.curves if len(curve[0])), key=lambda curve: float(curve[0][-1]))
+        ends.append(to_share.transform((at[-1] / divide, heights[-1])))
+    wide = axes.get_position().width * WIDTH
+    places = spread([tall * float(y) for _, y in ends], APART, tall)
+    for line, (x, y), place in zip(lines, ends, places, strict=True):
+        colour = SERIES[line.arm % MOST_ARMS]
+        look: dict[str, Any] = {"color": colour, "transform": axes.transAxes, "clip_on": False}
+        if x < 0.97:
+            axes.plot([x, 1.0], [y, y], linewidth=0.5, alpha=0.6, **look)
+        lead = [1 + 3 / wide, 1 + SAMPLE / wide], [y, place / tall]
+        axes.plot(*lead, linewidth=1.6, linestyle=DASHES[line.arm % MOST_ARMS], **look)
+        axes.annotate(line.name, (1, place / tall), (SAMPLE + 4.0, 0), va="center", **_BESIDE)
+
+
+def _legend(figure: Figure, rows: Sequence[Sequence[tuple[float, int, str]]], height: float, *, marked: bool) -> None:
+    from matplotlib.lines import Line2D
+
+    for row, entries in enumerate(rows):
+        at = 1 - (row + 0.6) * ROW / height
+        for left, arm, name in entries:
+            ends = [(left + 2) / WIDTH, (left + SAMPLE) / WIDTH]
+            look: dict[str, Any] = {"color": SERIES[arm % MOST_ARMS], "linestyle": DASHES[arm % MOST_ARMS]}
+            figure.add_artist(Line2D(ends, [at, at], linewidth=1.8, **look))
+            if marked:
+                middle = Line2D([sum(ends) / 2], [at], color=look["color"], linestyle="none", **marker(arm))
+                figure.add_artist(middle)
+            figure.text((left + SAMPLE + 5) / WIDTH, at, name, va="center")
