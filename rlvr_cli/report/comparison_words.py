@@ -49,12 +49,12 @@ def sentence(comparison: Comparison, row: Row) -> str:
     cost = _cost(row)
     if contrast.verdict in ("higher", "lower"):
         return (
-            f"{row.arm} is {_comparative(metric, contrast.difference.value)} {base} by {_size(metric, contrast)}, "
+            f"{row.arm} is {comparative(metric, contrast.difference.value)} {base} by {_size(metric, contrast)}, "
             f"{over}{cost}."
         )
     if contrast.verdict == "uncertain":
         return (
-            f"{row.arm} may be {_comparative(metric, contrast.difference.value)} {base}, by {_size(metric, contrast)}, "
+            f"{row.arm} may be {comparative(metric, contrast.difference.value)} {base}, by {_size(metric, contrast)}, "
             f"{over}; but {_doubt(comparison.family, contrast)}{cost}."
         )
     if contrast.verdict == "unknown":
@@ -141,6 +141,15 @@ def to_see(metric: str, contrast: Contrast, one: str) -> str:
     return f"; to see {size} you would need more of both than {_count(seeds, one)} x {_count(problems, 'problem')}"
 
 
+def comparative(metric: str, difference: float) -> str:
+    """What an arm is that has more, or less, of the metric: `better than`, `longer than`, ..."""
+    if higher_is_better(metric):
+        return "better than" if difference > 0 else "worse than"
+    if metric == "length":
+        return "longer than" if difference > 0 else "shorter than"
+    return f"{'higher' if difference > 0 else 'lower'} in {metric_name(metric).strip()} than"
+
+
 def _size(metric: str, contrast: Contrast) -> str:
     """`3.1 points, 95% interval 0.9 to 5.2`, of the size of the difference."""
     difference = contrast.difference
@@ -180,14 +189,6 @@ def _doubt(family: int, contrast: Contrast) -> str:
     if family == 1:
         return f"p = {p_value}, which is of a test that allows for more than the interval does"
     return f"of {family} comparisons one may come out so by chance (p = {p_value} after Holm's correction)"
-
-
-def _comparative(metric: str, difference: float) -> str:
-    if higher_is_better(metric):
-        return "better than" if difference > 0 else "worse than"
-    if metric == "length":
-        return "longer than" if difference > 0 else "shorter than"
-    return f"{'higher' if difference > 0 else 'lower'} in {metric_name(metric).strip()} than"
 
 
 def _pooled(comparison: Comparison) -> bool:

@@ -17,7 +17,7 @@ from rlvr_cli.evaluation.comparison.find import find_runs
 from rlvr_cli.evaluation.comparison.pairing import pair_runs
 from rlvr_cli.evaluation.comparison.question import Question
 from rlvr_cli.evaluation.comparison.readings import Readings, RunCurve, read_finals, read_matched
-from rlvr_cli.evaluation.comparison.records import Arm, Replicate
+from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun, Replicate
 from rlvr_cli.evaluation.comparison.remarks import few_seeds, remarks
 from rlvr_cli.evaluation.metrics import is_share
 
@@ -69,8 +69,13 @@ def gather(question: Question) -> Material:
     """
     problems, notes = question.faults(), list[str]()
     runs = find_runs(question.names, question.root, problems, notes, unfinished=question.unfinished)
+    return gather_from(question, runs, problems, notes)
+
+
+def gather_from(question: Question, runs: Sequence[ComparedRun], problems: list[str], notes: list[str]) -> Material:
+    """:func:`gather` with the runs at hand, and what was found wrong and to be told while they were looked for."""
     arms = group_arms(runs, problems, question.by) if runs else ()
-    baseline = _baseline(question, arms, problems)
+    baseline = choose_baseline(question, arms, problems)
     pairs = pair_runs(arms, problems, notes, unpaired=question.unpaired) if arms else {}
     used = [arm.runs[replicate] for arm in arms for replicate in pairs.get(arm.name, ())] or list(runs)
     read = None
@@ -99,8 +104,8 @@ def _misfits(question: Question, read: Readings) -> list[str]:
     return found
 
 
-def _baseline(question: Question, arms: Sequence[Arm], problems: list[str]) -> str:
-    """The arm that is asked for: by its name, or by the name of one of its runs.
+def choose_baseline(question: Question, arms: Sequence[Arm], problems: list[str]) -> str:
+    """The arm that is asked for: by its name, or by the name of one of its runs; else a line in ``problems``.
 
     Without one: the arm of the first word of the command line, if that is all of one arm's; else the first, by the
     alphabet, whose method is without modifiers.

@@ -1,0 +1,53 @@
+"""A table of the page, and numbers as its cells write them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MINUS = "\N{MINUS SIGN}"
+NONE = "–"  # noqa: RUF001 - an en dash: no value
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text; the first cell of each names it.
+
+    Attributes:
+        caption: what the table shows, in one sentence.
+        texts: columns (from 0) that hold words and not numbers, beside the first.
+        note: what to know about its numbers.
+    """
+
+    caption: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    texts: tuple[int, ...] = ()
+    note: str = ""
+
+
+def table(
+    caption: str, header: Sequence[str], rows: Sequence[Sequence[str]], *, texts: Sequence[int] = (), note: str = ""
+) -> Table:
+    """A table of any sequences."""
+    return Table(caption, tuple(header), tuple(tuple(row) for row in rows), tuple(texts), note)
+
+
+def count(number: int, name: str) -> str:
+    """`1 seed`, `5 seeds`."""
+    return f"{number:,} {name}{'' if number == 1 else 's'}"
+
+
+def listed(names: Sequence[str], last: str = "and") -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {last} {names[-1]}"
+
+
+def clock(seconds: float) -> str:
+    """`8.1 s`, `3 min 20 s`, `2 h 5 min`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,171 @@
+"""What the records of training say by arm: its course in numbers, what it cost, and why completions were judged so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rlvr_cli.config.batch import batch_arithmetic
+from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
+from rlvr_cli.report.comparison_words import ratio_text
+from rlvr_cli.report.report_subject import Rows, Subject
+from rlvr_cli.report.report_table import NONE, Table, clock, table
+from rlvr_cli.runs.numbers import number
+
+# A first or last number of a training is the mean over a tenth of its rollouts.
+PART = 10
+REASON = "reason/"
+_MEASURES = {
+    "reward": ("reward", "{:.3f}"),
+    "accuracy": ("accuracy", "{:.3f}"),
+    "loss": ("loss", "{:.3f}"),
+    "token accuracy": ("token_accuracy", "{:.3f}"),
+    "length (tokens)": ("length", "{:.1f}"),
+    "cut off": ("truncated", "{:.3f}"),
+    "entropy (nats a token)": ("entropy", "{:.3f}"),
+    "diversity": ("diversity", "{:.3f}"),
+    "gradient norm": ("grad_norm", "{:.3g}"),
+}
+_PARTS = {"rollout": "sampling", "verify": "verification", "update": "updates"}
+
+
+def course_table(subject: Subject) -> Table | None:
+    """Each measure of the sampled completions at the beginning and the end of training; None before a first step."""
+    arms = _begun(subject)
+    rows = []
+    for name, (key, form) in _MEASURES.items():
+        cells = [_from_to(subject, arm, key, form) for arm in arms]
+        if any(cell != NONE for cell in cells):
+            rows.append([name, *cells])
+    if not rows:
+        return None
+    return table(
+        "Training's own completions, at its beginning and at its end",
+        ("measure", *(arm.name for arm in arms)),
+        rows,
+        note=_window_note(subject),
+    )
+
+
+def reasons_table(subject: Subject) -> Table | None:
+    """The share of each verdict's reason; None where nothing was judged."""
+    arms = _begun(subject)
+    keys = list(
+        dict.fromkeys(key for arm in arms for row in _first_rows(subject, arm) for key in row if key.startswith(REASON))
+    )
+    if not keys:
+        return None
+    rows = [
+        [key.removeprefix(REASON).replace("_", " "), *(_from_to(subject, arm, key, "{:.3f}") for arm in arms)]
+        for key in keys
+    ]
+    header = ("verdict", *(arm.name for arm in arms))
+    return table(
+        "Share of training's completions by verdict, at its beginning and at its end",
+        header,
+        rows,
+        note=_window_note(subject),
+    )
+
+
+def cost_table(subject: Subject) -> Table | None:
+    """What a run of each arm has spent until its last recorded step; None before a first one."""
+    arms = _begun(subject)
+    if not arms:
+        return None
+    spent = {arm.name: [_spent(subject, run) for run in arm.runs.values() if subject.metrics[run.path]] for arm in arms}
+    base = _means(spent[subject.baseline.name]) if subject.baseline.name in spent else {}
+    parts = list(dict.fromkeys(part for own in spent.values() for one in own for part in one))
+    rows = []
+    for name, own in spent.items():
+        means = _means(own)
+        rows.append([name, str(len(own)), *(_with_ratio(part, means.get(part), base.get(part)) for part in parts)])
+    several = len(arms) > 1
+    return table(
+        "Spent by a run, in the mean" + (f", and as a multiple of {subject.baseline.name}'s" if several else ""),
+        ("arm", "runs", *parts),
+        rows,
+        note="Time is that of training: without held-out evaluations, checkpoints and starting up.",
+    )
+
+
+def _begun(subject: Subject) -> list[Arm]:
+    return [arm for arm in subject.arms if any(subject.of_arm(arm, subject.metrics))]
+
+
+def _first_rows(subject: Subject, arm: Arm) -> list[dict[str, Any]]:
+    return [rows[0] for rows in subject.of_arm(arm, subject.metrics) if rows]
+
+
+def _window(rows: Rows) -> int:
+    last: int = max(row["rollout"] for row in rows)
+    return max(1, (last + 1) // PART)
+
+
+def _window_note(subject: Subject) -> str:
+    sizes = sorted({_window(rows) for rows in subject.metrics.values() if rows})
+    shown = str(sizes[0]) if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
+    mean = (
+        "Of the first and the last rollout" if sizes[-1] == 1 else f"Means over the first and the last {shown} rollouts"
+    )
+    return f"{mean} of each run, in the mean over the runs of an arm."
+
+
+def _from_to(subject: Subject, arm: Arm, key: str, form: str) -> str:
+    ends = [_ends(rows, key) for rows in subject.of_arm(arm, subject.metrics) if rows]
+    first, last = (_mean([end[at] for end in ends]) for at in (0, 1))
+    if first is None or last is None:
+        return NONE
+    return f"{form.format(first)} → {form.format(last)}"
+
+
+def _ends(rows: Rows, key: str) -> tuple[float | None, float | None]:
+    window, last = _window(rows), max(row["rollout"] for row in rows)
+
+    def over(wanted: Callable[[int], bool]) -> float | None:
+        return _mean([number(row.get(key)) for row in rows if wanted(row["rollout"])])
+
+    return over(lambda rollout: rollout < window), over(lambda rollout: rollout > last - window)
+
+
+def _spent(subject: Subject, run: ComparedRun) -> dict[str, float]:
+    """What a run has spent, by the name of the column; the parts that its records have."""
+    rows, timings = subject.metrics[run.path], subject.timings[run.path]
+    completions = batch_arithmetic(run.config).completions
+    sampled = {row["rollout"]: number(row.get("length")) for row in rows}
+    tokens = [length * completions for length in sampled.values() if length is not None]
+    trained = [value for row in rows if (value := number(row.get("update_tokens"))) is not None]
+    spent = {"rollouts": float(len(sampled)), "updates": float(len(rows))}
+    if tokens:
+        spent["tokens sampled"] = math.fsum(tokens)
+    spent["tokens trained on"] = math.fsum(trained)
+    for key, name in _PARTS.items():
+        seconds = [value for row in timings if (value := number(row.get(f"seconds/{key}"))) is not None]
+        if seconds:
+            spent[name] = math.fsum(seconds)
+    spent["time in all"] = math.fsum(value for row in timings if (value := number(row.get("seconds"))) is not None)
+    return spent
+
+
+def _means(own: Sequence[dict[str, float]]) -> dict[str, float]:
+    names = dict.fromkeys(name for one in own for name in one)
+    return {name: math.fsum(one.get(name, 0.0) for one in own) / len(own) for name in names}
+
+
+def _with_ratio(part: str, value: float | None, base: float | None) -> str:
+    if value is None:
+        return NONE
+    text = (
+        clock(value)
+        if part in (*_PARTS.values(), "time in all")
+        else f"{value:,.6g}"
+        if value < 1e6
+        else f"{value:,.0f}"
+    )
+    return text if not base or value == base else f"{text} ({ratio_text(value / base)})"
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known else None
