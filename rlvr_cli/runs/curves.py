@@ -42,7 +42,7 @@ def learning_curves(rows: Sequence[Mapping[str, Any]]) -> list[Curve]:
         rows: the lines of metrics.jsonl, each with an integer `rollout`.
     """
     return [
-        Curve(name, _by_rollout((row["rollout"], read(row)) for row in rows))
+        Curve(name, by_rollout((row["rollout"], read(row)) for row in rows))
         for name, read in _CURVES.items()
         if any(read(row) is not _ABSENT for row in rows)
     ]
@@ -81,7 +81,8 @@ _CURVES: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 }
 
 
-def _by_rollout(values: Iterable[tuple[int, Any]]) -> tuple[tuple[int, float], ...]:
+def by_rollout(values: Iterable[tuple[int, Any]]) -> tuple[tuple[int, float], ...]:
+    """One point a rollout from the (rollout, value) of each line: the mean over its finite values, by rollout."""
     found: dict[int, list[float]] = {}
     for rollout, value in values:
         finite = number(value)

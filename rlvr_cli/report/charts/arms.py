@@ -1,0 +1,90 @@
+"""From the curves of an arm's runs to its line: mean, band, and what is drawn beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlvr_cli.report.charts.panel import Line, Points, YAxis
+from rlvr_cli.stats.curves import band
+
+# Curves of more points are drawn as a running mean, and lightly as they are.
+MOST_RAW = 150
+WINDOWS = 40
+MOST_SINGLES = 5
+
+
+@dataclass(frozen=True)
+class ArmLine:
+    """A line and what its caption must say.
+
+    Attributes:
+        runs: that have values. window: rollouts of the running mean; 1 = none. ends: where the mean ends before the
+            longest run does, else None. banded: `runs`, `problems` (of a single run) or none.
+    """
+
+    line: Line
+    runs: int
+    window: int
+    ends: float | None
+    banded: str
+
+
+def arm_line(
+    arm: int, name: str, curves: Sequence[Points], axis: YAxis, *, alone: bool, halves: Sequence[np.ndarray | None]
+) -> ArmLine | None:
+    """The line of one arm; None without any point.
+
+    The mean of several runs, with Student's 95% interval over them at each point by itself, goes as far as all of them
+    do: a mean of the runs that are left would jump where one ends.
+
+    Args:
+        curves: of its runs. alone: whether the figure has no other arm, so that there is room for single runs.
+        halves: of each curve, half of its own 95% interval at each point, NaN where there is none.
+    """
+    kept = [(points, half) for points, half in zip(curves, halves, strict=True) if len(points[0])]
+    if not kept:
+        return None
+    raw = [points for points, _ in kept]
+    window = max(1, round(max(len(x) for x, _ in raw) / WINDOWS)) if max(len(x) for x, _ in raw) > MOST_RAW else 1
+    smooth = [(x, running_mean(y, window)) for x, y in raw]
+    start, end = max(x[0] for x, _ in raw), min(x[-1] for x, _ in raw)
+    last = max(x[-1] for x, _ in raw)
+    if len(raw) == 1:
+        x, y = smooth[0]
+        half = kept[0][1] if window == 1 else None
+        low, high = (None, None) if half is None or not np.isfinite(half).any() else _cut(y - half, y + half, axis)
+        line = Line(arm, name, x, y, low, high, raw=raw[0] if window > 1 else None)
+        return ArmLine(line, 1, window, None, "none" if low is None else "problems")
+    tails = tuple((x[x >= end], y[x >= end]) for x, y in smooth if x[-1] > end)
+    singles = tuple(smooth) if alone and len(smooth) <= MOST_SINGLES else tails
+    if start > end:
+        none = np.zeros(0)
+        return ArmLine(Line(arm, name, none, none, singles=tuple(smooth)), len(raw), window, float(end), "none")
+    at = np.unique(np.concatenate([x for x, _ in smooth]))
+    at = at[(at >= start) & (at <= end)]
+    found = band(smooth, at)
+    assert found.low is not None and found.high is not None
+    low, high = _cut(found.low, found.high, axis)
+    rough = (at, band(raw, at).mean) if window > 1 else None
+    line = Line(arm, name, at, found.mean, low, high, raw=rough, singles=singles)
+    return ArmLine(line, len(raw), window, float(end) if last > end else None, "runs")
+
+
+def running_mean(values: np.ndarray, window: int) -> np.ndarray:
+    """The mean over ``window`` points around each, of fewer at the ends."""
+    if window < 2:
+        return values
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    places = np.arange(len(values))
+    first = np.maximum(0, places - (window - 1) // 2)
+    last = np.minimum(len(values), places + window // 2 + 1)
+    means: np.ndarray = (sums[last] - sums[first]) / (last - first)
+    return means
+
+
+def _cut(low: np.ndarray, high: np.ndarray, axis: YAxis) -> tuple[np.ndarray, np.ndarray]:
+    """A band without values that cannot be."""
+    return np.maximum(low, axis.lowest), np.minimum(high, axis.highest)

@@ -1,0 +1,74 @@
+"""What stands under a chart of curves: what lines and bands are, of how many runs, and what is not shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlvr_cli.report.charts.arms import MOST_RAW, ArmLine
+from rlvr_cli.report.charts.metrics import Metric
+from rlvr_cli.report.charts.panel import Panel, XAxis, extent
+from rlvr_cli.report.charts.text import listed
+from rlvr_cli.report.charts.thin import STRETCHES
+
+
+def learning_caption(
+    metric: Metric, lines: Sequence[ArmLine], names: Sequence[str], x: XAxis, drawn: Sequence[Panel], missing: int
+) -> str:
+    """The caption of a figure of :mod:`learning`, plain sentences."""
+    parts = [metric.note, *_bands(metric, lines), *_ends(lines, x), *_drawing(lines, drawn, metric)]
+    without = [name for name in names if name not in {one.line.name for one in lines}]
+    if without:
+        parts.append(f"Without a value: {listed(without)}.")
+    if missing:
+        parts.append(f"Left out: {missing} value{'s that are' if missing > 1 else ' that is'} no finite number.")
+    if all((one.line.mean == 0).all() for one in lines):
+        parts.append("Every value is 0.")
+    return " ".join(part for part in parts if part)
+
+
+def _bands(metric: Metric, lines: Sequence[ArmLine]) -> list[str]:
+    counts = {one.line.name: one.runs for one in lines}
+    several = {name: count for name, count in counts.items() if count > 1}
+    parts = []
+    if several:
+        same = len(set(several.values())) == 1
+        of = f"{next(iter(several.values()))} runs" if same else ", ".join(f"{n}: {c} runs" for n, c in several.items())
+        parts.append(
+            f"Line: mean over {of if same else 'runs'}{'' if same else f' ({of})'}; band: 95% interval of that mean "
+            "(Student's t over runs, at each point by itself)."
+        )
+    single = [name for name, count in counts.items() if count == 1]
+    if single:
+        own = any(one.banded == "problems" for one in lines)
+        band = (
+            "band: its 95% interval over problems, which says nothing of another run"
+            if own
+            else "no band, for one run does not tell how another would go"
+        )
+        parts.append(f"{listed(single) + ': one' if several else 'One'} run; {band}.")
+    return parts
+
+
+def _ends(lines: Sequence[ArmLine], x: XAxis) -> list[str]:
+    early = {one.line.name: one.ends for one in lines if one.ends is not None}
+    if not early:
+        return []
+    where = ", ".join(f"{name} at {end / x.divide:,.6g}" for name, end in early.items())
+    return [f"A mean ends where its shortest run does ({where} {x.label}); thin lines are the runs that go on."]
+
+
+def _drawing(lines: Sequence[ArmLine], drawn: Sequence[Panel], metric: Metric) -> list[str]:
+    parts = []
+    windows = sorted({one.window for one in lines if one.window > 1})
+    if windows:
+        parts.append(
+            f"Lines are running means of each run over {' or '.join(map(str, windows))} rollouts (there are more than "
+            f"{MOST_RAW}); the light line is without it."
+        )
+    if any(len(at) > 4 * STRETCHES for one in lines for at, _ in one.line.curves):
+        parts.append("Of points too many to be seen, the least and the greatest of each stretch are drawn.")
+    if any(panel.context for panel in drawn):
+        parts.append("Grey: from the lowest to the highest of all arms' means.")
+    if any(extent([panel], metric.axis)[2] for panel in drawn):
+        parts.append("A band leaves the frame; its ends are in the table.")
+    return parts

@@ -1,0 +1,132 @@
+"""Learning curves: every figure of a training's course that its records have values for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rlvr_cli.evaluation.comparison.cost import BUDGETS
+from rlvr_cli.report.charts.arms import ArmLine, arm_line
+from rlvr_cli.report.charts.captions import learning_caption
+from rlvr_cli.report.charts.figure_html import Figure
+from rlvr_cli.report.charts.lines import MOST_ARMS, draw
+from rlvr_cli.report.charts.metrics import Metric, metrics
+from rlvr_cli.report.charts.panel import Panel, Points, XAxis
+from rlvr_cli.report.charts.series import Recorded, recorded
+from rlvr_cli.report.charts.svg import page_style, page_svg
+from rlvr_cli.report.charts.tables import curve_table
+from rlvr_cli.report.charts.text import one_line
+from rlvr_cli.runs.directory import RunDir
+
+Arms = Mapping[str, Sequence[Recorded]]
+
+
+def learning_figures(arms: Mapping[str, Sequence[RunDir]], budget: str = "rollouts") -> list[Figure]:
+    """The learning curves of arms over a budget, in the order of a report; figures without a value are left out.
+
+    A value is placed where its rollout's last update was done. Runs without a step have no part.
+
+    Args:
+        arms: runs by the arm's name, in the order of colours. budget: rollouts, updates, tokens or seconds.
+    Raises ValueError for another budget; UserError and RunError for damaged records, as :func:`recorded`.
+    """
+    if budget not in BUDGETS:
+        raise ValueError(f"a budget is one of {', '.join(BUDGETS)}, not {budget!r}")
+    read = {one_line(name): [recorded(run, budget) for run in runs] for name, runs in arms.items()}
+    every = [run for runs in read.values() for run in runs if run.rows]
+    with page_style():
+        return [figure for metric in metrics(every) for figure in _figures(metric, read, budget)]
+
+
+def _figures(metric: Metric, arms: Arms, budget: str) -> list[Figure]:
+    panels = {title: _lines(metric, title, arms) for title in metric.panels}
+    if not any(lines for lines, _ in panels.values()):
+        return []
+    count = max(len(lines) for lines, _ in panels.values())
+    if count > MOST_ARMS and len(panels) > 1:
+        # An arm has a panel of its own there, so each panel is a figure.
+        return [_figure(metric, {title: one}, arms, budget, part=title) for title, one in panels.items() if one[0]]
+    return [_figure(metric, panels, arms, budget)]
+
+
+def _figure(
+    metric: Metric, panels: Mapping[str, tuple[list[ArmLine], int]], arms: Arms, budget: str, part: str = ""
+) -> Figure:
+    names = list(arms)
+    x = _x_axis(budget, [one for lines, _ in panels.values() for one in lines])
+    apart = any(len(lines) > MOST_ARMS for lines, _ in panels.values())
+    if apart:
+        ((_, (lines, _)),) = panels.items()
+        drawn = _by_arm(lines)
+    else:
+        drawn = [Panel(title, tuple(one.line for one in lines)) for title, (lines, _) in panels.items() if lines]
+    shown = list(dict.fromkeys(line.arm for panel in drawn for line in panel.lines))
+    picture = draw(
+        drawn,
+        [names[arm] for arm in shown],
+        x,
+        metric.axis,
+        marked=metric.marked,
+        shared=apart or metric.marked,
+    )
+    key = f"{metric.key}-{part.partition(':')[0].replace('@', '-')}" if part else metric.key
+    title = f"{metric.title}, {part}" if part else metric.title
+    missing = sum(gaps for _, gaps in panels.values())
+    caption = learning_caption(metric, [one for lines, _ in panels.values() for one in lines], names, x, drawn, missing)
+    return Figure(
+        key=key,
+        title=title,
+        svg=page_svg(picture, key, title, caption),
+        caption=caption,
+        table=curve_table({title: lines for title, (lines, _) in panels.items()}, x, share=metric.axis.share),
+    )
+
+
+def _lines(metric: Metric, title: str, arms: Arms) -> tuple[list[ArmLine], int]:
+    """The lines of a panel, and how many values were no finite number."""
+    found, missing = [], 0
+    for arm, (name, runs) in enumerate(arms.items()):
+        curves: list[Points] = []
+        halves: list[np.ndarray | None] = []
+        for run in runs:
+            curve = run.curve(metric.panels[title]) if run.rows and metric.applies(run) else None
+            if curve is not None:
+                curves.append(curve[0])
+                halves.append(_half(metric, run, curve[0]))
+                missing += curve[1]
+        line = arm_line(arm, name, curves, metric.axis, alone=len(arms) == 1, halves=halves)
+        if line is not None:
+            found.append(line)
+    return found, missing
+
+
+def _half(metric: Metric, run: Recorded, points: Points) -> np.ndarray | None:
+    if metric.half is None:
+        return None
+    curve = run.curve(metric.half(run))
+    if curve is None:
+        return None
+    known = dict(zip(curve[0][0].tolist(), curve[0][1].tolist(), strict=True))
+    return np.array([known.get(x, np.nan) for x in points[0].tolist()])
+
+
+def _by_arm(lines: Sequence[ArmLine]) -> list[Panel]:
+    """A panel for each arm, all in the first colour, with the range of all arms' means behind."""
+    from dataclasses import replace
+
+    means = [(one.line.x, one.line.mean) for one in lines if len(one.line.x)]
+    at = np.unique(np.concatenate([x for x, _ in means]))
+    heights = np.array([np.interp(at, x, y, left=np.nan, right=np.nan) for x, y in means])
+    context = (at, np.nanmin(heights, axis=0), np.nanmax(heights, axis=0))
+    return [Panel(one.line.name, (replace(one.line, arm=0),), context) for one in lines]
+
+
+def _x_axis(budget: str, lines: Sequence[ArmLine]) -> XAxis:
+    if budget == "seconds":
+        last = max(float(x[-1]) for one in lines for x, _ in one.line.curves if len(x))
+        for unit, seconds in (("hours", 3600.0), ("minutes", 60.0)):
+            if last >= 3 * seconds:
+                return XAxis(f"{unit} of training", seconds)
+        return XAxis("seconds of training")
+    return XAxis({"tokens": "sampled tokens", "updates": "updates", "rollouts": "rollouts"}[budget])

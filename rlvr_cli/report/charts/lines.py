@@ -1,0 +1,198 @@
+"""Draw panels of lines with bands: colours, dashes and markers by arm, names at the lines' ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlvr_cli.report.charts.labels import ROW, SAMPLE, fit_beside, legend_rows, spread, width_beside
+from rlvr_cli.report.charts.numbers import percent_tick, tick
+from rlvr_cli.report.charts.panel import Line, Panel, XAxis, YAxis, extent
+from rlvr_cli.report.charts.svg import FONT, GRID, INK, MUTED, PAPER, SERIES, WIDTH
+from rlvr_cli.report.charts.thin import kept
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_ARMS = len(SERIES)
+DASHES: tuple[Any, ...] = (
+    "solid",
+    (0, (6, 2)),
+    (0, (1.2, 1.6)),
+    (0, (6, 2, 1.2, 2)),
+    (0, (10, 2.5)),
+    (0, (3, 1.5)),
+    (0, (6, 1.6, 1.2, 1.6, 1.2, 1.6)),
+    (0, (2, 3)),
+)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 12.0, 24.0, 38.0
+_HEIGHT, _SMALL_HEIGHT = 200.0, 110.0
+
+
+def draw(
+    panels: Sequence[Panel],
+    names: Sequence[str],
+    x: XAxis,
+    y: YAxis,
+    *,
+    marked: bool = False,
+    shared: bool = False,
+) -> Figure:
+    """The figure; two panels in a row. Must be called inside ``svg.page_style()``.
+
+    Args:
+        names: of the arms, by their place; named at the lines' ends in a single panel, if they are short, else above.
+        marked: whether points carry markers. shared: whether all panels have one scale.
+    """
+    from matplotlib.figure import Figure
+
+    alone = len(panels) == 1
+    several = len(names) > 1 and any(len(panel.lines) > 1 for panel in panels)
+    beside = several and alone and fit_beside([line.name for line in panels[0].lines])
+    legend = [] if beside or not several else legend_rows(names)
+    head = ROW * len(legend) + (4.0 if legend else 0.0)
+    columns = 1 if alone else 2
+    rows = math.ceil(len(panels) / columns)
+    tall = _HEIGHT if alone else _SMALL_HEIGHT
+    each = _TOP + tall + _BOTTOM
+    height = head + rows * each
+    figure = Figure(figsize=(WIDTH / 72, height / 72))
+    right = width_beside([line.name for line in panels[0].lines]) if beside else _RIGHT
+    wide = WIDTH / columns - _LEFT - right
+    for place, panel in enumerate(panels):
+        row, column = divmod(place, columns)
+        left, bottom = column * WIDTH / columns + _LEFT, height - head - (row + 1) * each + _BOTTOM
+        axes = figure.add_axes((left / WIDTH, bottom / height, wide / WIDTH, tall / height))
+        axes.set_ylim(*extent(panels if shared else [panel], y)[:2])
+        _panel(axes, panel, x, y, marked=marked, small=not alone)
+        if beside:
+            _name_ends(axes, panel.lines, tall)
+    _legend(figure, legend, height, marked=marked)
+    return figure
+
+
+def _panel(axes: Axes, panel: Panel, x: XAxis, y: YAxis, *, marked: bool, small: bool) -> None:
+    _scale_x(axes, panel, x, small=small)
+    _scale_y(axes, panel, y, small=small)
+    if panel.context is not None:
+        at, bottom, top = panel.context
+        axes.fill_between(at / x.divide, bottom, top, color=MUTED, alpha=0.18, linewidth=0)
+    for line in panel.lines:
+        _draw_line(axes, line, x.divide, marked=marked)
+    # Above the bands, so that it can be seen wherever it lies.
+    axes.axhline(0.0, color=MUTED, linewidth=0.8, zorder=1.5)
+    label = panel.title or y.label
+    axes.annotate(label, (0, 1), (4.0 - _LEFT, 9), xycoords="axes fraction", textcoords="offset points", va="bottom")
+    axes.annotate(x.label, (1, 0), (0, -22), xycoords="axes fraction", textcoords="offset points", va="top", ha="right")
+
+
+def _draw_line(axes: Axes, line: Line, divide: float, *, marked: bool) -> None:
+    colour = SERIES[line.arm % MOST_ARMS]
+    for at, heights in line.singles:
+        few = kept(heights)
+        axes.plot(at[few] / divide, heights[few], color=colour, linewidth=0.8, alpha=0.55)
+    if line.raw is not None:
+        at, heights = line.raw
+        few = kept(heights)
+        axes.plot(at[few] / divide, heights[few], color=colour, linewidth=0.7, alpha=0.35)
+    ends = [part for part in (line.low, line.high) if part is not None]
+    few = kept(line.mean, *ends)
+    if line.low is not None and line.high is not None and len(few):
+        at, low, high = line.x[few] / divide, line.low[few], line.high[few]
+        axes.fill_between(at, low, high, where=np.isfinite(low), color=colour, alpha=0.2, linewidth=0)
+        if len(at) == 1:
+            axes.vlines(at, low, high, color=colour, linewidth=4, alpha=0.35)
+    look: dict[str, Any] = {"color": colour, "linewidth": 1.8, "linestyle": DASHES[line.arm % MOST_ARMS]}
+    if marked or len(few) == 1:
+        look |= marker(line.arm)
+    axes.plot(line.x[few] / divide, line.mean[few], zorder=2.5, **look)
+
+
+def marker(arm: int) -> dict[str, Any]:
+    """The marker of an arm, as matplotlib's keywords."""
+    return {
+        "marker": MARKERS[arm % MOST_ARMS],
+        "markersize": 5.5,
+        "markeredgecolor": PAPER,
+        "markeredgewidth": 0.7,
+    }
+
+
+def _scale_x(axes: Axes, panel: Panel, x: XAxis, *, small: bool) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    xs = [at for line in panel.lines for at, _ in line.curves if len(at)]
+    first, last = min(float(at[0]) for at in xs) / x.divide, max(float(at[-1]) for at in xs) / x.divide
+    if x.ticks is not None:
+        axes.set_xscale("log", base=2)
+        axes.set_xlim(first / 1.06, last * 1.06)
+        shown = [one for one in x.ticks if one != x.ticks[-2] or one * 1.4 < x.ticks[-1] or len(x.ticks) < 3]
+        axes.set_xticks(shown, [str(one) for one in shown])
+        axes.minorticks_off()
+        return
+    pad = 0.02 * (last - first) or 0.5
+    axes.set_xlim(first - pad, last + pad)
+    whole = last - first >= 4 and x.divide == 1
+    axes.xaxis.set_major_locator(MaxNLocator(3 if small else 6, integer=whole, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
+    axes.grid(visible=False, axis="x")
+
+
+def _scale_y(axes: Axes, panel: Panel, y: YAxis, *, small: bool) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    axes.yaxis.set_major_locator(MaxNLocator(4 if small else 5, steps=[1, 2, 2.5, 5, 10]))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: percent_tick(value) if y.share else tick(value)))
+    axes.spines["left"].set_visible(False)
+    axes.spines["bottom"].set_color(GRID)
+
+
+def _name_ends(axes: Axes, lines: Sequence[Line], tall: float) -> None:
+    """Each arm's name at the right, with a piece of its line that leads to where it ends."""
+    shown = [line for line in lines if line.curves and any(len(at) for at, _ in line.curves)]
+    ends = [next((at, y) for at, y in line.curves if len(at)) for line in shown]
+    low, high = axes.get_ylim()
+    heights = [tall * (float(y[-1]) - low) / (high - low) for _, y in ends]
+    wide = axes.get_position().width * WIDTH
+    for line, (_, y), place in zip(shown, ends, spread(heights, 1.2 * FONT, tall), strict=True):
+        axes.annotate(
+            line.name,
+            (1, place / tall),
+            (SAMPLE + 4.0, 0),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            va="center",
+            color=INK,
+        )
+        colour = SERIES[line.arm % MOST_ARMS]
+        axes.plot(
+            [1 + 3 / wide, 1 + SAMPLE / wide],
+            [(float(y[-1]) - low) / (high - low), place / tall],
+            transform=axes.transAxes,
+            color=colour,
+            linewidth=1.6,
+            linestyle=DASHES[line.arm % MOST_ARMS],
+            clip_on=False,
+        )
+
+
+def _legend(figure: Figure, rows: Sequence[Sequence[tuple[float, str]]], height: float, *, marked: bool) -> None:
+    from matplotlib.lines import Line2D
+
+    arm = 0
+    for row, entries in enumerate(rows):
+        at = 1 - (row + 0.6) * ROW / height
+        for left, name in entries:
+            ends = [(left + 2) / WIDTH, (left + SAMPLE) / WIDTH]
+            look: dict[str, Any] = {"color": SERIES[arm % MOST_ARMS], "linestyle": DASHES[arm % MOST_ARMS]}
+            figure.add_artist(Line2D(ends, [at, at], linewidth=1.8, **look))
+            if marked:
+                middle = Line2D([sum(ends) / 2], [at], color=look["color"], linestyle="none", **marker(arm))
+                figure.add_artist(middle)
+            figure.text((left + SAMPLE + 5) / WIDTH, at, name, va="center")
+            arm += 1
