@@ -58,7 +58,7 @@ def _figure(
     apart = any(len(lines) > MOST_ARMS for lines, _ in panels.values())
     if apart:
         ((_, (lines, _)),) = panels.items()
-        drawn = _by_arm(lines)
+        drawn = by_arm(lines)
     else:
         drawn = [Panel(title, tuple(one.line for one in lines)) for title, (lines, _) in panels.items() if lines]
     shown = list(dict.fromkeys(line.arm for panel in drawn for line in panel.lines))
@@ -111,7 +111,7 @@ def _half(metric: Metric, run: Recorded, points: Points) -> np.ndarray | None:
     return np.array([known.get(x, np.nan) for x in points[0].tolist()])
 
 
-def _by_arm(lines: Sequence[ArmLine]) -> list[Panel]:
+def by_arm(lines: Sequence[ArmLine]) -> list[Panel]:
     """A panel for each arm, all in the first colour, with the range of all arms' means behind."""
     from dataclasses import replace
 

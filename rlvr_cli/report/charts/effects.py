@@ -1,0 +1,147 @@
+"""The differences of a comparison with their intervals around zero: a forest plot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rlvr_cli.evaluation.comparison.values import higher_is_better, unit
+from rlvr_cli.evaluation.tables import metric_name
+from rlvr_cli.report.charts.figure_html import Figure
+from rlvr_cli.report.charts.labels import CHARACTER
+from rlvr_cli.report.charts.numbers import tick
+from rlvr_cli.report.charts.svg import FONT, GRID, INK, MUTED, PAPER, SERIES, WIDTH, page_style, page_svg
+from rlvr_cli.report.charts.text import one_line, shortened
+from rlvr_cli.report.comparison import Comparison, Contrast, Row
+from rlvr_cli.report.comparison_words import DECIMALS, p_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Picture
+
+_ROW, _HEAD, _FOOT, _SIDE = 3.2 * FONT, 6.0, 56.0, 14.0
+
+
+def effects_figure(comparison: Comparison) -> Figure:
+    """A row for each arm but the baseline, in the order of the comparison's table, the largest difference first."""
+    material = comparison.material
+    metric, base = material.read.metric, one_line(material.baseline)
+    of = metric_name(metric).strip()
+    title = f"Difference to {base}: {of}"
+    rows = [(row, row.contrast) for row in comparison.rows if row.contrast is not None]
+    verb = "paired by problem and seed" if material.paired else "paired by problem, not by seed"
+    without = [one_line(row.arm) for row, contrast in rows if contrast.difference.low is None]
+    caption = (
+        f"{of} of each arm less that of {base}, {verb}. Line: 95% interval over runs and problems, of this arm alone. "
+        f"Full dot: p is below 0.05 after Holm's correction for {_comparisons(len(rows))}; hollow: it is not."
+        + (" One run an arm: the interval is over problems alone." if _one_run(rows) else "")
+        + (f" Without an interval: {', '.join(without)}." if without else "")
+    )
+    with page_style():
+        svg = page_svg(_draw(rows, metric, base), "effects", title, caption)
+    return Figure("effects", title, svg, caption, _table(rows, metric))
+
+
+def _comparisons(count: int) -> str:
+    return f"{count} comparison{'' if count == 1 else 's'}"
+
+
+def _one_run(rows: list[tuple[Row, Contrast]]) -> bool:
+    return any(not contrast.difference.spread_of_runs for _, contrast in rows)
+
+
+def _draw(rows: list[tuple[Row, Contrast]], metric: str, base: str) -> Picture:
+    from matplotlib.figure import Figure as Picture
+
+    height = _HEAD + _ROW * len(rows) + _FOOT
+    picture = Picture(figsize=(WIDTH / 72, height / 72))
+    wide = WIDTH - 2 * _SIDE
+    axes = picture.add_axes((_SIDE / WIDTH, _FOOT / height, wide / WIDTH, _ROW * len(rows) / height))
+    factor, name = unit(metric)
+    ends = [0.0]
+    for _, contrast in rows:
+        difference = contrast.difference
+        ends += [factor * end for end in (difference.value, difference.low, difference.high) if end is not None]
+    margin = 0.06 * ((max(ends) - min(ends)) or 1.0)
+    axes.set_xlim(min(ends) - margin, max(ends) + margin)
+    axes.set_ylim(_ROW * len(rows), 0)
+    axes.axvline(0.0, color=INK, linewidth=1.0, zorder=1.6)
+    for place, (row, contrast) in enumerate(rows):
+        _row(axes, row, contrast, metric, _ROW * place)
+    _scale(axes)
+    below: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "top"}
+    axes.annotate(f"{name}, less {shortened(base, 40)}", (0.5, 0), (0, -22), ha="center", **below)
+    better = higher_is_better(metric)
+    left, right = ("worse", "better") if better else ("lower", "higher")
+    for share, text, side in ((0.0, f"← {left}", "left"), (1.0, f"{right} →", "right")):
+        axes.annotate(text, (share, 0), (0, -38), ha=side, color=MUTED, **below)
+    return picture
+
+
+def _row(axes: Axes, row: Row, contrast: Contrast, metric: str, top: float) -> None:
+    """Name and numbers in one line, the interval below them."""
+    factor, _ = unit(metric)
+    difference = contrast.difference
+    told = contrast.verdict in ("higher", "lower")
+    text = _text(contrast, metric)
+    room = int((WIDTH - 2 * _SIDE) / CHARACTER) - len(text) - 2
+    across = axes.get_yaxis_transform()
+    axes.text(0, top + 1.1 * FONT, shortened(one_line(row.arm), max(12, room)), transform=across, va="baseline")
+    axes.text(1, top + 1.1 * FONT, text, transform=across, va="baseline", ha="right")
+    at, colour = top + 2.0 * FONT, SERIES[0]
+    if difference.low is not None and difference.high is not None:
+        ends = [factor * difference.low, factor * difference.high]
+        axes.plot(ends, [at, at], color=colour, linewidth=2.0, zorder=2.4, solid_capstyle="butt")
+        axes.plot(ends, [at, at], color=colour, linestyle="none", marker="|", markersize=8, markeredgewidth=1.6)
+    axes.plot(
+        [factor * difference.value],
+        [at],
+        linestyle="none",
+        marker="o",
+        markersize=7.5,
+        markerfacecolor=colour if told else PAPER,
+        markeredgecolor=colour,
+        markeredgewidth=1.6,
+        zorder=2.6,
+    )
+
+
+def _scale(axes: Axes) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    axes.set_yticks([])
+    axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: ("+" if value > 0 else "") + tick(value)))
+    axes.grid(visible=False, axis="y")
+    axes.spines["left"].set_visible(False)
+    axes.spines["bottom"].set_color(GRID)
+
+
+def _text(contrast: Contrast, metric: str) -> str:
+    factor, name = unit(metric)
+    difference, digits = contrast.difference, DECIMALS[name]
+    value = f"{difference.value * factor:+.{digits}f}"
+    if difference.low is None or difference.high is None:
+        return f"{value}, no interval"
+    return f"{value} ({difference.low * factor:+.{digits}f} to {difference.high * factor:+.{digits}f})"
+
+
+def _table(rows: list[tuple[Row, Contrast]], metric: str) -> tuple[tuple[str, ...], ...]:
+    factor, name = unit(metric)
+    digits = DECIMALS[name]
+
+    def shown(value: float | None) -> str:
+        return "-" if value is None else f"{value * factor:+.{digits}f}"
+
+    header = ("arm", f"difference, {name}", "low", "high", "p after Holm", "verdict")
+    return (
+        header,
+        *(
+            (
+                one_line(row.arm),
+                *(shown(value) for value in (one.difference.value, one.difference.low, one.difference.high)),
+                p_text(one.p_value),
+                one.verdict,
+            )
+            for row, one in rows
+        ),
+    )

@@ -1,0 +1,150 @@
+"""pass@k and maj@k over k, from the samples of each run's evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlvr_cli.config.errors import RunError
+from rlvr_cli.evaluation.compare import Evaluation
+from rlvr_cli.report.charts.arms import ArmLine
+from rlvr_cli.report.charts.figure_html import Figure
+from rlvr_cli.report.charts.learning import by_arm
+from rlvr_cli.report.charts.lines import MOST_ARMS, draw
+from rlvr_cli.report.charts.panel import Line, Panel, XAxis, YAxis
+from rlvr_cli.report.charts.svg import page_style, page_svg
+from rlvr_cli.report.charts.tables import curve_table
+from rlvr_cli.report.charts.text import listed, one_line
+from rlvr_cli.report.comparison_means import arm_mean
+from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.stats.majority import majority_at_k
+from rlvr_cli.stats.passk import pass_at_k
+
+# Of each sample of a problem: its answer, and whether it is right.
+Samples = Mapping[str, Sequence[tuple[str | None, bool]]]
+
+
+@dataclass(frozen=True)
+class _Kind:
+    name: str
+    meaning: str
+    value: Callable[[Sequence[tuple[str | None, bool]], int], float]
+
+
+def _pass(samples: Sequence[tuple[str | None, bool]], k: int) -> float:
+    return pass_at_k(len(samples), sum(right for _, right in samples), k)
+
+
+def _majority(samples: Sequence[tuple[str | None, bool]], k: int) -> float:
+    return majority_at_k([answer for answer, _ in samples], [right for _, right in samples], k)
+
+
+_KINDS = (
+    _Kind("pass", "the chance that at least one of k samples is right", _pass),
+    _Kind("maj", "the chance that the most frequent answer of k samples is right", _majority),
+)
+
+
+def over_k_figures(arms: Mapping[str, Sequence[Evaluation]]) -> list[Figure]:
+    """pass@k and maj@k at k = 1, 2, 4 ... n, two figures; none where there is no second sample.
+
+    Every k is from the same samples: the first n of each problem, n the smallest number that a run has. The band is the
+    95% interval of the table of runs x problems (``crossed_interval``), cut at 0 and 1.
+
+    Args:
+        arms: the evaluation of each run, by the arm's name, in the order of colours.
+    Raises RunError where the samples of an evaluation are damaged.
+    """
+    named = {one_line(name): [one for one in runs if _has_samples(one)] for name, runs in arms.items()}
+    every = [one for runs in named.values() for one in runs]
+    n = min((int(one.result["samples"]) for one in every), default=0)
+    shared = set.intersection(*({row.id for row in one.rows} for one in every)) if every else set()
+    if n < 2 or not shared:
+        return []
+    ks = sorted({2**power for power in range(n.bit_length()) if 2**power <= n} | {n})
+    ids = [row.id for row in every[0].rows if row.id in shared]
+    tables = {name: [_samples(one, ids, n) for one in runs] for name, runs in named.items() if runs}
+    notes = _notes(arms, named, every, shared)
+    with page_style():
+        return [_figure(kind, tables, list(named), ids, ks, notes) for kind in _KINDS]
+
+
+def _has_samples(one: Evaluation) -> bool:
+    """An average over checkpoints keeps none."""
+    return int(one.result["samples"]) > 1 and (one.folder / "samples.jsonl").exists()
+
+
+def _samples(one: Evaluation, ids: Sequence[str], n: int) -> Samples:
+    path = one.folder / "samples.jsonl"
+    found: dict[str, dict[int, tuple[str | None, bool]]] = {name: {} for name in ids}
+    try:
+        for record in read_jsonl(path):
+            place, index = record["problem"], record["sample"]
+            if place in found and isinstance(index, int) and 0 <= index < n:
+                found[place][index] = (record["answer"], bool(record["correct"]))
+        return {name: [found[name][index] for index in range(n)] for name in ids}
+    except (KeyError, TypeError) as error:
+        raise RunError(
+            f"{path}: a sample, or a part of one, is missing ({error}). Evaluate again: what is there is used."
+        ) from error
+
+
+def _figure(
+    kind: _Kind,
+    tables: Mapping[str, Sequence[Samples]],
+    names: Sequence[str],
+    ids: Sequence[str],
+    ks: Sequence[int],
+    notes: str,
+) -> Figure:
+    lines = [_line(names.index(name), name, runs, kind, ids, ks) for name, runs in tables.items()]
+    x = XAxis("samples k", ticks=tuple(ks))
+    y = YAxis(f"{kind.name}@k", share=True)
+    many = len(lines) > MOST_ARMS
+    panels = by_arm(lines) if many else [Panel("", tuple(one.line for one in lines))]
+    shown = [names[0]] if many else [one.line.name for one in lines]
+    key, title = f"{kind.name}-over-k", f"{kind.name}@k over k"
+    counts = {one.line.name: one.runs for one in lines}
+    same = len(set(counts.values())) == 1
+    runs = next(iter(counts.values()))
+    of = (f"{runs} run{'s' if runs > 1 else ''}" if same else ", ".join(f"{n}: {c}" for n, c in counts.items())) + (
+        f" x {len(ids)} problem{'s' if len(ids) > 1 else ''} x {ks[-1]} samples"
+    )
+    caption = (
+        f"{kind.name}@k: {kind.meaning}, of the same {ks[-1]} samples of each problem for every k. Band: 95% interval "
+        f"of the mean over runs and problems ({of}), at each k by itself"
+        f"{'; of one run it is over problems alone and says nothing of another' if min(counts.values()) == 1 else ''}. "
+        f"Where all problems agree there is none.{notes}"
+    )
+    svg = page_svg(draw(panels, shown, x, y, marked=True, shared=True), key, title, caption)
+    return Figure(key, title, svg, caption, curve_table({"": lines}, x, share=True))
+
+
+def _line(arm: int, name: str, runs: Sequence[Samples], kind: _Kind, ids: Sequence[str], ks: Sequence[int]) -> ArmLine:
+    scores = np.array([[[kind.value(run[problem], k) for k in ks] for problem in ids] for run in runs])
+    means = [arm_mean(scores[:, :, place], f"{kind.name}@{k}") for place, k in enumerate(ks)]
+    low, high = (
+        np.array([np.nan if end is None else end for end in ends])
+        for ends in ([one.low for one in means], [one.high for one in means])
+    )
+    at = np.array(ks, dtype=np.float64)
+    line = Line(arm, name, at, np.array([one.value for one in means]), low, high)
+    return ArmLine(line, len(runs), 1, None, "runs")
+
+
+def _notes(
+    arms: Mapping[str, Sequence[Evaluation]],
+    named: Mapping[str, Sequence[Evaluation]],
+    every: Sequence[Evaluation],
+    shared: set[str],
+) -> str:
+    notes = ""
+    without = [name for (name, kept), given in zip(named.items(), arms.values(), strict=True) if len(kept) < len(given)]
+    if without:
+        notes += f" Left out, for there are no two samples a problem: runs of {listed(without)}."
+    most = max(len(one.rows) for one in every)
+    if len(shared) < most:
+        notes += f" Problems that all runs were evaluated on: {len(shared)} of up to {most}."
+    return notes
