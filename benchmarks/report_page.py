@@ -24,7 +24,7 @@ HIGHEST = 16_000
 SHOWN = 8
 _OVERFLOW = """(() => {
   const wide = [...document.querySelectorAll('body *')].filter(e =>
-    !e.closest('.scroll') && !e.closest('svg') && e.getBoundingClientRect().right > innerWidth + 1);
+    !e.closest('.scroll, .plot, pre') && !e.closest('svg') && e.getBoundingClientRect().right > innerWidth + 1);
   return {width: document.documentElement.scrollWidth, window: innerWidth,
           height: document.documentElement.scrollHeight,
           wide: wide.slice(0, 5).map(e => e.tagName.toLowerCase() + (e.id && '#' + e.id) + ' ' +

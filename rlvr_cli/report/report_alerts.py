@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from rlvr_cli.analysis.collapse import MEANINGS, PATTERNS, Collapse, detect
 from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
+from rlvr_cli.report.charts.text import listed
 from rlvr_cli.report.report_subject import Subject
-from rlvr_cli.report.report_table import NONE, Table, count, listed, table
+from rlvr_cli.report.report_table import NONE, Table, count, table
 from rlvr_cli.runs.alerts import Span, alert_spans, said
 
 
@@ -16,12 +17,11 @@ class Alerts:
     """What was found in the runs.
 
     Attributes:
-        verdicts: a sentence for each arm.
-        collapses: how many runs show a pattern of collapse.
+        verdicts: a sentence for each arm. short: the same for all in one or a few.
     """
 
     verdicts: tuple[str, ...]
-    collapses: int
+    short: tuple[str, ...]
     table: Table | None
 
 
@@ -33,8 +33,7 @@ def find_alerts(subject: Subject, problems: list[str]) -> Alerts:
         problems: gets a line for each run whose records hold no numbers where there must be some.
     """
     rows: list[tuple[str, ...]] = []
-    verdicts = []
-    collapsed = 0
+    verdicts, bad = [], []
     for arm in subject.arms:
         found: dict[str, list[Collapse]] = {}
         for run in arm.runs.values():
@@ -43,13 +42,15 @@ def find_alerts(subject: Subject, problems: list[str]) -> Alerts:
                 found[run.run.name] = collapses
             rows += [_collapse_row(subject, arm, run, one) for one in collapses]
             rows += [_span_row(subject, arm, run, one) for one in spans]
-        collapsed += len(found)
         verdicts.append(_verdict(arm, found, sum(bool(rows) for rows in subject.of_arm(arm, subject.metrics))))
+        bad += [verdicts[-1]] if found else []
     header = ("run", "arm", "alert", "began after rollout", "what moved", "beside it")
     found_table = (
         table("Alerts, with their evidence", header, rows, texts=(1, 2, 4, 5), note=_legend(rows)) if rows else None
     )
-    return Alerts(tuple(verdicts), collapsed, found_table)
+    begun = sum(map(bool, subject.metrics.values()))
+    healthy = f"No sign of collapse in {'the other arms' if bad else count(begun, 'run')}."
+    return Alerts(tuple(verdicts), (*bad, *([healthy] if begun and len(bad) < len(verdicts) else [])), found_table)
 
 
 def _of_run(subject: Subject, run: ComparedRun, problems: list[str]) -> tuple[list[Collapse], list[Span]]:

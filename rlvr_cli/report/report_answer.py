@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 from rlvr_cli.evaluation.comparison.values import higher_is_better
 from rlvr_cli.evaluation.tables import metric_name
+from rlvr_cli.report.charts.text import listed
 from rlvr_cli.report.comparison import Comparison, Row, Verdict
 from rlvr_cli.report.comparison_words import comparative, headline, power_lines, sentence
-from rlvr_cli.report.report_learned import Change, in_words
+from rlvr_cli.report.report_learned import Change, in_short, in_words
 from rlvr_cli.report.report_subject import Subject
-from rlvr_cli.report.report_table import count, listed
+from rlvr_cli.report.report_table import capital, count
 
 # What a verdict is called, as the reader sees it at the head of its sentence.
-WORDS: dict[Verdict, str] = {"unseen": "no difference seen", "unknown": "no interval"}
+WORDS: dict[Verdict, str] = {"unseen": "no difference", "unknown": "no interval"}
 
 
 @dataclass(frozen=True)
@@ -46,25 +47,26 @@ def answer(subject: Subject, changes: dict[str, Change]) -> Answer:
     if subject.comparison is not None:
         return _compared(subject.comparison)
     names = [arm.name for arm in subject.arms]
-    run = subject.runs[0]
-    tasks, models = (dict.fromkeys(str(one.values[key]) for one in subject.runs) for key in ("task.name", "model.name"))
-    where = f"{listed(list(tasks))} with the model {listed(list(models))}"
-    learned = tuple(Sentence("neutral", name, in_words(change)) for name, change in changes.items())
-    facts = [f"{listed(list(models))} trained on {listed(list(tasks))}: {count(len(subject.runs), 'run')}"]
+    tasks, models = (
+        listed(list(dict.fromkeys(str(one.values[key]) for one in subject.runs))) for key in ("task.name", "model.name")
+    )
+    where = f"{tasks} with the model {models}"
+    learned = tuple(_learned(name, change) for name, change in changes.items())
     if len(names) > 1:
-        short = " ".join(["It is not known yet.", *map(_capital, subject.readiness.lacking)])
-        return Answer(f"How do {listed(names)} compare on {where}?", short, learned, tuple(facts))
-    arm = subject.arms[0]
-    seeds = sorted({one.seed for one in arm.runs})
-    facts = [f"{names[0]} trained {where}", f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"]
-    if any(subject.metrics.values()):
-        facts.append(f"{run.manifest.get('rollouts_total')} rollouts were planned of each run")
-    short = learned[0].text if learned else "The run was not evaluated on held-out problems yet."
-    return Answer(f"What did {names[0]} learn on {where}?", short, (), tuple(facts))
+        short = " ".join(["It is not known yet.", *map(capital, subject.readiness.lacking)])
+        facts = f"{models} trained on {tasks}: {count(len(subject.runs), 'run')}"
+        return Answer(f"How do {listed(names)} compare on {where}?", short, learned, (facts,))
+    seeds = sorted({one.seed for one in subject.arms[0].runs})
+    facts = f"{names[0]} trained {models} on {tasks}; {'seed' if len(seeds) == 1 else 'seeds'} "
+    short = " ".join(map(in_short, changes.values())) or "No held-out evaluations at two times tell what was learned."
+    return Answer(f"What did {names[0]} learn on {where}?", short, learned, (facts + ", ".join(map(str, seeds)),))
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def _learned(name: str, change: Change) -> Sentence:
+    if not change.seen:
+        return Sentence("open", "no difference", f"{name}: {in_words(change)}")
+    tone = "good" if change.difference.value > 0 else "bad" if change.difference.value < 0 else "neutral"
+    return Sentence(tone, change.verb, f"{name}: {in_words(change)}")
 
 
 def _compared(comparison: Comparison) -> Answer:
@@ -85,7 +87,7 @@ def _question(comparison: Comparison, rows: list[Row]) -> str:
         return f"How does the {metric_name(metric).strip()} of {listed(names)} differ from that of {base}?"
     if len(names) == 1:
         return f"Is {names[0]} better than {base}?"
-    return f"Is {listed(names, 'or')} better than {base}?"
+    return f"Is {', '.join(names[:-1])} or {names[-1]} better than {base}?"
 
 
 def _short(comparison: Comparison, rows: list[Row]) -> str:
@@ -116,7 +118,7 @@ def _short(comparison: Comparison, rows: list[Row]) -> str:
 def _sentence(comparison: Comparison, row: Row) -> Sentence:
     contrast, metric = row.contrast, comparison.material.read.metric
     assert contrast is not None
-    text = _capital(sentence(comparison, row)) if contrast.verdict == "unseen" else sentence(comparison, row)
+    text = capital(sentence(comparison, row)) if contrast.verdict == "unseen" else sentence(comparison, row)
     if contrast.verdict in WORDS:
         return Sentence("open", WORDS[contrast.verdict], text)
     word = comparative(metric, contrast.difference.value).removesuffix(" than")

@@ -41,6 +41,24 @@ class Change:
     after: CrossedEstimate
     difference: CrossedEstimate
 
+    @property
+    def said_of(self) -> str:
+        """`avg@4 on kk, dev, 24 problems x 4 samples`."""
+        return f"{metric_name(self.metric)} on {self.of}"
+
+    @property
+    def seen(self) -> bool:
+        """Whether the interval of the difference leaves out 0; a difference without one counts as seen."""
+        low, high = self.difference.low, self.difference.high
+        return low is None or high is None or low > 0 or high < 0
+
+    @property
+    def verb(self) -> str:
+        """How it moved: `went` where no difference can be seen."""
+        if not self.seen or not self.difference.value:
+            return "went"
+        return "rose" if self.difference.value > 0 else "fell"
+
 
 @dataclass(frozen=True)
 class Moment:
@@ -73,40 +91,54 @@ def change_of(arm: Arm, root: Path, problems: list[str]) -> Change | None:
         return None
 
 
+def in_short(change: Change) -> str:
+    """`Held-out accuracy rose from 0.314 before training to 0.919 after 60 rollouts.`"""
+    start, end = (f"{one.value:.3f}" for one in (change.before, change.after))
+    if not change.seen:
+        return f"No change of held-out accuracy can be seen: {start} {change.first}, {end} {change.last}."
+    return f"Held-out accuracy {change.verb} from {start} {change.first} to {end} {change.last}."
+
+
 def in_words(change: Change) -> str:
-    """`Held-out accuracy rose from 0.314 [...] before training to 0.919 [...] after 60 rollouts: +0.605 [...]. ...`"""
-    low, high = change.difference.low, change.difference.high
-    seen = low is None or high is None or low > 0 or high < 0
-    verb = "rose" if change.difference.value > 0 else "fell"
-    moved = f"{verb} from" if seen and change.difference.value else "went from"
+    """`Accuracy (avg@4 on kk, dev, 24 problems x 4 samples) rose from 0.314 [...] before training to ...`"""
     start, end = (_figure(change.metric, one) for one in (change.before, change.after))
     difference = _figure(change.metric, change.difference, signed=True)
-    doubt = "" if seen else ", so no difference can be seen"
+    doubt = "" if change.seen else ", so no difference can be seen"
     seeds = change.difference.seeds
     lone = " The interval is over problems alone: another seed may say otherwise." if seeds == 1 else ""
     return (
-        f"{metric_name(change.metric).capitalize()} on {change.of} {moved} {start} {change.first} to {end} "
-        f"{change.last}: {difference}, {count(seeds, 'seed')} x {count(change.difference.problems, 'problem')}"
-        f"{doubt}.{lone}"
+        f"Accuracy ({change.said_of}) {change.verb} from {start} {change.first} to {end} {change.last}: {difference}, "
+        f"{count(seeds, 'seed')} x {count(change.difference.problems, 'problem')}{doubt}.{lone}"
     )
 
 
 def changes_table(changes: Mapping[str, Change]) -> Table | None:
-    """A row for each arm; None without arms."""
+    """A row for each arm; None without arms. What all share stands in the caption and the header."""
     if not changes:
         return None
-    rows = [
-        (
-            name,
-            f"{metric_name(one.metric)}, {one.of}",
-            f"{_figure(one.metric, one.before)} {one.first}",
-            f"{_figure(one.metric, one.after)} {one.last}",
-            _figure(one.metric, one.difference, signed=True),
+    own = list(changes.values())
+    of, first, last = ({getattr(one, part) for one in own} for part in ("said_of", "first", "last"))
+    rows = []
+    for name, one in changes.items():
+        before, after = _figure(one.metric, one.before), _figure(one.metric, one.after)
+        rows.append(
+            (
+                name,
+                *((one.said_of,) if len(of) > 1 else ()),
+                before if len(first) == 1 else f"{before} {one.first}",
+                after if len(last) == 1 else f"{after} {one.last}",
+                _figure(one.metric, one.difference, signed=True),
+            )
         )
-        for name, one in changes.items()
-    ]
-    header = ("arm", "measured", "before [95%]", "after [95%]", "difference [95%]")
-    return table("Held-out problems before and after training", header, rows, texts=(1,))
+    header = (
+        "arm",
+        *(("measured",) if len(of) > 1 else ()),
+        f"{own[0].first if len(first) == 1 else 'before'} [95%]",
+        f"{own[0].last if len(last) == 1 else 'after'} [95%]",
+        "difference [95%]",
+    )
+    caption = f"In the course of training: {own[0].said_of}" if len(of) == 1 else "In the course of training"
+    return table(caption, header, rows, texts=(1,) if len(of) > 1 else ())
 
 
 def _figure(metric: str, estimate: CrossedEstimate, *, signed: bool = False) -> str:

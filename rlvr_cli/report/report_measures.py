@@ -36,11 +36,15 @@ def measured(subject: Subject, problems: list[str]) -> list[Measured]:
     """
     comparison = subject.comparison
     if comparison is not None and comparison.material.read.chosen:
-        chosen, material = comparison.material.read.chosen, comparison.material
+        material = comparison.material
+        compared = [arm.runs[one].path for arm in material.arms for one in material.runs[arm.name]]
         own = {
-            arm.name: tuple(chosen[arm.runs[one].path].evaluation for one in material.runs[arm.name])
-            for arm in sorted(material.arms, key=lambda arm: arm.name != material.baseline)
+            arm.name: tuple(
+                material.read.chosen[run.path].evaluation for run in arm.runs.values() if run.path in compared
+            )
+            for arm in subject.arms
         }
+        own = {name: evaluations for name, evaluations in own.items() if evaluations}
         return [Measured(_title(next(iter(own.values()))[0]), own)]
     found: dict[str, dict[str, list[Evaluation]]] = {}
     for arm in subject.arms:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.report.comparison import Comparison
 from rlvr_cli.report.comparison_tables import tables
 from rlvr_cli.report.comparison_words import base_cost
+from rlvr_cli.report.completions import bin_names
 from rlvr_cli.report.report_alerts import Alerts, find_alerts
 from rlvr_cli.report.report_answer import Answer, answer
 from rlvr_cli.report.report_commands import Commands, commands
 from rlvr_cli.report.report_configs import configurations, differences_table
 from rlvr_cli.report.report_environment import environment_table, runs_table
+from rlvr_cli.report.report_figures import Figures, draw
 from rlvr_cli.report.report_learned import change_of, changes_table
 from rlvr_cli.report.report_measures import measured, measures_table
 from rlvr_cli.report.report_subject import NOTE, Subject
 from rlvr_cli.report.report_table import Table, table
-from rlvr_cli.report.report_training import cost_table, course_table, reasons_table
+from rlvr_cli.report.report_training import cost_table, course_table
 
 SECTIONS = {
     "curves": "Learning curves",
@@ -51,16 +52,12 @@ class Page:
     missing: tuple[str, ...]
     again: str
     changes: Table | None
-    learning: tuple[Any, ...]
-    over_k: tuple[Any, ...]
+    figures: Figures
     course: Table | None
-    effects: Any
     comparison: tuple[Table, ...]
     below: tuple[str, ...]
     measures: tuple[Table, ...]
     cost: Table | None
-    reason_figures: tuple[Any, ...]
-    reasons: Table | None
     alerts: Alerts
     differences: Table | None
     configurations: tuple[tuple[str, str], ...]
@@ -68,6 +65,11 @@ class Page:
     runs: Table
     commands: tuple[Commands, ...]
     notes: tuple[str, ...]
+
+    @property
+    def bins(self) -> list[str]:
+        """What the legend of the completions calls each bin of probability."""
+        return bin_names()
 
     @property
     def sections(self) -> list[tuple[str, str]]:
@@ -82,6 +84,7 @@ def make_page(subject: Subject) -> Page:
     changes = {name: change for name, change in found.items() if change is not None}
     evaluations = measured(subject, problems)
     alerts = find_alerts(subject, problems)
+    figures = draw(subject, evaluations, problems)
     if problems:
         raise UserError(list(dict.fromkeys(problems)), note=NOTE)
     comparison, ready = subject.comparison, subject.readiness
@@ -93,16 +96,12 @@ def make_page(subject: Subject) -> Page:
         missing=ready.commands if ready.lacking else (),
         again=groups[-1].lines[-1],
         changes=changes_table(changes),
-        learning=(),
-        over_k=(),
+        figures=figures,
         course=course_table(subject),
-        effects=None,
         comparison=tuple(_tables(comparison)) if comparison else (),
         below=tuple(_below(comparison)) if comparison else (),
         measures=tuple(one for each in evaluations if (one := measures_table(each)) is not None),
         cost=cost_table(subject),
-        reason_figures=(),
-        reasons=reasons_table(subject),
         alerts=alerts,
         differences=differences_table(subject),
         configurations=tuple(configurations(subject)),

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlvr_cli.report.charts.text import visible
+
 if TYPE_CHECKING:
+    from markupsafe import Markup
+
     from rlvr_cli.report.report_page import Page
 
 TEMPLATES = Path(__file__).parent / "page"
-# What would not be seen, would turn the text around, or cannot be written to a file: control characters but for line
-# ends and tabs, directional overrides, halves of surrogate pairs.
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
 def render(page: Page) -> str:
-    """The page as HTML. Everything but the charts' own markup is escaped; the same content gives the same text."""
+    """The page as HTML.
+
+    Everything but the charts' own markup is escaped, and characters that cannot be seen or written are shown as
+    escapes, as `\\x1b`. The same content gives the same text.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -28,12 +32,20 @@ def render(page: Page) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters["code"] = _code
     return environment.get_template("page.html").render(page=page)
 
 
-def visible(text: str) -> str:
-    """``text`` with an escape such as `\\x1b` in place of each character that cannot be shown."""
-    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+def _code(text: str) -> Markup:
+    """A sentence with what stands between back-quotes as code."""
+    from markupsafe import Markup, escape
+
+    parts = visible(text).split("`")
+    if len(parts) % 2 == 0:
+        return escape(visible(text))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if place % 2 else escape(part) for place, part in enumerate(parts)
+    )
 
 
 def _printable(value: Any) -> Any:

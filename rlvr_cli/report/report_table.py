@@ -38,9 +38,9 @@ def count(number: int, name: str) -> str:
     return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
-def listed(names: Sequence[str], last: str = "and") -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {last} {names[-1]}"
+def capital(text: str) -> str:
+    """``text`` as the beginning of a sentence."""
+    return text[:1].upper() + text[1:]
 
 
 def clock(seconds: float) -> str:

@@ -1,10 +1,9 @@
-"""What the records of training say by arm: its course in numbers, what it cost, and why completions were judged so."""
+"""What the records of training say by arm: its course in numbers, and what it cost."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
@@ -15,7 +14,6 @@ from rlvr_cli.runs.numbers import number
 
 # A first or last number of a training is the mean over a tenth of its rollouts.
 PART = 10
-REASON = "reason/"
 _MEASURES = {
     "reward": ("reward", "{:.3f}"),
     "accuracy": ("accuracy", "{:.3f}"),
@@ -27,7 +25,7 @@ _MEASURES = {
     "diversity": ("diversity", "{:.3f}"),
     "gradient norm": ("grad_norm", "{:.3g}"),
 }
-_PARTS = {"rollout": "sampling", "verify": "verification", "update": "updates"}
+_PARTS = {"rollout": "sampling time", "verify": "verification time", "update": "update time"}
 
 
 def course_table(subject: Subject) -> Table | None:
@@ -43,27 +41,6 @@ def course_table(subject: Subject) -> Table | None:
     return table(
         "Training's own completions, at its beginning and at its end",
         ("measure", *(arm.name for arm in arms)),
-        rows,
-        note=_window_note(subject),
-    )
-
-
-def reasons_table(subject: Subject) -> Table | None:
-    """The share of each verdict's reason; None where nothing was judged."""
-    arms = _begun(subject)
-    keys = list(
-        dict.fromkeys(key for arm in arms for row in _first_rows(subject, arm) for key in row if key.startswith(REASON))
-    )
-    if not keys:
-        return None
-    rows = [
-        [key.removeprefix(REASON).replace("_", " "), *(_from_to(subject, arm, key, "{:.3f}") for arm in arms)]
-        for key in keys
-    ]
-    header = ("verdict", *(arm.name for arm in arms))
-    return table(
-        "Share of training's completions by verdict, at its beginning and at its end",
-        header,
         rows,
         note=_window_note(subject),
     )
@@ -92,10 +69,6 @@ def cost_table(subject: Subject) -> Table | None:
 
 def _begun(subject: Subject) -> list[Arm]:
     return [arm for arm in subject.arms if any(subject.of_arm(arm, subject.metrics))]
-
-
-def _first_rows(subject: Subject, arm: Arm) -> list[dict[str, Any]]:
-    return [rows[0] for rows in subject.of_arm(arm, subject.metrics) if rows]
 
 
 def _window(rows: Rows) -> int:
