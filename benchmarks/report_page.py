@@ -32,7 +32,9 @@ _OVERFLOW = """(() => {
 })()"""
 # Luminance and contrast as WCAG 2.2 defines them; a background is the nearest that is not see-through.
 _CONTRAST = """(() => {
-  const parse = text => { const c = text.match(/[\\d.]+/g); return c ? c.map(Number) : [0, 0, 0, 0]; };
+  const parse = text => {
+    const c = (text.replace('color(srgb', '').match(/[\\d.e-]+/g) ?? [0, 0, 0, 0]).map(Number);
+    return text.startsWith('color(srgb') ? c.map((v, i) => i < 3 ? v * 255 : v) : c; };
   const channel = v => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; };
   const luminance = c => 0.2126 * channel(c[0]) + 0.7152 * channel(c[1]) + 0.0722 * channel(c[2]);
   const over = (top, below) => { const a = top.length > 3 ? top[3] : 1;

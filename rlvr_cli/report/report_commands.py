@@ -25,8 +25,8 @@ class Commands:
     lines: tuple[str, ...]
 
 
-def commands(subject: Subject, evaluations: Sequence[Measured]) -> list[Commands]:
-    """What finishes the runs, trains and evaluates them anew, and makes this page."""
+def commands(subject: Subject, evaluations: Sequence[Measured], output: Path | None) -> list[Commands]:
+    """What finishes the runs, trains and evaluates them anew, and makes this page (at ``output``, if given)."""
     question = subject.question
     groups = []
     if subject.readiness.commands:
@@ -55,7 +55,8 @@ def commands(subject: Subject, evaluations: Sequence[Measured]) -> list[Commands
         made.insert(0, f"rlvr compare {anew}{_joined(_unplaced(options))}")
     groups.append(Commands("Compare them" if subject.comparison else "Make their page", tuple(made)))
     names = " ".join(shlex.quote(name) for name in question.names)
-    here = [f"rlvr report {names}{_joined(options)}"]
+    to = ["--output", str(output)] if output else []
+    here = [f"rlvr report {names}{_joined([*options, *to])}"]
     if subject.comparison is not None:
         here.insert(0, f"rlvr compare {names}{_joined(options)}")
     groups.append(Commands("This page, from the records that are there", tuple(here)))

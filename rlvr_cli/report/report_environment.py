@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from rlvr_cli.config.problems import some
-from rlvr_cli.evaluation.comparison.records import ComparedRun
+from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
+from rlvr_cli.report.charts.text import listed
 from rlvr_cli.report.report_subject import Subject
 from rlvr_cli.report.report_table import NONE, Table, clock, count, table
 
@@ -22,7 +23,6 @@ def environment_table(subject: Subject) -> Table:
     readers: dict[str, Callable[[Manifest], str]] = {
         **{name: lambda manifest, name=name: _said(_part(manifest, "versions").get(name)) for name in packages},  # type: ignore[misc]
         "git commit": _commit,
-        "method's code": lambda manifest: _said(_part(manifest, "method_fingerprint").get("code_sha256"))[:12],
         "processor": lambda manifest: _said(_part(manifest, "hardware").get("processor")),
         "cores": lambda manifest: _said(_part(manifest, "hardware").get("cores")),
         "memory": lambda manifest: _gib(_part(manifest, "hardware").get("memory_bytes")),
@@ -32,20 +32,18 @@ def environment_table(subject: Subject) -> Table:
         "processes": lambda manifest: _said(manifest.get("processes")),
         "sampler": lambda manifest: _said(manifest.get("sampler")),
     }
-    rows = []
+    rows, differing = [], []
     for name, read in readers.items():
         by_value: dict[str, list[ComparedRun]] = {}
         for run in runs:
             by_value.setdefault(read(run.manifest), []).append(run)
-        # The code of a method differs from arm to arm as a matter of course.
-        if name == "method's code":
-            by_value = {text: own for text, own in by_value.items() if text != NONE}
-            if any(len({_code(run) for run in arm.runs.values()}) > 1 for arm in subject.arms):
-                rows.append((name, "several versions within an arm", "differs"))
-            continue
         if set(by_value) != {NONE}:
-            rows.append((name, _shown(by_value), "differs" if len(by_value) > 1 else "the same in all runs"))
-    return table("Software and hardware of the runs", ("", "value", "among the runs"), rows, texts=(1, 2))
+            rows.append((name, _shown(by_value)))
+            differing += [name] if len(by_value) > 1 else []
+    differing += [f"the method's code within {arm.name}" for arm in subject.arms if len(_codes(arm)) > 1]
+    note = f"Not the same in all runs: {listed(differing)}." if differing else ""
+    alike = f", the same in all {len(runs)} runs" if len(runs) > 1 and not differing else ""
+    return table(f"Software and hardware{alike}", ("", "value"), rows, texts=(1,), note=note)
 
 
 def runs_table(subject: Subject) -> Table:
@@ -84,8 +82,9 @@ def _part(manifest: Manifest, name: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _code(run: ComparedRun) -> str:
-    return _said(_part(run.manifest, "method_fingerprint").get("code_sha256"))
+def _codes(arm: Arm) -> set[str]:
+    """The versions of the method's code that an arm's runs were made with."""
+    return {_said(_part(run.manifest, "method_fingerprint").get("code_sha256")) for run in arm.runs.values()}
 
 
 def _said(value: Any) -> str:

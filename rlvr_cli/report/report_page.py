@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.report.comparison import Comparison
@@ -12,6 +13,7 @@ from rlvr_cli.report.comparison_words import base_cost
 from rlvr_cli.report.completions import bin_names
 from rlvr_cli.report.report_alerts import Alerts, find_alerts
 from rlvr_cli.report.report_answer import Answer, answer
+from rlvr_cli.report.report_budgets import budgets_table
 from rlvr_cli.report.report_commands import Commands, commands
 from rlvr_cli.report.report_configs import configurations, differences_table
 from rlvr_cli.report.report_environment import environment_table, runs_table
@@ -43,7 +45,8 @@ class Page:
     Attributes:
         unfinished: what is not finished yet. lacking: why there is no comparison; missing: the commands that make it.
         changes: before and after on held-out problems. course: the same of training's own completions.
-        comparison: the tables of `rlvr compare`; below: what stands below them. measures: all that was evaluated.
+        comparison: the tables of `rlvr compare`; below: what stands below them. budgets: the same at
+            equal budget. measures: all that was evaluated.
     """
 
     answer: Answer
@@ -56,6 +59,7 @@ class Page:
     course: Table | None
     comparison: tuple[Table, ...]
     below: tuple[str, ...]
+    budgets: Table | None
     measures: tuple[Table, ...]
     cost: Table | None
     alerts: Alerts
@@ -77,8 +81,11 @@ class Page:
         return list(SECTIONS.items())
 
 
-def make_page(subject: Subject) -> Page:
-    """The page of a subject. Raises UserError with every evaluation and record that is damaged."""
+def make_page(subject: Subject, output: Path | None = None) -> Page:
+    """The page of a subject, written to ``output`` if not to its default place.
+
+    Raises UserError with every evaluation and record that is damaged.
+    """
     problems: list[str] = []
     found = {arm.name: change_of(arm, subject.question.root, problems) for arm in subject.arms}
     changes = {name: change for name, change in found.items() if change is not None}
@@ -88,7 +95,7 @@ def make_page(subject: Subject) -> Page:
     if problems:
         raise UserError(list(dict.fromkeys(problems)), note=NOTE)
     comparison, ready = subject.comparison, subject.readiness
-    groups = commands(subject, evaluations)
+    groups = commands(subject, evaluations, output)
     return Page(
         answer=answer(subject, changes),
         unfinished=ready.unfinished,
@@ -100,6 +107,7 @@ def make_page(subject: Subject) -> Page:
         course=course_table(subject),
         comparison=tuple(_tables(comparison)) if comparison else (),
         below=tuple(_below(comparison)) if comparison else (),
+        budgets=budgets_table(subject),
         measures=tuple(one for each in evaluations if (one := measures_table(each)) is not None),
         cost=cost_table(subject),
         alerts=alerts,

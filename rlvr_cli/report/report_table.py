@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-MINUS = "\N{MINUS SIGN}"
 NONE = "–"  # noqa: RUF001 - an en dash: no value
 
 
@@ -44,10 +43,7 @@ def capital(text: str) -> str:
 
 
 def clock(seconds: float) -> str:
-    """`8.1 s`, `3 min 20 s`, `2 h 5 min`."""
-    if seconds < 60:
+    """`8.1 s`, `3.3 min`, `2.1 h`."""
+    if seconds < 100:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
+    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
+from rlvr_cli.report.charts.reasons import last_window
 from rlvr_cli.report.comparison_words import ratio_text
 from rlvr_cli.report.report_subject import Rows, Subject
-from rlvr_cli.report.report_table import NONE, Table, clock, table
+from rlvr_cli.report.report_table import NONE, Table, clock, count, table
 from rlvr_cli.runs.numbers import number
 
-# A first or last number of a training is the mean over a tenth of its rollouts.
-PART = 10
 _MEASURES = {
     "reward": ("reward", "{:.3f}"),
     "accuracy": ("accuracy", "{:.3f}"),
@@ -54,16 +53,15 @@ def cost_table(subject: Subject) -> Table | None:
     spent = {arm.name: [_spent(subject, run) for run in arm.runs.values() if subject.metrics[run.path]] for arm in arms}
     base = _means(spent[subject.baseline.name]) if subject.baseline.name in spent else {}
     parts = list(dict.fromkeys(part for own in spent.values() for one in own for part in one))
-    rows = []
-    for name, own in spent.items():
-        means = _means(own)
-        rows.append([name, str(len(own)), *(_with_ratio(part, means.get(part), base.get(part)) for part in parts)])
-    several = len(arms) > 1
+    means = {name: _means(own) for name, own in spent.items()}
+    rows = [[part, *(_with_ratio(part, own.get(part), base.get(part)) for own in means.values())] for part in parts]
+    counts = "; ".join(f"{name}: {count(len(own), 'run')}" for name, own in spent.items())
     return table(
-        "Spent by a run, in the mean" + (f", and as a multiple of {subject.baseline.name}'s" if several else ""),
-        ("arm", "runs", *parts),
+        "A run's cost" + (f", and as a multiple of {subject.baseline.name}'s" if len(arms) > 1 else ""),
+        ("spent", *spent),
         rows,
-        note="Time is that of training: without held-out evaluations, checkpoints and starting up.",
+        note=f"In the mean over the runs ({counts}), until the last recorded step. Time is that of training: without "
+        "held-out evaluations, checkpoints and starting up.",
     )
 
 
@@ -71,18 +69,16 @@ def _begun(subject: Subject) -> list[Arm]:
     return [arm for arm in subject.arms if any(subject.of_arm(arm, subject.metrics))]
 
 
-def _window(rows: Rows) -> int:
-    last: int = max(row["rollout"] for row in rows)
-    return max(1, (last + 1) // PART)
-
-
 def _window_note(subject: Subject) -> str:
-    sizes = sorted({_window(rows) for rows in subject.metrics.values() if rows})
+    sizes = sorted({last_window(_rollouts(rows)) for rows in subject.metrics.values() if rows})
     shown = str(sizes[0]) if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
-    mean = (
-        "Of the first and the last rollout" if sizes[-1] == 1 else f"Means over the first and the last {shown} rollouts"
-    )
-    return f"{mean} of each run, in the mean over the runs of an arm."
+    last = "the last rollout" if sizes[-1] == 1 else f"the mean over the last {shown} rollouts"
+    return f"The first rollout, and {last}, of each run; in the mean over the runs of an arm."
+
+
+def _rollouts(rows: Rows) -> int:
+    last: int = max(row["rollout"] for row in rows)
+    return last + 1
 
 
 def _from_to(subject: Subject, arm: Arm, key: str, form: str) -> str:
@@ -94,12 +90,10 @@ def _from_to(subject: Subject, arm: Arm, key: str, form: str) -> str:
 
 
 def _ends(rows: Rows, key: str) -> tuple[float | None, float | None]:
-    window, last = _window(rows), max(row["rollout"] for row in rows)
-
-    def over(wanted: Callable[[int], bool]) -> float | None:
-        return _mean([number(row.get(key)) for row in rows if wanted(row["rollout"])])
-
-    return over(lambda rollout: rollout < window), over(lambda rollout: rollout > last - window)
+    rollouts = _rollouts(rows)
+    start = rollouts - last_window(rollouts)
+    first = [number(row.get(key)) for row in rows if row["rollout"] == 0]
+    return _mean(first), _mean([number(row.get(key)) for row in rows if row["rollout"] >= start])
 
 
 def _spent(subject: Subject, run: ComparedRun) -> dict[str, float]:

@@ -42,7 +42,7 @@ def write_report(question: Question, output: Path | None = None) -> Written:
         _check_place(output)
     subject = read_subject(question)
     path = output or _place([run.run.path for run in subject.runs])
-    page = make_page(subject)
+    page = make_page(subject, output)
     text = render(page)
     write_text(path, text)
     return Written(

@@ -76,18 +76,19 @@ def _rates(arms: Mapping[str, Sequence[Recorded]], reason: str) -> list[_Rate]:
         curves = [curve[0][1] for run in runs if (curve := run.curve(key(_PREFIX + reason))) and len(curve[0][1])]
         if curves:
             first = mean_interval([float(values[0]) for values in curves])
-            last = mean_interval([float(values[-_window(len(values)) :].mean()) for values in curves])
+            last = mean_interval([float(values[-last_window(len(values)) :].mean()) for values in curves])
             found.append(_Rate(arm, name, first, last))
     return found
 
 
-def _window(rollouts: int) -> int:
+def last_window(rollouts: int) -> int:
+    """How many of a run's rollouts are its last ones, where it has so many in all."""
     return min(LAST, max(1, rollouts // 4))
 
 
 def _caption(shown: Mapping[str, Sequence[_Rate]], arms: Mapping[str, Sequence[Recorded]], never: list[str]) -> str:
     counts = [one.last.n for found in shown.values() for one in found]
-    windows = sorted({_window(len(run.spent)) for runs in arms.values() for run in runs if run.rows})
+    windows = sorted({last_window(len(run.spent)) for runs in arms.values() for run in runs if run.rows})
     of = f"{' or '.join(map(str, windows))} rollout{'s' if windows[-1] > 1 else ''}"
     band = (
         "Bar: 95% interval of the mean over runs (Student's t), of the last rollouts."
