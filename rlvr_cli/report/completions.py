@@ -26,7 +26,7 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Piece:
-    """Text of a token, or of several that make one character: ``probability`` is then their product, ``tokens`` how many.
+    """Text of a token, or of ``tokens`` of them that make one character; ``probability`` is then their product.
 
     ``bin``: which of ``BINS`` the probability lies in. A gap, ``tokens`` = 0, stands for what is left out and says so.
     """

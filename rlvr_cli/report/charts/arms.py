@@ -10,6 +10,7 @@ import numpy as np
 from rlvr_cli.report.charts.panel import Line, Points, YAxis
 from rlvr_cli.stats.curves import band
 
+Interval = tuple[np.ndarray, np.ndarray]
 # Curves of more points are drawn as a running mean, and lightly as they are.
 MOST_RAW = 150
 WINDOWS = 40
@@ -33,7 +34,7 @@ class ArmLine:
 
 
 def arm_line(
-    arm: int, name: str, curves: Sequence[Points], axis: YAxis, *, alone: bool, halves: Sequence[np.ndarray | None]
+    arm: int, name: str, curves: Sequence[Points], axis: YAxis, *, alone: bool, intervals: Sequence[Interval | None]
 ) -> ArmLine | None:
     """The line of one arm; None without any point.
 
@@ -42,9 +43,9 @@ def arm_line(
 
     Args:
         curves: of its runs. alone: whether the figure has no other arm, so that there is room for single runs.
-        halves: of each curve, half of its own 95% interval at each point, NaN where there is none.
+        intervals: of each curve, the ends of its own 95% interval at each point, NaN where there is none.
     """
-    kept = [(points, half) for points, half in zip(curves, halves, strict=True) if len(points[0])]
+    kept = [(points, own) for points, own in zip(curves, intervals, strict=True) if len(points[0])]
     if not kept:
         return None
     raw = [points for points, _ in kept]
@@ -54,8 +55,8 @@ def arm_line(
     last = max(x[-1] for x, _ in raw)
     if len(raw) == 1:
         x, y = smooth[0]
-        half = kept[0][1] if window == 1 else None
-        low, high = (None, None) if half is None or not np.isfinite(half).any() else _cut(y - half, y + half, axis)
+        own = kept[0][1] if window == 1 else None
+        low, high = (None, None) if own is None or not np.isfinite(own[0]).any() else _cut(*own, axis)
         line = Line(arm, name, x, y, low, high, raw=raw[0] if window > 1 else None)
         return ArmLine(line, 1, window, None, "none" if low is None else "problems")
     tails = tuple((x[x >= end], y[x >= end]) for x, y in smooth if x[-1] > end)
@@ -65,10 +66,13 @@ def arm_line(
         return ArmLine(Line(arm, name, none, none, singles=tuple(smooth)), len(raw), window, float(end), "none")
     at = np.unique(np.concatenate([x for x, _ in smooth]))
     at = at[(at >= start) & (at <= end)]
+    rough = (at, np.mean([np.interp(at, x, y) for x, y in raw], axis=0)) if window > 1 else None
+    if window > 1:
+        # A running mean hardly moves from one point to the next.
+        at = np.unique(np.append(at[:: max(1, window // 8)], at[-1]))
     found = band(smooth, at)
     assert found.low is not None and found.high is not None
     low, high = _cut(found.low, found.high, axis)
-    rough = (at, band(raw, at).mean) if window > 1 else None
     line = Line(arm, name, at, found.mean, low, high, raw=rough, singles=singles)
     return ArmLine(line, len(raw), window, float(end) if last > end else None, "runs")
 

@@ -32,10 +32,11 @@ def _bands(metric: Metric, lines: Sequence[ArmLine]) -> list[str]:
     parts = []
     if several:
         same = len(set(several.values())) == 1
-        of = f"{next(iter(several.values()))} runs" if same else ", ".join(f"{n}: {c} runs" for n, c in several.items())
+        of = f"{next(iter(several.values()))} runs" if same else "runs"
+        counted = "" if same else f" ({', '.join(f'{name} {count}' for name, count in several.items())})"
         parts.append(
-            f"Line: mean over {of if same else 'runs'}{'' if same else f' ({of})'}; band: 95% interval of that mean "
-            "(Student's t over runs, at each point by itself)."
+            f"Line: mean over {of}{counted}; band: 95% interval of that mean (Student's t over runs, at each point by "
+            "itself)."
         )
     single = [name for name, count in counts.items() if count == 1]
     if single:
@@ -43,7 +44,7 @@ def _bands(metric: Metric, lines: Sequence[ArmLine]) -> list[str]:
         band = (
             "band: its 95% interval over problems, which says nothing of another run"
             if own
-            else "no band, for one run does not tell how another would go"
+            else "no band, which would be over runs"
         )
         parts.append(f"{listed(single) + ': one' if several else 'One'} run; {band}.")
     return parts
@@ -67,8 +68,10 @@ def _drawing(lines: Sequence[ArmLine], drawn: Sequence[Panel], metric: Metric) -
         )
     if any(len(at) > 4 * STRETCHES for one in lines for at, _ in one.line.curves):
         parts.append("Of points too many to be seen, the least and the greatest of each stretch are drawn.")
+    if any(extent([panel], metric.axis).linear is not None for panel in drawn):
+        parts.append("The scale of heights is linear at the bottom, with its 0, and logarithmic above.")
     if any(panel.context for panel in drawn):
         parts.append("Grey: from the lowest to the highest of all arms' means.")
-    if any(extent([panel], metric.axis)[2] for panel in drawn):
+    if any(extent([panel], metric.axis).cut for panel in drawn):
         parts.append("A band leaves the frame; its ends are in the table.")
     return parts

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Picture
 
-_ROW, _HEAD, _FOOT, _SIDE = 3.2 * FONT, 6.0, 56.0, 14.0
+_ROW, _HEAD, _FOOT, _SIDE = 3.2 * FONT, 6.0, 40.0, 14.0
 
 
 def effects_figure(comparison: Comparison) -> Figure:
@@ -69,11 +69,11 @@ def _draw(rows: list[tuple[Row, Contrast]], metric: str, base: str) -> Picture:
         _row(axes, row, contrast, metric, _ROW * place)
     _scale(axes)
     below: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "top"}
-    axes.annotate(f"{name}, less {shortened(base, 40)}", (0.5, 0), (0, -22), ha="center", **below)
+    axes.annotate(f"{name}, less {shortened(base, 28)}", (0.5, 0), (0, -22), ha="center", **below)
     better = higher_is_better(metric)
     left, right = ("worse", "better") if better else ("lower", "higher")
     for share, text, side in ((0.0, f"← {left}", "left"), (1.0, f"{right} →", "right")):
-        axes.annotate(text, (share, 0), (0, -38), ha=side, color=MUTED, **below)
+        axes.annotate(text, (share, 0), (0, -22), ha=side, color=MUTED, **below)
     return picture
 
 

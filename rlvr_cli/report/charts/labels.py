@@ -8,7 +8,7 @@ from rlvr_cli.report.charts.svg import FONT, WIDTH
 from rlvr_cli.report.charts.text import shortened
 
 # Of a character in a page's font, in units of the picture; a little more than the mean of common ones.
-CHARACTER = 0.57 * FONT
+CHARACTER = 0.6 * FONT
 ROW = 1.4 * FONT
 SAMPLE = 24.0
 GAP = 14.0

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rlvr_cli.evaluation.comparison.cost import BUDGETS
-from rlvr_cli.report.charts.arms import ArmLine, arm_line
+from rlvr_cli.report.charts.arms import ArmLine, Interval, arm_line
 from rlvr_cli.report.charts.captions import learning_caption
 from rlvr_cli.report.charts.figure_html import Figure
 from rlvr_cli.report.charts.lines import MOST_ARMS, draw
@@ -16,7 +16,7 @@ from rlvr_cli.report.charts.panel import Panel, Points, XAxis
 from rlvr_cli.report.charts.series import Recorded, recorded
 from rlvr_cli.report.charts.svg import page_style, page_svg
 from rlvr_cli.report.charts.tables import curve_table
-from rlvr_cli.report.charts.text import one_line
+from rlvr_cli.report.charts.text import listed, one_line
 from rlvr_cli.runs.directory import RunDir
 
 Arms = Mapping[str, Sequence[Recorded]]
@@ -60,7 +60,9 @@ def _figure(
         ((_, (lines, _)),) = panels.items()
         drawn = by_arm(lines)
     else:
-        drawn = [Panel(title, tuple(one.line for one in lines)) for title, (lines, _) in panels.items() if lines]
+        drawn = _merged(
+            [Panel(title, tuple(one.line for one in lines)) for title, (lines, _) in panels.items() if lines]
+        )
     shown = list(dict.fromkeys(line.arm for panel in drawn for line in panel.lines))
     picture = draw(
         drawn,
@@ -88,27 +90,34 @@ def _lines(metric: Metric, title: str, arms: Arms) -> tuple[list[ArmLine], int]:
     found, missing = [], 0
     for arm, (name, runs) in enumerate(arms.items()):
         curves: list[Points] = []
-        halves: list[np.ndarray | None] = []
+        intervals: list[Interval | None] = []
         for run in runs:
             curve = run.curve(metric.panels[title]) if run.rows and metric.applies(run) else None
             if curve is not None:
                 curves.append(curve[0])
-                halves.append(_half(metric, run, curve[0]))
+                intervals.append(_interval(metric, title, run, curve[0]))
                 missing += curve[1]
-        line = arm_line(arm, name, curves, metric.axis, alone=len(arms) == 1, halves=halves)
+        line = arm_line(arm, name, curves, metric.axis, alone=len(arms) == 1, intervals=intervals)
         if line is not None:
             found.append(line)
     return found, missing
 
 
-def _half(metric: Metric, run: Recorded, points: Points) -> np.ndarray | None:
-    if metric.half is None:
+def _interval(metric: Metric, title: str, run: Recorded, points: Points) -> Interval | None:
+    """The ends of a run's own interval at each of its points; None where it has none."""
+    ends = {} if metric.interval is None else metric.interval(run, title)
+    if not ends:
         return None
-    curve = run.curve(metric.half(run))
-    if curve is None:
-        return None
-    known = dict(zip(curve[0][0].tolist(), curve[0][1].tolist(), strict=True))
-    return np.array([known.get(x, np.nan) for x in points[0].tolist()])
+    known = {run.spent[rollout]: pair for rollout, pair in ends.items() if rollout in run.spent}
+    table = np.array([known.get(x, (np.nan, np.nan)) for x in points[0].tolist()])
+    return (table[:, 0], table[:, 1]) if len(table) else None
+
+
+def _merged(panels: list[Panel]) -> list[Panel]:
+    """One panel in place of several that hold nothing but zeros."""
+    if len(panels) > 1 and all((y == 0).all() for panel in panels for line in panel.lines for _, y in line.curves):
+        return [Panel(listed([panel.title.partition(":")[0] for panel in panels]), panels[0].lines)]
+    return panels
 
 
 def by_arm(lines: Sequence[ArmLine]) -> list[Panel]:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlvr_cli.report.charts.labels import ROW, SAMPLE, fit_beside, legend_rows, spread, width_beside
+from rlvr_cli.report.charts.labels import CHARACTER, ROW, SAMPLE, fit_beside, legend_rows, spread, width_beside
 from rlvr_cli.report.charts.numbers import percent_tick, tick
-from rlvr_cli.report.charts.panel import Line, Panel, XAxis, YAxis, extent
-from rlvr_cli.report.charts.svg import FONT, GRID, INK, MUTED, PAPER, SERIES, WIDTH
+from rlvr_cli.report.charts.panel import Extent, Line, Panel, XAxis, YAxis, extent
+from rlvr_cli.report.charts.svg import FONT, GRID, MUTED, PAPER, SERIES, WIDTH
+from rlvr_cli.report.charts.text import shortened
 from rlvr_cli.report.charts.thin import kept
 
 if TYPE_CHECKING:
@@ -30,8 +31,9 @@ DASHES: tuple[Any, ...] = (
     (0, (2, 3)),
 )
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
-_LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 12.0, 24.0, 38.0
-_HEIGHT, _SMALL_HEIGHT = 200.0, 110.0
+_LEFT, _RIGHT, _TOP, _BOTTOM, _TICKS = 44.0, 12.0, 24.0, 38.0, 24.0
+_HEIGHT, _SMALL_HEIGHT, _FLAT_HEIGHT = 200.0, 110.0, 40.0
+_BESIDE: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
 
 
 def draw(
@@ -58,40 +60,43 @@ def draw(
     head = ROW * len(legend) + (4.0 if legend else 0.0)
     columns = 1 if alone else 2
     rows = math.ceil(len(panels) / columns)
-    tall = _HEIGHT if alone else _SMALL_HEIGHT
-    each = _TOP + tall + _BOTTOM
-    height = head + rows * each
+    flat = all((y == 0).all() for panel in panels for line in panel.lines for _, y in line.curves)
+    tall = _FLAT_HEIGHT if flat else _HEIGHT if alone else _SMALL_HEIGHT
+    # Only the lowest row says what the axis is of.
+    each = _TOP + tall + _TICKS
+    height = head + rows * each + _BOTTOM - _TICKS
     figure = Figure(figsize=(WIDTH / 72, height / 72))
     right = width_beside([line.name for line in panels[0].lines]) if beside else _RIGHT
     wide = WIDTH / columns - _LEFT - right
     for place, panel in enumerate(panels):
         row, column = divmod(place, columns)
-        left, bottom = column * WIDTH / columns + _LEFT, height - head - (row + 1) * each + _BOTTOM
+        left, bottom = column * WIDTH / columns + _LEFT, height - head - (row + 1) * each + _TICKS
         axes = figure.add_axes((left / WIDTH, bottom / height, wide / WIDTH, tall / height))
-        axes.set_ylim(*extent(panels if shared else [panel], y)[:2])
+        _scale_y(axes, extent(panels if shared else [panel], y), y, small=not alone)
         _panel(axes, panel, x, y, marked=marked, small=not alone)
+        if place + columns >= len(panels):
+            axes.annotate(x.label, (1, 0), (0, -22), va="top", ha="right", **_BESIDE)
         if beside:
-            _name_ends(axes, panel.lines, tall)
+            _name_ends(axes, panel.lines, x.divide, tall)
     _legend(figure, legend, height, marked=marked)
     return figure
 
 
 def _panel(axes: Axes, panel: Panel, x: XAxis, y: YAxis, *, marked: bool, small: bool) -> None:
     _scale_x(axes, panel, x, small=small)
-    _scale_y(axes, panel, y, small=small)
     if panel.context is not None:
         at, bottom, top = panel.context
         axes.fill_between(at / x.divide, bottom, top, color=MUTED, alpha=0.18, linewidth=0)
     for line in panel.lines:
-        _draw_line(axes, line, x.divide, marked=marked)
+        _draw_line(axes, line, x.divide, len(panel.lines), marked=marked)
     # Above the bands, so that it can be seen wherever it lies.
     axes.axhline(0.0, color=MUTED, linewidth=0.8, zorder=1.5)
-    label = panel.title or y.label
-    axes.annotate(label, (0, 1), (4.0 - _LEFT, 9), xycoords="axes fraction", textcoords="offset points", va="bottom")
-    axes.annotate(x.label, (1, 0), (0, -22), xycoords="axes fraction", textcoords="offset points", va="top", ha="right")
+    label = shortened(panel.title, int((WIDTH / 2 - 6.0) / CHARACTER)) if panel.title else y.label
+    axes.annotate(label, (0, 1), (-_LEFT, 9), va="bottom", **_BESIDE)
 
 
-def _draw_line(axes: Axes, line: Line, divide: float, *, marked: bool) -> None:
+def _draw_line(axes: Axes, line: Line, divide: float, crowd: int, *, marked: bool) -> None:
+    """``crowd``: lines in the panel."""
     colour = SERIES[line.arm % MOST_ARMS]
     for at, heights in line.singles:
         few = kept(heights)
@@ -104,9 +109,17 @@ def _draw_line(axes: Axes, line: Line, divide: float, *, marked: bool) -> None:
     few = kept(line.mean, *ends)
     if line.low is not None and line.high is not None and len(few):
         at, low, high = line.x[few] / divide, line.low[few], line.high[few]
-        axes.fill_between(at, low, high, where=np.isfinite(low), color=colour, alpha=0.2, linewidth=0)
-        if len(at) == 1:
-            axes.vlines(at, low, high, color=colour, linewidth=4, alpha=0.35)
+        axes.fill_between(
+            at, low, high, where=np.isfinite(low), color=colour, alpha=0.17 if crowd <= 3 else 0.1, linewidth=0
+        )
+        for end in (low, high) if crowd > 1 else ():
+            # Where bands lie on one another, their edges tell them apart.
+            light = 0.6 if crowd <= 3 else 0.35
+            axes.plot(at, end, color=colour, linewidth=0.6, alpha=light, linestyle=DASHES[line.arm % MOST_ARMS])
+        known = np.concatenate([[False], np.isfinite(low), [False]])
+        # A band needs two points beside one another.
+        lone = known[1:-1] & ~known[:-2] & ~known[2:]
+        axes.vlines(at[lone], low[lone], high[lone], color=colour, linewidth=4, alpha=0.35)
     look: dict[str, Any] = {"color": colour, "linewidth": 1.8, "linestyle": DASHES[line.arm % MOST_ARMS]}
     if marked or len(few) == 1:
         look |= marker(line.arm)
@@ -135,50 +148,51 @@ def _scale_x(axes: Axes, panel: Panel, x: XAxis, *, small: bool) -> None:
         axes.set_xticks(shown, [str(one) for one in shown])
         axes.minorticks_off()
         return
-    pad = 0.02 * (last - first) or 0.5
-    axes.set_xlim(first - pad, last + pad)
-    whole = last - first >= 4 and x.divide == 1
+    # A training begins with nothing spent, also where nothing was measured there.
+    axes.set_xlim(0.0, last)
+    whole = last >= 4 and x.divide == 1
     axes.xaxis.set_major_locator(MaxNLocator(3 if small else 6, integer=whole, steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
     axes.grid(visible=False, axis="x")
 
 
-def _scale_y(axes: Axes, panel: Panel, y: YAxis, *, small: bool) -> None:
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
+def _scale_y(axes: Axes, extent: Extent, y: YAxis, *, small: bool) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, SymmetricalLogLocator
 
-    axes.yaxis.set_major_locator(MaxNLocator(4 if small else 5, steps=[1, 2, 2.5, 5, 10]))
+    if extent.low == extent.high:
+        axes.set_ylim(-0.4, 1.0)
+        axes.set_yticks([0.0])
+    elif extent.linear is None:
+        axes.yaxis.set_major_locator(MaxNLocator(4 if small else 5, steps=[1, 2, 2.5, 5, 10]))
+    else:
+        axes.set_yscale("symlog", linthresh=extent.linear, linscale=0.6)
+        locator = SymmetricalLogLocator(base=10, linthresh=extent.linear)
+        locator.set_params(numticks=6)
+        axes.yaxis.set_major_locator(locator)
+    if extent.low < extent.high:
+        axes.set_ylim(extent.low, extent.high)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: percent_tick(value) if y.share else tick(value)))
     axes.spines["left"].set_visible(False)
     axes.spines["bottom"].set_color(GRID)
 
 
-def _name_ends(axes: Axes, lines: Sequence[Line], tall: float) -> None:
-    """Each arm's name at the right, with a piece of its line that leads to where it ends."""
-    shown = [line for line in lines if line.curves and any(len(at) for at, _ in line.curves)]
-    ends = [next((at, y) for at, y in line.curves if len(at)) for line in shown]
-    low, high = axes.get_ylim()
-    heights = [tall * (float(y[-1]) - low) / (high - low) for _, y in ends]
+def _name_ends(axes: Axes, lines: Sequence[Line], divide: float, tall: float) -> None:
+    """Each arm's name at the right, with a piece of its line that leads from where its longest curve ends."""
+    to_share = axes.transData + axes.transAxes.inverted()
+    ends = []
+    for line in lines:
+        x, y = max((float(at[-1]), float(heights[-1])) for at, heights in line.curves if len(at))
+        ends.append(to_share.transform((x / divide, y)))
     wide = axes.get_position().width * WIDTH
-    for line, (_, y), place in zip(shown, ends, spread(heights, 1.2 * FONT, tall), strict=True):
-        axes.annotate(
-            line.name,
-            (1, place / tall),
-            (SAMPLE + 4.0, 0),
-            xycoords="axes fraction",
-            textcoords="offset points",
-            va="center",
-            color=INK,
-        )
+    places = spread([tall * float(y) for _, y in ends], 1.2 * FONT, tall)
+    for line, (x, y), place in zip(lines, ends, places, strict=True):
         colour = SERIES[line.arm % MOST_ARMS]
-        axes.plot(
-            [1 + 3 / wide, 1 + SAMPLE / wide],
-            [(float(y[-1]) - low) / (high - low), place / tall],
-            transform=axes.transAxes,
-            color=colour,
-            linewidth=1.6,
-            linestyle=DASHES[line.arm % MOST_ARMS],
-            clip_on=False,
-        )
+        look: dict[str, Any] = {"color": colour, "transform": axes.transAxes, "clip_on": False}
+        if x < 0.97:
+            axes.plot([x, 1.0], [y, y], linewidth=0.5, alpha=0.6, **look)
+        lead = [1 + 3 / wide, 1 + SAMPLE / wide], [y, place / tall]
+        axes.plot(*lead, linewidth=1.6, linestyle=DASHES[line.arm % MOST_ARMS], **look)
+        axes.annotate(line.name, (1, place / tall), (SAMPLE + 4.0, 0), va="center", **_BESIDE)
 
 
 def _legend(figure: Figure, rows: Sequence[Sequence[tuple[float, str]]], height: float, *, marked: bool) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr_cli.planning.setup import needs_reference
 from rlvr_cli.report.charts.panel import YAxis
-from rlvr_cli.report.charts.series import ABSENT, Read, Recorded, evaluated, evaluated_names, key
+from rlvr_cli.report.charts.series import Read, Recorded, evaluated, evaluated_names, held_out_ends, key
+from rlvr_cli.runs.numbers import number
 from rlvr_cli.stats.intervals import student_quantile
 
+# By rollout from 0.
+Ends = Mapping[int, tuple[float, float]]
 REGIONS = {
     "LN": "LN: ratio fell, A < 0",
     "HP": "HP: ratio rose, A > 0",
@@ -27,9 +29,8 @@ class Metric:
     Attributes:
         panels: a title and what is read, for each panel.
         note: what the caption begins with.
-        half: half of the 95% interval of a value that a line itself tells, where it does.
+        interval: of a run alone: the ends of the 95% interval over problems at each rollout, by a panel's title.
         marked: whether values are few enough for markers. applies: to which runs.
-        evaluation: the metric of held-out evaluations, whose own interval is in their files.
     """
 
     key: str
@@ -37,10 +38,9 @@ class Metric:
     axis: YAxis
     panels: Mapping[str, Read]
     note: str
-    half: Callable[[Recorded], Read] | None = None
+    interval: Callable[[Recorded, str], Ends] | None = None
     marked: bool = False
     applies: Callable[[Recorded], bool] = field(default=lambda run: True)
-    evaluation: str | None = None
 
 
 def metrics(runs: Sequence[Recorded]) -> list[Metric]:
@@ -59,7 +59,7 @@ def metrics(runs: Sequence[Recorded]) -> list[Metric]:
             "Accuracy in training",
             YAxis("right completions", share=True),
             "accuracy",
-            half=_half("accuracy/se"),
+            interval=_in_training("accuracy"),
         ),
         *_held_out(runs),
         _plain(
@@ -67,7 +67,7 @@ def metrics(runs: Sequence[Recorded]) -> list[Metric]:
             "Format in training",
             YAxis("format reward, share of its range", share=True),
             "format",
-            half=_half("format/se"),
+            interval=_in_training("format"),
         ),
         _plain("loss", "Loss", YAxis("nats a token"), "loss", applies=lambda run: run.config.method.name == "sft"),
         _plain("token-accuracy", "Token accuracy", YAxis("tokens predicted", share=True), "token_accuracy"),
@@ -137,7 +137,7 @@ def _held_out(runs: Sequence[Recorded]) -> list[Metric]:
                 {"": evaluated(accuracy)},
                 f"{what}, {of}.",
                 marked=True,
-                evaluation=accuracy,
+                interval=lambda run, _: held_out_ends(run, accuracy),
             )
         )
     for kind, meaning in (("pass", "at least one of k samples is right"), ("maj", "the most frequent of k answers")):
@@ -151,6 +151,7 @@ def _held_out(runs: Sequence[Recorded]) -> list[Metric]:
                     {name: evaluated(name) for _, name in ranked},
                     f"{what}; {kind}@k: {meaning}{' is right' if kind == 'maj' else ''}.",
                     marked=True,
+                    interval=held_out_ends,
                 )
             )
     return metrics
@@ -161,16 +162,16 @@ def _k(name: str, kind: str) -> int:
     return int(k) if head == kind and k.isdecimal() else 0
 
 
-def _half(name: str) -> Callable[[Recorded], Read]:
-    """Half of Student's interval from the standard error of a line, over the prompts of a rollout."""
+def _in_training(name: str) -> Callable[[Recorded, str], Ends]:
+    """Student's interval from the standard error of a line, over the prompts of its rollout."""
 
-    def of_run(run: Recorded) -> Read:
+    def ends(run: Recorded, _: str) -> Ends:
         quantile = student_quantile(max(1, run.config.rollout.prompts - 1))
+        found = {}
+        for row in run.rows:
+            value, error = number(row.get(name)), number(row.get(f"{name}/se"))
+            if value is not None and error is not None:
+                found[row["rollout"]] = (value - error * quantile, value + error * quantile)
+        return found
 
-        def read(row: Mapping[str, Any]) -> Any:
-            error = row.get(name, ABSENT)
-            return error * quantile if isinstance(error, int | float) and math.isfinite(error) else ABSENT
-
-        return read
-
-    return of_run
+    return ends

@@ -8,8 +8,11 @@ _MINUS = "\N{MINUS SIGN}"
 
 
 def tick(value: float) -> str:
-    """A few digits: `0.2`, `40`, `12k`, `1.5M`, `1e-05`."""
+    """A few digits: `0.2`, `40`, `12k`, `1.5M`, `2.5e-4`."""
     size = abs(value)
+    if 0 < size < 1e-3:
+        digits, power = f"{value:.2e}".split("e")
+        return f"{float(digits):g}e{int(power)}".replace("-", _MINUS)
     for limit, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if limit <= size < 1e13:
             return f"{value / (1e3 if letter == 'k' else limit):.4g}{letter}"

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+# Times the median: above, a linear scale would show one peak and nothing else.
+_FAR = 50.0
 Points = tuple[np.ndarray, np.ndarray]
 
 
@@ -73,22 +75,48 @@ class XAxis:
     ticks: tuple[int, ...] | None = None
 
 
-def extent(panels: Sequence[Panel], axis: YAxis) -> tuple[float, float, bool]:
-    """The heights from where to where a chart goes, and whether it cuts a band.
+@dataclass(frozen=True)
+class Extent:
+    """The heights from ``low`` to ``high`` of a panel.
 
-    It holds 0, every line whole, and of bands what lies within one such height of the lines: two runs may have an
-    interval so long that nothing else could be seen.
+    Both are 0 where nothing else is shown. ``cut``: whether a band goes on beyond. ``linear``: the scale is logarithmic
+    above this height; None = linear.
+    """
+
+    low: float
+    high: float
+    cut: bool
+    linear: float | None = None
+
+
+def extent(panels: Sequence[Panel], axis: YAxis) -> Extent:
+    """Holds 0, every line whole, and of bands what lies within one such height of the lines.
+
+    Two runs may have an interval so long that nothing else could be seen. Where values of a ``wide`` axis grow to more
+    than 50 times their median, the scale is linear up to the power of 10 below that median and logarithmic above.
     """
     lines = [line for panel in panels for line in panel.lines]
     heights = [y for line in lines for _, y in line.curves if len(y)]
     heights += [part for panel in panels if panel.context for part in panel.context[1:] if len(part)]
-    low, high = (min(0.0, *(float(y.min()) for y in heights)), max(0.0, *(float(y.max()) for y in heights)))
+    every = np.concatenate(heights) if heights else np.zeros(1)
+    low, high = min(0.0, float(every.min())), max(0.0, float(every.max()))
+    linear = _linear(every) if axis.wide else None
     span = high - low or 1.0
     ends = [part[np.isfinite(part)] for line in lines for part in (line.low, line.high) if part is not None]
-    ends = [part for part in ends if len(part)]
-    bottom = min([low, *(float(part.min()) for part in ends)])
-    top = max([high, *(float(part.max()) for part in ends)])
+    bands = np.concatenate([*ends, np.array([low, high])])
+    bottom, top = float(bands.min()), float(bands.max())
     cut = bottom < low - span or top > high + span
     low, high = max(bottom, low - span), min(top, high + span)
+    if low == high:
+        return Extent(0.0, 0.0, cut=False)
+    if linear is not None:
+        return Extent(0.0, 1.5 * high, cut, linear)
     margin = 0.05 * (high - low or 1.0)
-    return (low - margin if low < 0 else 0.0), min(high + margin, 1.02 if axis.share else np.inf), cut
+    return Extent(low - margin if low < 0 else 0.0, min(high + margin, 1.02 if axis.share else np.inf), cut)
+
+
+def _linear(values: np.ndarray) -> float | None:
+    positive = values[values > 0]
+    if not len(positive) or positive.max() <= _FAR * np.median(positive):
+        return None
+    return float(10.0 ** np.floor(np.log10(np.median(positive))))

@@ -93,7 +93,7 @@ def _caption(shown: Mapping[str, Sequence[_Rate]], arms: Mapping[str, Sequence[R
     band = (
         "Bar: 95% interval of the mean over runs (Student's t), of the last rollouts."
         if max(counts) > 1
-        else "One run: no interval, for one run does not tell how another would go."
+        else "No interval, which would be over runs."
     )
     runs = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     each = f"the mean over {runs} runs an arm" if max(counts) > 1 else "of one run an arm"

@@ -43,7 +43,7 @@ def _majority(samples: Sequence[tuple[str | None, bool]], k: int) -> float:
 
 _KINDS = (
     _Kind("pass", "the chance that at least one of k samples is right", _pass),
-    _Kind("maj", "the chance that the most frequent answer of k samples is right", _majority),
+    _Kind("maj", "the chance that right answers have the most votes of k; a tie is not won, as at k = 2", _majority),
 )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.evaluation.comparison.cost import spending
@@ -15,6 +17,7 @@ from rlvr_cli.evaluation.comparison.records import ComparedRun
 from rlvr_cli.report.charts.panel import Points
 from rlvr_cli.runs.curves import by_rollout, whole_rows
 from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.numbers import number
 from rlvr_cli.runs.records import read_jsonl
 
 ABSENT = object()
@@ -75,6 +78,24 @@ def evaluated(name: str) -> Read:
         return evaluation.get(name, ABSENT) if isinstance(evaluation, dict) else ABSENT
 
     return read
+
+
+def held_out_ends(records: Recorded, name: str) -> dict[int, tuple[float, float]]:
+    """The 95% interval over problems of a metric, by the rollout from 0 after which it was evaluated.
+
+    Read from the evaluations' own files, as far as they are there. Raises RunError for a damaged one.
+    """
+    found = {}
+    for path in sorted(records.run.held_out_dir.glob("rollout-*/metrics.json")):
+        try:
+            estimate = json.loads(path.read_text(encoding="utf-8"))["metrics"].get(name, {})
+            low, high = number(estimate.get("low")), number(estimate.get("high"))
+            rollouts = int(path.parent.name.removeprefix("rollout-"))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RunError(f"{path}: the evaluation cannot be read ({error!r}). The file was altered.") from error
+        if low is not None and high is not None:
+            found[rollouts - 1] = (low, high)
+    return found
 
 
 def evaluated_names(records: Recorded) -> list[str]:

@@ -127,8 +127,10 @@ def _adapt(element: ElementTree.Element, names: dict[str, str]) -> None:
     for name, value in attributes.items():
         if "url(#" in value:
             attributes[name] = _LOCAL.sub(lambda match: f"url(#{names[match[1]]})", value)
-        elif name in ("d", "x", "y", "transform", "width", "height"):
-            attributes[name] = _SPACE.sub(" ", _LONG.sub(_rounded, value)).strip()
+        elif name == "d":
+            attributes[name] = _path(value)
+        elif name in ("x", "y", "transform", "width", "height"):
+            attributes[name] = _LONG.sub(_rounded, value)
     if attributes.get("transform", "").startswith("rotate(-0 "):
         del attributes["transform"]
     if "style" in attributes:
@@ -149,6 +151,16 @@ def _variable(match: re.Match[str]) -> str:
     if match[0] not in VARIABLES:
         raise ValueError(f"{match[0]} is no colour of the page")
     return VARIABLES[match[0]]
+
+
+def _path(value: str) -> str:
+    """Pairs of numbers that follow a move are lines without saying so."""
+    short = _SPACE.sub(" ", _LONG.sub(_coarse, value)).strip()
+    return short if "C" in short or "Q" in short else short.replace(" L ", " ")
+
+
+def _coarse(match: re.Match[str]) -> str:
+    return f"{float(match[0]):.1f}".removesuffix(".0")
 
 
 def _rounded(match: re.Match[str]) -> str:
