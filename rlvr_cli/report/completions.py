@@ -98,9 +98,10 @@ class SampledCompletions:
 def sampled_completions(run: RunDir, most: int = MOST_PROBLEMS) -> SampledCompletions:
     """Completions of the first and of the last rollout of a run, before and after.
 
-    Chosen without looking at what they say: the problems that both rollouts have, else one problem for each of the
-    first subgroups that both have; of a subgroup, the first problem with a right and a wrong completion, else the
-    first. Records with probabilities come first. Of a problem, the first right and the first wrong completion.
+    Chosen without looking at what they say: problems that both rollouts have, else of each of some subgroups that both
+    have a problem of each. Problems and subgroups go by the order of sampling and of names, but those whose records
+    have probabilities come first, and among these problems those with both a right and a wrong completion. Of a
+    problem, the first right and the first wrong completion.
 
     Args:
         most: pairs of problems.
@@ -117,7 +118,6 @@ def sampled_completions(run: RunDir, most: int = MOST_PROBLEMS) -> SampledComple
         tuple(
             _sampled(when, path, problem, found[problem])
             for when, path, found, problem in zip(whens, ends, groups, pair, strict=True)
-            if problem is not None
         )
         for pair in chosen
     )
@@ -157,47 +157,46 @@ def _fault(record: Any) -> str | None:
     return f"no valid {', '.join(wrong)}" if wrong else None
 
 
-def _choose(groups: Sequence[Groups], most: int) -> tuple[list[tuple[str | None, ...]], str]:
+def _choose(groups: Sequence[Groups], most: int) -> tuple[list[tuple[str, ...]], str]:
     """Problems of each rollout that stand beside one another, and how they were found."""
-    rule = "Of each problem: the first right and the first wrong completion, in the order of sampling."
+    rule = f"Chosen by rule, {_ORDER}. Of each problem the first right and the first wrong completion are shown."
     if len(groups) == 1:
-        ranked = _ranked(groups[0], list(groups[0]))
-        return [(problem,) for problem in ranked[:most]], f"Chosen by rule: the first problems, {_MIXED}. {rule}"
+        return [(problem,) for problem in _ranked(groups[0], list(groups[0]))[:most]], rule
     first, last = groups
     both = [problem for problem in first if problem in last]
     if both:
-        ranked = _ranked({problem: first[problem] + last[problem] for problem in both}, both)
-        return [(problem, problem) for problem in ranked[:most]], (
-            f"Chosen by rule: problems that both rollouts have, {_MIXED}. {rule}"
-        )
+        together = {problem: first[problem] + last[problem] for problem in both}
+        return [(one, one) for one in _ranked(together, both)[:most]], f"Problems that both rollouts have. {rule}"
     shared = [name for name in _subgroups(first) if name in set(_subgroups(last))]
-    pairs: list[tuple[str | None, ...]] = []
-    for name in shared[:most]:
-        pairs.append(tuple(_ranked(found, [p for p in found if _subgroup(found, p) == name])[0] for found in groups))
-    how = (
-        f"The rollouts have no problem in common. Chosen by rule: of each kind of problem, the first, {_MIXED}. {rule}"
-    )
+    pairs = [
+        tuple(_ranked(found, [one for one in found if _subgroup(found, one) == name])[0] for found in groups)
+        for name in shared
+    ]
+    pairs.sort(key=lambda pair: sum(not _coloured(found[one]) for found, one in zip(groups, pair, strict=True)))
     if pairs:
-        return pairs, how
-    return [tuple(_ranked(found, list(found))[0] for found in groups)], (
-        f"The rollouts have no problem and no kind of problem in common. Chosen by rule: the first, {_MIXED}. {rule}"
-    )
+        return pairs[:most], f"The rollouts have no problem in common; these are of the same kind. {rule}"
+    alone = tuple(_ranked(found, list(found))[0] for found in groups)
+    return [alone], f"The rollouts have no problem and no kind of problem in common. {rule}"
 
 
-_MIXED = "before others one with both a right and a wrong completion"
+_ORDER = (
+    "nobody read them: the first in the order of sampling, but those with probabilities of tokens on record before "
+    "others, and among them those with both right and wrong completions"
+)
 
 
 def _ranked(groups: Groups, problems: Sequence[str]) -> list[str]:
     """Problems with probabilities first, among them those with both a right and a wrong completion."""
 
     def rank(problem: str) -> tuple[bool, bool]:
-        records = [record for _, record in groups[problem]]
-        return (
-            not all("pieces" in record for record in records),
-            len({record["correct"] for record in records}) < 2,
-        )
+        verdicts = {record["correct"] for _, record in groups[problem]}
+        return not _coloured(groups[problem]), len(verdicts) < 2
 
     return sorted(problems, key=rank)
+
+
+def _coloured(records: Sequence[tuple[int, Record]]) -> bool:
+    return all("pieces" in record for _, record in records)
 
 
 def _subgroups(groups: Groups) -> list[str]:
