@@ -31,7 +31,7 @@ DASHES: tuple[Any, ...] = (
     (0, (2, 3)),
 )
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
-_LEFT, _RIGHT, _TOP, _BOTTOM, _TICKS = 44.0, 12.0, 24.0, 38.0, 24.0
+_LEFT, _RIGHT, _TOP, _BOTTOM, _TICKS = 48.0, 12.0, 24.0, 38.0, 24.0
 _HEIGHT, _SMALL_HEIGHT, _FLAT_HEIGHT = 200.0, 110.0, 40.0
 _BESIDE: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
 
@@ -57,7 +57,8 @@ def draw(
     several = len(names) > 1 and any(len(panel.lines) > 1 for panel in panels)
     beside = several and alone and fit_beside([line.name for line in panels[0].lines])
     legend = [] if beside or not several else legend_rows(names)
-    head = ROW * len(legend) + (4.0 if legend else 0.0)
+    titled = any(panel.title for panel in panels)
+    head = ROW * (len(legend) + titled) + (4.0 if legend or titled else 0.0)
     columns = 1 if alone else 2
     rows = math.ceil(len(panels) / columns)
     flat = all((y == 0).all() for panel in panels for line in panel.lines for _, y in line.curves)
@@ -79,6 +80,8 @@ def draw(
         if beside:
             _name_ends(axes, panel.lines, x.divide, tall)
     _legend(figure, legend, height, marked=marked)
+    if titled:
+        figure.text(0, 1 - (len(legend) + 0.6) * ROW / height, y.label, va="center", color=MUTED)
     return figure
 
 
@@ -181,8 +184,9 @@ def _name_ends(axes: Axes, lines: Sequence[Line], divide: float, tall: float) ->
     to_share = axes.transData + axes.transAxes.inverted()
     ends = []
     for line in lines:
-        x, y = max((float(at[-1]), float(heights[-1])) for at, heights in line.curves if len(at))
-        ends.append(to_share.transform((x / divide, y)))
+        # Of curves that go equally far, the first: the mean.
+        at, heights = max((curve for curve in line.curves if len(curve[0])), key=lambda curve: float(curve[0][-1]))
+        ends.append(to_share.transform((at[-1] / divide, heights[-1])))
     wide = axes.get_position().width * WIDTH
     places = spread([tall * float(y) for _, y in ends], 1.2 * FONT, tall)
     for line, (x, y), place in zip(lines, ends, places, strict=True):

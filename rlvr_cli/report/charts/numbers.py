@@ -12,7 +12,7 @@ def tick(value: float) -> str:
     size = abs(value)
     if 0 < size < 1e-3:
         digits, power = f"{value:.2e}".split("e")
-        return f"{float(digits):g}e{int(power)}".replace("-", _MINUS)
+        return f"{float(digits):g}e{int(power)}"
     for limit, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if limit <= size < 1e13:
             return f"{value / (1e3 if letter == 'k' else limit):.4g}{letter}"

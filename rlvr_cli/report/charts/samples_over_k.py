@@ -116,7 +116,7 @@ def _figure(
         f"{kind.name}@k: {kind.meaning}, of the same {ks[-1]} samples of each problem for every k. Band: 95% interval "
         f"of the mean over runs and problems ({of}), at each k by itself"
         f"{'; of one run it is over problems alone and says nothing of another' if min(counts.values()) == 1 else ''}. "
-        f"Where all problems agree there is none.{notes}"
+        f"Where no value varies there is none.{notes}"
     )
     svg = page_svg(draw(panels, shown, x, y, marked=True, shared=True), key, title, caption)
     return Figure(key, title, svg, caption, curve_table({"": lines}, x, share=True))
