@@ -25,9 +25,9 @@ def rlvr(command: str, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of two methods by two seeds, trained and evaluated."""
+    """The page of two methods, one seed each, trained and evaluated."""
     folder = tmp_path_factory.mktemp("swept")
-    file = write_sweep(folder / "sweep.yaml", folder / "runs", ("grpo", "lopti"), 2)
+    file = write_sweep(folder / "sweep.yaml", folder / "runs", ("grpo", "lopti"), 1)
     with file.open("a") as stream:
         stream.write("eval: {samples: 2, problems: 8, pass_at: [1, 2]}\n")
     rlvr(f"rlvr sweep {file}", folder)
