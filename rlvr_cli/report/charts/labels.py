@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rlvr_cli.report.charts.svg import FONT, WIDTH
 from rlvr_cli.report.charts.text import shortened
@@ -40,16 +40,16 @@ def spread(wanted: Sequence[float], gap: float, highest: float) -> list[float]:
     return placed
 
 
-def legend_rows(names: Sequence[str]) -> list[list[tuple[float, str]]]:
-    """Rows of (left edge, name), filled from the left; a name longer than a row is shortened in its middle."""
-    rows: list[list[tuple[float, str]]] = [[]]
+def legend_rows(names: Mapping[int, str]) -> list[list[tuple[float, int, str]]]:
+    """Rows of (left edge, arm, name), filled from the left; a name longer than a row is shortened in its middle."""
+    rows: list[list[tuple[float, int, str]]] = [[]]
     edge = 0.0
-    for name in names:
+    for arm, name in sorted(names.items()):
         shown = shortened(name, int((WIDTH - SAMPLE - 8.0) / CHARACTER))
         wide = SAMPLE + 6.0 + CHARACTER * len(shown)
         if rows[-1] and edge + wide > WIDTH:
             rows.append([])
             edge = 0.0
-        rows[-1].append((edge, shown))
+        rows[-1].append((edge, arm, shown))
         edge += wide + GAP
     return rows

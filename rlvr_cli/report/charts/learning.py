@@ -63,10 +63,8 @@ def _figure(
         drawn = _merged(
             [Panel(title, tuple(one.line for one in lines)) for title, (lines, _) in panels.items() if lines]
         )
-    shown = list(dict.fromkeys(line.arm for panel in drawn for line in panel.lines))
     picture = draw(
         drawn,
-        [names[arm] for arm in shown],
         x,
         metric.axis,
         marked=metric.marked,

@@ -38,7 +38,6 @@ _BESIDE: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset po
 
 def draw(
     panels: Sequence[Panel],
-    names: Sequence[str],
     x: XAxis,
     y: YAxis,
     *,
@@ -47,16 +46,17 @@ def draw(
 ) -> Figure:
     """The figure; two panels in a row. Must be called inside ``svg.page_style()``.
 
+    Several arms are named: at the lines' ends in a single panel, if their names are short, else above.
+
     Args:
-        names: of the arms, by their place; named at the lines' ends in a single panel, if they are short, else above.
         marked: whether points carry markers. shared: whether all panels have one scale.
     """
     from matplotlib.figure import Figure
 
     alone = len(panels) == 1
-    several = len(names) > 1 and any(len(panel.lines) > 1 for panel in panels)
-    beside = several and alone and fit_beside([line.name for line in panels[0].lines])
-    legend = [] if beside or not several else legend_rows(names)
+    names = {line.arm: line.name for panel in panels for line in panel.lines}
+    beside = len(names) > 1 and alone and fit_beside(list(names.values()))
+    legend = [] if beside or len(names) == 1 else legend_rows(names)
     titled = any(panel.title for panel in panels)
     head = ROW * (len(legend) + titled) + (4.0 if legend or titled else 0.0)
     columns = 1 if alone else 2
@@ -67,7 +67,7 @@ def draw(
     each = _TOP + tall + _TICKS
     height = head + rows * each + _BOTTOM - _TICKS
     figure = Figure(figsize=(WIDTH / 72, height / 72))
-    right = width_beside([line.name for line in panels[0].lines]) if beside else _RIGHT
+    right = width_beside(list(names.values())) if beside else _RIGHT
     wide = WIDTH / columns - _LEFT - right
     for place, panel in enumerate(panels):
         row, column = divmod(place, columns)
@@ -199,13 +199,12 @@ def _name_ends(axes: Axes, lines: Sequence[Line], divide: float, tall: float) ->
         axes.annotate(line.name, (1, place / tall), (SAMPLE + 4.0, 0), va="center", **_BESIDE)
 
 
-def _legend(figure: Figure, rows: Sequence[Sequence[tuple[float, str]]], height: float, *, marked: bool) -> None:
+def _legend(figure: Figure, rows: Sequence[Sequence[tuple[float, int, str]]], height: float, *, marked: bool) -> None:
     from matplotlib.lines import Line2D
 
-    arm = 0
     for row, entries in enumerate(rows):
         at = 1 - (row + 0.6) * ROW / height
-        for left, name in entries:
+        for left, arm, name in entries:
             ends = [(left + 2) / WIDTH, (left + SAMPLE) / WIDTH]
             look: dict[str, Any] = {"color": SERIES[arm % MOST_ARMS], "linestyle": DASHES[arm % MOST_ARMS]}
             figure.add_artist(Line2D(ends, [at, at], linewidth=1.8, **look))
@@ -213,4 +212,3 @@ def _legend(figure: Figure, rows: Sequence[Sequence[tuple[float, str]]], height:
                 middle = Line2D([sum(ends) / 2], [at], color=look["color"], linestyle="none", **marker(arm))
                 figure.add_artist(middle)
             figure.text((left + SAMPLE + 5) / WIDTH, at, name, va="center")
-            arm += 1

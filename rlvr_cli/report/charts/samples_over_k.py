@@ -104,7 +104,6 @@ def _figure(
     y = YAxis(f"{kind.name}@k", share=True)
     many = len(lines) > MOST_ARMS
     panels = by_arm(lines) if many else [Panel("", tuple(one.line for one in lines))]
-    shown = [names[0]] if many else [one.line.name for one in lines]
     key, title = f"{kind.name}-over-k", f"{kind.name}@k over k"
     counts = {one.line.name: one.runs for one in lines}
     same = len(set(counts.values())) == 1
@@ -118,7 +117,7 @@ def _figure(
         f"{'; of one run it is over problems alone and says nothing of another' if min(counts.values()) == 1 else ''}. "
         f"Where no value varies there is none.{notes}"
     )
-    svg = page_svg(draw(panels, shown, x, y, marked=True, shared=True), key, title, caption)
+    svg = page_svg(draw(panels, x, y, marked=True, shared=True), key, title, caption)
     return Figure(key, title, svg, caption, curve_table({"": lines}, x, share=True))
 
 
@@ -144,6 +143,9 @@ def _notes(
     without = [name for (name, kept), given in zip(named.items(), arms.values(), strict=True) if len(kept) < len(given)]
     if without:
         notes += f" Left out, for there are no two samples a problem: runs of {listed(without)}."
+    absent = [name for name, given in zip(named, arms.values(), strict=True) if not given]
+    if absent:
+        notes += f" Without an evaluation: {listed(absent)}."
     most = max(len(one.rows) for one in every)
     if len(shared) < most:
         notes += f" Problems that all runs were evaluated on: {len(shared)} of up to {most}."

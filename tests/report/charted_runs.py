@@ -1,0 +1,71 @@
+"""Run directories with known metrics, and what stands in an SVG."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+
+from rlvr_cli.config.batch import batch_arithmetic
+from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.report.charts.figure_html import Figure
+from rlvr_cli.runs.directory import RunDir, create_run
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def charted(
+    root: Path,
+    name: str,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    method: str = "grpo",
+    overrides: Sequence[str] = (),
+    seconds: float = 1.0,
+) -> RunDir:
+    """A run with these metrics, one mapping a rollout; every update of it has them. A rollout's length is 10 tokens."""
+    run = create_run(root, name, overwrite=False)
+    config = load_config(method=method, overrides=[f"run.dir={root}", f"run.name={name}", *overrides])
+    run.config_path.write_text(dump_yaml(config), encoding="utf-8")
+    run.update_manifest(name=name, status="finished", created="2026-01-01T00:00:00+00:00", method=method)
+    steps, timings = [], []
+    for rollout, values in enumerate(rows):
+        for update in range(batch_arithmetic(config).steps_per_rollout):
+            step = len(steps) + 1
+            place = {"step": step, "rollout": rollout, "update": update, "update_tokens": 640.0}
+            steps.append({**place, "length": 10.0, **values})
+            timings.append({"step": step, "seconds": seconds, "seconds/update": seconds / 2})
+    # Not the project's writer, which refuses NaN: files may have been written by anybody.
+    run.metrics_path.write_text("".join(json.dumps(row) + "\n" for row in steps), encoding="utf-8")
+    run.timings_path.write_text("".join(json.dumps(row) + "\n" for row in timings), encoding="utf-8")
+    return run
+
+
+def by_key(figures: Sequence[Figure]) -> dict[str, Figure]:
+    return {figure.key: figure for figure in figures}
+
+
+def column(figure: Figure, name: str, **where: str) -> list[str]:
+    """A column of the table, of the rows with these values in other columns."""
+    header, *rows = figure.table
+    return [row[header.index(name)] for row in rows if all(row[header.index(key)] == v for key, v in where.items())]
+
+
+def heights(figure: Figure, colour: str = "--c0", width: str = "1.8") -> np.ndarray:
+    """[points] y in the picture of the line of this colour and width, positive upwards."""
+    (path,) = [
+        element.attrib["d"]
+        for element in ElementTree.fromstring(figure.svg).iter(f"{SVG}path")
+        if f"stroke: var({colour})" in element.get("style", "") and f"stroke-width: {width}" in element.get("style", "")
+    ]
+    numbers = np.array([float(one) for one in path.replace("M", "").replace("L", "").split()])
+    return -numbers[1::2]
+
+
+def texts(svg: str) -> list[str]:
+    """What can be read in a picture."""
+    return [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]

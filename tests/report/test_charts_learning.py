@@ -1,0 +1,160 @@
+"""Learning curves show the numbers of the records: means and bands as SciPy has them, nothing smoothed unsaid."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rlvr_cli.config.errors import RunError
+from rlvr_cli.report.charts.arms import running_mean
+from rlvr_cli.report.charts.learning import learning_figures
+from rlvr_cli.report.charts.thin import kept
+from tests.compare.made_runs import make_run
+from tests.report.charted_runs import by_key, charted, column, heights, texts
+
+REWARDS = [[0.1, 0.5, 0.9, 1.0], [0.0, 0.7, 0.8, 1.4], [-0.4, 0.2, 1.1, 1.3]]
+
+
+def test_the_line_is_the_mean_over_runs_and_the_band_students_interval(tmp_path: Path) -> None:
+    runs = [charted(tmp_path, f"r{i}", [{"reward": value} for value in row]) for i, row in enumerate(REWARDS)]
+    figure = by_key(learning_figures({"grpo": runs}))["reward"]
+    table = np.array(REWARDS)
+    low, high = stats.t.interval(0.95, 2, table.mean(0), stats.sem(table, axis=0))
+    assert column(figure, "rollouts") == ["1", "2", "3", "4"]
+    assert column(figure, "mean") == [f"{value:.4g}" for value in table.mean(0)]
+    assert column(figure, "low") == [f"{value:.4g}" for value in low]
+    assert column(figure, "high") == [f"{value:.4g}" for value in high]
+    assert set(column(figure, "runs")) == {"3"}
+    assert "mean over 3 runs" in figure.caption
+    # The picture is the same numbers on a linear scale.
+    slope, start = np.polyfit(table.mean(0), heights(figure), 1)
+    assert slope > 0
+    assert np.allclose(heights(figure), start + slope * table.mean(0), atol=0.2)
+
+
+def test_a_mean_ends_where_the_shortest_run_does_and_the_others_go_on_thin(tmp_path: Path) -> None:
+    short = charted(tmp_path, "short", [{"reward": 0.0}, {"reward": 1.0}])
+    long = charted(tmp_path, "long", [{"reward": 1.0}, {"reward": 3.0}, {"reward": 9.0}])
+    figure = by_key(learning_figures({"a": [short, long], "b": [long]}))["reward"]
+    assert column(figure, "mean", arm="a") == ["0.5", "2"]
+    assert "A mean ends where its shortest run does (a at 2 rollouts)" in figure.caption
+    assert len(heights(figure, width="0.8")) == 2
+
+
+def test_one_run_has_the_interval_over_the_problems_of_its_rollouts(tmp_path: Path) -> None:
+    rows = [{"accuracy": 0.5, "accuracy/se": 0.05}, {"accuracy": 0.98, "accuracy/se": 0.04}]
+    figure = by_key(learning_figures({"a": [charted(tmp_path, "r", rows, overrides=["rollout.prompts=8"])]}))[
+        "accuracy"
+    ]
+    half = stats.t.ppf(0.975, 7) * 0.05
+    assert column(figure, "low")[0] == f"{100 * (0.5 - half):.1f}%"
+    # No share is above 1.
+    assert column(figure, "high") == [f"{100 * (0.5 + half):.1f}%", "100.0%"]
+    assert "over problems" in figure.caption
+
+
+def test_one_run_has_the_interval_of_its_held_out_evaluations(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "r", held_out={2: [0, 1, 2, 4, 4, 1], 4: [2, 2, 2, 4, 4, 4]})
+    rows = [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
+    ends = {}
+    for rollouts in (2, 4):
+        path = run.held_out_dir / f"rollout-{rollouts:06d}" / "metrics.json"
+        metrics = json.loads(path.read_text())["metrics"]
+        rows[rollouts - 1]["eval"] = {name: metric["value"] for name, metric in metrics.items()}
+        ends[rollouts] = metrics["avg@4"]
+    run.metrics_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    figures = by_key(learning_figures({"a": [run]}))
+    figure = figures["held-out-accuracy"]
+    assert column(figure, "rollouts") == ["2", "4"]
+    for name, key in (("mean", "value"), ("low", "low"), ("high", "high")):
+        assert column(figure, name) == [f"{100 * end[key]:.1f}%" for end in ends.values()]
+    assert "pass@4" in texts(figures["held-out-pass-at-k"].svg)
+    (run.held_out_dir / "rollout-000002" / "metrics.json").write_text("[]")
+    with pytest.raises(RunError, match="rollout-000002"):
+        learning_figures({"a": [run]})
+
+
+@pytest.mark.parametrize(
+    ("budget", "label", "spent"),
+    [("updates", "updates", 4), ("tokens", "sampled tokens", 10 * 128), ("seconds", "seconds of training", 10)],
+)
+def test_a_value_stands_where_its_rollout_was_done_on_the_budget(
+    tmp_path: Path, budget: str, label: str, spent: float
+) -> None:
+    overrides = ["update.updates_per_rollout=4", "rollout.prompts=16", "rollout.group_size=8"]
+    run = charted(tmp_path, "r", [{"reward": 1.0}, {"reward": 2.0}], overrides=overrides, seconds=2.5)
+    figure = by_key(learning_figures({"a": [run]}, budget))["reward"]
+    assert column(figure, label) == [f"{spent:,.6g}", f"{2 * spent:,.6g}"]
+
+
+def test_what_is_no_finite_number_is_left_out_and_said(tmp_path: Path) -> None:
+    rows = [{"grad_norm": value, "entropy": None} for value in (0.5, None, float("nan"), float("inf"), "x", 1e300, 0.7)]
+    run = charted(tmp_path, "r", rows)
+    figures = by_key(learning_figures({"a": [run], "b": [charted(tmp_path, "empty", [])]}))
+    assert column(figures["grad-norm"], "rollouts") == ["1", "7"]
+    assert "Left out: 5 values" in figures["grad-norm"].caption
+    assert "Without a value: b." in figures["grad-norm"].caption
+    # Nothing finite, nothing recorded.
+    assert "entropy" not in figures
+    assert "reward" not in figures
+    assert learning_figures({"a": []}) == []
+
+
+def test_one_rollout_is_a_point(tmp_path: Path) -> None:
+    runs = [charted(tmp_path, f"r{i}", [{"reward": value}]) for i, value in enumerate((1.0, 2.0, 4.0))]
+    figure = by_key(learning_figures({"a": runs}))["reward"]
+    assert column(figure, "mean") == ["2.333"]
+    low, _ = stats.t.interval(0.95, 2, 7 / 3, stats.sem([1.0, 2.0, 4.0]))
+    assert column(figure, "low") == [f"{low:.4g}"]
+
+
+def test_zero_is_in_every_frame_and_a_chart_of_zeros_says_so(tmp_path: Path) -> None:
+    zeros = {f"region/{name}": 0.0 for name in ("LN", "HP", "LP", "HN")}
+    rows = [{"kl": 0.0, "kl_reference": 0.0, "length": 50.0 + place, **zeros} for place in range(3)]
+    figures = by_key(learning_figures({"a": [charted(tmp_path, "r", rows)]}))
+    assert "0" in texts(figures["length"].svg)
+    assert "Every value is 0." in figures["clip-share"].caption
+    assert "LN, HP, LP and HN" in texts(figures["clip-share"].svg)
+    # A penalty towards a reference that there is not is no value.
+    assert "kl-reference" not in figures
+
+
+def test_a_long_run_is_a_running_mean_that_says_so_over_all_its_peaks(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    values = generator.normal(1.0, 0.1, 2000)
+    values[777] = 5.0
+    figure = by_key(learning_figures({"a": [charted(tmp_path, "r", [{"reward": one} for one in values])]}))["reward"]
+    assert "running means of each run over 50 rollouts" in figure.caption
+    assert "the least and the greatest of each stretch are drawn" in figure.caption
+    raw, mean = heights(figure, width="0.7"), heights(figure)
+    assert raw.max() > mean.max() + 50
+    assert len(raw) < 1000
+    chosen = kept(values)
+    for part in np.array_split(np.arange(2000), 200):
+        assert {part[values[part].argmin()], part[values[part].argmax()]} <= set(chosen)
+    assert np.allclose(running_mean(values, 5)[2:-2], np.convolve(values, np.ones(5) / 5, "valid"))
+
+
+def test_values_that_grow_by_orders_have_a_scale_with_their_zero(tmp_path: Path) -> None:
+    rows = [{"grad_norm": value} for value in (*([0.2] * 8), 50.0, 4e4)]
+    figure = by_key(learning_figures({"a": [charted(tmp_path, "r", rows)]}))["grad-norm"]
+    assert {"0", "0.1", "10k"} <= set(texts(figure.svg))
+    assert "logarithmic above" in figure.caption
+
+
+def test_of_more_arms_than_colours_each_has_a_panel(tmp_path: Path) -> None:
+    run = charted(tmp_path, "r", [{"reward": 1.0, "region/LN": 0.1}, {"reward": 2.0, "region/LN": 0.2}])
+    arms = {f"arm {place}": [run] for place in range(11)}
+    figures = by_key(learning_figures(arms))
+    assert set(arms) <= set(texts(figures["reward"].svg))
+    assert "all arms' means" in figures["reward"].caption
+    assert len(figures["clip-share-LN"].table) > 11
+
+
+def test_a_budget_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="steps"):
+        learning_figures({}, "steps")
