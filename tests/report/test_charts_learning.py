@@ -38,9 +38,10 @@ def test_the_line_is_the_mean_over_runs_and_the_band_students_interval(tmp_path:
 
 def test_a_mean_ends_where_the_shortest_run_does_and_the_others_go_on_thin(tmp_path: Path) -> None:
     short = charted(tmp_path, "short", [{"reward": 0.0}, {"reward": 1.0}])
+    same = charted(tmp_path, "same", [{"reward": 2.0}, {"reward": 2.0}])
     long = charted(tmp_path, "long", [{"reward": 1.0}, {"reward": 3.0}, {"reward": 9.0}])
-    figure = by_key(learning_figures({"a": [short, long], "b": [long]}))["reward"]
-    assert column(figure, "mean", arm="a") == ["0.5", "2"]
+    figure = by_key(learning_figures({"a": [short, same, long], "b": [long]}))["reward"]
+    assert column(figure, "mean", arm="a") == ["1", "2"]
     assert "A mean ends where its shortest run does (a at 2 rollouts)" in figure.caption
     assert len(heights(figure, width="0.8")) == 2
 
@@ -153,6 +154,14 @@ def test_of_more_arms_than_colours_each_has_a_panel(tmp_path: Path) -> None:
     assert set(arms) <= set(texts(figures["reward"].svg))
     assert "all arms' means" in figures["reward"].caption
     assert len(figures["clip-share-LN"].table) > 11
+
+
+def test_an_arm_has_its_colour_in_a_legend_also_where_another_has_no_line(tmp_path: Path) -> None:
+    run = charted(tmp_path, "r", [{"reward": 1.0}, {"reward": 2.0}])
+    arms = {"none": [], "a name that is too long for a line's end": [run], "another one of these names": [run]}
+    svg = by_key(learning_figures(arms))["reward"].svg
+    assert svg.count("stroke: var(--c1)") == 2 and svg.count("stroke: var(--c2)") == 2
+    assert "--c0" not in svg
 
 
 def test_a_budget_that_there_is_not_is_refused(tmp_path: Path) -> None:

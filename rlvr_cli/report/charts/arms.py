@@ -60,7 +60,9 @@ def arm_line(
         line = Line(arm, name, x, y, low, high, raw=raw[0] if window > 1 else None)
         return ArmLine(line, 1, window, None, "none" if low is None else "problems")
     tails = tuple((x[x >= end], y[x >= end]) for x, y in smooth if x[-1] > end)
-    singles = tuple(smooth) if alone and len(smooth) <= MOST_SINGLES else tails
+    # Two runs have an interval of one degree of freedom: 12.7 standard errors, of a guess at the error.
+    pair = len(smooth) == 2
+    singles = tuple(smooth) if pair or (alone and len(smooth) <= MOST_SINGLES) else tails
     if start > end:
         none = np.zeros(0)
         return ArmLine(Line(arm, name, none, none, singles=tuple(smooth)), len(raw), window, float(end), "none")
@@ -73,7 +75,7 @@ def arm_line(
     found = band(smooth, at)
     assert found.low is not None and found.high is not None
     low, high = _cut(found.low, found.high, axis)
-    line = Line(arm, name, at, found.mean, low, high, raw=rough, singles=singles)
+    line = Line(arm, name, at, found.mean, low, high, raw=rough, singles=singles, faint=pair)
     return ArmLine(line, len(raw), window, float(end) if last > end else None, "runs")
 
 

@@ -38,6 +38,8 @@ def _bands(metric: Metric, lines: Sequence[ArmLine]) -> list[str]:
             f"Line: mean over {of}{counted}; band: 95% interval of that mean (Student's t over runs, at each point by "
             "itself)."
         )
+        if 2 in several.values():
+            parts.append("Thin lines: the runs where there are two, which give an interval of little worth.")
     single = [name for name, count in counts.items() if count == 1]
     if single:
         own = any(one.banded == "problems" for one in lines)

@@ -67,6 +67,7 @@ def _figure(
         drawn,
         x,
         metric.axis,
+        named=len(arms) > 1,
         marked=metric.marked,
         shared=apart or metric.marked,
     )

@@ -41,23 +41,24 @@ def draw(
     x: XAxis,
     y: YAxis,
     *,
+    named: bool,
     marked: bool = False,
     shared: bool = False,
 ) -> Figure:
     """The figure; two panels in a row. Must be called inside ``svg.page_style()``.
 
-    Several arms are named: at the lines' ends in a single panel, if their names are short, else above.
-
     Args:
-        marked: whether points carry markers. shared: whether all panels have one scale.
+        named: whether arms are: at the lines' ends in a single panel, if their names are short, else above; never where
+            panels are of one arm each. marked: whether points carry markers. shared: whether all panels have one scale.
     """
     from matplotlib.figure import Figure
 
     alone = len(panels) == 1
     names = {line.arm: line.name for panel in panels for line in panel.lines}
-    beside = len(names) > 1 and alone and fit_beside(list(names.values()))
-    legend = [] if beside or len(names) == 1 else legend_rows(names)
-    titled = any(panel.title for panel in panels)
+    named = named and not any(panel.context for panel in panels)
+    beside = named and alone and fit_beside(list(names.values()))
+    legend = legend_rows(names) if named and not beside else []
+    titled = not alone
     head = ROW * (len(legend) + titled) + (4.0 if legend or titled else 0.0)
     columns = 1 if alone else 2
     rows = math.ceil(len(panels) / columns)
@@ -112,10 +113,8 @@ def _draw_line(axes: Axes, line: Line, divide: float, crowd: int, *, marked: boo
     few = kept(line.mean, *ends)
     if line.low is not None and line.high is not None and len(few):
         at, low, high = line.x[few] / divide, line.low[few], line.high[few]
-        axes.fill_between(
-            at, low, high, where=np.isfinite(low), color=colour, alpha=0.17 if crowd <= 3 else 0.1, linewidth=0
-        )
-        for end in (low, high) if crowd > 1 else ():
+        axes.fill_between(at, low, high, where=np.isfinite(low), color=colour, alpha=_opacity(line, crowd), linewidth=0)
+        for end in (low, high) if crowd > 1 and not line.faint else ():
             # Where bands lie on one another, their edges tell them apart.
             light = 0.6 if crowd <= 3 else 0.35
             axes.plot(at, end, color=colour, linewidth=0.6, alpha=light, linestyle=DASHES[line.arm % MOST_ARMS])
@@ -127,6 +126,13 @@ def _draw_line(axes: Axes, line: Line, divide: float, crowd: int, *, marked: boo
     if marked or len(few) == 1:
         look |= marker(line.arm)
     axes.plot(line.x[few] / divide, line.mean[few], zorder=2.5, **look)
+
+
+def _opacity(line: Line, crowd: int) -> float:
+    """Of a band."""
+    if line.faint and crowd > 1:
+        return 0.07
+    return 0.17 if crowd <= 3 else 0.1
 
 
 def marker(arm: int) -> dict[str, Any]:

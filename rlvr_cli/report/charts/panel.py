@@ -21,7 +21,7 @@ class Line:
         x, mean: the line; without points where no x is common to the runs.
         low, high: the band, NaN where there is none; None without one.
         raw: what a running mean was taken of, drawn lightly.
-        singles: curves of single runs, drawn thin.
+        singles: curves of single runs, drawn thin. faint: whether the band is, for it tells little.
     """
 
     arm: int
@@ -32,6 +32,7 @@ class Line:
     high: np.ndarray | None = None
     raw: Points | None = None
     singles: tuple[Points, ...] = ()
+    faint: bool = False
 
     @property
     def curves(self) -> list[Points]:

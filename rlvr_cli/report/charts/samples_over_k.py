@@ -43,7 +43,11 @@ def _majority(samples: Sequence[tuple[str | None, bool]], k: int) -> float:
 
 _KINDS = (
     _Kind("pass", "the chance that at least one of k samples is right", _pass),
-    _Kind("maj", "the chance that right answers have the most votes of k; a tie is not won, as at k = 2", _majority),
+    _Kind(
+        "maj",
+        "the chance that right answers have more of k votes than any wrong one (a tie is no win, so k = 2 is low)",
+        _majority,
+    ),
 )
 
 
@@ -112,12 +116,12 @@ def _figure(
         f" x {len(ids)} problem{'s' if len(ids) > 1 else ''} x {ks[-1]} samples"
     )
     caption = (
-        f"{kind.name}@k: {kind.meaning}, of the same {ks[-1]} samples of each problem for every k. Band: 95% interval "
-        f"of the mean over runs and problems ({of}), at each k by itself"
+        f"{kind.name}@k: {kind.meaning}, from the same {ks[-1]} samples of each problem for every k. Band: 95% "
+        f"interval of the mean over runs and problems ({of}), at each k by itself"
         f"{'; of one run it is over problems alone and says nothing of another' if min(counts.values()) == 1 else ''}. "
         f"Where no value varies there is none.{notes}"
     )
-    svg = page_svg(draw(panels, x, y, marked=True, shared=True), key, title, caption)
+    svg = page_svg(draw(panels, x, y, named=len(names) > 1, marked=True, shared=True), key, title, caption)
     return Figure(key, title, svg, caption, curve_table({"": lines}, x, share=True))
 
 
