@@ -156,6 +156,24 @@ def test_of_more_arms_than_colours_each_has_a_panel(tmp_path: Path) -> None:
     assert len(figures["clip-share-LN"].table) > 11
 
 
+def test_runs_without_a_common_stretch_have_no_mean(tmp_path: Path) -> None:
+    early = charted(tmp_path, "early", [{"reward": 1.0}, {"reward": 2.0}, {}, {}])
+    late = charted(tmp_path, "late", [{}, {}, {"reward": 0.0}, {"reward": 1.0}])
+    figure = by_key(learning_figures({"a": [early, late]}))["reward"]
+    assert len(figure.table) == 1
+    assert "No mean of a" in figure.caption and "Every value" not in figure.caption
+    many = by_key(learning_figures({f"arm {place}": [early, late] for place in range(9)}))["reward"]
+    assert texts(many.svg).count("arm 8") == 1
+
+
+def test_imitation_has_its_loss_and_nothing_of_rewards(tmp_path: Path) -> None:
+    rows = [{"loss": 2.0, "token_accuracy": 0.5, "grad_norm": 1.0}, {"loss": 1.0, "token_accuracy": 0.6}]
+    run = charted(tmp_path, "sft", rows, method="sft")
+    assert set(by_key(learning_figures({"sft": [run]}))) >= {"loss", "token-accuracy", "grad-norm"}
+    # The loss of a policy method is near 0 by construction and says nothing.
+    assert "loss" not in by_key(learning_figures({"grpo": [charted(tmp_path, "grpo", rows)]}))
+
+
 def test_an_arm_has_its_colour_in_a_legend_also_where_another_has_no_line(tmp_path: Path) -> None:
     run = charted(tmp_path, "r", [{"reward": 1.0}, {"reward": 2.0}])
     arms = {"none": [], "a name that is too long for a line's end": [run], "another one of these names": [run]}

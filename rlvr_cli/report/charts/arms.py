@@ -65,7 +65,7 @@ def arm_line(
     singles = tuple(smooth) if pair or (alone and len(smooth) <= MOST_SINGLES) else tails
     if start > end:
         none = np.zeros(0)
-        return ArmLine(Line(arm, name, none, none, singles=tuple(smooth)), len(raw), window, float(end), "none")
+        return ArmLine(Line(arm, name, none, none, singles=tuple(smooth)), len(raw), window, None, "none")
     at = np.unique(np.concatenate([x for x, _ in smooth]))
     at = at[(at >= start) & (at <= end)]
     rough = (at, np.mean([np.interp(at, x, y) for x, y in raw], axis=0)) if window > 1 else None

@@ -21,7 +21,7 @@ def learning_caption(
         parts.append(f"Without a value: {listed(without)}.")
     if missing:
         parts.append(f"Left out: {missing} value{'s that are' if missing > 1 else ' that is'} no finite number.")
-    if all((one.line.mean == 0).all() for one in lines):
+    if all((y == 0).all() for one in lines for _, y in one.line.curves):
         parts.append("Every value is 0.")
     return " ".join(part for part in parts if part)
 
@@ -53,11 +53,17 @@ def _bands(metric: Metric, lines: Sequence[ArmLine]) -> list[str]:
 
 
 def _ends(lines: Sequence[ArmLine], x: XAxis) -> list[str]:
+    parts = []
+    apart = list(dict.fromkeys(one.line.name for one in lines if not len(one.line.x)))
+    if apart:
+        parts.append(f"No mean of {listed(apart)}, whose runs have no stretch in common: thin lines are the runs.")
     early = {one.line.name: one.ends for one in lines if one.ends is not None}
-    if not early:
-        return []
-    where = ", ".join(f"{name} at {end / x.divide:,.6g}" for name, end in early.items())
-    return [f"A mean ends where its shortest run does ({where} {x.label}); thin lines are the runs that go on."]
+    if early:
+        where = ", ".join(f"{name} at {end / x.divide:,.4g}" for name, end in early.items())
+        parts.append(
+            f"A mean ends where its shortest run does ({where} {x.label}); thin lines are the runs that go on."
+        )
+    return parts
 
 
 def _drawing(lines: Sequence[ArmLine], drawn: Sequence[Panel], metric: Metric) -> list[str]:

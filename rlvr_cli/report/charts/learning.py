@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -67,7 +68,7 @@ def _figure(
         drawn,
         x,
         metric.axis,
-        named=len(arms) > 1,
+        named=len(arms) > 1 and not apart,
         marked=metric.marked,
         shared=apart or metric.marked,
     )
@@ -121,9 +122,10 @@ def _merged(panels: list[Panel]) -> list[Panel]:
 
 def by_arm(lines: Sequence[ArmLine]) -> list[Panel]:
     """A panel for each arm, all in the first colour, with the range of all arms' means behind."""
-    from dataclasses import replace
 
     means = [(one.line.x, one.line.mean) for one in lines if len(one.line.x)]
+    if not means:
+        return [Panel(one.line.name, (replace(one.line, arm=0),)) for one in lines]
     at = np.unique(np.concatenate([x for x, _ in means]))
     heights = np.array([np.interp(at, x, y, left=np.nan, right=np.nan) for x, y in means])
     context = (at, np.nanmin(heights, axis=0), np.nanmax(heights, axis=0))

@@ -48,14 +48,13 @@ def draw(
     """The figure; two panels in a row. Must be called inside ``svg.page_style()``.
 
     Args:
-        named: whether arms are: at the lines' ends in a single panel, if their names are short, else above; never where
-            panels are of one arm each. marked: whether points carry markers. shared: whether all panels have one scale.
+        named: whether arms are: at the lines' ends in a single panel, if their names are short, else above.
+        marked: whether points carry markers. shared: whether all panels have one scale.
     """
     from matplotlib.figure import Figure
 
     alone = len(panels) == 1
     names = {line.arm: line.name for panel in panels for line in panel.lines}
-    named = named and not any(panel.context for panel in panels)
     beside = named and alone and fit_beside(list(names.values()))
     legend = legend_rows(names) if named and not beside else []
     titled = not alone

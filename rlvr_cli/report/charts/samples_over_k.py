@@ -121,7 +121,7 @@ def _figure(
         f"{'; of one run it is over problems alone and says nothing of another' if min(counts.values()) == 1 else ''}. "
         f"Where no value varies there is none.{notes}"
     )
-    svg = page_svg(draw(panels, x, y, named=len(names) > 1, marked=True, shared=True), key, title, caption)
+    svg = page_svg(draw(panels, x, y, named=len(names) > 1 and not many, marked=True, shared=True), key, title, caption)
     return Figure(key, title, svg, caption, curve_table({"": lines}, x, share=True))
 
 

@@ -47,6 +47,7 @@ class Recorded:
         missing = len({rollout for rollout, _ in values}) - len(found)
         x = np.array([self.spent[rollout] for rollout in found])
         y = np.array(list(found.values()))
+        x, y = x[np.isfinite(x)], y[np.isfinite(x)]
         # A budget that did not grow in a rollout, as a clock that stood still, has one point.
         grown = np.append(np.diff(x) > 0, True) if len(x) else np.zeros(0, bool)
         return (x[grown], y[grown]), missing
