@@ -38,8 +38,13 @@ def _bands(metric: Metric, lines: Sequence[ArmLine]) -> list[str]:
             f"Line: mean over {of}{counted}; band: 95% interval of that mean (Student's t over runs, at each point by "
             "itself)."
         )
+        thin = [one.line.name for one in lines if len(one.line.x) and len(one.line.singles) == one.runs > 1]
+        if thin and len(set(thin)) == len(several):
+            parts.append("Thin lines: the runs.")
+        elif thin:
+            parts.append(f"Thin lines: the runs of {listed(list(dict.fromkeys(thin)))}.")
         if 2 in several.values():
-            parts.append("Thin lines: the runs where there are two, which give an interval of little worth.")
+            parts.append("Two runs give an interval of little worth, drawn faintly.")
     single = [name for name, count in counts.items() if count == 1]
     if single:
         own = any(one.banded == "problems" for one in lines)

@@ -10,14 +10,16 @@ from rlvr_cli.report.charts.text import shortened
 # Of a character in a page's font, in units of the picture; a little more than the mean of common ones.
 CHARACTER = 0.6 * FONT
 ROW = 1.4 * FONT
+# Between the middles of two names, one above the other.
+APART = 1.2 * FONT
 SAMPLE = 24.0
 GAP = 14.0
 _MOST_BESIDE = 16
 
 
-def fit_beside(names: Sequence[str]) -> bool:
-    """Whether names are short enough to stand at the ends of lines."""
-    return max(map(len, names)) <= _MOST_BESIDE
+def fit_beside(names: Sequence[str], tall: float) -> bool:
+    """Whether names are short and few enough to stand at the ends of lines in a chart ``tall`` units high."""
+    return max(map(len, names)) <= _MOST_BESIDE and (len(names) - 1) * APART <= tall
 
 
 def width_beside(names: Sequence[str]) -> float:

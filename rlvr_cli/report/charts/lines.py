@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlvr_cli.report.charts.labels import CHARACTER, ROW, SAMPLE, fit_beside, legend_rows, spread, width_beside
+from rlvr_cli.report.charts.labels import APART, CHARACTER, ROW, SAMPLE, fit_beside, legend_rows, spread, width_beside
 from rlvr_cli.report.charts.numbers import percent_tick, tick
 from rlvr_cli.report.charts.panel import Extent, Line, Panel, XAxis, YAxis, extent
-from rlvr_cli.report.charts.svg import FONT, GRID, MUTED, PAPER, SERIES, WIDTH
+from rlvr_cli.report.charts.svg import GRID, MUTED, PAPER, SERIES, WIDTH
 from rlvr_cli.report.charts.text import shortened
 from rlvr_cli.report.charts.thin import kept
 
@@ -55,14 +55,14 @@ def draw(
 
     alone = len(panels) == 1
     names = {line.arm: line.name for panel in panels for line in panel.lines}
-    beside = named and alone and fit_beside(list(names.values()))
+    flat = all((y == 0).all() for panel in panels for line in panel.lines for _, y in line.curves)
+    tall = _FLAT_HEIGHT if flat else _HEIGHT if alone else _SMALL_HEIGHT
+    beside = named and alone and fit_beside(list(names.values()), tall)
     legend = legend_rows(names) if named and not beside else []
     titled = not alone
     head = ROW * (len(legend) + titled) + (4.0 if legend or titled else 0.0)
     columns = 1 if alone else 2
     rows = math.ceil(len(panels) / columns)
-    flat = all((y == 0).all() for panel in panels for line in panel.lines for _, y in line.curves)
-    tall = _FLAT_HEIGHT if flat else _HEIGHT if alone else _SMALL_HEIGHT
     # Only the lowest row says what the axis is of.
     each = _TOP + tall + _TICKS
     height = head + rows * each + _BOTTOM - _TICKS
@@ -193,7 +193,7 @@ def _name_ends(axes: Axes, lines: Sequence[Line], divide: float, tall: float) ->
         at, heights = max((curve for curve in line.curves if len(curve[0])), key=lambda curve: float(curve[0][-1]))
         ends.append(to_share.transform((at[-1] / divide, heights[-1])))
     wide = axes.get_position().width * WIDTH
-    places = spread([tall * float(y) for _, y in ends], 1.2 * FONT, tall)
+    places = spread([tall * float(y) for _, y in ends], APART, tall)
     for line, (x, y), place in zip(lines, ends, places, strict=True):
         colour = SERIES[line.arm % MOST_ARMS]
         look: dict[str, Any] = {"color": colour, "transform": axes.transAxes, "clip_on": False}
