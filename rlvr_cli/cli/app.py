@@ -13,7 +13,22 @@ from typing import Annotated, Any
 import typer
 
 from rlvr_cli import __version__
-from rlvr_cli.cli import compare, config, doctor, eval, export, lab, methods, plan, runs, score, sweep, tasks, train
+from rlvr_cli.cli import (
+    compare,
+    config,
+    doctor,
+    eval,
+    export,
+    lab,
+    methods,
+    plan,
+    report,
+    runs,
+    score,
+    sweep,
+    tasks,
+    train,
+)
 from rlvr_cli.config.errors import RunError, UserError
 
 EXIT_FAILED = 1
@@ -60,6 +75,7 @@ def rlvr(
 app.command("train")(train.train)
 app.command("eval")(eval.command)
 app.command("compare")(compare.command)
+app.command("report")(report.command)
 app.command("plan")(plan.command)
 app.command("export")(export.command)
 app.command("score")(score.command)

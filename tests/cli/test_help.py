@@ -33,6 +33,7 @@ def test_the_commands() -> None:
         "train",
         "eval",
         "compare",
+        "report",
         "export",
         "plan",
         "score",

@@ -20,13 +20,15 @@ _ABSENT = "absent"
 Values = dict[str, str]
 
 
-def group_arms(runs: Sequence[ComparedRun], problems: list[str], by: Sequence[str] = ()) -> tuple[Arm, ...]:
+def group_arms(
+    runs: Sequence[ComparedRun], problems: list[str], by: Sequence[str] = (), *, alone: bool = False
+) -> tuple[Arm, ...]:
     """The arms among ``runs``, by their names.
 
     Args:
         by: keys or sections whose values make an arm; none = everything that bears on what is learned but the seed.
-        problems: gets a line for an unknown key of ``by``, for two runs of one arm that repeat each other, and where
-            there is only one arm.
+        problems: gets a line for an unknown key of ``by``, for two runs of one arm that repeat each other, and, unless
+            one arm ``alone`` will do, where there is only one.
     """
     chosen = keys_of("--by", by, problems)
     if by and not chosen:
@@ -36,7 +38,7 @@ def group_arms(runs: Sequence[ComparedRun], problems: list[str], by: Sequence[st
         values = _texts(run, chosen) if by else learned(run)
         groups.setdefault(tuple(values.items()), []).append(run)
     members = list(groups.values())
-    if len(members) == 1:
+    if len(members) == 1 and not alone:
         problems.append(_one_arm(members[0], by))
         return ()
     names = _names([dict(group) for group in groups])

@@ -69,6 +69,13 @@ def gather(question: Question) -> Material:
     """
     problems, notes = question.faults(), list[str]()
     runs = find_runs(question.names, question.root, problems, notes, unfinished=question.unfinished)
+    return gather_from(question, runs, problems, notes)
+
+
+def gather_from(
+    question: Question, runs: Sequence[ComparedRun], problems: list[str], notes: Sequence[str] = ()
+) -> Material:
+    """:func:`gather` with the runs at hand, and what was found wrong and to be told while they were looked for."""
     material = assemble(question, runs, problems, notes)
     if problems or material is None:
         raise UserError(list(dict.fromkeys(problems)), note="Nothing was compared.")
@@ -81,7 +88,7 @@ def assemble(
     """What ``runs`` give for the question; None, and lines in ``problems``, where that is nothing."""
     notes = list(notes)
     arms = group_arms(runs, problems, question.by) if runs else ()
-    baseline = _baseline(question, arms, problems)
+    baseline = choose_baseline(question, arms, problems)
     pairs = pair_runs(arms, problems, notes, unpaired=question.unpaired) if arms else {}
     used = [arm.runs[replicate] for arm in arms for replicate in pairs.get(arm.name, ())] or list(runs)
     read = None
@@ -110,8 +117,8 @@ def _misfits(question: Question, read: Readings) -> list[str]:
     return found
 
 
-def _baseline(question: Question, arms: Sequence[Arm], problems: list[str]) -> str:
-    """The arm that is asked for: by its name, or by the name of one of its runs.
+def choose_baseline(question: Question, arms: Sequence[Arm], problems: list[str]) -> str:
+    """The arm that is asked for: by its name, or by the name of one of its runs; else a line in ``problems``.
 
     Without one: the arm of the first word of the command line, if that is all of one arm's; else the first, by the
     alphabet, whose method is without modifiers.

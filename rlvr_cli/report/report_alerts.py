@@ -1,0 +1,101 @@
+"""Which runs collapsed, and what else raised an alert, with the numbers that say so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlvr_cli.analysis.collapse import MEANINGS, PATTERNS, Collapse, detect
+from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
+from rlvr_cli.report.charts.text import listed
+from rlvr_cli.report.report_subject import Subject
+from rlvr_cli.report.report_table import NONE, Table, count, table
+from rlvr_cli.runs.alerts import Span, alert_spans, said
+
+
+@dataclass(frozen=True)
+class Alerts:
+    """What was found in the runs.
+
+    Attributes:
+        verdicts: a sentence for each arm. short: the same for all in one or a few.
+    """
+
+    verdicts: tuple[str, ...]
+    short: tuple[str, ...]
+    table: Table | None
+
+
+def find_alerts(subject: Subject, problems: list[str]) -> Alerts:
+    """Collapse is looked for anew in the records, so that runs of all versions are judged by one rule; other alerts
+    are as the runs were told of them.
+
+    Args:
+        problems: gets a line for each run whose records hold no numbers where there must be some.
+    """
+    rows: list[tuple[str, ...]] = []
+    verdicts, bad = [], []
+    for arm in subject.arms:
+        found: dict[str, list[Collapse]] = {}
+        for run in arm.runs.values():
+            collapses, spans = _of_run(subject, run, problems)
+            if collapses:
+                found[run.run.name] = collapses
+            rows += [_collapse_row(subject, arm, run, one) for one in collapses]
+            rows += [_span_row(subject, arm, run, one) for one in spans]
+        verdicts.append(_verdict(arm, found, sum(bool(rows) for rows in subject.of_arm(arm, subject.metrics))))
+        bad += [verdicts[-1]] if found else []
+    header = ("run", "arm", "alert", "began after rollout", "what moved", "beside it")
+    found_table = (
+        table("Alerts, with their evidence", header, rows, texts=(1, 2, 4, 5), note=_legend(rows)) if rows else None
+    )
+    begun = sum(map(bool, subject.metrics.values()))
+    healthy = f"No sign of collapse in {'the other arms' if bad else count(begun, 'run')}."
+    return Alerts(tuple(verdicts), (*bad, *([healthy] if begun and len(bad) < len(verdicts) else [])), found_table)
+
+
+def _of_run(subject: Subject, run: ComparedRun, problems: list[str]) -> tuple[list[Collapse], list[Span]]:
+    lines = subject.metrics[run.path]
+    try:
+        collapses = detect(lines, run.config.rollout.prompts) if any("length" in row for row in lines) else []
+        spans = [span for span in alert_spans(lines) if span.alert not in PATTERNS]
+    except (TypeError, KeyError, ValueError, ArithmeticError, AttributeError) as error:
+        problems.append(f"{run.run.metrics_path}: holds something that is no number ({error!r}). The file was altered.")
+        return [], []
+    return collapses, spans
+
+
+def _verdict(arm: Arm, found: dict[str, list[Collapse]], begun: int) -> str:
+    runs = count(begun, "run")
+    if not begun:
+        return f"{arm.name}: nothing is recorded yet."
+    if not found:
+        return f"{arm.name}: no sign of collapse in {runs}."
+    names = dict.fromkeys(one.name for collapses in found.values() for one in collapses)
+    return f"{arm.name}: {listed(list(names))} in {len(found)} of {runs} ({', '.join(found)})."
+
+
+def _collapse_row(subject: Subject, arm: Arm, run: ComparedRun, one: Collapse) -> tuple[str, ...]:
+    moves, beside = (", ".join(said(move.as_json()) for move in part) for part in (one.evidence, one.beside))
+    return run.run.name, arm.name, one.name, str(one.first + 1), moves, beside or NONE
+
+
+def _span_row(subject: Subject, arm: Arm, run: ComparedRun, span: Span) -> tuple[str, ...]:
+    until = "until the newest" if span.now else f"until rollout {span.last + 1}"
+    return (
+        run.run.name,
+        arm.name,
+        span.alert.replace("_", " "),
+        str(span.first + 1),
+        f"{until}{': ' + span.evidence if span.evidence else ''}",
+        NONE,
+    )
+
+
+def _legend(rows: list[tuple[str, ...]]) -> str:
+    told = {row[2] for row in rows}
+    parts = [
+        f"{name}: {meaning}"
+        for name, meaning in ((key.replace("_", " "), text) for key, text in MEANINGS.items())
+        if name in told
+    ]
+    return "; ".join(parts) + "." if parts else ""

@@ -1,0 +1,129 @@
+"""The question of a page, and its answer in a line and in full sentences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlvr_cli.evaluation.comparison.values import higher_is_better
+from rlvr_cli.evaluation.tables import metric_name
+from rlvr_cli.report.charts.text import listed
+from rlvr_cli.report.comparison import Comparison, Row, Verdict
+from rlvr_cli.report.comparison_words import comparative, headline, power_lines, sentence
+from rlvr_cli.report.report_learned import Change, in_short, in_words
+from rlvr_cli.report.report_subject import Subject
+from rlvr_cli.report.report_table import capital, count
+
+# What a verdict is called, as the reader sees it at the head of its sentence.
+WORDS: dict[Verdict, str] = {"unseen": "no difference", "unknown": "no interval"}
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence about one arm; ``tone`` is good, bad, open or neutral, ``verdict`` the same in a word or two."""
+
+    tone: str
+    verdict: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What stands at the top of a page.
+
+    Attributes:
+        facts: what the numbers are of, as lines.
+        further: what else was asked (the power of the comparison).
+    """
+
+    question: str
+    short: str
+    sentences: tuple[Sentence, ...]
+    facts: tuple[str, ...]
+    further: tuple[str, ...] = ()
+
+
+def answer(subject: Subject, changes: dict[str, Change]) -> Answer:
+    """The answer; ``changes``: of the arms that were evaluated at two times, by their names."""
+    if subject.comparison is not None:
+        return _compared(subject.comparison)
+    names = [arm.name for arm in subject.arms]
+    tasks, models = (
+        listed(list(dict.fromkeys(str(one.values[key]) for one in subject.runs))) for key in ("task.name", "model.name")
+    )
+    where = f"{tasks} with the model {models}"
+    learned = tuple(_learned(name, change) for name, change in changes.items())
+    if len(names) > 1:
+        short = " ".join(["It is not known yet.", *map(capital, subject.readiness.lacking)])
+        facts = f"{models} trained on {tasks}: {count(len(subject.runs), 'run')}"
+        return Answer(f"How do {listed(names)} compare on {where}?", short, learned, (facts,))
+    seeds = sorted({one.seed for one in subject.arms[0].runs})
+    facts = f"{names[0]} trained {models} on {tasks}; {'seed' if len(seeds) == 1 else 'seeds'} "
+    short = " ".join(map(in_short, changes.values())) or "No held-out evaluations at two times tell what was learned."
+    return Answer(f"What did {names[0]} learn on {where}?", short, learned, (facts + ", ".join(map(str, seeds)),))
+
+
+def _learned(name: str, change: Change) -> Sentence:
+    if not change.seen:
+        return Sentence("open", "no difference", f"{name}: {in_words(change)}")
+    tone = "good" if change.difference.value > 0 else "bad" if change.difference.value < 0 else "neutral"
+    return Sentence(tone, change.verb, f"{name}: {in_words(change)}")
+
+
+def _compared(comparison: Comparison) -> Answer:
+    rows = [row for row in comparison.rows if row.contrast is not None]
+    return Answer(
+        question=_question(comparison, rows),
+        short=_short(comparison, rows),
+        sentences=tuple(_sentence(comparison, row) for row in rows),
+        facts=tuple(headline(comparison)),
+        further=tuple(power_lines(comparison)),
+    )
+
+
+def _question(comparison: Comparison, rows: list[Row]) -> str:
+    metric, base = comparison.material.read.metric, comparison.material.baseline
+    names = sorted(row.arm for row in rows)
+    if not higher_is_better(metric):
+        return f"How does the {metric_name(metric).strip()} of {listed(names)} differ from that of {base}?"
+    if len(names) == 1:
+        return f"Is {names[0]} better than {base}?"
+    return f"Is {', '.join(names[:-1])} or {names[-1]} better than {base}?"
+
+
+def _short(comparison: Comparison, rows: list[Row]) -> str:
+    """The verdicts alone, the surest first: `lopti is better than grpo. No difference ... can be seen for dapo.`"""
+    metric, base = comparison.material.read.metric, comparison.material.baseline
+    groups: dict[tuple[bool, str], list[str]] = {}
+    unseen: list[str] = []
+    unknown: list[str] = []
+    for row in rows:
+        assert row.contrast is not None
+        verdict = row.contrast.verdict
+        if verdict in ("higher", "lower", "uncertain"):
+            key = (verdict == "uncertain", comparative(metric, row.contrast.difference.value))
+            groups.setdefault(key, []).append(row.arm)
+        else:
+            (unseen if verdict == "unseen" else unknown).append(row.arm)
+    parts = []
+    for (uncertain, than), arms in sorted(groups.items(), key=lambda item: item[0][0]):
+        verb = "may be" if uncertain else "is" if len(arms) == 1 else "are"
+        parts.append(f"{listed(arms)} {verb} {than} {base}.")
+    if unseen:
+        parts.append(f"No difference from {base} can be seen for {listed(unseen)}.")
+    if unknown:
+        parts.append(f"For {listed(unknown)} there is no interval, so nothing can be said.")
+    return " ".join(parts)
+
+
+def _sentence(comparison: Comparison, row: Row) -> Sentence:
+    contrast, metric = row.contrast, comparison.material.read.metric
+    assert contrast is not None
+    text = capital(sentence(comparison, row)) if contrast.verdict == "unseen" else sentence(comparison, row)
+    if contrast.verdict in WORDS:
+        return Sentence("open", WORDS[contrast.verdict], text)
+    word = comparative(metric, contrast.difference.value).removesuffix(" than")
+    better = higher_is_better(metric)
+    if contrast.verdict == "uncertain":
+        return Sentence("open", f"may be {word}", text)
+    tone = "neutral" if better is None else "good" if (contrast.difference.value > 0) == better else "bad"
+    return Sentence(tone, word, text)

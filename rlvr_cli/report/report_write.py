@@ -1,0 +1,75 @@
+"""From a question to a page on the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.evaluation.comparison.question import Question
+from rlvr_cli.report.report_page import make_page
+from rlvr_cli.report.report_render import render
+from rlvr_cli.report.report_subject import NOTE, read_subject
+from rlvr_cli.runs.atomic import write_text
+
+NAME = "report.html"
+
+
+@dataclass(frozen=True)
+class Written:
+    """A page that was written, and what stands at its top."""
+
+    path: str
+    bytes: int
+    question: str
+    answer: str
+    sentences: tuple[str, ...]
+    unfinished: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as JSON values."""
+        return asdict(self)
+
+
+def write_report(question: Question, output: Path | None = None) -> Written:
+    """Write the page, at once or not at all; one that is there is replaced.
+
+    Raises UserError for everything that is wrong with the question, the records and the place of the page.
+    """
+    if output is not None:
+        _check_place(output)
+    subject = read_subject(question)
+    path = output or _place([run.run.path for run in subject.runs])
+    page = make_page(subject, output)
+    text = render(page)
+    write_text(path, text)
+    return Written(
+        path=str(path),
+        bytes=len(text.encode()),
+        question=page.answer.question,
+        answer=page.answer.short,
+        sentences=tuple(one.text for one in page.answer.sentences),
+        unfinished=page.unfinished,
+    )
+
+
+def _check_place(output: Path) -> None:
+    if output.is_dir():
+        raise UserError(f"--output {output}: is a folder. Name a file in it, as {output / NAME}.", note=NOTE)
+    if not output.parent.is_dir():
+        raise UserError(f"--output {output}: there is no folder {output.parent}.", note=NOTE)
+    if output.exists() and output.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"--output {output}: is there and is no HTML file; it is not replaced.", note=NOTE)
+
+
+def _place(runs: Sequence[Path]) -> Path:
+    """The run's own folder; of several runs, the one folder that they lie in."""
+    if len(runs) == 1:
+        return runs[0] / NAME
+    folders = list(dict.fromkeys(path.parent for path in runs))
+    if len(folders) > 1:
+        shown = ", ".join(map(str, folders[:4]))
+        raise UserError(f"the runs lie in several folders ({shown}): say with --output where the page goes.", note=NOTE)
+    return folders[0] / NAME

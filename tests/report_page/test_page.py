@@ -1,0 +1,155 @@
+"""The page of a comparison: the answer first, everything else in its order, and nothing from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from rlvr_cli.cli.app import run
+from tests.report_page.page_reader import Page
+
+SECTIONS = [
+    "answer",
+    "curves",
+    "comparison",
+    "cost",
+    "reasons",
+    "completions",
+    "alerts",
+    "configuration",
+    "environment",
+    "commands",
+    "notes",
+]
+
+
+@pytest.fixture(scope="module")
+def page(two_arms: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
+    path = tmp_path_factory.mktemp("page") / "page.html"
+    assert run(["report", str(two_arms), "--output", str(path)]) == 0
+    return Page(path)
+
+
+def test_sections_in_order(page: Page) -> None:
+    assert list(page.sections) == SECTIONS
+    anchors = {attributes.get("id") for _, attributes in page.tags}
+    assert {f"#{one}" for one in SECTIONS[1:]} <= {attributes.get("href") for _, attributes in page.tags}
+    assert set(SECTIONS) <= anchors
+
+
+def test_the_answer_is_that_of_compare(page: Page, two_arms: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert run(["compare", str(two_arms), "--json"]) == 0
+    compared = json.loads(capsys.readouterr().out)
+    top = page.sections["answer"]
+    assert top.split()[:6] == ["Is", "lopti", "better", "than", "grpo?", "lopti"]
+    assert "lopti is better than grpo." in top
+    for arm in compared["arms"]:
+        assert (arm["sentence"] or "") in top
+    for line in compared["compared"]:
+        assert line.replace("`", "") in top
+    for note in compared["notes"]:
+        assert note in page.sections["notes"]
+
+
+def test_the_table_is_that_of_compare(page: Page, two_arms: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert run(["compare", str(two_arms), "--markdown"]) == 0
+    cells = [
+        cell.strip() for line in capsys.readouterr().out.splitlines() if line[:2] == "| " for cell in line.split("|")
+    ]
+    for cell in cells:
+        if cell != "---":
+            assert cell in page.sections["comparison"], cell
+    for budget in ("rollouts", "updates", "tokens", "seconds"):
+        assert re.search(rf"\d {budget} [+-][01]\.\d+", page.sections["comparison"]), budget
+
+
+def test_nothing_from_elsewhere(page: Page) -> None:
+    assert not {"script", "iframe", "object", "embed", "img", "foreignobject"} & {tag for tag, _ in page.tags}
+    addresses = [
+        value or ""
+        for _, attributes in page.tags
+        for name, value in attributes.items()
+        if name in ("src", "href", "xlink:href", "action", "data", "srcset")
+    ]
+    assert addresses
+    assert all(address.startswith(("#", "data:,")) for address in addresses)
+    assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
+    assert "url(" not in page.styles and "@import" not in page.styles
+    assert not re.search(r"url\((?!#)", page.source)
+    policy = next(attributes for _, attributes in page.tags if "http-equiv" in attributes)
+    assert "default-src 'none'" in str(policy["content"])
+
+
+def test_headings_figures_and_tables_can_be_found(page: Page) -> None:
+    names = [tag for tag, _ in page.tags]
+    assert names.count("h1") == 1
+    assert names.count("figure") == names.count("figcaption") > 5
+    levels = [int(tag[1]) for tag in names if re.fullmatch(r"h[1-6]", tag)]
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    assert all("scope" in attributes for tag, attributes in page.tags if tag == "th")
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert ("html", {"lang": "en"}) in page.tags
+
+
+def test_numbers_of_each_part(page: Page) -> None:
+    assert "no sign of collapse in 3 runs" in page.sections["alerts"]
+    assert "updates 4 8 (2x)" in page.sections["cost"]  # optimizer steps: lopti makes two passes where grpo makes one
+    assert "method.schedule.kind one_pass lopti" in page.sections["configuration"]
+    assert "processor made" in page.sections["environment"]
+    assert "A: AK t </think>" in page.sections["completions"]
+
+
+def test_the_page_can_be_made_again(page: Page, two_arms: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last command of the page gives the same bytes; nothing but the page is left."""
+    command = page.commands[-1]
+    path = Path(shlex.split(command)[-1])
+    before, files = path.read_bytes(), sorted(path.parent.iterdir())
+    path.write_text("<p>an older page</p>")
+    assert run(shlex.split(command)[1:]) == 0
+    assert path.read_bytes() == before
+    assert sorted(path.parent.iterdir()) == files
+
+
+def test_runs_can_be_trained_anew(page: Page, two_arms: Path) -> None:
+    lines = [shlex.split(line) for line in page.commands if line.startswith("rlvr train")]
+    assert len(lines) == 6
+    assert run(["plan", *lines[0][2:]]) == 0
+    evaluations = [line for line in page.commands if line.startswith("rlvr eval")]
+    assert evaluations[0] == (
+        "rlvr eval again/grpo-s0 --split test --problems 12 --samples 4 --pass-at 1,4 --temperature 1.0 --top-p 1.0 "
+        "--max-new-tokens 24"
+    )
+    assert "rlvr compare again/grpo-s0" in "\n".join(page.commands)
+
+
+def test_one_run_and_the_default_place(two_arms: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert run(["report", "grpo-s0", "--dir", str(two_arms), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    own = two_arms / "grpo-s0" / "report.html"
+    assert told["path"] == str(own) and told["bytes"] == own.stat().st_size
+    assert told["question"] == "What did grpo learn on kk with the model lab?"
+    assert told["answer"] == "Held-out accuracy rose from 0.396 after 2 rollouts to 0.604 after 4 rollouts."
+    page = Page(own)
+    assert page.sections["answer"].startswith(f"{told['question']} {told['answer']}")
+    assert "another seed may say otherwise" in page.sections["answer"]
+    assert "There is one arm, so nothing is compared." in page.sections["comparison"]
+    own.unlink()
+
+
+@pytest.mark.slow
+def test_at_a_budget(two_arms: Path, report: Callable[..., Page]) -> None:
+    page = report(two_arms, "--match", "tokens", "--baseline", "lopti")
+    assert page.sections["answer"].startswith("Is grpo better than lopti?")
+    assert "held-out evaluations during training" in page.sections["answer"]
+    assert "to reach" in page.sections["comparison"]
+    assert "tokens" in page.sections["curves"]

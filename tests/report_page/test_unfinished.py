@@ -1,0 +1,79 @@
+"""Runs and sweeps that are not done yet: a page all the same, which says so and what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from rlvr_cli.runs.records import append_jsonl
+from tests.compare.made_runs import make_run
+from tests.report_page.conftest import BASE, BETTER
+from tests.report_page.page_reader import Page
+
+
+def test_what_is_not_done_is_said_at_the_top(tmp_path: Path, report: Callable[..., Page]) -> None:
+    root = tmp_path / "runs"
+    for seed in range(2):
+        make_run(root, f"grpo-s{seed}", seed=seed, right=BASE)
+        make_run(root, f"lopti-s{seed}", method="lopti", seed=seed, right=BETTER if seed == 0 else None)
+    make_run(root, "dapo-s0", method="dapo", status="interrupted")
+    page = report(root)
+    top = page.sections["answer"]
+    assert "Not finished." in top
+    assert f"{root}/dapo-s0 is interrupted: rollout 4 of 4." in top
+    assert "Is lopti better than grpo?" in top, "what is there is compared"
+    assert f"rlvr train --resume {root}/dapo-s0" in page.commands
+    assert f"rlvr eval {root}/lopti-s1" in page.commands
+    assert f"left out of the comparison, for want of an evaluation: {root}/lopti-s1." in page.sections["notes"]
+    assert f"left out of the comparison, for they are not finished: {root}/dapo-s0." in page.sections["notes"]
+    assert "dapo" in page.sections["cost"]
+
+
+def test_without_evaluations_the_commands_that_make_them(tmp_path: Path, report: Callable[..., Page]) -> None:
+    root = tmp_path / "runs"
+    names = ["grpo-s0", "lopti-s0"]
+    for name in names:
+        make_run(root, name, method=name.removesuffix("-s0"))
+    page = report(root)
+    assert page.sections["answer"].startswith(
+        "How do grpo and lopti compare on kk with the model lab? It is not known yet."
+    )
+    assert "Length" in page.sections["curves"]
+    for name in names:
+        assert f"rlvr eval {root}/{name}" in page.sections["lacking"]
+
+
+def test_trials_of_a_sweep_that_were_not_begun(tmp_path: Path, report: Callable[..., Page]) -> None:
+    root = tmp_path / "runs" / "small"
+    make_run(root, "grpo-s0", right=BASE)
+    trials = [
+        {
+            "id": name,
+            "name": name,
+            "run": name,
+            "method": "grpo",
+            "seed": seed,
+            "varies": {},
+            "base": [],
+            "option": "grpo",
+        }
+        | {"overrides": [], "rollouts": 4, "completions": 16, "steps": 4}
+        for seed, name in enumerate(["grpo-s0", "grpo-s1"])
+    ]
+    plan = {"name": "small", "file": "small.yaml", "retries": 2, "eval": None, "slots": {}, "trials": trials}
+    (root / "trials.json").write_text(json.dumps(plan))
+    page = report(root)
+    assert f"{root}: 1 of its 2 trials were not begun (grpo-s1)." in page.sections["answer"]
+    assert "rlvr sweep small.yaml" in page.commands
+
+
+def test_a_run_without_a_step(tmp_path: Path, report: Callable[..., Page]) -> None:
+    made = make_run(tmp_path / "runs", "grpo-s0", status="submitted")
+    for path in (made.metrics_path, made.timings_path):
+        path.unlink()
+    append_jsonl(made.metrics_path, [])
+    page = report(made.path)
+    assert f"{made.path} is submitted" in page.sections["answer"]
+    assert "No optimizer step is recorded yet" in page.sections["curves"]
+    assert "Nothing was spent yet." in page.sections["cost"]
