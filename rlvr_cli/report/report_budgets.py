@@ -44,7 +44,7 @@ def budgets_table(subject: Subject) -> Table | None:
         rows,
         note=f"{metric_name(read.metric).strip()} of the held-out evaluations in training ({read.result['split']}, "
         f"{count(len(read.problems), 'problem')}{samples}), linear between them, at the most that all runs have; not "
-        "of the final checkpoints above. p after Holm's correction within a budget. `rlvr compare --match` has the rest.",
+        "of the final checkpoints above. p after Holm's correction within a budget: `rlvr compare --match`.",
     )
 
 
