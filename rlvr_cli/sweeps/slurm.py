@@ -72,6 +72,8 @@ def again(folder: SweepDir, names: Sequence[str], orders: Orders) -> Submitted:
     if lacking := slurm.missing():
         raise UserError(lacking)
     plan = folder.read_plan()
+    if plan.search is not None:
+        raise UserError(f"{folder.path}: is a search, which runs on this machine. Leave out --submit.")
     with folder.driven():
         tasks = in_queue(folder)
         lines = {entry.name: len(read_jsonl(folder.attempts_path(entry))) for entry in plan.named}

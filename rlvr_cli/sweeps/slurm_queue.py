@@ -112,6 +112,8 @@ def stop(sweep: SweepDir, tasks: Mapping[str, Task], end: float) -> None:
         UserError: SLURM cannot be asked, or refuses.
         RunError: not all have ended in time.
     """
+    if not tasks:
+        return
     if shutil.which("scancel") is None:
         raise UserError("no scancel on the PATH: stop the sweep from a machine of the cluster.")
     jobs = sorted({task.id.partition("_")[0] for task in tasks.values()}, key=int)
