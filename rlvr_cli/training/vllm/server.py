@@ -96,6 +96,7 @@ class Served(VllmEngine):
 
         try:
             self.url, self.facts = self.world.from_main(begin)
+            del model  # a rollback makes room for another
             yield
         finally:
             if self._child is not None:
