@@ -115,7 +115,8 @@ def test_a_collapse_takes_all_back_together(tmp_path: Path) -> None:
     assert said.count("Rollback 1 of at most 2") == 1 and manifest(tmp_path / "run")["status"] == "finished"
     found = rows(tmp_path / "run")
     assert [row["step"] for row in found] == list(range(1, 25))
-    assert {row["learning_rate"] for row in found[rollback["to_step"] :]} == {pytest.approx(3e-6)}
+    rates = [row["learning_rate"] for row in found[rollback["to_step"] :]]
+    assert rates == pytest.approx([3e-6] * len(rates)) and len(rates) >= 14
 
 
 @pytest.mark.slow

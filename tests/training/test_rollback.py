@@ -34,6 +34,8 @@ from rlvr_cli.training.rollback import Sick, checkpoint_stride, go_back, rollbac
 from rlvr_cli.training.trainer import RunTrainer
 from tests.training.test_on_collapse import LAX
 from tests.training.test_on_collapse import SETTINGS as RUINOUS
+from tests.training.test_trackers import needs
+from tests.vllm.standin import python_with_vllm
 
 # Completions get ever longer; at a hundredth of the rate they stay as they are. Two updates a rollout and a checkpoint
 # every five steps: the one to go back to is in the middle of a rollout.
@@ -217,6 +219,32 @@ def test_without_a_collapse_it_is_the_run_that_is_but_watched(tmp_path: Path, mo
     assert ours.metrics_path.read_bytes() == theirs.metrics_path.read_bytes()
     newest = [valid_checkpoints(run.checkpoints_dir)[0].path / "model.safetensors" for run in (ours, theirs)]
     assert file_hash(newest[0]) == file_hash(newest[1])
+
+
+@pytest.mark.slow
+def test_a_tracker_is_sent_the_steps_that_come_in_place_of_others(tmp_path: Path) -> None:
+    needs("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = trained(tmp_path, "tracked", "run.track=[tensorboard]")
+    read = EventAccumulator(str(run.path / "tensorboard"), size_guidance={"scalars": 0})
+    read.Reload()
+    rows = read_jsonl(run.metrics_path)
+    lengths = [(event.step, event.value) for event in read.Scalars("train/length")]
+    assert lengths == [(row["step"], row["length"]) for row in rows]
+    known = json.loads((run.path / "trackers.json").read_text())["tensorboard"]
+    assert (known["rollbacks"], known["sent"]) == (1, STEPS)
+
+
+@pytest.mark.slow
+def test_vllm_goes_on_with_the_weights_that_were_gone_back_to(tmp_path: Path) -> None:
+    """Its server stays: a stand-in, whose log-probs are compared with the trainer's at the first rollouts since."""
+    server = ("rollout.engine=vllm_server", f"rollout.vllm.python={python_with_vllm(tmp_path)}")
+    run = trained(tmp_path, "served", *server, f"rollout.vllm.weights_dir={tmp_path / 'weights'}")
+    log = run.log_path.read_text()
+    assert run.read_manifest()["status"] == "finished" and len(rollbacks_of(run)) == 1
+    assert log.count("vLLM server: ready") == 1 and "WARNING" not in log
+    assert not list((tmp_path / "weights").iterdir())
 
 
 # --- which checkpoint ----------------------------------------------------------------------------------------------
