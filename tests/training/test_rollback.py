@@ -28,9 +28,16 @@ from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints, write_checkp
 from rlvr_cli.runs.directory import RunDir, create_run
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.runs.rollbacks import folder_of, rollbacks_of
+from rlvr_cli.sweeps.identity import identity
 from rlvr_cli.training import run as running
 from rlvr_cli.training.recorded import RecordedTrainer
-from rlvr_cli.training.rollback import Sick, checkpoint_stride, go_back, rollback_cautions
+from rlvr_cli.training.rollback import (
+    Sick,
+    checkpoint_stride,
+    checkpoints_to_go_back_to,
+    go_back,
+    rollback_cautions,
+)
 from rlvr_cli.training.trainer import RunTrainer
 from tests.training.test_on_collapse import LAX
 from tests.training.test_on_collapse import SETTINGS as RUINOUS
@@ -300,6 +307,16 @@ def test_it_is_said_where_no_checkpoint_can_be_early_enough() -> None:
     assert "begins at the start; checkpoint.every=5 gives it more" in late
     (short,) = said("train.rollouts=9", "checkpoint.every=1")
     assert "the run is too short for more" in short
+
+
+def test_how_many_are_kept_and_that_they_decide_a_trial() -> None:
+    def of(*overrides: str) -> Config:
+        return load_config(overrides=["train.rollouts=60", *overrides])
+
+    back, other = of("train.on_collapse=rollback"), of("train.on_collapse=rollback", "checkpoint.every=4")
+    assert [checkpoints_to_go_back_to(config) for config in (of(), back, other)] == [0, 4, 4]
+    assert identity(back) != identity(other), "what there is to go back to decides the numbers"
+    assert identity(of()) == identity(of("checkpoint.every=4"))
 
 
 def test_a_manifest_of_any_shape_is_an_error_for_people(tmp_path: Path) -> None:
