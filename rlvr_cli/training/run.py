@@ -348,7 +348,7 @@ def _rewind(run: RunDir, resumption: _Resumption, batch: BatchArithmetic, report
     for note in resumption.notes:
         reporter.message(note)
     step = resumption.checkpoint.step if resumption.checkpoint else 0
-    where = f"step {step}" if step else "the start (no checkpoint was written yet)"
+    where = f"step {step}" if step else "the start (there is no checkpoint)"
     reporter.message(f"resuming {run.path} at {where} of {batch.steps_total}")
     truncate_jsonl(run.metrics_path, step)
     truncate_jsonl(run.timings_path, step)

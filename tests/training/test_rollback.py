@@ -28,12 +28,21 @@ from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints, write_checkp
 from rlvr_cli.runs.directory import RunDir, create_run
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.runs.rollbacks import folder_of, rollbacks_of
+from rlvr_cli.sweeps.identity import identity
 from rlvr_cli.training import run as running
 from rlvr_cli.training.recorded import RecordedTrainer
-from rlvr_cli.training.rollback import Sick, checkpoint_stride, go_back, rollback_cautions
+from rlvr_cli.training.rollback import (
+    Sick,
+    checkpoint_stride,
+    checkpoints_to_go_back_to,
+    go_back,
+    rollback_cautions,
+)
 from rlvr_cli.training.trainer import RunTrainer
 from tests.training.test_on_collapse import LAX
 from tests.training.test_on_collapse import SETTINGS as RUINOUS
+from tests.training.test_trackers import needs
+from tests.vllm.standin import python_with_vllm
 
 # Completions get ever longer; at a hundredth of the rate they stay as they are. Two updates a rollout and a checkpoint
 # every five steps: the one to go back to is in the middle of a rollout.
@@ -219,6 +228,32 @@ def test_without_a_collapse_it_is_the_run_that_is_but_watched(tmp_path: Path, mo
     assert file_hash(newest[0]) == file_hash(newest[1])
 
 
+@pytest.mark.slow
+def test_a_tracker_is_sent_the_steps_that_come_in_place_of_others(tmp_path: Path) -> None:
+    needs("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = trained(tmp_path, "tracked", "run.track=[tensorboard]")
+    read = EventAccumulator(str(run.path / "tensorboard"), size_guidance={"scalars": 0})
+    read.Reload()
+    rows = read_jsonl(run.metrics_path)
+    lengths = [(event.step, event.value) for event in read.Scalars("train/length")]
+    assert lengths == [(row["step"], row["length"]) for row in rows]
+    known = json.loads((run.path / "trackers.json").read_text())["tensorboard"]
+    assert (known["rollbacks"], known["sent"]) == (1, STEPS)
+
+
+@pytest.mark.slow
+def test_vllm_goes_on_with_the_weights_that_were_gone_back_to(tmp_path: Path) -> None:
+    """Its server stays: a stand-in, whose log-probs are compared with the trainer's at the first rollouts since."""
+    server = ("rollout.engine=vllm_server", f"rollout.vllm.python={python_with_vllm(tmp_path)}")
+    run = trained(tmp_path, "served", *server, f"rollout.vllm.weights_dir={tmp_path / 'weights'}")
+    log = run.log_path.read_text()
+    assert run.read_manifest()["status"] == "finished" and len(rollbacks_of(run)) == 1
+    assert log.count("vLLM server: ready") == 1 and "WARNING" not in log
+    assert not list((tmp_path / "weights").iterdir())
+
+
 # --- which checkpoint ----------------------------------------------------------------------------------------------
 
 
@@ -272,6 +307,16 @@ def test_it_is_said_where_no_checkpoint_can_be_early_enough() -> None:
     assert "begins at the start; checkpoint.every=5 gives it more" in late
     (short,) = said("train.rollouts=9", "checkpoint.every=1")
     assert "the run is too short for more" in short
+
+
+def test_how_many_are_kept_and_that_they_decide_a_trial() -> None:
+    def of(*overrides: str) -> Config:
+        return load_config(overrides=["train.rollouts=60", *overrides])
+
+    back, other = of("train.on_collapse=rollback"), of("train.on_collapse=rollback", "checkpoint.every=4")
+    assert [checkpoints_to_go_back_to(config) for config in (of(), back, other)] == [0, 4, 4]
+    assert identity(back) != identity(other), "what there is to go back to decides the numbers"
+    assert identity(of()) == identity(of("checkpoint.every=4"))
 
 
 def test_a_manifest_of_any_shape_is_an_error_for_people(tmp_path: Path) -> None:

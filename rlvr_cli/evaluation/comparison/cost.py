@@ -51,27 +51,28 @@ def spending(run: ComparedRun) -> list[Spent]:
     What a rollback threw away was spent too: on whatever came after it. Raises RunError where the records are damaged
     or do not fit one another.
     """
-    rows, spent = _kept(run)
-    vain = [_in_vain(run, rollback) for rollback in rollbacks_of(run.run)]
-    total = [_NOTHING, *itertools.accumulate(vain, _sum)]
-    try:
-        return [_sum(one, total[row.get(COUNT, 0)]) for row, one in zip(rows, spent, strict=True)]
-    except (IndexError, TypeError) as error:
-        raise RunError(
-            f"{run.run.metrics_path}: knows more rollbacks than {run.run.manifest_path}. The file was altered."
-        ) from error
+    return [one for _, one in _spending(run)]
 
 
 def spending_by_rollout(run: ComparedRun) -> dict[int, Spent]:
     """What was spent until the end of each rollout that the run kept, by how many these are then. Raises as above."""
-    return {row["rollout"] + 1: one for row, one in zip(read_jsonl(run.run.metrics_path), spending(run), strict=True)}
+    return {row["rollout"] + 1: one for row, one in _spending(run)}
 
 
-def _kept(run: ComparedRun) -> tuple[list[dict[str, Any]], list[Spent]]:
+def _spending(run: ComparedRun) -> list[tuple[dict[str, Any], Spent]]:
+    """The line of each step that the run kept, and what was spent until after it."""
     rows = read_jsonl(run.run.metrics_path)
     if not rows:
         raise RunError(f"{run.run.metrics_path}: no step is recorded.")
-    return rows, _added_up(run.run, rows, _NOTHING, batch_arithmetic(run.config).completions)
+    spent = _added_up(run.run, rows, _NOTHING, batch_arithmetic(run.config).completions)
+    vain = [_in_vain(run, rollback) for rollback in rollbacks_of(run.run)]
+    total = [_NOTHING, *itertools.accumulate(vain, _sum)]
+    try:
+        return [(row, _sum(one, total[row.get(COUNT, 0)])) for row, one in zip(rows, spent, strict=True)]
+    except (IndexError, TypeError) as error:
+        raise RunError(
+            f"{run.run.metrics_path}: knows more rollbacks than {run.run.manifest_path}. The file was altered."
+        ) from error
 
 
 def _in_vain(run: ComparedRun, rollback: Rollback) -> Spent:

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,19 +90,19 @@ class Served(VllmEngine):
     @contextmanager
     def running(self, run: Path, model: Any, say: Callable[[str], None]) -> Iterator[None]:
         self._run, self._say = run, say
-
-        def begin() -> tuple[str, Facts]:
-            self._folder = self._weights_folder()
-            return self._start(model) if starts_server(self.config) else (self.url, self.facts)
-
         try:
-            self.url, self.facts = self.world.from_main(begin)
+            self.url, self.facts = self.world.from_main(partial(self._begin, model))
+            del model  # a rollback makes room for another
             yield
         finally:
             if self._child is not None:
                 self._child.end()
             if self._folder is not None:
                 shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _begin(self, model: Any) -> tuple[str, Facts]:
+        self._folder = self._weights_folder()
+        return self._start(model) if starts_server(self.config) else (self.url, self.facts)
 
     def _weights_folder(self) -> Path:
         """A new folder for weights, which the server sees at the same path."""
