@@ -18,7 +18,7 @@ from rlvr_cli.config.yaml_reader import dump
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.sweeps.folder import SweepDir
 from rlvr_cli.sweeps.search import Search
-from tests.sweeps.test_sweep_runs import attempts, finish, wait_for
+from tests.sweeps.test_sweep_runs import attempts, wait_for
 
 EVALUATED = {"eval.every": 1, "eval.problems": 8, "eval.samples": 2, "eval.pass_at": [1]}
 
@@ -28,6 +28,14 @@ def write_search(path: Path, **content: object) -> Path:
     del settings["optimizer.lr"]
     path.write_text(dump({"name": "sweep", "set": settings, "objective": "accuracy", **content}))
     return path
+
+
+def finish(driver: subprocess.Popen[bytes], file: Path) -> str:
+    """What a sweep said that finished all of its trials, which may take a while on a busy machine."""
+    driver.wait(timeout=800)
+    said = file.with_suffix(".log").read_text()
+    assert driver.returncode == 0, said
+    return said
 
 
 def recorded(sweep: SweepDir) -> int:
@@ -107,6 +115,6 @@ def test_a_bad_learning_rate_is_given_up_and_a_good_one_is_not(tmp_path: Path) -
     assert [arm["state"] for arm in status["objective"]["arms"]] == ["finished"] * 3 + ["pruned"]
     (row,) = [one for one in status["trials"] if one["name"] == bad.name]
     assert row["state"] == "pruned" and "below the median" in row["reason"]
-    subprocess.run([*command, "retry", str(sweep.path), bad.name], check=True, env={**os.environ}, timeout=300)
+    subprocess.run([*command, "retry", str(sweep.path), bad.name], check=True, env={**os.environ}, timeout=800)
     assert attempts(sweep, bad.name) == ["pruned", "finished"]
     assert run.read_manifest()["status"] == "finished"
