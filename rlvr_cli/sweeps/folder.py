@@ -287,8 +287,8 @@ class SweepDir:
 
     def pruned_at(self, entry: Entry) -> int | None:
         """The rollout at which a search first gave the trial up; None where it did not, whatever came after."""
-        found = [row for row in self._attempts(entry) if row.get("outcome") == "pruned"]
-        return int(found[0]["rollout"]) if found else None
+        found = (row.get("rollout") for row in self._attempts(entry) if row.get("outcome") == "pruned")
+        return next((rollout for rollout in found if isinstance(rollout, int)), None)
 
     def looks(self, plan: Plan) -> list[Look]:
         """How each trial that the file names stands."""

@@ -78,9 +78,7 @@ def prepare(sweep: Sweep, folder: SweepDir, *, share: bool) -> Prepared:
         trials=[*entries, *dropped],
         given=[*sweep.given, *(["--share-identical"] if share else [])],
         objective=sweep.objective,
-        search=None
-        if sweep.space is None
-        else SearchState(study_name(sweep), base, sweep.bound, len(sweep.space.seeds)),
+        search=_search(sweep, base),
     )
     return Prepared(plan, tuple(_notes(before, plan)))
 

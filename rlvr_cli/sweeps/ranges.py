@@ -28,9 +28,11 @@ class Interval:
     step: float | None
 
     def value(self, suggested: float) -> float:
-        """A suggestion as it is used: a whole number, or 6 significant digits of it."""
+        """A suggestion as it is used: a whole number, a whole number of steps, or 6 significant digits of it."""
         if self.whole:
             return round(suggested)
+        if self.step is not None:
+            return _step(self.low, round((suggested - self.low) / self.step), self.step)
         return min(max(rounded(suggested), self.low), self.high)
 
     def __contains__(self, value: object) -> bool:
@@ -56,8 +58,12 @@ def read_interval(written: dict[Any, Any]) -> Interval:
         return Interval(low, high, log=True, whole=whole, step=1 if whole else None)
     if step is None:
         return Interval(low, high, log=False, whole=whole, step=1 if whole else None)
-    values = _steps(low, high, step)
-    return Interval(low, values[-1], log=False, whole=all(isinstance(value, int) for value in values), step=step)
+    number = len(_steps(low, high, step)) - 1
+    if number == 0:
+        raise ValueError(f"range: its step is larger than all of it; got {shown(written)}")
+    whole = isinstance(low, int) and isinstance(step, int)
+    last = low + number * step if whole else _step(low, number, step)
+    return Interval(low, last, log=False, whole=whole, step=step)
 
 
 def range_values(written: dict[Any, Any]) -> list[Any]:
@@ -105,6 +111,11 @@ def _steps(low: float, high: float, step: Any) -> list[Any]:
     number = math.floor((high - low) / step + 1e-9)
     whole = all(isinstance(value, int) for value in (low, step))
     return [low + place * step if whole else rounded(low + place * step) for place in range(number + 1)]
+
+
+def _step(low: float, number: int, step: float) -> float:
+    """Without the last digits of a sum of fractions: 0.3 is meant, not 0.30000000000000004."""
+    return float(f"{low + number * step:.12g}")
 
 
 def rounded(value: float) -> float:

@@ -120,7 +120,9 @@ class Search:
                 self._report(trial, first.entry, until)
                 self.study.give_up(trial)
             elif all(look is not None and look.state == "finished" for look in found):
-                self._report(trial, first.entry, None)
+                if SAME not in trial.user_attrs:
+                    # What was suggested twice is one configuration to the pruner.
+                    self._report(trial, first.entry, None)
                 runs = [self.folder.run_dir(look.entry) for look in found if look is not None]
                 self.study.finish(trial, [self.objective.value(run) for run in runs])
 

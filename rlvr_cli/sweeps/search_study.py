@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from rlvr_cli.streams import stream_seed
 from rlvr_cli.sweeps.axes import Axis
 from rlvr_cli.sweeps.search_space import axis_name, labels
-from rlvr_cli.sweeps.spec import SearchSpec
+from rlvr_cli.sweeps.spec import PruningSpec, SearchSpec
 
 # Samplers of numpy take seeds of 32 bits.
 _SEEDS = 2**32
@@ -53,7 +53,7 @@ class Suggestions:
             storage=JournalStorage(JournalFileBackend(str(path))),
             load_if_exists=True,
             direction="maximize" if maximize else "minimize",
-            pruner=NopPruner() if pruning is None else MedianPruner(pruning.startup, n_warmup_steps=pruning.warmup),
+            pruner=NopPruner() if pruning is None else _median(pruning),
         )
 
     def ask(self) -> Trial:
@@ -146,3 +146,8 @@ class Suggestions:
         if self.spec.sampler == "random":
             return RandomSampler(seed=seed)
         return TPESampler(seed=seed, n_startup_trials=self.spec.startup)
+
+
+def _median(spec: PruningSpec) -> MedianPruner:
+    """Optuna counts what was suggested again as finished; values at a rollout there are of configurations alone."""
+    return MedianPruner(spec.startup, n_warmup_steps=spec.warmup, n_min_trials=spec.startup)

@@ -174,4 +174,5 @@ FILES = sorted((Path(__file__).parents[2] / "configs" / "sweeps").glob("*.yaml")
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_example_expands(file: Path) -> None:
-    assert expand(read_sweep(file)).trials
+    sweep = expand(read_sweep(file))
+    assert sweep.corners and (sweep.trials or sweep.space is not None)

@@ -10,8 +10,11 @@ import pytest
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.sweeps.driver import Orders, start
+from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.search_space import Space
 from rlvr_cli.sweeps.search_study import distribution
+from rlvr_cli.sweeps.spec import read_sweep
 from tests.sweeps.files import problems, sweep
 
 SEARCH = "set: {train.rollouts: 4, eval.every: 1}\nobjective: accuracy\nsearch: {trials: 3}\n"
@@ -30,6 +33,10 @@ def space(folder: Path, text: str) -> Space:
         ("optimizer.lr: {log_range: [1e-6, 1e-4], count: 3}", FloatDistribution(1e-6, 1e-4, log=True)),
         ("rollout.temperature: {range: [0.5, 1.5]}", FloatDistribution(0.5, 1.5)),
         ("rollout.temperature: {range: [0.5, 1.6], step: 0.25}", FloatDistribution(0.5, 1.5, step=0.25)),
+        (
+            "rollout.temperature: {range: [0.1, 1.2], step: 0.3333333333}",
+            FloatDistribution(0.1, 1.0999999999, step=0.3333333333),
+        ),
         ("update.epochs: {range: [1, 4]}", IntDistribution(1, 4)),
         ("rollout.prompts: {range: [8, 30], step: 8}", IntDistribution(8, 24, step=8)),
         ("rollout.prompts: {log_range: [4, 64]}", IntDistribution(4, 64, log=True)),
@@ -75,6 +82,12 @@ def test_a_suggestion_is_a_configuration_and_back(tmp_path: Path) -> None:
         assert found.locate({**values, **other}) is None
 
 
+def test_the_example_is_a_search(tmp_path: Path) -> None:
+    found = expand(read_sweep(Path(__file__).parents[2] / "configs/sweeps/search.yaml"))
+    assert found.space is not None and len(found.space.axes) == 3 and found.bound == 120
+    assert found.objective is not None and found.objective.of == "held_out"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     {
@@ -113,6 +126,9 @@ def test_a_suggestion_is_a_configuration_and_back(tmp_path: Path) -> None:
             "s.yaml:3 optimizer.lr: must be a number, above 0 and at most 1",
             "s.yaml:4 objective: pass@64 is not recorded; set eval.pass_at to a list with 64",
         ],
+        "grid:\n  optimizer.lr: {range: [1e-6, 1e-4], step: 1e-3}\nobjective: reward\nsearch: {trials: 2}": [
+            "s.yaml:2 optimizer.lr: range: its step is larger than all of it"
+        ],
         "grid:\n  optimizer.lr: {log_range: [1e-6, 1e-4], step: 1e-6}\nobjective: reward\nsearch: {trials: 2}": [
             "s.yaml:2 optimizer.lr: log_range: has no step"
         ],
@@ -129,8 +145,8 @@ def test_a_suggestion_is_a_configuration_and_back(tmp_path: Path) -> None:
 )
 def test_bad_searches_are_refused_with_their_lines(tmp_path: Path, text: str, said: list[str]) -> None:
     found = problems(tmp_path, text)
-    for start in said:
-        assert any(line.startswith(start) for line in found), found
+    for beginning in said:
+        assert any(line.startswith(beginning) for line in found), found
     assert len(found) == len(said), found
 
 
@@ -147,10 +163,6 @@ def test_optuna_is_loaded_by_no_grid_and_its_absence_is_said(tmp_path: Path, mon
     file.write_text(file.read_text() + "search: {trials: 2}\n")
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.endswith("0 False False\n") and "at most" in done.stdout
-
-    from rlvr_cli.sweeps.driver import Orders, start
-    from rlvr_cli.sweeps.expand import expand
-    from rlvr_cli.sweeps.spec import read_sweep
 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r'pip install "rlvr\[search\]"'):

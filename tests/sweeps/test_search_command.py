@@ -1,0 +1,79 @@
+"""`rlvr sweep` on searches, without a training: the dry run, the status, what is refused, a file changed meanwhile."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlvr_cli.cli.app import run
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.sweeps.folder import SweepDir
+from rlvr_cli.sweeps.objective_ranking import CONFIRM, rank, write_confirmation
+from rlvr_cli.sweeps.prepare import check_not_running
+from rlvr_cli.sweeps.search import Search
+from tests.sweeps.files import sweep
+from tests.sweeps.searches import HEAD, begin, go_on
+from tests.sweeps.test_search import SPACE, bell
+
+TEXT = HEAD + SPACE + "seeds: 2\nbudget: 60\nsearch: {trials: 5, startup: 2, pruning: {startup: 2}}\n"
+
+
+def test_a_dry_run_shows_the_space_and_the_most_that_it_costs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(TEXT)
+    line = ["sweep", str(file), "--dry-run", f"run.dir={tmp_path}/runs"]
+    assert run(line) == 0
+    shown = capsys.readouterr().out
+    assert "method.name   one of       grpo, lopti" in shown and "optimizer.lr  logarithmic  1e-05 to 0.01" in shown
+    assert (
+        "tpe search for accuracy (held-out, in training): 5 configurations, 2 seeds each, up to 8 rollouts a "
+        "configuration; at most 40 rollouts together"
+    ) in shown
+    assert run([*line, "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["rollouts_at_most"] == 40 and content["combinations"] is None and content["trials_so_far"] == 0
+    assert run([*line, "--share-identical"]) == 2
+    assert "--share-identical: is for grids" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_status_says_the_best_and_how_to_confirm_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = begin(tmp_path, TEXT)
+    assert run(["sweep", "status", str(place.path)]) == 0
+    assert "no arm has its accuracy (held-out, in training) yet" in capsys.readouterr().out
+    plan = go_on(place, bell)
+    ranking = rank(place, plan, place.looks(plan))
+    assert ranking is not None
+    write_confirmation(place, plan, ranking)
+    assert run(["sweep", "status", str(place.path)]) == 0
+    shown = capsys.readouterr().out
+    number = len(ranking.complete)
+    assert f"best of {number} by accuracy" in shown and f"It was picked out of {number} by this number" in shown
+    assert f"confirm: rlvr sweep {place.path / CONFIRM} && rlvr compare {place.path.parent}/s-confirm" in shown
+    assert "pruned: accuracy was" in shown and "search: 5 configurations; ended: the 5 configurations" in shown
+    assert run(["sweep", "status", str(place.path), "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    values = [arm["value"] for arm in content["objective"]["arms"] if arm["seeds"] == arm["of"]]
+    assert values == sorted(values, reverse=True) and content["objective"]["best"] == ranking.arms[0].name
+    assert content["search"]["configurations"] == 5
+
+
+def test_a_file_that_is_changed_while_its_search_runs_is_refused(tmp_path: Path) -> None:
+    place = begin(tmp_path, TEXT)
+    go_on(place, bell, most=3)
+    assert isinstance(place, SweepDir) and Search(place, place.read_plan()).study.counts()[0] >= 2
+    with place.driven():
+        with pytest.raises(UserError, match="this sweep is running"):
+            check_not_running(sweep(tmp_path, TEXT), place)
+        with pytest.raises(UserError, match=r"is running by what it said before: no longer names .*line 6"):
+            check_not_running(sweep(tmp_path, TEXT.replace("seeds: 2", "seeds: 1")), place)
+
+
+def test_a_folder_of_another_search_is_refused(tmp_path: Path) -> None:
+    go_on(begin(tmp_path, TEXT), bell, most=2)
+    with pytest.raises(UserError, match="belongs to another sweep"):
+        begin(tmp_path, TEXT.replace("[grpo, lopti]", "[dapo, cispo]"))
