@@ -13,7 +13,7 @@ from rlvr_cli.report.comparison_words import base_cost
 from rlvr_cli.report.completions import bin_names
 from rlvr_cli.report.report_alerts import Alerts, find_alerts
 from rlvr_cli.report.report_answer import Answer, answer
-from rlvr_cli.report.report_budgets import budgets_table
+from rlvr_cli.report.report_budgets import Budgets, budgets
 from rlvr_cli.report.report_commands import Commands, commands
 from rlvr_cli.report.report_configs import configurations, differences_table
 from rlvr_cli.report.report_environment import environment_table, runs_table
@@ -59,7 +59,7 @@ class Page:
     course: Table | None
     comparison: tuple[Table, ...]
     below: tuple[str, ...]
-    budgets: Table | None
+    budgets: Budgets
     measures: tuple[Table, ...]
     cost: Table | None
     alerts: Alerts
@@ -107,7 +107,7 @@ def make_page(subject: Subject, output: Path | None = None) -> Page:
         course=course_table(subject),
         comparison=tuple(_tables(comparison)) if comparison else (),
         below=tuple(_below(comparison)) if comparison else (),
-        budgets=budgets_table(subject),
+        budgets=budgets(subject),
         measures=tuple(one for each in evaluations if (one := measures_table(each)) is not None),
         cost=cost_table(subject),
         alerts=alerts,
