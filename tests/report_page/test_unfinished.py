@@ -68,6 +68,15 @@ def test_trials_of_a_sweep_that_were_not_begun(tmp_path: Path, report: Callable[
     assert "rlvr sweep small.yaml" in page.commands
 
 
+def test_a_run_between_a_step_and_its_time(tmp_path: Path, report: Callable[..., Page]) -> None:
+    made = make_run(tmp_path / "runs", "grpo-s0", status="interrupted")
+    lines = made.timings_path.read_text().splitlines(keepends=True)
+    made.timings_path.write_text("".join(lines[:-1]))
+    page = report(made.path)
+    assert f"{made.path} is interrupted" in page.sections["answer"]
+    assert "one run" in page.sections["curves"].lower()
+
+
 def test_a_run_without_a_step(tmp_path: Path, report: Callable[..., Page]) -> None:
     made = make_run(tmp_path / "runs", "grpo-s0", status="submitted")
     for path in (made.metrics_path, made.timings_path):

@@ -42,11 +42,14 @@ PARTS = tuple(field.name for field in fields(Spent))
 
 
 def spending(run: ComparedRun) -> list[Spent]:
-    """What was spent after each optimizer step, from the first on.
+    """What was spent after each optimizer step, from the first on; without a last one whose time is not written yet.
 
     Raises RunError where the records are damaged or do not fit one another.
     """
     steps, timings = read_jsonl(run.run.metrics_path), read_jsonl(run.run.timings_path)
+    if len(timings) == len(steps) - 1:
+        # A step's time is written after the step: the run is between the two, or was killed there.
+        steps = steps[:-1]
     if not steps:
         raise RunError(f"{run.run.metrics_path}: no step is recorded.")
     if len(timings) < len(steps):

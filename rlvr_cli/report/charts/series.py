@@ -60,6 +60,9 @@ def recorded(run: RunDir, budget: str) -> Recorded:
     """
     config = load_config([run.config_path])
     rows = tuple(whole_rows(read_jsonl(run.metrics_path)))
+    if len(read_jsonl(run.timings_path)) == len(rows) - 1:
+        # The run is between a step and its time.
+        rows = rows[:-1]
     if not rows:
         return Recorded(run, config, (), {})
     spent = spending(ComparedRun(run, config, {}, {}, 0))
