@@ -34,10 +34,16 @@ def _bands(metric: Metric, lines: Sequence[ArmLine]) -> list[str]:
         same = len(set(several.values())) == 1
         of = f"{next(iter(several.values()))} runs" if same else "runs"
         counted = "" if same else f" ({', '.join(f'{name} {count}' for name, count in several.items())})"
+        both = any(one.banded == "both" for one in lines)
+        over = "over runs and problems, as in the comparison" if both else "Student's t over runs"
         parts.append(
-            f"Line: mean over {of}{counted}; band: 95% interval of that mean (Student's t over runs, at each point by "
-            "itself)."
+            f"Line: mean over {of}{counted}; band: 95% interval of that mean ({over}, at each point by itself)."
         )
+        if both and any(one.banded == "runs" for one in lines):
+            less = list(dict.fromkeys(one.line.name for one in lines if one.banded == "runs"))
+            parts.append(
+                f"Of {listed(less)} it is over runs alone: evaluations are not on disk, or not of the same problems."
+            )
         thin = [one.line.name for one in lines if len(one.line.x) and len(one.line.singles) == one.runs > 1]
         if thin and len(set(thin)) == len(several):
             parts.append("Thin lines: the runs.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from rlvr_cli.evaluation.comparison.cost import BUDGETS
 from rlvr_cli.report.charts.arms import ArmLine, Interval, arm_line
 from rlvr_cli.report.charts.captions import learning_caption
 from rlvr_cli.report.charts.figure_html import Figure
+from rlvr_cli.report.charts.held_out import crossed_band
 from rlvr_cli.report.charts.lines import MOST_ARMS, draw
 from rlvr_cli.report.charts.metrics import Metric, metrics
 from rlvr_cli.report.charts.panel import Panel, Points, XAxis
@@ -41,7 +43,7 @@ def learning_figures(arms: Mapping[str, Sequence[RunDir]], budget: str = "rollou
 
 
 def _figures(metric: Metric, arms: Arms, budget: str) -> list[Figure]:
-    panels = {title: _lines(metric, title, arms) for title in metric.panels}
+    panels = {title: _lines(metric, title, arms, budget) for title in metric.panels}
     if not any(lines for lines, _ in panels.values()):
         return []
     count = max(len(lines) for lines, _ in panels.values())
@@ -85,19 +87,29 @@ def _figure(
     )
 
 
-def _lines(metric: Metric, title: str, arms: Arms) -> tuple[list[ArmLine], int]:
+def _lines(metric: Metric, title: str, arms: Arms, budget: str) -> tuple[list[ArmLine], int]:
     """The lines of a panel, and how many values were no finite number."""
     found, missing = [], 0
     for arm, (name, runs) in enumerate(arms.items()):
         curves: list[Points] = []
-        intervals: list[Interval | None] = []
+        used: list[Recorded] = []
         for run in runs:
             curve = run.curve(metric.panels[title]) if run.rows and metric.applies(run) else None
             if curve is not None:
-                curves.append(curve[0])
-                intervals.append(_interval(metric, title, run, curve[0]))
                 missing += curve[1]
-        line = arm_line(arm, name, curves, metric.axis, alone=len(arms) == 1, intervals=intervals)
+            if curve is not None and len(curve[0][0]):
+                curves.append(curve[0])
+                used.append(run)
+        of = metric.evaluated.get(title)
+        line = arm_line(
+            arm,
+            name,
+            curves,
+            metric.axis,
+            alone=len(arms) == 1,
+            intervals=[_interval(metric, title, run, curve) for run, curve in zip(used, curves, strict=True)],
+            over_problems=None if of is None else partial(crossed_band, used, budget, of),
+        )
         if line is not None:
             found.append(line)
     return found, missing

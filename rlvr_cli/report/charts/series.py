@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.evaluation.comparison.cost import spending
+from rlvr_cli.evaluation.comparison.curves import Curve, read_curve
 from rlvr_cli.evaluation.comparison.records import ComparedRun
 from rlvr_cli.report.charts.panel import Points
 from rlvr_cli.runs.curves import by_rollout, whole_rows
@@ -34,6 +36,12 @@ class Recorded:
     config: Config
     rows: tuple[dict[str, Any], ...]
     spent: Mapping[int, float]
+
+    @cached_property
+    def held_out(self) -> Curve | None:
+        """Its held-out evaluations, problem by problem; None where they are not all on disk and whole."""
+        problems: list[str] = []
+        return read_curve(ComparedRun(self.run, self.config, {}, {}, 0), problems)
 
     def curve(self, read: Read) -> tuple[Points, int] | None:
         """A value over the budget, one point a rollout, and in how many rollouts it was no finite number.
