@@ -17,11 +17,13 @@ class Alerts:
     """What was found in the runs.
 
     Attributes:
-        verdicts: a sentence for each arm. short: the same for all in one or a few.
+        verdicts: a sentence for each arm. collapsed: those of arms with a collapse. healthy: one sentence for the
+            others; empty where there are none.
     """
 
     verdicts: tuple[str, ...]
-    short: tuple[str, ...]
+    collapsed: tuple[str, ...]
+    healthy: tuple[str, ...]
     table: Table | None
 
 
@@ -50,7 +52,7 @@ def find_alerts(subject: Subject, problems: list[str]) -> Alerts:
     )
     begun = sum(map(bool, subject.metrics.values()))
     healthy = f"No sign of collapse in {'the other arms' if bad else count(begun, 'run')}."
-    return Alerts(tuple(verdicts), (*bad, *([healthy] if begun and len(bad) < len(verdicts) else [])), found_table)
+    return Alerts(tuple(verdicts), tuple(bad), (healthy,) if begun and len(bad) < len(verdicts) else (), found_table)
 
 
 def _of_run(subject: Subject, run: ComparedRun, problems: list[str]) -> tuple[list[Collapse], list[Span]]:

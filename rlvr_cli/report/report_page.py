@@ -97,12 +97,13 @@ def make_page(subject: Subject, output: Path | None = None) -> Page:
     comparison, ready = subject.comparison, subject.readiness
     groups = commands(subject, evaluations, output)
     return Page(
-        answer=answer(subject, changes),
+        answer=answer(subject, changes, evaluations),
         unfinished=ready.unfinished,
         lacking=ready.lacking,
         missing=ready.commands if ready.lacking else (),
         again=groups[-1].lines[-1],
-        changes=changes_table(changes),
+        # One arm's sentence says all of it.
+        changes=changes_table(changes) if len(subject.arms) > 1 else None,
         figures=figures,
         course=course_table(subject),
         comparison=tuple(_tables(comparison)) if comparison else (),
