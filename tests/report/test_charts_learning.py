@@ -215,6 +215,11 @@ def test_imitation_has_its_loss_and_nothing_of_rewards(tmp_path: Path) -> None:
     assert "loss" not in by_key(learning_figures({"grpo": [charted(tmp_path, "grpo", rows)]}))
 
 
+def test_names_that_look_the_same_are_two_arms(tmp_path: Path) -> None:
+    run = charted(tmp_path, "r", [{"reward": 1.0}])
+    assert len(by_key(learning_figures({"a b": [run], "a  b": [run]}))["reward"].table) == 3
+
+
 def test_an_arm_has_its_colour_in_a_legend_also_where_another_has_no_line(tmp_path: Path) -> None:
     run = charted(tmp_path, "r", [{"reward": 1.0}, {"reward": 2.0}])
     arms = {"none": [], "a name that is too long for a line's end": [run], "another one of these names": [run]}
