@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlvr_cli.analysis.collapse import PATTERNS, Collapse, detect
+from rlvr_cli.analysis.collapse import PATTERNS, Collapse, CollapseWatch, detect
 from rlvr_cli.config.load import load_config
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.records import read_jsonl
@@ -132,6 +132,31 @@ def delays(runs: int, begins: int = 40) -> None:
         print(f"| {pattern.replace('_', ' ')} | {' | '.join(cells)} |")
 
 
+def onsets(runs: int, begins: int = 40) -> None:
+    """Print which rollout is taken for the last one from before a collapse, counted from the one before it begins."""
+    print("| last sound rollout: median (5% and 95% of runs) | at once | over 10 rollouts | over 30 |")
+    print("|---|---|---|---|")
+    rng = np.random.default_rng(3)
+    for pattern, ends in COLLAPSES.items():
+        cells = []
+        for length in (1, 10, 30):
+            curves = moving(ends, begins + length + 80, begins, length, **STARTS.get(pattern, {}))
+            found = [_last_sound(simulated(curves, rng), begins) - begins for _ in range(runs)]
+            low, middle, high = np.quantile(found, [0.05, 0.5, 0.95], method="nearest")
+            cells.append(f"{middle:+.0f} ({low:+.0f} to {high:+.0f})")
+        print(f"| {pattern.replace('_', ' ')} | {' | '.join(cells)} |")
+
+
+def _last_sound(rows: list[dict[str, Any]], begins: int) -> int:
+    """Of the first collapse that is named after ``begins``."""
+    watch = CollapseWatch(16)
+    for row in rows:
+        watch.see(row)
+        if (found := watch.begins(row["rollout"])) and row["rollout"] > begins:
+            return watch.last_sound(found)
+    raise ValueError("no collapse was named")
+
+
 # --- runs of the lab -----------------------------------------------------------------------------------------------
 
 FAST = ("optimizer.lr=1e-3", "optimizer.schedule=constant")
@@ -144,6 +169,7 @@ LAB: tuple[tuple[str, str, tuple[str, ...], tuple[int, ...]], ...] = (
     ("pl-fast", "choosing", ("method=pl", *FAST, "train.rollouts=40"), (1, 2)),
     ("nl-fast", "choosing", ("method=nl", *FAST), (0,)),
     ("grpo", "checking", ("method=grpo",), (2, 3, 4, 5, 6, 7, 8, 9)),
+    ("grpo-fast", "checking", ("method=grpo", *FAST), (0, 1)),
     ("pl-fast", "checking", ("method=pl", *FAST, "train.rollouts=40"), (3,)),
     ("nl-fast", "checking", ("method=nl", *FAST, "train.rollouts=25"), (1,)),
     ("short", "checking", ("train.rollouts=12", "rollout.max_new_tokens=20", "task.people={4: 1.0}"), (0,)),
@@ -202,6 +228,8 @@ def main() -> None:
     false_alarms(options.runs)
     print()
     delays(options.runs)
+    print()
+    onsets(options.runs)
     if options.dir is not None:
         print()
         lab(options.dir)

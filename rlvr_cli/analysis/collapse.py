@@ -7,10 +7,12 @@ docs/collapse.md. Imports no torch.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlvr_cli.analysis.collapse_onset import onset
 from rlvr_cli.analysis.collapse_reward import Mean
 from rlvr_cli.analysis.collapse_rules import RULES, Movement, View, window_mean
 from rlvr_cli.analysis.collapse_signals import Point, point_of
@@ -80,13 +82,16 @@ class CollapseWatch:
         self._on: dict[int, dict[str, Collapse]] = {}
         self._windows: list[tuple[Mean | None, Mean | None]] = []
         self._bests: tuple[Mean | None, Mean | None] = (None, None)
+        self._paid: deque[tuple[Mean, Mean]] = deque(maxlen=max(map(sum, self.thresholds.reward_windows)))
 
     def see(self, row: Mapping[str, Any]) -> None:
         """Take in a line, or what will become one; of a rollout the first line counts."""
         if row["rollout"] in self._on:
             return
-        self._points.append(point_of(row, self.problems))
-        window = self.window
+        point, window = point_of(row, self.problems), self.window
+        self._points.append(point)
+        if point.format_paid is not None and point.accuracy is not None:
+            self._paid.append((point.format_paid, point.accuracy))
         self._windows.append(
             (window_mean(self._points, "accuracy", window), window_mean(self._points, "format", window))
         )
@@ -96,7 +101,7 @@ class CollapseWatch:
         self._on[row["rollout"]] = {found.pattern: found for found in self._found(row["rollout"])}
 
     def _found(self, rollout: int) -> list[Collapse]:
-        view = View(self._points, self._bests, self.problems, self.thresholds)
+        view = View(self._points, self._bests, list(self._paid), self.problems, self.thresholds)
         found = []
         for pattern, rule in RULES.items():
             evidence = tuple(rule(view))
@@ -124,6 +129,23 @@ class CollapseWatch:
             for pattern, collapse in self.on(rollout).items()
             if not any(pattern in patterns for patterns in earlier)
         ]
+
+    def last_sound(self, found: Sequence[Collapse]) -> int:
+        """The last rollout, from 0, from before the collapses ``found`` after the newest rollout began; at least 0.
+
+        It is before the rollouts of the window too, over which a collapse shows before it is found.
+        """
+        begins = min(onset(self._points, collapse.evidence, self._best_place(collapse)) for collapse in found)
+        return max(0, min(self._points[begins].rollout - 1, self._points[-1].rollout + 1 - self.window))
+
+    def _best_place(self, collapse: Collapse) -> int:
+        """Where the best window began that the newest rollout was compared with; 0 where it was not."""
+        number = next((("accuracy", "format").index(m.number) for m in collapse.evidence if m.against == "best"), None)
+        if number is None:
+            return 0
+        past = ((means[number], place) for place, means in enumerate(self._windows[: -self.window]))
+        best = max(((mean.value, -place) for mean, place in past if mean is not None))
+        return 1 - best[1] - self.window
 
     def fields(self, rollout: int) -> dict[str, Any]:
         """What every line of ``rollout``, the newest, says.

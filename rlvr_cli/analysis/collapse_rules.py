@@ -41,6 +41,7 @@ class View:
         points: of every rollout so far.
         bests: the best accuracy and the best format over a window that ended before the present one; None before there
             was one.
+        paid: format reward and accuracy of the rollouts that know both, as many of the last as a rule looks at.
         problems: of each rollout.
     """
 
@@ -48,10 +49,12 @@ class View:
         self,
         points: Sequence[Point],
         bests: tuple[Mean | None, Mean | None],
+        paid: Sequence[tuple[Mean, Mean]],
         problems: int,
         thresholds: Thresholds,
     ) -> None:
-        self.points, self.bests, self.problems, self.thresholds = points, bests, problems, thresholds
+        self.points, self.bests, self.paid = points, bests, paid
+        self.problems, self.thresholds = problems, thresholds
 
     def moved(self, number: str) -> Movement | None:
         """Where ``number`` was at the start and where it is; None while the two overlap, or it is not known.
@@ -166,13 +169,7 @@ def format_loss(view: View) -> list[Movement]:
 
 def hacking(view: View) -> list[Movement]:
     """The format's reward rose and accuracy did not: collapse_reward.py."""
-    longest = max(map(sum, view.thresholds.reward_windows))
-    known = [
-        (point.format_paid, point.accuracy)
-        for point in view.points
-        if point.format_paid is not None and point.accuracy is not None
-    ]
-    found = reward_hacking(known[-longest:], view.problems, view.thresholds)
+    found = reward_hacking(view.paid, view.problems, view.thresholds)
     if found is None:
         return []
     return [

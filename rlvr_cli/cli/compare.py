@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rlvr_cli.cli.common import Json, plain_table, print_json, print_table
 from rlvr_cli.config.errors import UserError
+
+if TYPE_CHECKING:
+    from rlvr_cli.evaluation.comparison.question import Question
+    from rlvr_cli.report.comparison_tables import Table
 
 
 def command(
@@ -16,8 +22,8 @@ def command(
         list[str],
         typer.Argument(
             metavar="A B...",
-            help="Runs, folders of runs (a sweep) or globs, by name in --dir or by path. Runs that differ in nothing "
-            "but the seed are one arm.",
+            help="Runs, sweeps (name, folder or file), folders of runs or globs, by name in --dir or by path. Runs "
+            "that differ in nothing but the seed are one arm.",
             show_default=False,
         ),
     ],
@@ -45,7 +51,21 @@ def command(
         ),
     ] = None,
     benchmark: Annotated[
-        str | None, typer.Option("--benchmark", metavar="NAME", help="Which, where runs were evaluated on several.")
+        str | None,
+        typer.Option(
+            "--benchmark",
+            metavar="NAME[,NAME...]",
+            help="Which, where runs were evaluated on several; of several names, over these.",
+        ),
+    ] = None,
+    over: Annotated[
+        str | None,
+        typer.Option(
+            "--over",
+            metavar="benchmark|KEY",
+            help="Compare over tasks: all benchmarks that the runs were evaluated on, or the values of a key, as "
+            "task.name; each task, their mean, interquartile mean, chance of improvement, performance profiles.",
+        ),
     ] = None,
     where: Annotated[
         list[str] | None,
@@ -96,6 +116,10 @@ def command(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, one line an arm.")] = False,
     as_latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX tables (booktabs).")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="With --over: also draw differences and profiles (.png or .svg)."),
+    ] = None,
 ) -> None:
     """Compare runs: a table sorted by effect with 95% intervals, corrected p-values and costs, and a sentence each.
 
@@ -106,47 +130,120 @@ def command(
     chosen = [option for option, given in forms.items() if given]
     if len(chosen) > 1:
         raise UserError(f"{' and '.join(chosen)}: give one of them.", note="Nothing was compared.")
-    from rlvr_cli.evaluation.comparison.material import gather
-    from rlvr_cli.evaluation.comparison.question import Question
+    tasks, benchmarks = _tasks(over, benchmark)
+    if plot is not None:
+        from rlvr_cli.report.figure import check_path
 
-    material = gather(
-        Question(
-            names=tuple(names),
-            root=root,
-            by=tuple(key for text in by or () for key in text.split(",")),
-            baseline=baseline,
-            metric=metric,
-            benchmark=benchmark,
-            where=tuple(where or ()),
-            match=match,
-            level=level,
-            power=power,
-            common_problems=common_problems,
-            unpaired=unpaired,
-            unfinished=unfinished,
-        )
+        if not tasks:
+            raise UserError("--plot: draws a comparison over tasks, so it needs --over.", note="Nothing was compared.")
+        check_path(plot)
+    from rlvr_cli.evaluation.comparison.question import Question
+    from rlvr_cli.sweeps.find import with_sweep_files
+
+    question = Question(
+        names=tuple(with_sweep_files(names)),
+        root=root,
+        by=tuple(key for text in by or () for key in text.split(",")),
+        baseline=baseline,
+        metric=metric,
+        benchmark=None if benchmarks else benchmark,
+        where=tuple(where or ()),
+        match=match,
+        level=level,
+        power=power,
+        common_problems=common_problems,
+        unpaired=unpaired,
+        unfinished=unfinished,
+        over=tasks,
+        benchmarks=benchmarks,
     )
+    form = next((option for option, given in forms.items() if given), None)
+    if tasks:
+        _show_tasks(question, form, plot)
+    else:
+        _show(question, form)
+
+
+def _tasks(over: str | None, benchmark: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What to compare over, and over which benchmarks; empty for one comparison."""
+    names = tuple(dict.fromkeys(name.strip() for name in (benchmark or "").split(",") if name.strip()))
+    if over in ("benchmark", "benchmarks"):
+        if len(names) == 1:
+            raise UserError(f"--over {over}: {names[0]} is one benchmark. Name several.", note="Nothing was compared.")
+        return ("benchmark",), names
+    if over is None:
+        return (("benchmark",), names) if len(names) > 1 else ((), ())
+    if len(names) > 1:
+        raise UserError(
+            f"--benchmark {benchmark}: with --over {over} every task has one benchmark. Leave one of the two out.",
+            note="Nothing was compared.",
+        )
+    return tuple(key.strip() for key in over.split(",")), ()
+
+
+def _show(question: Question, form: str | None) -> None:
+    from rlvr_cli.evaluation.comparison.material import gather
+
+    material = gather(question)
     from rlvr_cli.report import comparison_data, comparison_tables
     from rlvr_cli.report.comparison import compare
 
     comparison = compare(material)
-    if as_json:
+    if form == "--json":
         print_json(comparison_data.as_json(comparison))
-    elif as_csv:
+    elif form == "--csv":
         print(comparison_data.as_csv(comparison), end="")
-    elif as_latex:
+    elif form == "--latex":
         print(comparison_tables.latex(comparison))
-    elif as_markdown:
+    elif form == "--markdown":
         print(comparison_tables.markdown(comparison))
     else:
-        for line in comparison_tables.lines_before(comparison):
-            print(line)
-        for header, rows in comparison_tables.tables(comparison):
-            table = plain_table(*header)
-            for row in rows:
-                table.add_row(*row)
-            print()
-            print_table(table)
+        before, after = comparison_tables.lines_before(comparison), comparison_tables.lines_after(comparison)
+        _print(before, comparison_tables.tables(comparison), after)
+
+
+def _show_tasks(question: Question, form: str | None, plot: Path | None) -> None:
+    from rlvr_cli.evaluation.comparison.over import gather_tasks
+
+    material = gather_tasks(question)
+    from rlvr_cli.report import comparison_over_data, comparison_over_tables, comparison_over_words
+    from rlvr_cli.report.comparison_over import compare_tasks
+    from rlvr_cli.report.sparkline import levels_for
+
+    comparison = compare_tasks(material)
+    if form == "--json":
+        print_json(comparison_over_data.as_json(comparison))
+    elif form == "--csv":
+        print(comparison_over_data.as_csv(comparison), end="")
+    elif form == "--latex":
+        print(comparison_over_tables.latex(comparison))
+    elif form == "--markdown":
+        print(comparison_over_tables.markdown(comparison))
+    else:
+        _print(
+            comparison_over_words.lines_before(comparison),
+            comparison_over_tables.tables(comparison, levels_for(sys.stdout.encoding)),
+            comparison_over_words.lines_after(comparison),
+        )
+    if plot is not None:
+        from rlvr_cli.report.comparison_over_figure import comparison_figure
+        from rlvr_cli.report.figure import style, write_figure
+
+        with style():
+            write_figure(comparison_figure(comparison), plot)
+        if form is None:
+            print(f"\n{plot}: differences and performance profiles")
+
+
+def _print(before: Sequence[str], tables: Sequence[Table], after: Sequence[str]) -> None:
+    for line in before:
+        print(line)
+    for header, rows in tables:
+        table = plain_table(*header)
+        for row in rows:
+            table.add_row(*row)
         print()
-        for line in comparison_tables.lines_after(comparison):
-            print(line)
+        print_table(table)
+    print()
+    for line in after:
+        print(line)

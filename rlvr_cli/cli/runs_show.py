@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +21,7 @@ WIDEST_CURVE = 60
 NARROWEST_CURVE = 16
 _ENDS = ("first", "last", "least", "greatest")
 _COLUMN = 11
-_LISTS = ("last_metrics", "curves", "alerts", "checkpoints", "evaluations")
+_LISTS = ("last_metrics", "curves", "alerts", "rollbacks", "checkpoints", "evaluations")
 
 
 def show(
@@ -30,10 +31,11 @@ def show(
     root: Root = None,
     as_json: Json = False,
 ) -> None:
-    """Show one run: status, progress, learning curves, last metrics, alerts, checkpoints and evaluations."""
+    """Show one run: status, progress, learning curves, last metrics, alerts, rollbacks, checkpoints and evaluations."""
     from rlvr_cli.runs.alerts import PREFIX, Span
     from rlvr_cli.runs.curves import learning_curves
     from rlvr_cli.runs.directory import find_run
+    from rlvr_cli.runs.rollbacks import Rollback
     from rlvr_cli.runs.summary import summary
 
     path = find_run(run, root or DEFAULT_ROOT).path
@@ -63,6 +65,8 @@ def show(
             table.add_row(f"last {name}", text_of(value))
     for alert in details["alerts"]:
         table.add_row("alert", str(Span(**alert)))
+    for rollback in details["rollbacks"]:
+        table.add_row("rollback", str(Rollback(**rollback)))
     for kind in ("checkpoint", "evaluation"):
         for one in details[f"{kind}s"]:
             table.add_row(kind, one)
@@ -105,14 +109,18 @@ def _contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     from rlvr_cli.runs.curves import whole_rows
     from rlvr_cli.runs.directory import RunDir
     from rlvr_cli.runs.records import read_jsonl
+    from rlvr_cli.runs.rollbacks import Rollback, rollbacks_of
 
     run = RunDir(path)
     found = survey(run.checkpoints_dir)
     damage = {}
+    lines: list[dict[str, Any]] = []
+    rollbacks: list[Rollback] = []
     try:
         lines = read_jsonl(run.metrics_path)
+        rollbacks = rollbacks_of(run)
     except RunError as error:
-        lines, damage = [], {"damage": str(error)}
+        damage = {"damage": str(error)}
     rows = whole_rows(lines)
     if len(rows) < len(lines):
         damage = {"damage": f"{run.metrics_path}: {len(lines) - len(rows)} of its lines are no optimizer step's."}
@@ -121,6 +129,7 @@ def _contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         **damage,
         **({"slurm_job": job} if job else {}),
         "alerts": [span.as_json() for span in alert_spans(rows)],
+        "rollbacks": [asdict(rollback) for rollback in rollbacks],
         "checkpoints": [
             str(item.path) if isinstance(item, Checkpoint) else f"{item.path} (damaged: {item.reason})"
             for item in found

@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rlvr_cli.planning.duration import Speed
-    from rlvr_cli.sweeps.driver import Ended
+    from rlvr_cli.sweeps.driver import Ended, Orders
     from rlvr_cli.sweeps.expand import Sweep
 
 # How long `stop` waits for the trials to save.
 STOP_SECONDS = 600.0
+# So many tasks of a cluster are named by `status`.
+SHOWN_TASKS = 6
 
 
 class _RunByDefault(TyperGroup):
@@ -42,6 +44,12 @@ Workers = Annotated[
     int | None,
     typer.Option("--workers", metavar="N", min=1, help="Trials at a time. Default: as many as `slots` fit, or 1."),
 ]
+Submit = Annotated[
+    str | None,
+    typer.Option(
+        "--submit", metavar="slurm", help="Queue the trials as jobs of a cluster (section slurm), N at a time."
+    ),
+]
 SweepName = Annotated[str, typer.Argument(metavar="SWEEP", help="A sweep's name in run.dir, its folder, or its file.")]
 
 
@@ -57,6 +65,7 @@ def run_command(
         bool,
         typer.Option("--share-identical", help="Run trials with the same gradient once; the others point at that run."),
     ] = False,
+    submit: Submit = None,
     speed_of: Annotated[
         str | None, typer.Option("--run", metavar="RUN", help="With --dry-run: take the speed from this run.")
     ] = None,
@@ -66,53 +75,85 @@ def run_command(
     """Run every trial that FILE describes, or continue: what is finished is not done again, what is new is added.
 
     Ends with 0 when all trials are finished; 1 when some have failed; 130 after Ctrl-C, 143 after SIGTERM and 129
-    when its terminal is closed (all running trials save first); 2 on bad input.
+    when its terminal is closed (all running trials save first); 2 on bad input. With --submit it ends when the trials
+    are in the queue.
     """
     from rlvr_cli.sweeps.expand import expand
     from rlvr_cli.sweeps.spec import read_sweep
 
+    orders = _orders(workers, trust_remote_code, submit)
     sweep = expand(read_sweep(file), overrides or [])
+    if sweep.space is not None and (share_identical or speed_of is not None):
+        option = "--share-identical" if share_identical else "--run"
+        raise UserError(f"{option}: is for grids, whose trials are known before they are run.")
+    if dry_run and sweep.space is not None and submit is None:
+        from rlvr_cli.cli.sweep_search import dry_run_search
+
+        dry_run_search(sweep, as_json=as_json)
+        return
     if dry_run:
-        _dry_run(sweep, share=share_identical, workers=workers, speed_of=speed_of, as_json=as_json)
+        _dry_run(sweep, orders, share=share_identical, submit=submit, speed_of=speed_of, as_json=as_json)
         return
     if speed_of is not None:
         raise UserError("--run gives the speed for --dry-run; give both, or neither.")
-    from rlvr_cli.sweeps.driver import Orders, start
+    if submit is not None:
+        from rlvr_cli.cli.sweep_slurm import say_submitted
+        from rlvr_cli.sweeps import slurm
 
-    orders = Orders(workers, _flags(trust_remote_code))
+        say_submitted(slurm.start(sweep, orders, share=share_identical), as_json=as_json)
+        return
+    from rlvr_cli.sweeps.driver import start
+
     console = _console(as_json)
     _finish(start(sweep, orders, share=share_identical, console=console), console, as_json=as_json)
 
 
 @app.command()
 def status(sweep: SweepName, as_json: Json = False) -> None:
-    """Show how each trial of a sweep stands."""
+    """Show how each trial of a sweep stands, and the best of them by the sweep's objective."""
+    from rlvr_cli.cli.sweep_search import ranking_json, show_ranking, show_search
+    from rlvr_cli.cli.sweep_slurm import with_jobs
+    from rlvr_cli.config.problems import some
     from rlvr_cli.sweeps.find import find_sweep
     from rlvr_cli.sweeps.progress import standings
     from rlvr_cli.sweeps.screen import counts, table
+    from rlvr_cli.sweeps.slurm_queue import in_queue, with_queue
 
     folder = find_sweep(sweep)
     plan = folder.read_plan()
-    found = standings(folder, plan)
+    try:
+        tasks, unknown = in_queue(folder), None
+    except UserError as error:
+        tasks, unknown = {}, " ".join(error.problems)
+    found = with_queue(standings(folder, plan), tasks)
+    running = bool(tasks) or folder.running()
     dropped = [entry.name for entry in plan.trials if not entry.named]
     if as_json:
         print_json(
             {
                 "sweep": plan.name,
                 "folder": str(folder.path),
-                "running": folder.running(),
-                "trials": [one.as_json() for one in found],
+                "running": running,
+                "trials": with_jobs(found, tasks),
+                "queue_unknown": unknown,
                 "no_longer_named": dropped,
+                **ranking_json(folder, plan, found),
             }
         )
         return
     print_table(table(found))
-    print(f"\n{folder.path}: {counts(found)}; {'running' if folder.running() else 'not running'}")
+    print(f"\n{folder.path}: {counts(found)}; {'running' if running else 'not running'}")
+    if tasks:
+        print(f"in SLURM: {some([f'{trial} {task.id}' for trial, task in tasks.items()], SHOWN_TASKS)}")
+    if unknown:
+        print(unknown)
     for one in found:
         if one.look.state == "failed":
             print(f"{one.look.entry.name} failed: {one.look.reason} (output: {folder.output_path(one.look.entry)})")
     if dropped:
         print(f"no longer named by the sweep file: {', '.join(dropped)}")
+    show_search(plan, found, print)
+    show_ranking(folder, plan, found, print)
 
 
 @app.command()
@@ -123,17 +164,29 @@ def stop(sweep: SweepName) -> None:
     import time
 
     from rlvr_cli.runs.locks import LOCK
+    from rlvr_cli.sweeps import slurm_queue
     from rlvr_cli.sweeps.find import find_sweep
 
     folder = find_sweep(sweep)
-    if not folder.running():
+    here, unknown = folder.running(), None
+    try:
+        tasks = slurm_queue.in_queue(folder)
+    except UserError as error:
+        if not here:
+            raise
+        tasks, unknown = {}, " ".join(error.problems)
+    if not here and not tasks:
         raise UserError(f"{folder.path}: is not running.", note="")
-    os.kill(int((folder.path / LOCK).read_text(encoding="utf-8")), signal.SIGTERM)
     end = time.monotonic() + STOP_SECONDS
+    if here:
+        os.kill(int((folder.path / LOCK).read_text(encoding="utf-8")), signal.SIGTERM)
+    slurm_queue.stop(folder, tasks, end)
     while folder.running():
         if time.monotonic() > end:
             raise RunError(f"{folder.path}: was told to stop, and its trials are not saved yet.")
         time.sleep(0.2)
+    if unknown:
+        print(unknown)
     print(f"stopped; continue with: {folder.read_plan().command}")
 
 
@@ -141,19 +194,35 @@ def stop(sweep: SweepName) -> None:
 def retry(
     sweep: SweepName,
     trials: Annotated[
-        list[str] | None, typer.Argument(metavar="[TRIAL]...", help="Failed trials. Default: all.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="[TRIAL]...",
+            help="Failed trials, or those that a search gave up. Default: all that failed.",
+            show_default=False,
+        ),
     ] = None,
     workers: Workers = None,
+    submit: Submit = None,
     trust_remote_code: TrustRemoteCode = False,
     as_json: Json = False,
 ) -> None:
-    """Try failed trials again, from their last checkpoints, and continue the sweep."""
-    from rlvr_cli.sweeps.driver import Orders, again
+    """Try failed trials again, from their last checkpoints, or finish pruned ones, and continue the sweep.
+
+    With --submit, these trials alone.
+    """
+    from rlvr_cli.sweeps.driver import again
     from rlvr_cli.sweeps.find import find_sweep
 
+    orders = _orders(workers, trust_remote_code, submit)
     folder = find_sweep(sweep)
+    if submit is not None:
+        from rlvr_cli.cli.sweep_slurm import say_submitted
+        from rlvr_cli.sweeps import slurm
+
+        say_submitted(slurm.again(folder, trials or [], orders), as_json=as_json)
+        return
     console = _console(as_json)
-    ended = again(folder, trials or [], Orders(workers, _flags(trust_remote_code)), console=console)
+    ended = again(folder, trials or [], orders, console=console)
     _finish(ended, console, as_json=as_json)
 
 
@@ -163,33 +232,45 @@ def _console(as_json: bool) -> Console:
     return Console(stderr=as_json)
 
 
-def _flags(trust_remote_code: bool) -> tuple[str, ...]:
-    return ("--trust-remote-code",) if trust_remote_code else ()
+def _orders(workers: int | None, trust_remote_code: bool, submit: str | None) -> Orders:
+    from rlvr_cli.sweeps.driver import Orders
+
+    if submit not in (None, "slurm"):
+        raise UserError(f"--submit {submit}: is not known; slurm is.")
+    return Orders(workers, ("--trust-remote-code",) if trust_remote_code else ())
 
 
 def _finish(ended: Ended, console: Console, *, as_json: bool) -> None:
     """Show how the sweep ended and what to do next, and exit with its code."""
+    from rlvr_cli.cli.sweep_search import ranking_json, show_ranking, show_search
     from rlvr_cli.sweeps.screen import counts, table
     from rlvr_cli.training.stopping import say
 
     folder = ended.folder
+    plan = folder.read_plan()
     if as_json:
-        print_json({"folder": str(folder.path), "trials": [one.as_json() for one in ended.standings]})
+        found = [one.as_json() for one in ended.standings]
+        print_json({"folder": str(folder.path), "trials": found, **ranking_json(folder, plan, ended.standings)})
     else:
         print_table(table(ended.standings))
     say(console, f"\n{folder.path}: {counts(ended.standings)}")
     failed = [one.look for one in ended.standings if one.look.state == "failed"]
     for look in failed:
         say(console, f"{look.entry.name} failed: {look.reason} (output: {folder.output_path(look.entry)})")
+    if not as_json:
+        show_search(plan, ended.standings, print)
+        show_ranking(folder, plan, ended.standings, print)
     if ended.exit_code > 1:
-        say(console, f"saved; continue with: {folder.read_plan().command}")
+        say(console, f"saved; continue with: {plan.command}")
     elif failed:
         say(console, f"mend the cause, then: rlvr sweep retry {folder.path}")
     raise typer.Exit(ended.exit_code)
 
 
-def _dry_run(sweep: Sweep, *, share: bool, workers: int | None, speed_of: str | None, as_json: bool) -> None:
-    """What the sweep would do: its trials, what is done of them, the cost of the rest, and identical arms."""
+def _dry_run(
+    sweep: Sweep, orders: Orders, *, share: bool, submit: str | None, speed_of: str | None, as_json: bool
+) -> None:
+    """What the sweep would do: its trials, what is done of them, the cost of the rest, identical arms, and its jobs."""
     from dataclasses import asdict
 
     from rlvr_cli.planning.duration import in_words
@@ -207,7 +288,13 @@ def _dry_run(sweep: Sweep, *, share: bool, workers: int | None, speed_of: str | 
     same = same_arms(sweep.trials)
     speed = _speed(folder, [one.look.entry.run for one in found if one.look.trained], speed_of)
     seconds = _seconds(sweep, {one.look.entry.id for one in todo}, speed)
-    seconds = None if seconds is None else seconds / (workers or 1)
+    number = orders.workers or (max(len(todo), 1) if submit else 1)
+    seconds = None if seconds is None else seconds / number
+    scripts = []
+    if submit:
+        from rlvr_cli.sweeps.slurm import scripts as jobs
+
+        scripts = jobs(sweep, folder, prepared.plan, orders)
     if as_json:
         print_json(
             {
@@ -221,6 +308,7 @@ def _dry_run(sweep: Sweep, *, share: bool, workers: int | None, speed_of: str | 
                     {"trials": list(one.names), "when": one.when, "note": one.sentence()} for one in same
                 ],
                 "notes": list(prepared.notes),
+                **({"scripts": scripts} if submit else {}),
             }
         )
         return
@@ -236,12 +324,13 @@ def _dry_run(sweep: Sweep, *, share: bool, workers: int | None, speed_of: str | 
         f"{cost.completions:,} completions, {cost.steps:,} optimizer steps"
     )
     if todo and seconds is not None and speed is not None:
-        number = workers or 1
         print(f"about {in_words(seconds)} with {number} worker{'s' if number > 1 else ''}, by {speed.source}")
     for note in (*prepared.notes, *sentences(same)):
         print(note)
     if any(one.when != "first_step" for one in same) and not share:
         print("--share-identical runs trials of the same gradient once.")
+    for script in scripts:
+        print(f"\n{script}", end="")
 
 
 def _speed(folder: Any, finished: list[str], speed_of: str | None) -> Speed | None:

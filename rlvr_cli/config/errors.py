@@ -40,3 +40,7 @@ class UserError(Exception):
 
 class RunError(Exception):
     """A failure while running (a full disk, a non-finite loss): printed as one message, exit code 1."""
+
+
+class JointError(RunError):
+    """A failure that all processes of a training come to alike, such as a decision to stop: no one rank's."""

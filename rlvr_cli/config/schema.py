@@ -169,11 +169,16 @@ class TrainConfig(Section):
         description="When a reward, loss or gradient is NaN or infinite: stop, or skip that optimizer step.",
     )
     max_skips: CountOrZero = Field(3, description="Optimizer steps skipped (on_nonfinite: skip) before stopping.")
-    on_collapse: Literal["warn", "stop", "off"] = Field(
+    on_collapse: Literal["warn", "stop", "rollback", "off"] = Field(
         "warn",
-        description="When lengths, entropy, format or reward show a collapse (docs/collapse.md): say so, stop, or do "
-        "not look. A training that samples nothing (sft) shows none.",
+        description="When lengths, entropy, format or reward show a collapse (docs/collapse.md): say so, stop, go back "
+        "to a checkpoint from before and on with a lower learning rate, or do not look. A training that samples "
+        "nothing (sft) shows none.",
     )
+    rollback_lr_factor: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
+        0.5, description="What the learning rate is multiplied by at each rollback (on_collapse: rollback)."
+    )
+    max_rollbacks: Count = Field(2, description="Rollbacks (on_collapse: rollback) before a collapse stops the run.")
 
 
 class EvalConfig(Section):

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.config.errors import JointError, RunError, UserError
 from rlvr_cli.launch.world import Elsewhere, World
 
 FOLDER = "RLVR_LAUNCH"
@@ -29,7 +29,7 @@ _SECONDARY = re.compile(
     r"socket timeout|recvvalue|sendbytes|remote process exited|process group|tcpstore|read error \[|write error \[",
     re.IGNORECASE,
 )
-Kind = Literal["user", "run", "bug"]
+Kind = Literal["user", "run", "joint", "bug"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ class Failure:
     """Why a rank ended.
 
     Attributes:
-        kind: ``user`` bad input, ``run`` a failure that is explained, ``bug`` anything else.
+        kind: ``user`` bad input, ``run`` a failure that is explained, ``joint`` one that is no rank's own, ``bug``
+            anything else.
         text: the message. trace: the traceback, for a bug.
         secondary: whether this is but the echo of another rank's end.
     """
@@ -74,7 +75,7 @@ def failure_of(rank: int, error: BaseException, trace: str) -> Failure:
     if isinstance(error, UserError):
         return Failure(rank, "user", text)
     if isinstance(error, RunError):
-        return Failure(rank, "run", text)
+        return Failure(rank, "joint" if isinstance(error, JointError) else "run", text)
     echo = isinstance(error, RuntimeError | OSError) and bool(_SECONDARY.search(f"{type(error).__name__} {text}"))
     return Failure(rank, "bug", f"{type(error).__name__}: {text}", trace, secondary=echo)
 

@@ -36,20 +36,25 @@ _SCRIPT = "_submission.sh"
 # SLURM may send its signal so much earlier than it was told to (`man sbatch`, --signal).
 _EARLY_SECONDS = 60
 # How long a file system may take to notice that the machine that held a run is gone.
-_LOCK_SECONDS = 180.0
+LOCK_SECONDS = 180.0
 
 
-def check(loaded: Loaded) -> None:
-    """Raise ConfigError, with the places that set them, where the resources cannot be or do not fit the training."""
+def check(loaded: Loaded, more: Sequence[CrossProblem] = ()) -> None:
+    """Raise ConfigError, with the places that set them, where the resources cannot be or do not fit the training.
+
+    Args:
+        more: problems beside :func:`problems`.
+    """
     found = [
         (loaded.merged.places([tuple(key.split(".")) for key in problem.keys]), problem.message)
-        for problem in _problems(loaded.config)
+        for problem in (*problems(loaded.config), *more)
     ]
     if found:
         raise ConfigError(found)
 
 
-def _problems(config: Config) -> Iterator[CrossProblem]:
+def problems(config: Config) -> Iterator[CrossProblem]:
+    """What cannot be, or does not fit the training, in the section `slurm`."""
     slurm, processes = config.slurm, config.launch.processes
     share, rest = divmod(processes, slurm.nodes)
     if rest or not share:
@@ -157,6 +162,12 @@ def _set_aside(run: RunDir) -> Iterator[None]:
 
 def _begin(config: Config, run: RunDir, flags: Sequence[str]) -> str:
     """Write what a run has before its first start, and queue its job, whose number is returned."""
+    write_beginning(config, run, ["rlvr", *sys.argv[1:]])
+    return _queue(script(config, run, flags), run)
+
+
+def write_beginning(config: Config, run: RunDir, command: Sequence[str]) -> None:
+    """Write what a run has before its first start, which `rlvr train --resume` then begins; ``command`` made it."""
     text = dump_yaml(config)
     write_text(run.config_path, text)
     run.update_manifest(
@@ -174,9 +185,8 @@ def _begin(config: Config, run: RunDir, flags: Sequence[str]) -> str:
         rollouts_total=config.train.rollouts,
         processes=config.launch.processes,
         config_sha256=hashlib.sha256(text.encode()).hexdigest(),
-        command=shlex.join(["rlvr", *sys.argv[1:]]),
+        command=shlex.join(command),
     )
-    return _queue(script(config, run, flags), run)
 
 
 def submit_again(run: RunDir, config: Config, flags: Sequence[str] = ()) -> tuple[RunDir, str]:
@@ -222,6 +232,15 @@ def in_queue(job: str) -> bool:
 
 def _queue(text: str, run: RunDir) -> str:
     """Hand the script to sbatch; it stays in the run's folder under the job's number, which is returned."""
+    job = hand_over(text)
+    kept = run.path / FOLDER / f"{job}{_SCRIPT}"
+    kept.parent.mkdir(exist_ok=True)
+    write_text(kept, text)
+    return job
+
+
+def hand_over(text: str) -> str:
+    """Queue the script ``text``: the job's number. Raises UserError, with sbatch's own words, where SLURM refuses."""
     import submitit
 
     class Executor(submitit.SlurmExecutor):
@@ -233,14 +252,9 @@ def _queue(text: str, run: RunDir) -> str:
     # submitit shows what sbatch says before it raises; it is said once, by the error. In folders it replaces %j.
     with contextlib.redirect_stderr(io.StringIO()), _outside_of_jobs(), tempfile.TemporaryDirectory() as aside:
         try:
-            job = str(Executor(aside)._submit_command("").job_id)
+            return str(Executor(aside)._submit_command("").job_id)
         except (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
             said = str(error).strip().splitlines()
-        else:
-            kept = run.path / FOLDER / f"{job}{_SCRIPT}"
-            kept.parent.mkdir(exist_ok=True)
-            write_text(kept, text)
-            return job
     raise UserError([f"SLURM refused the job: {line}" for line in said or ["sbatch gave no reason"]])
 
 
@@ -259,7 +273,7 @@ def _outside_of_jobs() -> Iterator[None]:
         os.environ.update(hidden)
 
 
-def await_release(run: Path, seconds: float = _LOCK_SECONDS) -> bool:
+def await_release(run: Path, seconds: float = LOCK_SECONDS) -> bool:
     """Wait until no process holds the run at ``run``: whether that came about within ``seconds``."""
     end = time.monotonic() + seconds
     while is_held(run):
@@ -273,7 +287,7 @@ def main(arguments: list[str]) -> None:
     """In a job that was started again: `python -m rlvr_cli.launch.slurm RUN` waits for the run to be let go of."""
     run = Path(arguments[0])
     if is_held(run):
-        print(f"{run}: still held by what ran before; waiting for up to {_LOCK_SECONDS:.0f} s", flush=True)
+        print(f"{run}: still held by what ran before; waiting for up to {LOCK_SECONDS:.0f} s", flush=True)
         await_release(run)
 
 

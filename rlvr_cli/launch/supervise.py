@@ -362,7 +362,8 @@ class _Supervisor:
         ending = "" if "--resume" in text else f"\n{again}" if "\n" in text else f". {again[0].upper()}{again[1:]}"
         if failure.trace:
             text += f" (traceback in {self.run.log_path})"
-        message = f"rank {failure.rank} of {self.node.processes}: {text.rstrip('.')}{ending}"
+        whose = "" if failure.kind == "joint" else f"rank {failure.rank} of {self.node.processes}: "
+        message = f"{whose}{text.rstrip('.')}{ending}"
         if self.node.nodes > 1:
             folder = self.run.path / link.FAILURES
             with contextlib.suppress(OSError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.records import read_jsonl
 
@@ -34,10 +34,16 @@ class Duration:
 def measured_speed(run: RunDir) -> Speed:
     """The speed of a run by its records, the first rollout left out where there are more: it warms up.
 
-    Raises UserError when it has no whole rollout yet.
+    Raises UserError when it has no whole rollout yet, RunError for records that are damaged.
     """
     steps, timings = read_jsonl(run.metrics_path), read_jsonl(run.timings_path)
     rows = [{**step, **timing} for step, timing in zip(steps, timings, strict=False) if "length" in step]
+    for number, row in enumerate(rows, start=1):
+        if not all(isinstance(row.get(key), int | float) for key in ("rollout", "length", "seconds")):
+            raise RunError(
+                f"{run.path}: its step {number} has no rollout, length or seconds in {run.metrics_path.name} and "
+                f"{run.timings_path.name}. The files were altered."
+            )
     rollouts = sorted({int(row["rollout"]) for row in rows})
     used = rollouts[1:] or rollouts
     rows = [row for row in rows if row["rollout"] in used]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -85,11 +85,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The rows by their effect, the largest first; ``curves`` in their order, of a matched comparison alone."""
+    """The rows by their effect, the largest first; ``curves`` in their order, of a matched comparison alone.
+
+    ``among``: the comparisons that p-values are corrected for, where there are others than these.
+    """
 
     material: Material
     rows: tuple[Row, ...]
     curves: tuple[CurveRow, ...]
+    among: int | None = None
 
     @property
     def baseline(self) -> Row:
@@ -98,7 +102,7 @@ class Comparison:
     @property
     def family(self) -> int:
         """Comparisons that p-values are corrected for."""
-        return len(self.rows) - 1
+        return len(self.rows) - 1 if self.among is None else self.among
 
 
 def compare(material: Material) -> Comparison:
@@ -107,10 +111,9 @@ def compare(material: Material) -> Comparison:
     scores = material.scores()
     spent = {name: mean_spent(runs) for name, runs in material.spent().items()}
     metric = material.read.metric
-    target = question.power or (DEFAULT_DIFFERENCE if is_share(metric) else None)
     against = {
         name: replace(one, difference=possible(one.difference, metric))
-        for name, one in contrasts(scores, baseline, paired=material.paired, target=target).items()
+        for name, one in contrasts(scores, baseline, paired=material.paired, target=_target(material)).items()
     }
     rows = [
         Row(
@@ -127,6 +130,30 @@ def compare(material: Material) -> Comparison:
     return Comparison(material, tuple(rows), curves)
 
 
+def among(comparison: Comparison, p_values: Mapping[str, float | None], family: int) -> Comparison:
+    """The comparison as one of several, with ``p_values`` (by the arm) that were corrected for ``family`` of them."""
+    material = comparison.material
+
+    def judged(arm: str, contrast: Contrast) -> Contrast:
+        p_value, difference = p_values[arm], contrast.difference
+        needed = _needed(difference, _target(material), LEVEL / family, paired=material.paired)
+        return replace(contrast, p_value=p_value, needed=needed, verdict=verdict_of(difference, p_value))
+
+    rows = [
+        row if row.contrast is None else replace(row, contrast=judged(row.arm, row.contrast)) for row in comparison.rows
+    ]
+    return replace(comparison, rows=tuple(rows), among=family)
+
+
+def corrected_p(differences: Sequence[CrossedEstimate]) -> list[float | None]:
+    """The p of each after Holm's correction over all, in their order; None for a difference without one.
+
+    Such a difference is one of the family all the same: what is tested depends on the data.
+    """
+    single = [1.0 if one.p_value is None else one.p_value for one in differences]
+    return [None if one.p_value is None else p for one, p in zip(differences, holm(single), strict=True)]
+
+
 def contrasts(
     scores: Mapping[str, np.ndarray], baseline: str, *, paired: bool = True, target: float | None = None
 ) -> dict[str, Contrast]:
@@ -140,25 +167,27 @@ def contrasts(
     names = [name for name in scores if name != baseline]
     interval = paired_crossed_interval if paired else unpaired_crossed_interval
     differences = {name: interval(scores[name], scores[baseline]) for name in names}
-    # A difference without a p is one of the family all the same: what is tested depends on the data.
-    single = [1.0 if (p := differences[name].p_value) is None else p for name in names]
-    corrected = {
-        name: None if differences[name].p_value is None else p for name, p in zip(names, holm(single), strict=True)
-    }
+    corrected = dict(zip(names, corrected_p([differences[name] for name in names]), strict=True))
     return {
         name: Contrast(
             difference=differences[name],
             p_value=corrected[name],
             permutation=permutation_test(scores[name], scores[baseline]),
             outcomes=outcomes(scores[name], scores[baseline]),
-            needed=_needed(differences[name], target, LEVEL / len(names)),
-            verdict=_verdict(differences[name], corrected[name]),
+            needed=_needed(differences[name], target, LEVEL / len(names), paired=paired),
+            verdict=verdict_of(differences[name], corrected[name]),
         )
         for name in names
     }
 
 
-def _verdict(difference: CrossedEstimate, corrected: float | None) -> Verdict:
+def _target(material: Material) -> float | None:
+    """The difference that is to be seen: the one that is asked for, else of shares two points."""
+    return material.question.power or (DEFAULT_DIFFERENCE if is_share(material.read.metric) else None)
+
+
+def verdict_of(difference: CrossedEstimate, corrected: float | None) -> Verdict:
+    """What a difference comes to, by its interval and its corrected p."""
     if corrected is None:
         return "unknown"
     if corrected < LEVEL:
@@ -168,16 +197,16 @@ def _verdict(difference: CrossedEstimate, corrected: float | None) -> Verdict:
     return "uncertain" if difference.low > 0 or difference.high < 0 else "unseen"
 
 
-def _needed(difference: CrossedEstimate, target: float | None, alpha: float) -> Needed | None:
+def _needed(difference: CrossedEstimate, target: float | None, alpha: float, *, paired: bool) -> Needed | None:
     """None where the spread between runs or problems is not known: with one of them, or values that do not vary."""
     components, seeds, problems = difference.components, difference.seeds, difference.problems
     if components is None or difference.low is None or seeds < 2 or problems < 2:
         return None
     return Needed(
         difference=target,
-        seeds=None if target is None else seeds_needed(components, target, problems, alpha=alpha),
-        problems=None if target is None else problems_needed(components, target, seeds, alpha=alpha),
-        detectable=detectable_difference(components, seeds, problems, alpha=alpha),
+        seeds=None if target is None else seeds_needed(components, target, problems, alpha=alpha, paired=paired),
+        problems=None if target is None else problems_needed(components, target, seeds, alpha=alpha, paired=paired),
+        detectable=detectable_difference(components, seeds, problems, alpha=alpha, paired=paired),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlvr_cli.evaluation.comparison.cost import PARTS, Spent
@@ -40,9 +41,13 @@ def as_csv(comparison: Comparison) -> str:
     What no arm has, as a test with one seed, is no column.
     """
     data = as_json(comparison)
-    rows = [_flat({key: value for key, value in arm.items() if value is not None}) for arm in data["arms"]]
+    rows = [flat({key: value for key, value in arm.items() if value is not None}) for arm in data["arms"]]
+    return csv_text(rows, {key: value for key, value in data.items() if isinstance(value, str | int | float)})
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]], shared: Mapping[str, Any]) -> str:
+    """Lines with all columns that any of ``rows`` has, and those that all share."""
     columns = dict.fromkeys(key for row in rows for key in row)
-    shared = {key: value for key, value in data.items() if isinstance(value, str | int | float)}
     stream = io.StringIO()
     writer = csv.DictWriter(stream, [*columns, *shared], lineterminator="\n", restval="")
     writer.writeheader()
@@ -114,12 +119,12 @@ def _spent(spent: Spent) -> dict[str, float]:
     return {part: spent.of(part) for part in PARTS}
 
 
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+def flat(value: Any, prefix: str = "") -> dict[str, Any]:
     """Nested values as `difference.low`; a list as texts with `;` between them."""
     found: dict[str, Any] = {}
     for key, inner in value.items():
         if isinstance(inner, dict):
-            found.update(_flat(inner, f"{prefix}{key}."))
+            found.update(flat(inner, f"{prefix}{key}."))
         elif key == "runs":
             found[f"{prefix}{key}"] = ";".join(one["run"] for one in inner)
         elif isinstance(inner, list):

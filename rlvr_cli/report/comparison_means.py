@@ -13,7 +13,12 @@ from rlvr_cli.stats.clustered import CrossedEstimate, crossed_interval
 
 def arm_mean(scores: np.ndarray, metric: str) -> CrossedEstimate:
     """The mean of scores [runs, problems]; the interval is cut where no mean can be, and covers what it did."""
-    return _cut(crossed_interval(scores), 0.0 if is_share(metric) or metric == "length" else -inf, _highest(metric))
+    return possible_mean(crossed_interval(scores), metric)
+
+
+def possible_mean(mean: CrossedEstimate, metric: str) -> CrossedEstimate:
+    """A mean whose interval is cut where no mean can be: of shares at 0 and 1, of lengths at 0."""
+    return _cut(mean, 0.0 if is_share(metric) or metric == "length" else -inf, _highest(metric))
 
 
 def possible(difference: CrossedEstimate, metric: str) -> CrossedEstimate:

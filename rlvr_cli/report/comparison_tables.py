@@ -10,6 +10,7 @@ from rlvr_cli.evaluation.tables import metric_name, with_interval
 from rlvr_cli.report.comparison import Comparison, Row
 from rlvr_cli.report.comparison_curves import CurveRow
 from rlvr_cli.report.comparison_words import base_cost, headline, p_text, power_lines, ratio_text, sentences
+from rlvr_cli.stats.aggregate import Aggregate
 from rlvr_cli.stats.clustered import CrossedEstimate
 
 SHAPES = ("best", "area")
@@ -57,16 +58,16 @@ def lines_after(comparison: Comparison) -> list[str]:
 def markdown(comparison: Comparison) -> str:
     """The whole comparison as Markdown."""
     parts = ["\n".join(f"- {line}" for line in lines_before(comparison))]
-    parts += [_markdown_table(table) for table in tables(comparison)]
+    parts += [markdown_table(table) for table in tables(comparison)]
     parts.append("\n".join(f"- {line}" for line in lines_after(comparison)))
     return "\n\n".join(parts)
 
 
 def latex(comparison: Comparison) -> str:
     """The tables as LaTeX (package booktabs); the words around them are comments."""
-    parts = [_comments(lines_before(comparison))]
-    parts += [_latex_table(table) for table in tables(comparison)]
-    parts.append(_comments(lines_after(comparison)))
+    parts = [comments(lines_before(comparison))]
+    parts += [latex_table(table) for table in tables(comparison)]
+    parts.append(comments(lines_after(comparison)))
     return "\n".join(parts)
 
 
@@ -80,18 +81,19 @@ def latex_text(text: str) -> str:
     return "".join(_LATEX.get(letter, letter) for letter in text)
 
 
-def _cell(metric: str, estimate: CrossedEstimate, *, signed: bool = False) -> str:
+def cell(metric: str, estimate: CrossedEstimate | Aggregate, *, signed: bool = False) -> str:
+    """A value with its interval."""
     ends: Mapping[str, Any] = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
     return with_interval(metric, ends, signed=signed)
 
 
 def _main_row(metric: str, row: Row) -> Cells:
-    cells = [row.arm, _cell(metric, row.mean)]
+    cells = [row.arm, cell(metric, row.mean)]
     if row.contrast is None:
         return [*cells, "baseline", "", "", *("1x" for _ in COSTS)]
     found = row.contrast.outcomes
     costs = ["-" if (ratio := row.cost[part]) is None else ratio_text(ratio) for part in COSTS]
-    difference = _cell(metric, row.contrast.difference, signed=True)
+    difference = cell(metric, row.contrast.difference, signed=True)
     return [*cells, difference, p_text(row.contrast.p_value), f"{found.wins}/{found.ties}/{found.losses}", *costs]
 
 
@@ -99,7 +101,7 @@ def _curve_row(metric: str, row: CurveRow) -> Cells:
     cells = []
     for name in SHAPES:
         value = with_interval(metric, {"value": row.values[name].value, "low": None})
-        difference = "" if row.differences is None else f", {_cell(metric, row.differences[name], signed=True)}"
+        difference = "" if row.differences is None else f", {cell(metric, row.differences[name], signed=True)}"
         cells.append(f"{value}{difference}")
     reached = [at for at in row.reached if at is not None]
     if not reached:
@@ -112,13 +114,15 @@ def _curve_row(metric: str, row: CurveRow) -> Cells:
     ]
 
 
-def _markdown_table(table: Table) -> str:
+def markdown_table(table: Table) -> str:
+    """A table in Markdown."""
     header, rows = table
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
-def _latex_table(table: Table) -> str:
+def latex_table(table: Table) -> str:
+    """A `tabular` with the rules of booktabs."""
     header, rows = table
 
     def line(cells: Sequence[str]) -> str:
@@ -137,5 +141,6 @@ def _latex_table(table: Table) -> str:
     )
 
 
-def _comments(lines: Sequence[str]) -> str:
+def comments(lines: Sequence[str]) -> str:
+    """Lines as comments of LaTeX."""
     return "\n".join(f"% {line}" for line in lines)

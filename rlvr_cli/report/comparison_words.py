@@ -7,6 +7,7 @@ from rlvr_cli.evaluation.metrics import is_share
 from rlvr_cli.evaluation.store import GREEDY
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.comparison import Comparison, Contrast, Row
+from rlvr_cli.stats.clustered import CrossedEstimate
 
 DECIMALS = {"points": 1, "tokens": 1, "of reward": 3}
 
@@ -15,9 +16,9 @@ def headline(comparison: Comparison) -> list[str]:
     """What the numbers are of: problems, samples, checkpoints or budget, and the pairing."""
     material = comparison.material
     read, question = material.read, material.question
-    of = f"{read.result['benchmark']}, {read.result['split']}, {_count(len(read.problems), 'problem')}"
+    of = f"{read.result['benchmark']}, {read.result['split']}, {count(len(read.problems), 'problem')}"
     greedy = read.metric == GREEDY or not read.samples
-    samples = ", one greedy completion each" if greedy else f" x {_count(read.samples, 'sample')}"
+    samples = ", one greedy completion each" if greedy else f" x {count(read.samples, 'sample')}"
     what = f"{metric_name(read.metric)} on {of}{samples}"
     if question.match is None:
         basis = f"compared: final checkpoints, by the samples of `rlvr eval` ({_budgets(comparison)})"
@@ -27,8 +28,8 @@ def headline(comparison: Comparison) -> list[str]:
             "most that all runs have (linear between evaluations); not the samples of `rlvr eval`, which are of the "
             "final checkpoints"
         )
-    seeds, one = {len(runs) for runs in material.runs.values()}, _replicate(comparison)
-    shown = _count(min(seeds), one) if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)} {one}s"
+    seeds, one = {len(runs) for runs in material.runs.values()}, replicate(comparison)
+    shown = count(min(seeds), one) if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)} {one}s"
     if _pooled(comparison):
         shown += " (seeds and what else varies)"
     paired = "paired by problem and seed" if material.paired else "paired by problem, not by seed"
@@ -45,28 +46,28 @@ def sentence(comparison: Comparison, row: Row) -> str:
     contrast = row.contrast
     assert contrast is not None
     metric, base = comparison.material.read.metric, comparison.material.baseline
-    over = _over(contrast, _replicate(comparison))
+    difference, over = contrast.difference, _over(contrast, replicate(comparison))
     cost = _cost(row)
     if contrast.verdict in ("higher", "lower"):
         return (
-            f"{row.arm} is {comparative(metric, contrast.difference.value)} {base} by {_size(metric, contrast)}, "
+            f"{row.arm} is {comparative(metric, difference.value)} {base} by {size_text(metric, difference)}, "
             f"{over}{cost}."
         )
     if contrast.verdict == "uncertain":
         return (
-            f"{row.arm} may be {comparative(metric, contrast.difference.value)} {base}, by {_size(metric, contrast)}, "
-            f"{over}; but {_doubt(comparison.family, contrast)}{cost}."
+            f"{row.arm} may be {comparative(metric, difference.value)} {base}, by {size_text(metric, difference)}, "
+            f"{over}; but {doubt(comparison.family, contrast.p_value)}{cost}."
         )
     if contrast.verdict == "unknown":
-        return f"{row.arm} less {base} is {_signed(metric, contrast)}, {over}{cost}."
-    between = f"between {row.arm} and {base}: {_signed(metric, contrast)}, {over}"
-    return f"no difference can be seen {between}{to_see(metric, contrast, _replicate(comparison))}{cost}."
+        return f"{row.arm} less {base} is {signed_text(metric, difference)}, {over}{cost}."
+    between = f"between {row.arm} and {base}: {signed_text(metric, difference)}, {over}"
+    return f"no difference can be seen {between}{to_see(metric, contrast, replicate(comparison))}{cost}."
 
 
 def power_lines(comparison: Comparison) -> list[str]:
     """What it takes to see the difference of --power, a line for each arm but the baseline."""
     metric, wanted = comparison.material.read.metric, comparison.material.question.power
-    one, lines = _replicate(comparison), []
+    one, lines = replicate(comparison), []
     for row in comparison.rows:
         if row.contrast is None or wanted is None:
             continue
@@ -84,9 +85,9 @@ def power_lines(comparison: Comparison) -> list[str]:
             else "show " + amount(metric, needed.detectable)
         )
         lines.append(
-            f"{start} in 4 of 5 repetitions: {_enough(needed.seeds, one)} with {_count(problems, 'problem')}; "
-            f"{_enough(needed.problems, 'problem')} with {_count(seeds, one)}. These {_count(seeds, one)} x "
-            f"{_count(problems, 'problem')} {most}."
+            f"{start} in 4 of 5 repetitions: {_enough(needed.seeds, one)} with {count(problems, 'problem')}; "
+            f"{_enough(needed.problems, 'problem')} with {count(seeds, one)}. These {count(seeds, one)} x "
+            f"{count(problems, 'problem')} {most}."
         )
     return lines
 
@@ -137,29 +138,19 @@ def to_see(metric: str, contrast: Contrast, one: str) -> str:
     if needed.seeds is not None:
         return f"; to see {size} you would need {_about(needed.seeds, one)}"
     if needed.problems is not None:
-        return f"; to see {size} you would need {_about(needed.problems, 'problem')} with {_count(seeds, one)}"
-    return f"; to see {size} you would need more of both than {_count(seeds, one)} x {_count(problems, 'problem')}"
+        return f"; to see {size} you would need {_about(needed.problems, 'problem')} with {count(seeds, one)}"
+    return f"; to see {size} you would need more of both than {count(seeds, one)} x {count(problems, 'problem')}"
 
 
-def comparative(metric: str, difference: float) -> str:
-    """What an arm is that has more, or less, of the metric: `better than`, `longer than`, ..."""
-    if higher_is_better(metric):
-        return "better than" if difference > 0 else "worse than"
-    if metric == "length":
-        return "longer than" if difference > 0 else "shorter than"
-    return f"{'higher' if difference > 0 else 'lower'} in {metric_name(metric).strip()} than"
-
-
-def _size(metric: str, contrast: Contrast) -> str:
+def size_text(metric: str, difference: CrossedEstimate) -> str:
     """`3.1 points, 95% interval 0.9 to 5.2`, of the size of the difference."""
-    difference = contrast.difference
     assert difference.low is not None and difference.high is not None
     ends = (difference.low, difference.high) if difference.value > 0 else (-difference.high, -difference.low)
     return f"{_figure(metric, abs(difference.value))} {unit(metric)[1]}, 95% interval {_ends(metric, ends)}"
 
 
-def _signed(metric: str, contrast: Contrast) -> str:
-    difference = contrast.difference
+def signed_text(metric: str, difference: CrossedEstimate) -> str:
+    """`+0.4 points, 95% interval -1.2 to 2.0`; without the interval where there is none."""
     value = f"{_figure(metric, difference.value, signed=True)} {unit(metric)[1]}"
     if difference.low is None or difference.high is None:
         return value
@@ -172,7 +163,7 @@ def _ends(metric: str, ends: tuple[float, float]) -> str:
 
 def _over(contrast: Contrast, one: str) -> str:
     difference = contrast.difference
-    text = f"{_count(difference.seeds, one)} x {_count(difference.problems, 'problem')}"
+    text = f"{count(difference.seeds, one)} x {count(difference.problems, 'problem')}"
     if difference.low is None and difference.seeds * difference.problems == 1:
         return f"{text}, too few for an interval"
     if difference.low is None:
@@ -184,18 +175,28 @@ def _over(contrast: Contrast, one: str) -> str:
     return text
 
 
-def _doubt(family: int, contrast: Contrast) -> str:
-    p_value = p_text(contrast.p_value)
+def doubt(family: int, p_value: float | None) -> str:
+    """Why a difference whose interval leaves out 0 may be chance all the same."""
+    shown = p_text(p_value)
     if family == 1:
-        return f"p = {p_value}, which is of a test that allows for more than the interval does"
-    return f"of {family} comparisons one may come out so by chance (p = {p_value} after Holm's correction)"
+        return f"p = {shown}, which is of a test that allows for more than the interval does"
+    return f"of {family} comparisons one may come out so by chance (p = {shown} after Holm's correction)"
+
+
+def comparative(metric: str, difference: float) -> str:
+    """`better than`, `worse than`; of lengths and reasons `longer than`, `higher in ... than`."""
+    if higher_is_better(metric):
+        return "better than" if difference > 0 else "worse than"
+    if metric == "length":
+        return "longer than" if difference > 0 else "shorter than"
+    return f"{'higher' if difference > 0 else 'lower'} in {metric_name(metric).strip()} than"
 
 
 def _pooled(comparison: Comparison) -> bool:
     return any(one.rest for runs in comparison.material.runs.values() for one in runs)
 
 
-def _replicate(comparison: Comparison) -> str:
+def replicate(comparison: Comparison) -> str:
     """What the runs of an arm are counted as: seeds, unless more than the seed varies between them."""
     return "run" if _pooled(comparison) else "seed"
 
@@ -237,8 +238,9 @@ def _trimmed(value: float, decimals: int) -> str:
 def _about(number: int, name: str) -> str:
     """What was worked out from an estimated spread: no more than two digits of it, rounded up, mean anything."""
     unit = 10 ** max(0, len(str(number)) - 2)
-    return f"about {_count(-(-number // unit) * unit, name)}"
+    return f"about {count(-(-number // unit) * unit, name)}"
 
 
-def _count(number: int, name: str) -> str:
+def count(number: int, name: str) -> str:
+    """`1 seed`, `1,319 problems`."""
     return f"{number:,} {name}{'' if number == 1 else 's'}"

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlvr_cli.analysis.collapse import MEANINGS, PATTERNS, Collapse, detect
+from rlvr_cli.config.errors import RunError
 from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
 from rlvr_cli.report.charts.text import listed
 from rlvr_cli.report.report_subject import Subject
 from rlvr_cli.report.report_table import NONE, Table, count, table
 from rlvr_cli.runs.alerts import Span, alert_spans, said
+from rlvr_cli.runs.rollbacks import Rollback, rollbacks_of
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,9 @@ def find_alerts(subject: Subject, problems: list[str]) -> Alerts:
             collapses, spans = _of_run(subject, run, problems)
             if collapses:
                 found[run.run.name] = collapses
-            rows += [_collapse_row(subject, arm, run, one) for one in collapses]
-            rows += [_span_row(subject, arm, run, one) for one in spans]
+            rows += [_collapse_row(arm, run, one) for one in collapses]
+            rows += [_span_row(arm, run, one) for one in spans]
+            rows += [_rollback_row(arm, run, one) for one in _rollbacks(run, problems)]
         verdicts.append(_verdict(arm, found, sum(bool(rows) for rows in subject.of_arm(arm, subject.metrics))))
         bad += [verdicts[-1]] if found else []
     header = ("run", "arm", "alert", "began after rollout", "what moved", "beside it")
@@ -76,12 +79,12 @@ def _verdict(arm: Arm, found: dict[str, list[Collapse]], begun: int) -> str:
     return f"{arm.name}: {listed(list(names))} in {len(found)} of {runs} ({', '.join(found)})."
 
 
-def _collapse_row(subject: Subject, arm: Arm, run: ComparedRun, one: Collapse) -> tuple[str, ...]:
+def _collapse_row(arm: Arm, run: ComparedRun, one: Collapse) -> tuple[str, ...]:
     moves, beside = (", ".join(said(move.as_json()) for move in part) for part in (one.evidence, one.beside))
     return run.run.name, arm.name, one.name, str(one.first + 1), moves, beside or NONE
 
 
-def _span_row(subject: Subject, arm: Arm, run: ComparedRun, span: Span) -> tuple[str, ...]:
+def _span_row(arm: Arm, run: ComparedRun, span: Span) -> tuple[str, ...]:
     until = "until the newest" if span.now else f"until rollout {span.last + 1}"
     return (
         run.run.name,
@@ -91,6 +94,19 @@ def _span_row(subject: Subject, arm: Arm, run: ComparedRun, span: Span) -> tuple
         f"{until}{': ' + span.evidence if span.evidence else ''}",
         NONE,
     )
+
+
+def _rollbacks(run: ComparedRun, problems: list[str]) -> list[Rollback]:
+    try:
+        return rollbacks_of(run.run)
+    except RunError as error:
+        problems.append(str(error))
+        return []
+
+
+def _rollback_row(arm: Arm, run: ComparedRun, rollback: Rollback) -> tuple[str, ...]:
+    first = rollback.collapses[0]["first"] + 1
+    return run.run.name, arm.name, "rolled back", str(first), str(rollback), NONE
 
 
 def _legend(rows: list[tuple[str, ...]]) -> str:

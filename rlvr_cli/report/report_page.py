@@ -92,6 +92,7 @@ def make_page(subject: Subject, output: Path | None = None) -> Page:
     evaluations = measured(subject, problems)
     alerts = find_alerts(subject, problems)
     figures = draw(subject, evaluations, problems)
+    cost = cost_table(subject, problems)
     if problems:
         raise UserError(list(dict.fromkeys(problems)), note=NOTE)
     comparison, ready = subject.comparison, subject.readiness
@@ -110,7 +111,7 @@ def make_page(subject: Subject, output: Path | None = None) -> Page:
         below=tuple(_below(comparison)) if comparison else (),
         budgets=budgets(subject),
         measures=tuple(one for each in evaluations if (one := measures_table(each)) is not None),
-        cost=cost_table(subject),
+        cost=cost,
         alerts=alerts,
         differences=differences_table(subject),
         configurations=tuple(configurations(subject)),

@@ -27,7 +27,8 @@ def append_jsonl(path: Path, rows: Iterable[Mapping[str, Any]], *, durable: bool
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """All complete lines of ``path``; an unfinished last line (the writer was killed) is left out.
 
-    Raises RunError, naming file and line, for a damaged line that is not the last, and for what is no readable file.
+    Raises RunError, naming file and line, for a damaged line that is not the last, a line that is no JSON object, and
+    for what is no readable file.
     """
     if not path.exists():
         return []
@@ -38,9 +39,12 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(lines[:-1], start=1):
         try:
-            rows.append(json.loads(line))
+            row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise RunError(f"{path}:{number}: not a JSON line ({error}). The file was altered.") from error
+        if not isinstance(row, dict):
+            raise RunError(f"{path}:{number}: not a JSON object ({line[:40]}). The file was altered.")
+        rows.append(row)
     return rows
 
 

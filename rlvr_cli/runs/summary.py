@@ -130,10 +130,10 @@ def run_folders(root: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for name in _folders(root):
         path = root / name
-        if _is_run(path):
+        if is_run(path):
             found[name] = path
         else:
-            found |= {f"{name}/{inner}": path / inner for inner in _inner(path) if _is_run(path / inner)}
+            found |= {f"{name}/{inner}": path / inner for inner in _inner(path) if is_run(path / inner)}
     return dict(sorted(found.items()))
 
 
@@ -143,7 +143,7 @@ def check_root(root: Path) -> None:
         raise UserError(f"{root}: no such folder. Name the folder that holds the runs (run.dir).")
     if not root.is_dir():
         raise UserError(f"{root}: is a file. Name the folder that holds the runs (run.dir).")
-    if _is_run(root):
+    if is_run(root):
         raise UserError(f"{root}: is itself a run. `rlvr runs show {root}` shows it; --dir names the folder around it.")
 
 
@@ -161,11 +161,15 @@ def _inner(path: Path) -> list[str]:
         return []
 
 
-def _is_run(path: Path) -> bool:
+def is_run(path: Path) -> bool:
+    """Whether a folder is, or was, a run."""
     run = RunDir(path)
     try:
+        if run.manifest_path.exists():
+            # A checkpoint's MANIFEST.json is the same file where a file system ignores case; a model lies beside it.
+            return not (path / "config.json").exists()
         # A folder of configuration files may have a config.yaml as well.
-        return run.manifest_path.exists() or (run.config_path.exists() and run.checkpoints_dir.exists())
+        return run.config_path.exists() and run.checkpoints_dir.exists()
     except PermissionError:
         # What may not be looked into is no run for this reader.
         return False

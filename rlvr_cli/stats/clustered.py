@@ -73,7 +73,7 @@ def crossed_interval(values: ArrayLike) -> CrossedEstimate:
     if min(seeds, problems) < 2:
         return _one_way(data.ravel(), float(np.abs(data).max()), seeds, problems)
     table = two_way(data)
-    return _two_way(table.mean, table.variance, float(np.abs(data).max()), seeds, problems, _components(table))
+    return estimated(table.mean, table.variance, float(np.abs(data).max()), seeds, problems, _components(table))
 
 
 def paired_crossed_interval(a: ArrayLike, b: ArrayLike) -> CrossedEstimate:
@@ -105,7 +105,7 @@ def unpaired_crossed_interval(a: ArrayLike, b: ArrayLike) -> CrossedEstimate:
     together = np.asarray(runs.sum() ** 2 / spread if spread > 0 else degrees.sum())
     if problems < 2:
         variance = MeanVariance(runs.sum(), np.zeros(()), together, together)
-        return _two_way(difference.mean(), variance, scale, seeds, problems, None)
+        return estimated(difference.mean(), variance, scale, seeds, problems, None)
     tables = [two_way(first), two_way(second)]
     rest = sum(table.rest / (table.seeds * problems) for table in tables)
     between = np.maximum(difference.var(ddof=1) / problems - rest, 0.0)
@@ -114,7 +114,7 @@ def unpaired_crossed_interval(a: ArrayLike, b: ArrayLike) -> CrossedEstimate:
     components = VarianceComponents(
         sum(part.run for part in parts), float(between) * problems, sum(part.residual for part in parts)
     )
-    return _two_way(difference.mean(), variance, scale, seeds, problems, components)
+    return estimated(difference.mean(), variance, scale, seeds, problems, components)
 
 
 def _components(table: TwoWay) -> VarianceComponents:
@@ -126,9 +126,19 @@ def _components(table: TwoWay) -> VarianceComponents:
     )
 
 
-def _two_way(
-    mean: Array, variance: MeanVariance, scale: float, seeds: int, problems: int, components: VarianceComponents | None
+def estimated(
+    mean: Array,
+    variance: MeanVariance,
+    scale: float,
+    seeds: int,
+    problems: int,
+    components: VarianceComponents | None = None,
 ) -> CrossedEstimate:
+    """The estimate of a ``mean`` of that ``variance``.
+
+    Args:
+        scale: the largest score; a spread that is nothing beside it is rounding.
+    """
     error = float(np.sqrt(variance.total))
     if error <= _NO_SPREAD * scale:
         return _constant(float(mean), scale, seeds, problems, components)

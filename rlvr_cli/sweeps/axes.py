@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -15,6 +15,7 @@ from rlvr_cli.config.overrides import parse_override
 from rlvr_cli.config.problems import shown
 from rlvr_cli.config.tree import discriminator, is_known, variants
 from rlvr_cli.config.yaml_reader import dump
+from rlvr_cli.sweeps.ranges import RANGES, Interval, range_values, read_interval
 from rlvr_cli.sweeps.spec import Problem, SweepFile
 
 METHOD, SEED = "method.name", "run.seed"
@@ -22,8 +23,6 @@ GIVEN_BY_THE_SWEEP = {
     "run.name": "trials are named by what varies",
     "run.dir": "all trials of a sweep are in one folder; put it into `set`",
 }
-RANGES = "{range: [1, 5], step: 2}, {range: [0, 1], count: 5} or {log_range: [1e-6, 1e-4], count: 3}"
-MOST_VALUES = 1000
 MOST_TRIALS = 10_000
 
 
@@ -37,11 +36,16 @@ class Point:
 
 @dataclass(frozen=True)
 class Axis:
-    """Points of which each trial has one."""
+    """Points of which each trial has one.
+
+    Attributes:
+        interval: what a search suggests values from instead; its ``points`` are the two ends then.
+    """
 
     keys: tuple[str, ...]
     points: tuple[Point, ...]
     place: str
+    interval: Interval | None = None
 
 
 def full_key(key: str) -> str:
@@ -87,6 +91,9 @@ def read_axes(file: SweepFile, problems: list[Problem]) -> list[Axis]:
         where = ("zip", row) if ("zip", row) in file.lines else ("zip",)
         axes += _zipped(file, where, entry, problems)
     for key, written in spec.grid.items():
+        if spec.search is not None and isinstance(written, dict):
+            axes += _interval(file, key, written, problems)
+            continue
         values = _values(file, ("grid", key), key, written, problems)
         points = tuple(
             Point({full_key(key): value}, file.place("grid", key, row)) for row, value in enumerate(values or ())
@@ -112,8 +119,24 @@ def combinations(axes: list[Axis], file: SweepFile, problems: list[Problem]) -> 
         problems.append((str(file.path), f"has more than {MOST_TRIALS:,} combinations; a sweep of so many ends never"))
         return []
     found = list(product(*(axis.points for axis in axes)))
-    keys = {key for axis in axes for key in axis.keys}
     left, excluded_all = found, True
+    for place, entry, rule in exclusions(axes, file, problems):
+        if rule is None:
+            excluded_all = False
+            continue
+        if not any(matches(rule, values_of(points)) for points in found):
+            problems.append((place, f"exclude: {shown(entry)} matches no trial"))
+        left = [points for points in left if not matches(rule, values_of(points))]
+    if found and not left and excluded_all:
+        problems.append((file.place("exclude"), f"exclude: leaves none of the {len(found)} trials"))
+    return left
+
+
+def exclusions(
+    axes: Sequence[Axis], file: SweepFile, problems: list[Problem]
+) -> Iterator[tuple[str, Mapping[str, Any], dict[str, Any] | None]]:
+    """Each item of `exclude` with its place, as written and by full keys; None for one that is not understood."""
+    keys = {key for axis in axes for key in axis.keys}
     for row, entry in enumerate(file.spec.exclude):
         place = file.place("exclude", row)
         rule = {full_key("run.seed" if key == "seed" else key): value for key, value in entry.items()}
@@ -122,17 +145,9 @@ def combinations(axes: list[Axis], file: SweepFile, problems: list[Problem]) -> 
             problems.append(
                 (place, f"exclude: {key} is no axis.{did_you_mean(key, keys)} Axes: {', '.join(sorted(keys))}")
             )
-        if unknown or not entry:
-            excluded_all = False
-            if not entry:
-                problems.append((place, "exclude: an item names no value, so that it would exclude every trial"))
-            continue
-        if not any(_matches(rule, values_of(points)) for points in found):
-            problems.append((place, f"exclude: {shown(entry)} matches no trial"))
-        left = [points for points in left if not _matches(rule, values_of(points))]
-    if found and not left and excluded_all:
-        problems.append((file.place("exclude"), f"exclude: leaves none of the {len(found)} trials"))
-    return left
+        if not entry:
+            problems.append((place, "exclude: an item names no value, so that it would exclude every trial"))
+        yield place, entry, None if unknown or not entry else rule
 
 
 def override_text(key: str, value: Any) -> str:
@@ -147,7 +162,8 @@ def values_of(points: tuple[Point, ...]) -> dict[str, Any]:
     return {key: value for point in points for key, value in point.values.items()}
 
 
-def _matches(rule: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+def matches(rule: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+    """Whether ``values`` have one of the values that ``rule`` gives for each of its keys."""
     return all(
         key in values
         and any(_plain(key, values[key]) == _plain(key, one) for one in (said if isinstance(said, list) else [said]))
@@ -189,6 +205,18 @@ def _zipped(file: SweepFile, where: tuple[Any, ...], entry: dict[str, Any], prob
         yield Axis(tuple(map(full_key, known)), points, file.place(*where))
 
 
+def _interval(file: SweepFile, key: str, written: dict[Any, Any], problems: list[Problem]) -> Iterator[Axis]:
+    """The axis of a range that is searched."""
+    place = file.place("grid", key)
+    try:
+        interval = read_interval(written)
+    except ValueError as error:
+        problems.append((place, f"{key}: {error}"))
+        return
+    points = tuple(Point({full_key(key): end}, place) for end in (interval.low, interval.high))
+    yield Axis((full_key(key),), points, place, interval)
+
+
 def _check_keys(file: SweepFile, axes: list[Axis], problems: list[Problem]) -> None:
     """Every key that is set must be one, and be set once."""
     seen: dict[str, str] = {}
@@ -210,9 +238,6 @@ def _check_keys(file: SweepFile, axes: list[Axis], problems: list[Problem]) -> N
             seen.setdefault(key, f"another axis ({axis.place})")
 
 
-# --- values and ranges -------------------------------------------------------------------------------------------
-
-
 def _values(
     file: SweepFile, where: tuple[Any, ...], key: str, written: Any, problems: list[Problem]
 ) -> list[Any] | None:
@@ -221,58 +246,8 @@ def _values(
         return written
     try:
         if isinstance(written, dict):
-            return _range(written)
+            return range_values(written)
         raise ValueError(f"must be a list of values, or a range as {RANGES}; got {shown(written)}")
     except ValueError as error:
         problems.append((file.place(*where), f"{key}: {error}"))
         return None
-
-
-def _range(written: dict[Any, Any]) -> list[Any]:
-    """The values of a range, both ends among them. Raises ValueError with what is wrong."""
-    kinds = [kind for kind in ("range", "log_range") if kind in written]
-    rest = {key: value for key, value in written.items() if key not in kinds}
-    if len(kinds) != 1 or len(rest) > 1 or rest.keys() - {"step", "count"}:
-        raise ValueError(f"a range is written {RANGES}; got {shown(written)}")
-    ends = written[kinds[0]]
-    if not (isinstance(ends, list) and len(ends) == 2 and all(_is_number(end) for end in ends)):
-        raise ValueError(f"{kinds[0]}: must be its two ends, [from, to]; got {shown(ends)}")
-    low, high = ends
-    if low >= high:
-        raise ValueError(f"{kinds[0]}: must go upwards; got {shown(ends)}")
-    if kinds[0] == "log_range" and low <= 0:
-        raise ValueError(f"log_range: its ends must be above 0; got {shown(ends)}")
-    whole = isinstance(low, int) and isinstance(high, int)
-    if kinds[0] == "range" and "count" not in rest:
-        return _steps(low, high, rest.get("step", 1 if whole else None))
-    count = rest.get("count")
-    if not isinstance(count, int) or isinstance(count, bool) or not 2 <= count <= MOST_VALUES:
-        raise ValueError(f"count: must be a whole number, 2 to {MOST_VALUES}; got {shown(count)}")
-    shares = [place / (count - 1) for place in range(count)]
-    if kinds[0] == "log_range":
-        between = [low * (high / low) ** share for share in shares]
-        values = [round(value) for value in between] if whole else [_rounded(value) for value in between]
-    else:
-        between = [low + (high - low) * share for share in shares]
-        all_whole = whole and all(abs(value - round(value)) < 1e-9 for value in between)
-        values = [round(value) for value in between] if all_whole else [_rounded(value) for value in between]
-    if len(set(values)) < count:
-        raise ValueError(f"{shown(written)} has a value twice; give a smaller count")
-    return [low, *values[1:-1], high]
-
-
-def _steps(low: float, high: float, step: Any) -> list[Any]:
-    if not _is_number(step) or step <= 0 or (high - low) / step > MOST_VALUES:
-        raise ValueError(f"range: needs a step above 0 that gives at most {MOST_VALUES} values, or a count")
-    number = math.floor((high - low) / step + 1e-9)
-    whole = all(isinstance(value, int) for value in (low, step))
-    return [low + place * step if whole else _rounded(low + place * step) for place in range(number + 1)]
-
-
-def _rounded(value: float) -> float:
-    """To 6 significant digits: 1e-05 is meant, not 9.999999999999999e-06."""
-    return float(f"{value:.6g}")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

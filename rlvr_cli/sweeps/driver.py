@@ -17,10 +17,12 @@ from rich.console import Console
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.sweeps.expand import Sweep
 from rlvr_cli.sweeps.family import with_parent
-from rlvr_cli.sweeps.folder import OPEN, Plan, SweepDir
-from rlvr_cli.sweeps.prepare import check_not_running, prepare, write
+from rlvr_cli.sweeps.folder import OPEN, Entry, Plan, SweepDir
+from rlvr_cli.sweeps.objective_ranking import rank, write_confirmation
+from rlvr_cli.sweeps.prepare import check_not_running, make_folder, prepare, write
 from rlvr_cli.sweeps.progress import Standing, standings
 from rlvr_cli.sweeps.screen import Screen
+from rlvr_cli.sweeps.search_trials import check_optuna
 from rlvr_cli.sweeps.slots import Slot, slots
 from rlvr_cli.training.stopping import StopRequest, say
 
@@ -48,15 +50,12 @@ class Ended:
 def start(sweep: Sweep, orders: Orders, *, share: bool, console: Console) -> Ended:
     """Run or continue ``sweep``. Raises UserError before anything is started, RunError when workers fail."""
     folder = SweepDir(sweep.folder)
+    if sweep.space is not None:
+        check_optuna()
     check_not_running(sweep, folder)
     own = slots(orders.workers, sweep.file.spec.slots.model_dump())
     prepare(sweep, folder, share=share)
-    try:
-        folder.path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"{folder.path}: cannot be created ({error.strerror}). Set run.dir to a folder you can write to."
-        ) from error
+    make_folder(folder)
     with folder.driven():
         prepared = prepare(sweep, folder, share=share)
         write(sweep, folder, prepared.plan)
@@ -66,22 +65,37 @@ def start(sweep: Sweep, orders: Orders, *, share: bool, console: Console) -> End
 
 
 def again(folder: SweepDir, names: Sequence[str], orders: Orders, *, console: Console) -> Ended:
-    """Try failed trials of a sweep again: those of ``names``, or all. Raises UserError for others, as :func:`start`."""
+    """Try failed trials of a sweep again: those of ``names``, or all; of ``names``, finish those that were given up.
+
+    Raises UserError for others, as :func:`start`.
+    """
     plan = folder.read_plan()
+    if plan.search is not None:
+        check_optuna()
     own = slots(orders.workers, plan.slots)
     with folder.driven():
-        failed = {look.entry.name: look.entry for look in folder.looks(plan) if look.state == "failed"}
-        known = {entry.name for entry in plan.named}
-        wrong = [
-            f"{name}: {'has not failed' if name in known else 'no such trial'}. Failed: {', '.join(failed) or 'none'}."
-            for name in names
-            if name not in failed
-        ]
-        if wrong or not failed:
-            raise UserError(wrong or f"{folder.path}: no trial has failed; there is nothing to try again.")
-        for name in names or failed:
-            folder.record(failed[name], "retry")
+        begin_again(folder, plan, names)
         return _Driver(folder, plan, own, orders.flags, console).drive()
+
+
+def begin_again(folder: SweepDir, plan: Plan, names: Sequence[str]) -> list[Entry]:
+    """Open failed trials again, of a sweep that is held: those of ``names``, or all. Raises UserError for others."""
+    looks = folder.looks(plan)
+    failed = {look.entry.name: look.entry for look in looks if look.state == "failed"}
+    # What a search gave up is completed only for who asks for it by name.
+    failed |= {look.entry.name: look.entry for look in looks if look.state == "pruned" and look.entry.name in names}
+    known = {entry.name for entry in plan.named}
+    wrong = [
+        f"{name}: {'has not failed' if name in known else 'no such trial'}. Failed: {', '.join(failed) or 'none'}."
+        for name in names
+        if name not in failed
+    ]
+    if wrong or not failed:
+        raise UserError(wrong or f"{folder.path}: no trial has failed; there is nothing to try again.")
+    chosen = [failed[name] for name in names or failed]
+    for entry in chosen:
+        folder.record(entry, "retry")
+    return chosen
 
 
 class _Driver:
@@ -100,6 +114,7 @@ class _Driver:
             screen.message(self._announcement())
             try:
                 while True:
+                    self._read_search()
                     now = standings(self.folder, self.plan)
                     screen.show(now)
                     stopping = stop.signal is not None
@@ -109,7 +124,7 @@ class _Driver:
                         self._end(signal.SIGTERM)
                     if not stopping:
                         self._man(now)
-                    if not self.workers and (stopping or not _unsettled(now)):
+                    if not self.workers and (stopping or not (_unsettled(now) or self._searching())):
                         break
                     time.sleep(TICK)
             finally:
@@ -117,14 +132,30 @@ class _Driver:
                 self._end(signal.SIGKILL)
                 for process in self.workers.values():
                     process.wait()
+                self._read_search()
                 self.folder.close_attempts(self.plan)
             now = standings(self.folder, self.plan)
             screen.show(now)
+        ranking = rank(self.folder, self.plan, [one.look for one in now])
+        if ranking is not None and stop.signal is None:
+            write_confirmation(self.folder, self.plan, ranking)
         failed = [one for one in now if one.look.state == "failed"]
         code = stop.exit_code if stop.signal is not None else 1 if failed else 0
         return Ended(self.folder, now, code)
 
+    def _read_search(self) -> None:
+        """Take over what the workers of a search have added to the plan."""
+        if self.plan.search is not None:
+            self.plan = self.folder.read_plan()
+
+    def _searching(self) -> bool:
+        return self.plan.search is not None and self.plan.search.ended is None
+
     def _announcement(self) -> str:
+        if self.plan.search is not None:
+            number = len(self.slots)
+            there = f"{len(self.plan.named)} trials so far, " if self.plan.named else ""
+            return f"sweep {self.folder.path}: a search, {there}{number} worker{'s' if number > 1 else ''}"
         own = [entry for entry in self.plan.named if not entry.shared]
         shared = len(self.plan.named) - len(own)
         some = f" ({shared} more share the run of one with the same gradient)" if shared else ""
@@ -136,7 +167,11 @@ class _Driver:
         waiting = [one for one in now if one.look.state in OPEN]
         for number, slot in enumerate(self.slots):
             # A worker that was just started has not taken its trial yet.
-            if waiting and number not in self.workers and len(_unsettled(now)) > len(self.workers):
+            needed = waiting and len(_unsettled(now)) > len(self.workers)
+            # Somebody has to ask for the next trials of a search, or to say that it has ended.
+            search = self.plan.search
+            needed = needed or (search is not None and self._searching() and (search.asking or not self.workers))
+            if needed and number not in self.workers:
                 self.workers[number] = self._start(number, slot)
 
     def _start(self, number: int, slot: Slot) -> subprocess.Popen[bytes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from rlvr_cli.sweeps.axes import METHOD, Axis, Point, combinations, full_key, ov
 from rlvr_cli.sweeps.evaluation import eval_arguments, eval_problems
 from rlvr_cli.sweeps.identity import identity
 from rlvr_cli.sweeps.naming import short_keys, trial_name, unique
+from rlvr_cli.sweeps.objective import Objective, intermediate_faults, read_objective
+from rlvr_cli.sweeps.search_space import Space, split_seeds
 from rlvr_cli.sweeps.spec import Problem, SweepFile
 from rlvr_cli.tasks.sets import check_training
 
@@ -45,17 +47,38 @@ class Trial:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep file with its trials, in the order in which they are begun; ``given``: the command line's overrides."""
+    """A sweep file with its trials, in the order in which they are begun.
+
+    Attributes:
+        trials: of a search, those that it has suggested.
+        given: the command line's overrides.
+        objective: by which trials are ranked.
+        space, corners: what a search chooses from, and trials at the ends of it.
+    """
 
     file: SweepFile
     trials: tuple[Trial, ...]
     eval: tuple[str, ...] | None
     given: tuple[str, ...] = ()
+    objective: Objective | None = None
+    space: Space | None = None
+    corners: tuple[Trial, ...] = ()
 
     @property
     def folder(self) -> Path:
         """`<run.dir>/<name>`: all that the sweep leaves."""
-        return Path(self.trials[0].config.run.dir) / self.file.name
+        return Path((*self.trials, *self.corners)[0].config.run.dir) / self.file.name
+
+    @property
+    def overrides(self) -> list[str]:
+        """What every trial has beside the values of the axes."""
+        return [*_set(self.file), *self.given]
+
+    @property
+    def bound(self) -> int:
+        """The most rollouts that a configuration of a search takes, with all of its seeds."""
+        assert self.space is not None
+        return len(self.space.seeds) * max(trial.config.train.rollouts for trial in self.corners)
 
 
 def expand(file: SweepFile, overrides: Sequence[str] = ()) -> Sweep:
@@ -68,9 +91,10 @@ def expand(file: SweepFile, overrides: Sequence[str] = ()) -> Sweep:
     """
     problems: list[Problem] = []
     axes = read_axes(file, problems)
-    given = [*(override_text(key, value) for key, value in file.spec.set.items()), *overrides]
+    given = [*_set(file), *overrides]
     _check_overrides(overrides, axes, problems)
-    points = [] if problems else combinations(axes, file, problems)
+    space = None if file.spec.search is None else split_seeds(file, axes, problems)
+    points = [] if problems else _points(axes, space, file, problems)
     if problems:
         raise ConfigError(problems)
     varying = [key for key in _keys(axes) if len({repr(values_of(one).get(key)) for one in points}) > 1]
@@ -83,7 +107,7 @@ def expand(file: SweepFile, overrides: Sequence[str] = ()) -> Sweep:
         values = values_of(combination)
         shown = {key: value for key, value in values.items() if key in varying}
         try:
-            config, method, own = _load(file, combination, given, places)
+            config, method, own = load_trial(file.base, combination, given, places)
         except UserError as error:
             name = trial_name(shown, shorts, "trial")
             for problem in _found(error, file, combination):
@@ -101,17 +125,25 @@ def expand(file: SweepFile, overrides: Sequence[str] = ()) -> Sweep:
         )
         problems.append((place, f"{message}{whose}"))
     problems += _duplicates(trials, combos)
-    problems += _over_budget(file, trials)
-    problems += eval_problems(file, [trial.config for trial in trials])
+    configs = [trial.config for trial in trials]
+    problems += eval_problems(file, configs)
+    objective = read_objective(file, configs, problems)
+    done = () if space is not None else tuple(trials)
+    sweep = Sweep(file, done, eval_arguments(file.spec.eval), tuple(overrides), objective, space, tuple(trials))
+    problems += _over_budget(file, trials) if space is None else _search_problems(sweep)
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
-    return Sweep(file, tuple(trials), eval_arguments(file.spec.eval), tuple(overrides))
+    return sweep
 
 
-def _load(
-    file: SweepFile, combination: tuple[Point, ...], given: Sequence[str], places: dict[str, str]
+def load_trial(
+    base: Sequence[Path], combination: Sequence[Point], given: Sequence[str], places: Mapping[str, str]
 ) -> tuple[Config, str | None, list[str]]:
-    """A trial's configuration, its method and its own overrides. Raises ConfigError that names lines of the file."""
+    """A trial's configuration, its method and its own overrides. Raises ConfigError that names lines of the file.
+
+    Args:
+        given: overrides of every trial. places: the lines that say so, by the overrides' labels.
+    """
     method: str | None = None
     own: list[str] = []
     named = dict(places)
@@ -125,9 +157,9 @@ def _load(
                 own.append(text)
                 named[label(text)] = point.place
     try:
-        loaded = load(file.base, method, None, None, [*given, *own])
+        loaded = load(base, method, None, None, [*given, *own])
     except ConfigError as error:
-        raise ConfigError([(_at_lines(place, named), message) for place, message in error.found]) from None
+        raise ConfigError([(at_lines(place, named), message) for place, message in error.found]) from None
     check_training(loaded.config)
     return loaded.config, method, own
 
@@ -141,7 +173,7 @@ def _found(error: UserError, file: SweepFile, combination: tuple[Point, ...]) ->
     return [(places.get(said.partition("=")[0], ""), said) for said in error.problems]
 
 
-def _at_lines(place: str, named: dict[str, str]) -> str:
+def at_lines(place: str, named: dict[str, str]) -> str:
     """Places of a problem, the overrides among them by the lines of the sweep file that they are from."""
     for text in sorted(named, key=len, reverse=True):
         whole = rf"(?<![^\s,]){re.escape(text)}(?![^\s,])"
@@ -163,6 +195,42 @@ def _check_overrides(overrides: Sequence[str], axes: Sequence[Axis], problems: l
             problems.append((label(text), f"{key} is an axis ({axis.place}), which would override it"))
         elif key == "run.name":
             problems.append((label(text), "run.name: trials are named by what varies"))
+
+
+def _set(file: SweepFile) -> list[str]:
+    return [override_text(key, value) for key, value in file.spec.set.items()]
+
+
+def _points(axes: list[Axis], space: Space | None, file: SweepFile, problems: list[Problem]) -> list[tuple[Point, ...]]:
+    """Every trial of a grid; of a search, which has endless ones, trials at the ends of its space."""
+    if space is None:
+        return combinations(axes, file, problems)
+    return [(*corner, space.seeds[0]) for corner in space.corners()]
+
+
+def _search_problems(sweep: Sweep) -> list[Problem]:
+    """What a search lacks."""
+    file, spec = sweep.file, sweep.file.spec
+    assert spec.search is not None and sweep.space is not None
+    place, configs = file.place("search"), [trial.config for trial in sweep.corners]
+    found: list[Problem] = []
+    if spec.objective is None:
+        said = "search: needs an `objective`, the metric by which configurations are judged, as `objective: accuracy`"
+        found.append((place, said))
+    if spec.search.trials is None and spec.budget is None:
+        said = "search: has no end; give `trials`, how many configurations, or `budget`, how many rollouts"
+        found.append((place, said))
+    if spec.search.pruning is not None and spec.objective is not None:
+        lines = intermediate_faults(spec.objective.metric, configs)
+        found += [(file.place("search", "pruning"), line) for line in lines]
+    if spec.budget is not None and sweep.corners and spec.budget < sweep.bound:
+        number = len(sweep.space.seeds)
+        said = (
+            f"budget: one configuration takes up to {sweep.bound:,} rollouts ({number} seed{'s' * (number > 1)}), and "
+            f"{spec.budget:,} are allowed"
+        )
+        found.append((file.place("budget"), said))
+    return found
 
 
 def _keys(axes: Sequence[Axis]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,8 +14,10 @@ from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.runs.directory import RunDir, now
 from rlvr_cli.runs.locks import is_held, sole_writer
 from rlvr_cli.runs.records import append_jsonl, read_jsonl, truncate_jsonl
+from rlvr_cli.runs.trials import TRIALS, is_sweep, read_trials
+from rlvr_cli.sweeps.objective import Objective
 
-State = Literal["waiting", "running", "evaluating", "interrupted", "finished", "failed", "shared"]
+State = Literal["waiting", "queued", "running", "evaluating", "interrupted", "finished", "failed", "pruned", "shared"]
 # States in which there is something to do, and nobody who does it.
 OPEN: tuple[State, ...] = ("waiting", "interrupted")
 # So often may a trial lose its worker at the same checkpoint before it counts as what kills it.
@@ -60,6 +61,31 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class SearchState:
+    """How far an adaptive search is.
+
+    Attributes:
+        study: the name of its study, another one where a suggestion or its value would mean something else.
+        base: configuration files of every trial.
+        bound, seeds: the most rollouts that a configuration takes, and its number of trials.
+        configurations, again, refused: suggestions that were run, that were there already, and that were excluded or no
+            configuration.
+        asking: whether more are to come, as far as is known.
+        ended: why no more will come and all are settled; None until then.
+    """
+
+    study: str
+    base: list[str]
+    bound: int
+    seeds: int
+    configurations: int = 0
+    again: int = 0
+    refused: int = 0
+    asking: bool = True
+    ended: str | None = None
+
+
+@dataclass(frozen=True)
 class Plan:
     """What the workers of a sweep are to do: the content of `trials.json`.
 
@@ -73,6 +99,8 @@ class Plan:
     slots: dict[str, int | None]
     trials: list[Entry] = field(default_factory=list)
     given: list[str] = field(default_factory=list)
+    objective: Objective | None = None
+    search: SearchState | None = None
 
     @property
     def command(self) -> str:
@@ -115,7 +143,7 @@ class SweepDir:
 
     @property
     def plan_path(self) -> Path:
-        return self.path / "trials.json"
+        return self.path / TRIALS
 
     @property
     def base_dir(self) -> Path:
@@ -142,20 +170,24 @@ class SweepDir:
 
     def exists(self) -> bool:
         """Whether a sweep was begun here."""
-        return self.plan_path.exists()
+        return is_sweep(self.path)
 
     def read_plan(self) -> Plan:
         """The plan. Raises RunError when it is missing or damaged."""
         try:
-            content = json.loads(self.plan_path.read_text(encoding="utf-8"))
-            plan = Plan(**{**content, "trials": [Entry(**one) for one in content["trials"]]})
+            content = read_trials(self.path)
+            parts = {"trials": [Entry(**one) for one in content["trials"]]}
+            kinds = {"objective": Objective, "search": SearchState}
+            parts |= {name: kind(**content[name]) for name, kind in kinds.items() if content.get(name)}
+            plan = Plan(**{**content, **parts})
             _check(plan)
             return plan
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError) as error:
             raise RunError(f"{self.plan_path}: cannot be read ({error}). The file was altered.") from error
 
     def write_plan(self, plan: Plan) -> None:
         """Replace the plan, and make the folder of each trial."""
+        self.state_dir.mkdir(exist_ok=True)
         for entry in plan.trials:
             self.trial_dir(entry).mkdir(parents=True, exist_ok=True)
         write_json(self.plan_path, asdict(plan))
@@ -239,7 +271,9 @@ class SweepDir:
         trained = self._trained(entry)
         reason = str(failed[-1]["reason"]) if failed else None
         state: State
-        if trained and (plan.eval is None or _evaluated(everything, plan.eval)):
+        if rows and rows[-1].get("outcome") == "pruned":
+            state, reason = "pruned", str(rows[-1]["reason"])
+        elif trained and (plan.eval is None or _evaluated(everything, plan.eval)):
             state = "finished"
         elif any(row["outcome"] == "bad_input" for row in failed) or len(failed) > plan.retries:
             state = "failed"
@@ -250,6 +284,11 @@ class SweepDir:
         else:
             state = "interrupted" if rows else "waiting"
         return Look(entry, state, trained, attempts, len(failed), reason)
+
+    def pruned_at(self, entry: Entry) -> int | None:
+        """The rollout at which a search first gave the trial up; None where it did not, whatever came after."""
+        found = [row for row in self._attempts(entry) if row.get("outcome") == "pruned"]
+        return int(found[0]["rollout"]) if found else None
 
     def looks(self, plan: Plan) -> list[Look]:
         """How each trial that the file names stands."""
@@ -266,10 +305,8 @@ def _check(plan: Plan) -> None:
             raise ValueError(f"{entry.name}: its run {entry.run} is no trial's")
 
 
-def _missing(row: Any) -> list[str]:
+def _missing(row: dict[str, Any]) -> list[str]:
     """What a line of `attempts.jsonl` lacks."""
-    if not isinstance(row, dict):
-        return ["event"]
     needed = {"start": ("worker", "step"), "end": ("outcome", "reason")}
     return [key for key in ("event", *needed.get(str(row.get("event")), ())) if key not in row]
 

@@ -14,9 +14,11 @@ from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.sweeps.cost import cost_of, same_arms, stand_ins
 from rlvr_cli.sweeps.expand import Sweep, Trial
-from rlvr_cli.sweeps.folder import Entry, Plan, SweepDir
+from rlvr_cli.sweeps.folder import Entry, Plan, SearchState, SweepDir
 from rlvr_cli.sweeps.identity import differences, identity
 from rlvr_cli.sweeps.naming import unique
+from rlvr_cli.sweeps.search_trials import study_name, with_suggested
+from rlvr_cli.sweeps.slurm_queue import in_queue
 
 SHOWN = 6
 
@@ -38,13 +40,14 @@ def prepare(sweep: Sweep, folder: SweepDir, *, share: bool) -> Prepared:
         UserError: the folder is another sweep's or no sweep's, or a trial's place has another run.
     """
     before = folder.read_plan() if folder.exists() else None
+    sweep = with_suggested(sweep, before)
     if before is None and folder.path.exists() and _foreign(folder.path):
         raise UserError(
             f"{folder.path}: exists and is no sweep's folder (it has no trials.json). Give the sweep another `name:`, "
             "or move the folder away."
         )
     known = {entry.id: entry.name for entry in before.trials} if before else {}
-    if before and not any(trial.id in known for trial in sweep.trials):
+    if before and before.trials and not any(trial.id in known for trial in sweep.trials):
         raise UserError(_of_another_sweep(sweep, folder, before))
     names: dict[str, str] = {}
     for trial in sweep.trials:
@@ -61,7 +64,8 @@ def prepare(sweep: Sweep, folder: SweepDir, *, share: bool) -> Prepared:
         pairs = stand_ins(same_arms(sweep.trials), [original[name] for name in begun])
         stands = {renamed[name]: renamed[stand] for name, stand in pairs.items()}
     base = [str(folder.base_dir / name) for name in _copies(sweep)]
-    entries = [_entry(trial, names[trial.id], stands, base) for trial in sweep.trials]
+    runs = {name: stands.get(name, name) for name in names.values()}
+    entries = [entry_of(trial, names[trial.id], runs[names[trial.id]], base) for trial in sweep.trials]
     old = [] if before is None else [entry for entry in before.trials if entry.id not in names]
     dropped = [Entry(**{**vars(entry), "named": False}) for entry in old]
     spec = sweep.file.spec
@@ -73,6 +77,10 @@ def prepare(sweep: Sweep, folder: SweepDir, *, share: bool) -> Prepared:
         slots=spec.slots.model_dump(),
         trials=[*entries, *dropped],
         given=[*sweep.given, *(["--share-identical"] if share else [])],
+        objective=sweep.objective,
+        search=None
+        if sweep.space is None
+        else SearchState(study_name(sweep), base, sweep.bound, len(sweep.space.seeds)),
     )
     return Prepared(plan, tuple(_notes(before, plan)))
 
@@ -86,15 +94,32 @@ def write(sweep: Sweep, folder: SweepDir, plan: Plan) -> None:
     folder.write_plan(plan)
 
 
+def make_folder(folder: SweepDir) -> None:
+    """Make the sweep's folder where it is not there. Raises UserError where that cannot be."""
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"{folder.path}: cannot be created ({error.strerror}). Set run.dir to a folder you can write to."
+        ) from error
+
+
 def check_not_running(sweep: Sweep, folder: SweepDir) -> None:
-    """Raise UserError where the sweep is running, saying whether its file is still the one that it runs by."""
-    if not folder.running():
+    """Raise UserError where the sweep is running, saying whether its file is still the one that it runs by.
+
+    Tasks in a cluster's queue forbid another file alone: their leases keep them and workers apart.
+    """
+    running = folder.running()
+    if not running and not _has_tasks(folder):
         return
     how = f"`rlvr sweep status {folder.path}` shows it, `rlvr sweep stop {folder.path}` saves and ends it."
     before = folder.read_plan()
+    sweep = with_suggested(sweep, before)
     changes = _changed_trials(before, {trial.id: trial.name for trial in sweep.trials})
     lines = _changed_lines(folder, sweep)
     if not changes and not lines:
+        if not running:
+            return
         raise UserError(f"{folder.path}: this sweep is running. {how}")
     said = "; ".join([*changes, *(f"line {line}" for line in lines)])
     raise UserError(
@@ -103,12 +128,27 @@ def check_not_running(sweep: Sweep, folder: SweepDir) -> None:
     )
 
 
-def _entry(trial: Trial, name: str, stands: dict[str, str], base: Sequence[str]) -> Entry:
+def _search(sweep: Sweep, base: list[str]) -> SearchState | None:
+    if sweep.space is None:
+        return None
+    return SearchState(study_name(sweep), base, sweep.bound, len(sweep.space.seeds))
+
+
+def _has_tasks(folder: SweepDir) -> bool:
+    """Whether SLURM has tasks of the sweep, as far as it can be asked from here."""
+    try:
+        return bool(in_queue(folder))
+    except UserError:
+        return False
+
+
+def entry_of(trial: Trial, name: str, run: str, base: Sequence[str]) -> Entry:
+    """The trial as the plan has it, called ``name``, its numbers those of ``run``."""
     cost = cost_of(trial.config)
     return Entry(
         id=trial.id,
         name=name,
-        run=stands.get(name, name),
+        run=run,
         method=trial.config.method.name,
         seed=trial.config.run.seed,
         varies=trial.varies,

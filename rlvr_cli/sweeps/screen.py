@@ -17,10 +17,20 @@ from rlvr_cli.sweeps.progress import Standing
 from rlvr_cli.training.stopping import say
 
 COLUMNS = ("trial", "status", "rollout", "reward", "accuracy", "left", "attempts")
-ORDER: tuple[State, ...] = ("running", "evaluating", "failed", "interrupted", "waiting", "finished", "shared")
+ORDER: tuple[State, ...] = (
+    "running",
+    "evaluating",
+    "failed",
+    "interrupted",
+    "queued",
+    "waiting",
+    "finished",
+    "pruned",
+    "shared",
+)
 # Nothing to tell at the beginning.
-SETTLED = ("finished", "shared", "failed")
-STYLES = {"running": "bold", "evaluating": "bold", "failed": "red", "finished": "green"}
+SETTLED = ("finished", "shared", "failed", "pruned")
+STYLES = {"running": "bold", "evaluating": "bold", "failed": "red", "finished": "green", "pruned": "dim"}
 # Without a terminal, the running trials are told this often, in seconds.
 EVERY = 60.0
 SPARE_LINES = 6
@@ -77,7 +87,8 @@ class Screen:
     def _summary(self, standings: Sequence[Standing]) -> str:
         """How many trials are in which state, and when all will be done at the pace since the start."""
         own = [one for one in standings if one.look.state != "shared"]
-        done, wanted = sum(one.rollout for one in own), sum(one.look.entry.rollouts for one in own)
+        done = sum(one.rollout for one in own)
+        wanted = sum(one.rollout if one.look.state == "pruned" else one.look.entry.rollouts for one in own)
         if self._rollouts_at_start is None:
             self._rollouts_at_start = done
         pace = (done - self._rollouts_at_start) / max(time.monotonic() - self._begun, 1e-9)
@@ -122,6 +133,6 @@ def _line(one: Standing) -> str:
     parts += [f"reward {one.reward:.3f}"] if one.reward is not None else []
     parts += [f"accuracy {one.accuracy:.3f}"] if one.accuracy is not None else []
     parts += [f"{in_words(one.left)} left"] if one.left is not None else []
-    if look.reason and look.state in ("failed", "running", "interrupted"):
-        parts.append(f"failed before: {look.reason}" if look.state != "failed" else look.reason)
+    if look.reason and look.state in ("failed", "pruned", "running", "interrupted"):
+        parts.append(look.reason if look.state in ("failed", "pruned") else f"failed before: {look.reason}")
     return "  ".join(parts)

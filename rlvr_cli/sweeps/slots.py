@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.slurm_keys import SlurmConfig
 from rlvr_cli.launch.command import visible_gpus
 from rlvr_cli.runs.environment import usable_cores
 
@@ -49,6 +50,12 @@ def slots(wanted: int | None, each: Mapping[str, int | None]) -> list[Slot]:
         )
         for place in range(number)
     ]
+
+
+def with_slots(section: SlurmConfig, each: Mapping[str, int | None]) -> SlurmConfig:
+    """What the job of a trial asks for: its section `slurm`, with a slot's cores and GPUs on each of its machines."""
+    keys = {"cpus_per_task": each.get("cores"), "gpus_per_node": each.get("gpus")}
+    return section.model_copy(update={key: value for key, value in keys.items() if value is not None})
 
 
 def _cores() -> list[int]:

@@ -56,6 +56,49 @@ class EvalSpec(Section):
     set: dict[str, Any] = Field({}, title=A_POINT, description="Overrides of the evaluation.")
 
 
+def _named(key: str) -> BeforeValidator:
+    """A word in place of a mapping stands for the mapping's ``key``."""
+    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+
+
+def _switch(value: Any) -> Any:
+    """`true` for the defaults, `false` for nothing."""
+    return ({} if value else None) if isinstance(value, bool) else value
+
+
+class ObjectiveSpec(Section):
+    """The number by which trials are ranked, and which a search makes large or small."""
+
+    metric: Text = Field("accuracy", description="accuracy, greedy, pass@K, maj@K, reward, length, ...")
+    of: Literal["held_out", "eval", "training"] | None = Field(
+        None,
+        description="Where it is from: the held-out evaluations of training, the evaluation of the finished trial, or "
+        "training itself; null = the first of these that the trials have.",
+    )
+    direction: Literal["maximize", "minimize"] | None = Field(
+        None, description="null = maximize, for metrics of which more is better."
+    )
+
+
+class PruningSpec(Section):
+    """Which trials of a search are stopped early: those below the median (Optuna's MedianPruner)."""
+
+    startup: Count = Field(5, description="Configurations that must be finished before any is stopped.")
+    warmup: Annotated[int, Field(ge=0)] = Field(0, description="Rollouts of a trial before it may be stopped.")
+
+
+class SearchSpec(Section):
+    """An adaptive search over the axes instead of their product."""
+
+    sampler: Literal["tpe", "random"] = Field("tpe", description="Who suggests the next configuration.")
+    trials: Count | None = Field(None, description="Configurations to run; null = as many as the budget allows.")
+    startup: Count = Field(10, description="Configurations that tpe draws at random before it learns from results.")
+    seed: Annotated[int, Field(ge=0)] = Field(0, description="Of the sampler's random numbers.")
+    pruning: Annotated[PruningSpec, BeforeValidator(_switch)] | None = Field(
+        None, title="true, false, or a mapping of startup and warmup", description=str(PruningSpec.__doc__)
+    )
+
+
 class SweepSpec(Section):
     """A sweep: a base configuration, what varies, and how it is carried out."""
 
@@ -91,6 +134,16 @@ class SweepSpec(Section):
         description="Combinations to leave out: those with all values of an item; a list stands for any of its values.",
     )
     budget: Count | None = Field(None, description="Most rollouts that all trials together may take.")
+    objective: Annotated[ObjectiveSpec, _named("metric")] | None = Field(
+        None,
+        title=f"a metric, or a mapping of {', '.join(ObjectiveSpec.model_fields)}",
+        description=str(ObjectiveSpec.__doc__),
+    )
+    search: Annotated[SearchSpec, _named("sampler")] | None = Field(
+        None,
+        title=f"tpe, random, or a mapping of {', '.join(SearchSpec.model_fields)}",
+        description=str(SearchSpec.__doc__),
+    )
     retries: Annotated[int, Field(ge=0, le=100)] = Field(2, description="How often a trial that failed is tried again.")
     slots: SlotsSpec = Field(SlotsSpec(), title="a mapping of cores and gpus", description=str(SlotsSpec.__doc__))
     eval: EvalSpec | None = Field(
@@ -170,15 +223,24 @@ def _within(data: Any, location: tuple[Any, ...]) -> tuple[Any, ...]:
     return place
 
 
+_SECTIONS: dict[tuple[Any, ...], type[Section]] = {
+    (): SweepSpec,
+    ("slots",): SlotsSpec,
+    ("eval",): EvalSpec,
+    ("objective",): ObjectiveSpec,
+    ("search",): SearchSpec,
+    ("search", "pruning"): PruningSpec,
+}
+
+
 def _message(detail: ErrorDetails, place: tuple[Any, ...], data: Any) -> str:
-    section = EvalSpec if place[0] == "eval" and len(place) > 1 else SlotsSpec if place[0] == "slots" else SweepSpec
-    depth = 1 if section is SweepSpec else 2
-    name = ".".join(map(str, place[:depth]))
-    key = place[min(depth, len(place)) - 1]
-    known = section.model_fields
-    if place[0] not in SweepSpec.model_fields or (key not in known and len(place) > 1):
+    depth = next((length for length in range(len(place) - 1, 0, -1) if place[:length] in _SECTIONS), 0)
+    known = _SECTIONS[place[:depth]].model_fields
+    key = place[depth]
+    if str(key) not in known:
+        name = ".".join(map(str, place[: depth + 1]))
         return f"{name}: unknown key.{did_you_mean(str(key), known)} Keys: {', '.join(known)}"
-    field = known.get(str(key)) or SweepSpec.model_fields[str(place[0])]
+    name, field = ".".join(map(str, place[: depth + 1])), known[str(key)]
     value = data
     # A key that is no text is named with the mapping that has it.
     for part in place[:-1] if "[key]" in detail["loc"] else place:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
@@ -23,6 +23,10 @@ from rlvr_cli.sweeps.axes import override_text
 from rlvr_cli.sweeps.family import with_parent
 from rlvr_cli.sweeps.folder import OPEN, Entry, Plan, SweepDir, newest_step
 from rlvr_cli.sweeps.identity import identity
+
+if TYPE_CHECKING:
+    from rlvr_cli.sweeps.search import Search
+    from rlvr_cli.sweeps.search_pruning import Watch
 
 TICK = 0.5
 LAST_LINES = 12
@@ -34,26 +38,54 @@ STILLBORN = {"rollouts", "checkpoints", "eval", ".lock", "config.yaml", "log.txt
 
 
 class Worker:
-    """One worker of ``sweep``, number ``number``; ``flags`` are given to each command that it runs."""
+    """One worker of ``sweep``; ``number`` names it, and ``flags`` are given to each command that it runs."""
 
-    def __init__(self, sweep: SweepDir, number: int, flags: list[str]) -> None:
+    def __init__(self, sweep: SweepDir, number: int | str, flags: list[str]) -> None:
         self.sweep, self.number, self.flags = sweep, number, flags
         self.plan: Plan = sweep.read_plan()
         self.parent = os.getppid()
         self.child: subprocess.Popen[bytes] | None = None
         self.stopping = False
+        self.search = None if self.plan.search is None else self._search()
 
     def work(self) -> None:
-        """Every trial that is open and that no other worker has, until it is settled; once through the plan."""
-        signal.signal(signal.SIGTERM, self._stop)
+        """Every trial that is open and that no other worker has, until it is settled; once through the plan.
+
+        Of a search, again while there is a trial to be begun, which may be one that is asked for now.
+        """
+        self.listen()
+        if self.search is None:
+            self._go_through()
+            return
+        while not self.stopping:
+            self.plan = self.search.advance()
+            if not any(look.state in OPEN for look in self.sweep.looks(self.plan)):
+                return
+            self._go_through()
+
+    def _search(self) -> Search:
+        from rlvr_cli.sweeps.search import Search
+
+        return Search(self.sweep, self.plan)
+
+    def _go_through(self) -> None:
         for entry in self.plan.named:
             if self.stopping:
                 return
             if entry.shared or self.sweep.look(self.plan, entry).state not in OPEN:
                 continue
-            with self.sweep.leased(entry) as mine:
-                while mine and not self.stopping and self._open(entry):
-                    self._attempt(entry)
+            self.take(entry)
+
+    def listen(self) -> None:
+        """From here on SIGTERM saves the trial, and no other is taken."""
+        signal.signal(signal.SIGTERM, self._stop)
+
+    def take(self, entry: Entry) -> bool:
+        """Work on ``entry`` until it is settled or SIGTERM came: False where another worker has it."""
+        with self.sweep.leased(entry) as mine:
+            while mine and not self.stopping and self._open(entry):
+                self._attempt(entry)
+        return mine
 
     def _open(self, entry: Entry) -> bool:
         """Whether the trial that this worker holds has something left to do."""
@@ -67,13 +99,19 @@ class Worker:
         self.sweep.record(entry, "start", worker=self.number, pid=os.getpid(), step=newest_step(run), **about)
         output = self.sweep.output_path(entry)
         begin = output.stat().st_size if output.exists() else 0
+        watch = None if evaluation or self.search is None else self.search.watch(entry)
         try:
             command = self._eval_command(run) if evaluation else self._train_command(entry, run)
         except UserError as error:
             said = " ".join(error.problems)
             self.sweep.record(entry, "end", outcome="bad_input", exit_code=None, reason=said, **about)
             return
-        code = self._run(command, output)
+        code = self._run(command, output, watch)
+        pruned = None if watch is None else watch()
+        if pruned is not None:
+            content = {"reason": pruned.evidence, "rollout": pruned.rollout}
+            self.sweep.record(entry, "end", outcome="pruned", exit_code=code, **content)
+            return
         if self.stopping and code != 0:
             outcome, reason = "interrupted", None
         elif code == 0:
@@ -104,17 +142,21 @@ class Worker:
         assert self.plan.eval is not None
         return ["eval", str(run.path), *self.flags, *self.plan.eval]
 
-    def _run(self, arguments: list[str], output: Path) -> int:
-        """Run one command to its end; its exit code. It dies with this process, and this one with its parent."""
+    def _run(self, arguments: list[str], output: Path, watch: Watch | None = None) -> int:
+        """Run one command to its end; its exit code. It dies with this process, and this one with its parent.
+
+        A training that ``watch`` gives up is told to save and end.
+        """
         with output.open("ab") as stream:
             self.child = subprocess.Popen(
-                [sys.executable, "-m", "rlvr_cli", *arguments],
+                self._program(arguments),
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
                 preexec_fn=with_parent(),
             )
-        if self.stopping:
+        told = self.stopping
+        if told:
             self.child.terminate()
         while True:
             try:
@@ -123,6 +165,12 @@ class Worker:
                 if os.getppid() != self.parent:
                     self.child.kill()
                     os._exit(1)
+                if watch is not None and not told and watch() is not None:
+                    told = True
+                    self.child.terminate()
+
+    def _program(self, arguments: list[str]) -> list[str]:
+        return [sys.executable, "-m", "rlvr_cli", *arguments]
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         """The trial saves, and this worker takes no other."""

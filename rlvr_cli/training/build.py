@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,12 +21,14 @@ from rlvr_cli.models.trust import remote_code_allowed
 from rlvr_cli.planning.rates import learning_rate, of_model
 from rlvr_cli.planning.setup import needs_reference
 from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.rollbacks import Rollback
 from rlvr_cli.training.demonstrations import SFTMethod
 from rlvr_cli.training.held_out import held_out_evaluation
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.prepare import Prepared
 from rlvr_cli.training.progress import Reporter
 from rlvr_cli.training.recorded import RecordedTrainer
+from rlvr_cli.training.rollback import stream_of_rollout
 from rlvr_cli.training.rollouts import RolloutSource
 from rlvr_cli.training.schedule import problem_order
 from rlvr_cli.training.sft import SFTRunTrainer, sft_config, training_data, training_order
@@ -43,8 +46,13 @@ def build_trainer(
     executed: Counter[str],
     reporter: Reporter,
     stop: StopRequest,
+    rollbacks: Sequence[Rollback] = (),
 ) -> RecordedTrainer:
-    """The trainer of ``run``, at its first step; it counts the terms of the method in ``executed``."""
+    """The trainer of ``run``, at its first step; it counts the terms of the method in ``executed``.
+
+    Args:
+        rollbacks: those that ``run`` has behind it.
+    """
     gpu, checkpointing = torch.cuda.is_available(), config.model.gradient_checkpointing
     bf16 = gpu and torch.cuda.is_bf16_supported()
     values = not isinstance(prepared.method, SFTMethod) and prepared.method.advantage.needs_values
@@ -74,6 +82,7 @@ def build_trainer(
         "run": run,
         "reporter": reporter,
         "stop": stop,
+        "rollbacks": rollbacks,
         "evaluate": held_out_evaluation(config, run, prepared),
         "executed": executed,
         "model": prepared.model,
@@ -164,6 +173,7 @@ def _policy_trainer(
         gather=gather_object,
         main=args.process_index == 0,
         on_tokens=of_every_run["reporter"].sampled,
+        stream=stream_of_rollout(of_every_run["rollbacks"], batch),
     )
     rows = config.train.rollouts * config.rollout.prompts
     order = problem_order(len(prepared.problems), rows, config.run.seed)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
 
-from rlvr_cli.analysis.collapse import Collapse
-from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.models.room import SamplingMemoryError, out_of_memory
-from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.directory import RunDir
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -35,35 +31,6 @@ def explain(error: Exception, run: RunDir, again: str) -> Exception:
         where = error.filename or run.path
         return RunError(f"{where}: {error.strerror or error}. {advice}{again}")
     return error
-
-
-def collapsed(found: Sequence[Collapse], run: RunDir, batch: BatchArithmetic, window: int) -> RunError:
-    """The end of a run with ``train.on_collapse=stop``: what was found, and how to go on.
-
-    Args:
-        found: the collapses that began after the same rollout.
-        window: rollouts over which a collapse shows before it is found.
-    """
-    rollout = found[0].first
-    healthy = max(0, rollout + 1 - window)
-    sound = [
-        entry for entry in valid_checkpoints(run.checkpoints_dir) if entry.step <= healthy * batch.steps_per_rollout
-    ]
-    again = f"rlvr train -c {run.config_path} run.name=NEW"
-    if sound:
-        advice = (
-            f"The newest checkpoint from before these {window} rollouts is {sound[0].path}; to go on from it with "
-            f"other settings: {again} model.name={sound[0].path} optimizer.lr=..."
-        )
-    else:
-        advice = (
-            f"No checkpoint from before these {window} rollouts was kept (checkpoint.every, checkpoint.keep); to start "
-            f"again with other settings: {again} optimizer.lr=..."
-        )
-    return RunError(
-        f"rollout {rollout + 1}: {'; '.join(map(str, found))}. Stopped, as train.on_collapse=stop says. {advice} "
-        "With train.on_collapse=warn it is only said; `rlvr train --resume` would stop here again."
-    )
 
 
 def _first_line(error: Exception) -> str:

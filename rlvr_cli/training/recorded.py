@@ -10,7 +10,7 @@ import shutil
 import time
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from signal import Signals
 from typing import Any
@@ -30,10 +30,12 @@ from rlvr_cli.runs.atomic import fsync
 from rlvr_cli.runs.checkpoints import keep_newest, write_checkpoint
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.records import append_jsonl
+from rlvr_cli.runs.rollbacks import COUNT, Rollback, newest_before
 from rlvr_cli.training import state
 from rlvr_cli.training.buffer import Rows
 from rlvr_cli.training.managed import ManagedTrainer
 from rlvr_cli.training.progress import Reporter
+from rlvr_cli.training.rollback import Sick
 from rlvr_cli.training.schedule import learning_rate_factor
 from rlvr_cli.training.sharded import load_weights, optimizer_name, sharding_of
 from rlvr_cli.training.stopping import SIGNALS, StopRequest
@@ -49,9 +51,15 @@ class RecordedTrainer(ManagedTrainer):
     Args:
         evaluate: held-out evaluation after a rollout (its number, from 1), or None where none is due; its JSON goes
             into the step's line of metrics.jsonl.
+        rollbacks: those that the run has behind it.
         executed: how often each term of the method was executed, counted by whoever executes it.
         base: the model that adapters are trained on; None where every weight is trained.
+
+    Attributes:
+        sick: why the training ended before its time, to go back; None where it did not.
     """
+
+    sick: Sick | None = None
 
     def __init__(
         self,
@@ -63,12 +71,13 @@ class RecordedTrainer(ManagedTrainer):
         stop: StopRequest,
         evaluate: Callable[[int], dict[str, Any] | None],
         executed: Counter[str],
+        rollbacks: Sequence[Rollback] = (),
         base: Base | None = None,
         **arguments: Any,
     ) -> None:
         self.config, self.batch, self.run = config, batch, run
         self.reporter, self.evaluate_held_out, self.executed = reporter, evaluate, executed
-        self.skips = 0
+        self.rollbacks, self.skips = rollbacks, 0
         self._last_row: dict[str, Any] = {}
         self._step_started = time.perf_counter()
         self._use_cache = getattr(arguments["model"].config, "use_cache", True)
@@ -84,7 +93,7 @@ class RecordedTrainer(ManagedTrainer):
         if config.run.track and self.accelerator.is_main_process:
             from rlvr_cli.training.tracking import Tracking
 
-            self.add_callback(Tracking(config, run, reporter))
+            self.add_callback(Tracking(config, run, reporter, rollbacks=len(rollbacks)))
 
     @abstractmethod
     def step_numbers(self) -> dict[str, Any]:
@@ -99,7 +108,11 @@ class RecordedTrainer(ManagedTrainer):
         return {}
 
     def check_alerts(self) -> None:
-        """Raise RunError where the step just made, recorded by now, is to be the last."""
+        """Raise RunError where the step just made, recorded by now, is to be the last; or set ``sick`` to go back."""
+
+    def steps_to_go_back_to(self, step: int) -> Collection[int]:
+        """The steps up to ``step`` whose checkpoints are kept beside the newest."""
+        return ()
 
     @abstractmethod
     def spent(self) -> dict[str, float]:
@@ -114,7 +127,8 @@ class RecordedTrainer(ManagedTrainer):
         """Continue where :meth:`position` was called."""
 
     def learning_rate_factor(self, step: int) -> float:
-        return learning_rate_factor(
+        lowered = self.config.train.rollback_lr_factor ** newest_before(self.rollbacks, step + 1)
+        return lowered * learning_rate_factor(
             self.config.optimizer,
             step,
             steps_per_rollout=self.batch.steps_per_rollout,
@@ -167,6 +181,8 @@ class RecordedTrainer(ManagedTrainer):
             "learning_rate": learning_rate,
             "skips": self.skips,
         }
+        if self.rollbacks and (number := newest_before(self.rollbacks, step)):
+            row[COUNT] = number
         timing = self._timing(row["update_tokens"])
         held_out = self._held_out(rollout + 1) if last_update else None
         if held_out is not None:
@@ -275,7 +291,12 @@ class RecordedTrainer(ManagedTrainer):
                 # The library reports a full disk in a type of its own.
                 number = re.search(r"os error (\d+)", str(error))
                 raise OSError(int(number[1]) if number else errno.EIO, str(error), str(self.run.path)) from error
-            keep_newest(self.run.checkpoints_dir, self.config.checkpoint.keep, step=step)
+            keep_newest(
+                self.run.checkpoints_dir,
+                self.config.checkpoint.keep,
+                step=step,
+                spare=self.steps_to_go_back_to(step),
+            )
             rollout = step // self.batch.steps_per_rollout
             self.run.update_manifest(step=step, rollout=rollout, last_metrics=self._last_row)
         self.accelerator.wait_for_everyone()
@@ -321,10 +342,19 @@ class RecordedTrainer(ManagedTrainer):
         self.sharding.restore_optimizer_part(state.load_optimizer(inner, name))
         if not self.sharding.divided:
             self.load_parts(inner)
-        self.lr_scheduler.load_state_dict(json.loads((inner / state.SCHEDULER).read_text(encoding="utf-8")))
+        self._restore_schedule(json.loads((inner / state.SCHEDULER).read_text(encoding="utf-8")))
         self.skips = counters["skips"]
         self.executed.update(counters["executed"])
         self.restore_position(counters, self._process_state(path)[1])
+
+    def _restore_schedule(self, saved: dict[str, Any]) -> None:
+        if self.rollbacks:
+            # The rate of the next step was set when the checkpoint was written, before it was gone back to.
+            factor = self.learning_rate_factor(saved["last_epoch"])
+            saved["_last_lr"] = [peak * factor for peak in saved["base_lrs"]]
+            for group, rate in zip(self.optimizer.param_groups, saved["_last_lr"], strict=True):
+                group["lr"] = rate
+        self.lr_scheduler.load_state_dict(saved)
 
     def load_random_states(self, path: Path) -> None:
         state.restore_random_states(self._process_state(path)[0])

@@ -20,10 +20,14 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.methods.reward import flip
 from rlvr_cli.models.completions import Completions, Engine
 from rlvr_cli.models.load import eos_token_ids
+from rlvr_cli.models.pieces import token_pieces
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.streams import stream_seed
 from rlvr_cli.tasks.base import Problem, RewardsFormat, Task, Verdict, judge_all, prompt_ids, response_text
 from rlvr_cli.training.metrics import rollout_summary
+
+# Groups of each rollout whose completions are recorded token by token: enough to look at, little to store.
+GROUPS_BY_TOKEN = 2
 
 
 class RolloutSource:
@@ -33,6 +37,7 @@ class RolloutSource:
         gather: lists of every process, joined in the order of the processes.
         main: whether this process writes files.
         on_tokens: told how many tokens were sampled since the last call.
+        stream: what names the random streams of a rollout: its number, and what tells it from one that was thrown away.
     """
 
     def __init__(
@@ -47,10 +52,11 @@ class RolloutSource:
         gather: Callable[[list[dict[str, Any]]], list[dict[str, Any]]],
         main: bool,
         on_tokens: Callable[[int], None],
+        stream: Callable[[int], tuple[str | int, ...]] = lambda rollout: (rollout,),
     ) -> None:
         self.config, self.task, self.problems, self.tokenizer = config, task, problems, tokenizer
         self.engine, self.folder = engine, folder
-        self.gather, self.main, self.on_tokens = gather, main, on_tokens
+        self.gather, self.main, self.on_tokens, self.stream = gather, main, on_tokens, stream
         self.noise = config.method.reward.noise if isinstance(config.method, PolicyMethodConfig) else 0.0
         self.model: Any = None
         self.seconds = {"rollout": 0.0, "verify": 0.0}
@@ -92,7 +98,7 @@ class RolloutSource:
             for index in dict.fromkeys(slot.problem for slot in slots)
         }
         settings = self.config.rollout
-        stream = ("rollout", self.rollout) if attempt == 0 else ("rollout", self.rollout, "attempt", attempt)
+        stream = ("rollout", *self.stream(self.rollout), *(("attempt", attempt) if attempt else ()))
         completions: Completions = self.engine(
             self.model,
             [encoded[slot.problem] for slot in slots],
@@ -126,7 +132,7 @@ class RolloutSource:
         self.seconds["verify"] += time.perf_counter() - started
 
     def _flipped(self, row: int, attempt: int) -> bool:
-        seed = stream_seed(self.config.run.seed, "reward-noise", self.rollout, attempt, row)
+        seed = stream_seed(self.config.run.seed, "reward-noise", *self.stream(self.rollout), attempt, row)
         return self.noise > 0 and random.Random(seed).random() < self.noise
 
     def _groups_of_equal_rewards(self) -> list[int]:
@@ -147,7 +153,8 @@ class RolloutSource:
     def _replacements(self, rollout: int, attempt: int, count: int) -> list[int]:
         """Problems that stand in for groups of equal rewards: a permutation of all, other for every attempt."""
         indices = list(range(len(self.problems)))
-        random.Random(stream_seed(self.config.run.seed, "dynamic-sampling", rollout, attempt)).shuffle(indices)
+        seed = stream_seed(self.config.run.seed, "dynamic-sampling", *self.stream(rollout), attempt)
+        random.Random(seed).shuffle(indices)
         return [indices[position % len(indices)] for position in range(count)]
 
     def _rewards(self) -> list[float]:
@@ -189,14 +196,16 @@ class RolloutSource:
             index: self.task.prompt(self.problems[index], self.tokenizer)
             for index in dict.fromkeys(slot.problem for slot in self.slots)
         }
-        rows = self.gather(
-            [
-                self._record(slot, prompts[slot.problem], reward, advantage, value)
-                for slot, reward, advantage, value in zip(
-                    self.slots, rewards, advantages, values or itertools.repeat(None, len(self.slots)), strict=True
-                )
-            ]
-        )
+        mine = [
+            self._record(slot, prompts[slot.problem], reward, advantage, value)
+            for slot, reward, advantage, value in zip(
+                self.slots, rewards, advantages, values or itertools.repeat(None, len(self.slots)), strict=True
+            )
+        ]
+        by_token = max(0, GROUPS_BY_TOKEN * self.config.rollout.group_size - self.first_row)
+        for slot, row in zip(self.slots[:by_token], mine, strict=False):
+            row |= self._by_token(slot)
+        rows = self.gather(mine)
         format_range = self.task.format_range if isinstance(self.task, RewardsFormat) else None
         self.summary = rollout_summary(rows, self.task.reasons, format_range)
         self.unscored = sum(row["clean_reward"] is None and row["scorable"] for row in rows)
@@ -227,6 +236,11 @@ class RolloutSource:
             "advantage": advantage,
             **({} if value is None else {"value": value if math.isfinite(value) else None}),
         }
+
+    def _by_token(self, slot: _Slot) -> dict[str, Any]:
+        """The text of each token and its log-prob at the sampling temperature, to five digits; None is not finite."""
+        log_probs = [float(f"{value:.5g}") if math.isfinite(value) else None for value in slot.log_probs]
+        return {"pieces": token_pieces(self.tokenizer, slot.ids), "log_probs": log_probs}
 
 
 @dataclass

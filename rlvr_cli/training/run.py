@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import shlex
 import shutil
 import sys
@@ -12,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,13 @@ from rlvr_cli.runs.checkpoints import Checkpoint, Damaged, survey
 from rlvr_cli.runs.directory import SUBMITTED, RunDir, check_free, create_run, now, unique_name
 from rlvr_cli.runs.environment import git_state, hardware, versions
 from rlvr_cli.runs.records import truncate_jsonl
+from rlvr_cli.runs.rollbacks import finish_rollback, held_out_after, rollbacks_of, rollouts_after
 from rlvr_cli.training.demonstrations import SFTMethod
 from rlvr_cli.training.failures import explain
 from rlvr_cli.training.prepare import Prepared, join, prepare
 from rlvr_cli.training.progress import Reporter, Silence
+from rlvr_cli.training.rollback import go_back, rollback_cautions
 from rlvr_cli.training.stopping import StopRequest
-
-ROLLOUT_FILE = re.compile(r"\.?rollout-(\d+)\.jsonl.*")
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def resume(run: RunDir, *, console: Console, place: Place | None = None) -> Outc
         if place.world.main:
             check_resumable(run)
             run.make_folders()
-        found = place.world.from_main(lambda: _choose_checkpoint(run))
+        found = place.world.from_main(lambda: _choose_checkpoint(run, batch_arithmetic(config)))
         prepared = prepare(config, place.world)
         waiting = place.world.from_main(lambda: _submitted(run))
         resumption = None if waiting else place.world.from_main(lambda: _same_method(run, prepared, found))
@@ -223,7 +223,9 @@ def default_name(config: Config) -> str:
     return f"{config.method.name}-{config.task.name}-{safe}-s{config.run.seed}"[:90]
 
 
-def _choose_checkpoint(run: RunDir) -> _Resumption:
+def _choose_checkpoint(run: RunDir, batch: BatchArithmetic) -> _Resumption:
+    rollback = finish_rollback(run, batch.steps_per_rollout)
+    notes = () if rollback is None else (f"the rollback that was under way is done: {rollback}",)
     found = survey(run.checkpoints_dir)
     checkpoint = next((entry for entry in found if isinstance(entry, Checkpoint)), None)
     newer = [
@@ -232,17 +234,15 @@ def _choose_checkpoint(run: RunDir) -> _Resumption:
     if newer and checkpoint is None:
         listed = "; ".join(f"{entry.path.name}: {entry.reason}" for entry in newer)
         raise UserError(f"{run.path}: no checkpoint can be used ({listed}). Start again with --overwrite.")
-    return _Resumption(checkpoint, tuple(f"checkpoint {entry.path} skipped: {entry.reason}" for entry in newer))
+    skipped = (f"checkpoint {entry.path} skipped: {entry.reason}" for entry in newer)
+    return _Resumption(checkpoint, (*notes, *skipped))
 
 
 def _train(
     config: Config, run: RunDir, prepared: Prepared, resumption: _Resumption | None, console: Console, place: Place
 ) -> Outcome:
-    from rlvr_cli.training.build import build_trainer
-
     batch = batch_arithmetic(config)
     executed: Counter[str] = Counter()
-    checkpoint = resumption.checkpoint if resumption else None
     world, stop = place.world, place.stop
     with (
         Reporter(run.log_path, console=console, rollouts=config.train.rollouts, steps=batch.steps_total)
@@ -256,11 +256,10 @@ def _train(
                 world.from_main(lambda: _rewind(run, resumption, batch, reporter))
             else:
                 reporter.message(_announcement(config, run, prepared, batch))
-            for caution in cautions(config):
+            for caution in (*cautions(config), *rollback_cautions(config)):
                 reporter.message(caution)
             with _sampler_running(prepared, run, reporter):
-                trainer = build_trainer(config, batch, run, prepared, executed, reporter, stop)
-                trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
+                reached = _steps_made(config, run, prepared, resumption, batch, executed, reporter, place)
         except KeyboardInterrupt:
             _close(run, world, executed, "interrupted")
             reporter.message(f"stopped without saving; {again}")
@@ -275,13 +274,47 @@ def _train(
             if failure is error:
                 raise
             raise failure from error
-        if trainer.state.global_step == batch.steps_total:
+        if reached == batch.steps_total:
             _close(run, world, executed, "finished")
             reporter.message(f"finished: {run.path}")
             return Outcome(run, "finished", 0)
         _close(run, world, executed, "interrupted")
-        reporter.message(f"saved at step {trainer.state.global_step}; {again}")
+        reporter.message(f"saved at step {reached}; {again}")
         return Outcome(run, "interrupted", stop.exit_code)
+
+
+def _steps_made(
+    config: Config,
+    run: RunDir,
+    prepared: Prepared,
+    resumption: _Resumption | None,
+    batch: BatchArithmetic,
+    executed: Counter[str],
+    reporter: Reporter,
+    place: Place,
+) -> int:
+    """Train to the end or until a signal, going back where a collapse asks for it; returns the step reached."""
+    from rlvr_cli.training.build import build_trainer
+    from rlvr_cli.training.prepare import load_again
+
+    world = place.world
+    while True:
+        checkpoint = resumption.checkpoint if resumption else None
+        rollbacks = world.from_main(lambda: rollbacks_of(run))
+        trainer = build_trainer(config, batch, run, prepared, executed, reporter, place.stop, rollbacks)
+        trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
+        sick, reached = trainer.sick, int(trainer.state.global_step)
+        if sick is None:
+            return reached
+        reporter.message(world.from_main(partial(go_back, config, run, batch, sick, rollbacks)))
+        if place.stop.signal is not None:
+            return world.from_main(lambda: rollbacks_of(run)[-1].to_step)
+        # The way on is that of a resumed run, and so ends at the same bytes as one that is killed here.
+        del trainer
+        executed.clear()
+        load_again(config, prepared, world)
+        resumption = world.from_main(lambda: _choose_checkpoint(run, batch))
+        world.from_main(partial(_rewind, run, resumption, batch, reporter))
 
 
 def _sampler_running(prepared: Prepared, run: RunDir, reporter: Reporter) -> AbstractContextManager[None]:
@@ -319,15 +352,11 @@ def _rewind(run: RunDir, resumption: _Resumption, batch: BatchArithmetic, report
     reporter.message(f"resuming {run.path} at {where} of {batch.steps_total}")
     truncate_jsonl(run.metrics_path, step)
     truncate_jsonl(run.timings_path, step)
-    rollouts_done, rollouts_begun = step // batch.steps_per_rollout, -(-step // batch.steps_per_rollout)
-    for path in run.rollouts_dir.iterdir():
-        match = ROLLOUT_FILE.fullmatch(path.name)
-        if match and int(match[1]) >= rollouts_begun:
-            path.unlink()
-    for path in run.held_out_dir.glob("rollout-*"):
-        if int(path.name.removeprefix("rollout-")) > rollouts_done:
-            shutil.rmtree(path)
-    reporter.resumed_at(rollouts_done)
+    for path in rollouts_after(run, step, batch.steps_per_rollout):
+        path.unlink()
+    for path in held_out_after(run, step, batch.steps_per_rollout):
+        shutil.rmtree(path)
+    reporter.resumed_at(step // batch.steps_per_rollout)
 
 
 def _digest(text: str) -> str:

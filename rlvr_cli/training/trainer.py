@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -10,12 +11,13 @@ from rlvr_cli.analysis.collapse import Collapse, CollapseWatch
 from rlvr_cli.analysis.collapse_thresholds import Thresholds
 from rlvr_cli.models.adapter import merged
 from rlvr_cli.models.completions import Completions, Engine
+from rlvr_cli.runs.checkpoints import thinned
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.streams import stream_seed
 from rlvr_cli.training.buffer import Rows
-from rlvr_cli.training.failures import collapsed
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.recorded import RecordedTrainer
+from rlvr_cli.training.rollback import Sick, checkpoint_stride, collapsed, stream_of_rollout
 from rlvr_cli.training.rollouts import RolloutSource
 from rlvr_cli.training.sampler_check import Precision, SamplerCheck, differences, not_renewed, sampler_check
 from rlvr_cli.training.trl_adapter import MethodTrainer
@@ -41,6 +43,7 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
         self.rollouts.engine = (
             self._with_these_weights(engine) if isinstance(engine, VllmEngine) else self._of_whole_parameters(engine)
         )
+        self._stream = stream_of_rollout(self.rollbacks, self.batch)
         self._watch = CollapseWatch(self.config.rollout.prompts, self.thresholds)
 
     def _of_whole_parameters(self, engine: Engine) -> Engine:
@@ -69,7 +72,9 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
         self._metrics["train"].clear()  # TRL's own, which nobody reads here
         self.skips += self.rollouts.unscored > 0
         self.check_skips()
-        torch.manual_seed(stream_seed(self.config.run.seed, "update", rollout, self.accelerator.process_index))
+        torch.manual_seed(
+            stream_seed(self.config.run.seed, "update", *self._stream(rollout), self.accelerator.process_index)
+        )
 
     def rollout_sampled(self, rows: Rows) -> None:
         """Check the sampler: at a run's first rollout, with vLLM at the first two of every start."""
@@ -103,7 +108,9 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
         return "bfloat16" if half or weights & {torch.bfloat16, torch.float16} else "float32"
 
     def row_order(self, rollout: int, rows: int) -> torch.Tensor:
-        generator = torch.Generator().manual_seed(stream_seed(self.config.run.seed, "row-order", rollout))
+        generator = torch.Generator().manual_seed(
+            stream_seed(self.config.run.seed, "row-order", *self._stream(rollout))
+        )
         return torch.randperm(rows, generator=generator)
 
     def step_numbers(self) -> dict[str, Any]:
@@ -117,15 +124,27 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
         return self._watch.fields(row["rollout"])
 
     def notices(self) -> list[str]:
-        if self.config.train.on_collapse == "stop":
-            return []  # the error of check_alerts says it
+        if self.config.train.on_collapse in ("stop", "rollback"):
+            return []  # said with what follows from it
         return [f"alert: {collapse}" for collapse in self._beginning()]
 
     def check_alerts(self) -> None:
-        if self.config.train.on_collapse == "stop" and (found := self._beginning()):
-            # The first error of any process ends them all: not before rank 0 has recorded the step.
-            self.accelerator.wait_for_everyone()
-            raise collapsed(found, self.run, self.batch, self._watch.window)
+        action = self.config.train.on_collapse
+        if action not in ("stop", "rollback") or not (found := self._beginning()):
+            return
+        # The first error of any process ends them all: not before rank 0 has recorded the step.
+        self.accelerator.wait_for_everyone()
+        sick = Sick(tuple(found), self._watch.last_sound(found), int(self.state.global_step), self._watch.window)
+        if action == "stop":
+            raise collapsed(sick, self.run, self.batch, "as train.on_collapse=stop says")
+        self.sick = sick
+        # No checkpoint of it: that would take the place of one from before.
+        self.control.should_training_stop, self.control.should_save = True, False
+
+    def steps_to_go_back_to(self, step: int) -> Collection[int]:
+        if self.config.train.on_collapse != "rollback":
+            return ()
+        return thinned(step, checkpoint_stride(self.config, self._watch.window))
 
     def _beginning(self) -> list[Collapse]:
         """The collapses to tell of after the step just made: those of its rollout, after its first step."""

@@ -164,7 +164,10 @@ def test_show_says_when_an_alert_was_on(tmp_path: Path, capsys: pytest.CaptureFi
     assert run(["runs", "show", "r", "--dir", str(tmp_path), "--json"]) == 0
     damaged = json.loads(capsys.readouterr().out)
     assert damaged["alerts"] == [] and "metrics.jsonl:1" in damaged["damage"]
-    made.metrics_path.write_text('5\n{}\n{"rollout": 0, "reward": 0.5}\n')
+    made.metrics_path.write_text("{}\n5\n")
+    assert run(["runs", "show", "r", "--dir", str(tmp_path), "--json"]) == 0
+    assert "metrics.jsonl:2: not a JSON object (5)" in json.loads(capsys.readouterr().out)["damage"]
+    made.metrics_path.write_text('{"rollout": -1}\n{}\n{"rollout": 0, "reward": 0.5}\n')
     assert run(["runs", "show", "r", "--dir", str(tmp_path), "--json"]) == 0
     damaged = json.loads(capsys.readouterr().out)
     assert "2 of its lines are no optimizer step's" in damaged["damage"] and "reward" in damaged["curves"]

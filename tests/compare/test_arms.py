@@ -96,6 +96,38 @@ def test_a_sweep_tells_of_trials_without_a_run(root: Path) -> None:
     assert len(notes) == 2
 
 
+def test_methods_that_share_runs_in_part_of_a_grid_are_told_as_that(root: Path) -> None:
+    make_run(root / "sweep", "grpo-u1")
+    make_run(root / "sweep", "grpo-u4", overrides=["update.updates_per_rollout=4"])
+    make_run(root / "sweep", "gppo-u4", method="gppo", overrides=["update.updates_per_rollout=4"])
+    runs = {"grpo-u1": "grpo-u1", "gppo-u1": "grpo-u1", "grpo-u4": "grpo-u4", "gppo-u4": "gppo-u4"}
+    trials = [{"name": name, "run": run, "method": name[:4]} for name, run in runs.items()]
+    (root / "sweep" / "trials.json").write_text(json.dumps({"trials": trials}))
+    notes: list[str] = []
+    find_runs(["sweep"], root, [], notes)
+    assert notes == [
+        f"{root}/sweep: 1 of the 2 trials of gppo share runs of grpo (the same gradient there), which are compared "
+        "once, as grpo."
+    ]
+
+
+def test_a_folder_above_sweeps_is_not_one_experiment(root: Path) -> None:
+    def found(name: str) -> tuple[list[str], list[str]]:
+        problems: list[str] = []
+        return [run.run.name for run in find_runs([name], root, problems, [])], problems
+
+    for sweep in ("one", "two"):
+        make_run(root / sweep, f"{sweep}-s0")
+        trials = [{"name": f"{sweep}-s0", "run": f"{sweep}-s0", "method": "grpo"}]
+        (root / sweep / "trials.json").write_text(json.dumps({"trials": trials}))
+        if sweep == "one":
+            assert found(str(root)) == (["one-s0"], [])
+    assert f"{root}: holds 2 sweeps (one, two), which are not one experiment" in found(str(root))[1][0]
+    assert found("*") == (["one-s0", "two-s0"], [])
+    make_run(root, "loose")
+    assert "holds 2 sweeps (one, two) and other runs" in found(str(root))[1][0]
+
+
 def test_a_sweep_is_what_its_file_names(root: Path) -> None:
     """What the file no longer names is left out; what lacks is told with the command that makes it, options and all."""
     make_run(root / "sweep", "grpo-s0", status="interrupted")

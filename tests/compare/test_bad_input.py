@@ -85,6 +85,19 @@ def test_several_settings_are_chosen_from(root: Path, refused: Refused, told: Ca
     assert "lopti" in told("a", "b", "--benchmark", "kk", "--where", "sampling.temperature=0.6")
 
 
+def test_a_sweep_is_named_by_its_file_too(
+    root: Path, tmp_path: Path, refused: Refused, told: Callable[..., str]
+) -> None:
+    file = tmp_path / "kinds.yaml"
+    file.write_text(f"set: {{run.dir: {root}, train.rollouts: 4}}\nmethods: [grpo, lopti]\n")
+    assert f"this sweep was not begun yet ({root}/kinds)" in refused(str(file))
+    for method, right in (("grpo", BASE), ("lopti", BETTER)):
+        make_run(root / "kinds", method, method=method, right=right)
+    trials = [{"name": name, "run": name, "method": name} for name in ("grpo", "lopti")]
+    (root / "kinds" / "trials.json").write_text(json.dumps({"trials": trials}))
+    assert told(str(file)) == told("kinds")
+
+
 def test_no_common_seed(root: Path, refused: Refused, compared: Callable[..., dict]) -> None:  # type: ignore[type-arg]
     for seed in range(2):
         make_run(root, f"a-{seed}", seed=seed, right=BASE)

@@ -29,6 +29,14 @@ def test_a_damaged_line_elsewhere_is_named(tmp_path: Path) -> None:
         read_jsonl(path)
 
 
+@pytest.mark.parametrize("line", ["3", "[]", "null", '"text"'])
+def test_a_line_that_is_no_object_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f'{{"step": 0}}\n{line}\n')
+    with pytest.raises(RunError, match=r"rows\.jsonl:2: not a JSON object"):
+        read_jsonl(path)
+
+
 def test_truncating_keeps_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     append_jsonl(path, ROWS)

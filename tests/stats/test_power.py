@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rlvr_cli.stats.clustered import VarianceComponents, paired_crossed_interval
+from rlvr_cli.stats.clustered import VarianceComponents, paired_crossed_interval, unpaired_crossed_interval
 from rlvr_cli.stats.crossed import p_value, two_way
 from rlvr_cli.stats.power import detectable_difference, power, problems_needed, seeds_needed
 
@@ -33,6 +33,21 @@ def test_the_detectable_difference_is_seen_in_four_of_five(
     assert simulated_power(components, difference / 2, seeds, problems) == pytest.approx(
         power(components, difference / 2, seeds, problems), abs=0.035
     )
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_arms_that_share_no_seeds_have_up_to_twice_the_degrees_of_freedom(seeds: int) -> None:
+    components = VarianceComponents(run=2 * 0.02**2, problem=0.1**2, residual=2 * 0.2**2)
+    difference = detectable_difference(components, seeds, 100, power=0.7, paired=False)
+    rng = np.random.default_rng(2)
+    hits = []
+    for _ in range(500):
+        a, b = (0.02 * rng.normal(size=(seeds, 1)) + 0.2 * rng.normal(size=(seeds, 100)) for _ in range(2))
+        estimate = unpaired_crossed_interval(a + difference + 0.1 * rng.normal(size=(1, 100)), b)
+        assert estimate.p_value is not None
+        hits.append(estimate.p_value < 0.05)
+    assert np.mean(hits) == pytest.approx(0.7, abs=0.06)
+    assert power(components, difference, seeds, 100) < 0.65
 
 
 def test_without_spread_between_problems_it_is_the_power_of_students_test() -> None:

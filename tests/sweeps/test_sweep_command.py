@@ -66,7 +66,7 @@ def test_the_status_of_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str
     [
         ("trials.json", '"run": "grpo-s1"', '"run": "grpo-s9"', "grpo-s1: its run grpo-s9 is no trial's"),
         ("trials.json", '"steps": 60', '"steps": 0', "grpo-s0: rollouts and steps must be whole numbers above 0"),
-        ("state/grpo-s0/attempts.jsonl", "", "[]\n", "attempts.jsonl:1: has no event. The file was altered."),
+        ("state/grpo-s0/attempts.jsonl", "", "[]\n", "attempts.jsonl:1: not a JSON object ([]). The file was altered."),
         ("state/grpo-s0/attempts.jsonl", "", '{"event": "end"}\n', "attempts.jsonl:1: has no outcome, reason."),
     ],
 )

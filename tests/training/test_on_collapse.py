@@ -109,8 +109,9 @@ def test_stop_ends_the_run_with_the_evidence_and_the_way_on(whole: RunDir, tmp_p
         trained(tmp_path, "stopped", "train.on_collapse=stop")
     run, message = RunDir(tmp_path / "stopped"), str(caught.value)
     assert str(first) in message and f"rollout {first.first + 1}: " in message and "\n" not in message
-    # Two updates a rollout; the rule has looked at the two rollouts up to the first that shows it.
-    sound = run.checkpoints_dir / f"step-{2 * (first.first - 1)}"
+    # Two updates a rollout; the collapse began a rollout before the two that the rule has looked at.
+    sound = run.checkpoints_dir / f"step-{2 * (first.first - 2)}"
+    assert f"from before it began (in rollout {first.first})" in message
     assert f"model.name={sound} optimizer.lr=" in message and sound.is_dir()
     manifest, rows = run.read_manifest(), metrics(run)
     assert manifest["status"] == "failed" and manifest["error"] == message

@@ -84,12 +84,26 @@ def test_rollout_batch_is_how_many_are_sampled_at_once_and_changes_nothing(
     monkeypatch.setattr(sampler.Batch, "__init__", counted)
     _, after = trained(tmp_path, "batched", "grpo", f"rollout.batch={batch}")
     # The log-probability is a sum, which is rounded by the make-up of a batch.
-    same = [[{**row, "log_prob": round(row["log_prob"], 3)} for row in rows] for rows in (before, after)]
+    rounded = {"log_prob": lambda total: round(total, 3), "log_probs": lambda each: [round(one, 3) for one in each]}
+    same = [
+        [{key: rounded.get(key, lambda it: it)(value) for key, value in row.items()} for row in rows]
+        for rows in (before, after)
+    ]
     assert same[0] == same[1]
     assert sum(sizes) == 2 * 64 and (batch == "null" or max(sizes) == min(int(batch), 64))
     for refused in ("0", "-1", "2.5", "all"):
         with pytest.raises(UserError, match=r"rollout\.batch"):
             load_config(overrides=[f"rollout.batch={refused}"])
+
+
+def test_the_first_two_groups_are_recorded_token_by_token(tmp_path: Path) -> None:
+    _, rows = trained(tmp_path, "plain", "grpo", "rollout.group_size=4")
+    assert [("log_probs" in row, "pieces" in row) for row in rows] == [(True, True)] * 8 + [(False, False)] * 24
+    for row in rows[:8]:
+        assert len(row["pieces"]) == len(row["log_probs"]) == row["tokens"]
+        assert sum(row["log_probs"]) == pytest.approx(row["log_prob"], rel=1e-4, abs=1e-4)
+        # The last piece is the end-of-sequence token, which the completion is without.
+        assert "".join(row["pieces"]).startswith(row["completion"])
 
 
 def test_truncated_completions_are_not_learned_from_when_dropped(tmp_path: Path) -> None:
@@ -161,7 +175,8 @@ def test_two_processes_sample_what_one_samples(tmp_path: Path, overrides: tuple[
     one, two = ([json.loads(line) for line in path.read_text().splitlines()] for path in (alone, together))
     for row, other in zip(one, two, strict=True):
         # Sums in another order in another batch.
-        assert row.pop("log_prob") == pytest.approx(other.pop("log_prob"), abs=1e-4)
+        for key in {"log_prob", "log_probs"} & row.keys():
+            assert row.pop(key) == pytest.approx(other.pop(key), abs=1e-4)
         assert row == other
 
 

@@ -30,7 +30,7 @@ def group_arms(
         problems: gets a line for an unknown key of ``by``, for two runs of one arm that repeat each other, and, unless
             one arm ``alone`` will do, where there is only one.
     """
-    chosen = _chosen(by, problems)
+    chosen = keys_of("--by", by, problems)
     if by and not chosen:
         return ()
     groups: dict[tuple[tuple[str, str], ...], list[ComparedRun]] = {}
@@ -52,20 +52,37 @@ def _name(named: tuple[str, Sequence[ComparedRun]]) -> str:
     return named[0]
 
 
-def _chosen(by: Sequence[str], problems: list[str]) -> set[str]:
+def keys_of(option: str, names: Sequence[str], problems: list[str]) -> set[str]:
+    """The keys that ``names`` (keys or sections) stand for; ``problems`` gets a line for what is none, and the seed."""
     found: set[str] = set()
-    for name in by:
+    for name in names:
         below = {key for key in key_names() if key == name or key.startswith(f"{name}.")}
         if SEED in below:
             problems.append(
-                f"--by {name}: the seed makes no arm; the spread between seeds is what the intervals are about."
+                f"{option} {name}: the seed makes no arm; the spread between seeds is what the intervals are about."
             )
             continue
         if not below:
             known = [*section_names(), *key_names()]
-            problems.append(f"--by {name}: no such key.{did_you_mean(name, known)} `rlvr config keys` lists them.")
+            problems.append(f"{option} {name}: no such key.{did_you_mean(name, known)} `rlvr config keys` lists them.")
         found |= below
     return found
+
+
+def grouped(runs: Sequence[ComparedRun], keys: set[str]) -> dict[str, list[ComparedRun]]:
+    """The runs by the values of these keys, by a name for those: what varies between them, in the order of names.
+
+    Where one key varies, or a name tells all apart, its value is the name; else `key=value ...`.
+    """
+    groups: dict[tuple[tuple[str, str], ...], list[ComparedRun]] = {}
+    for run in runs:
+        groups.setdefault(tuple(_texts(run, keys).items()), []).append(run)
+    values = [dict(group) for group in groups]
+    varying = [key for key in sorted(keys) if _varies(key, values)]
+    telling = [key for key in varying if len({one.get(key) for one in values}) == len(values)]
+    alone = next((key for key in telling if key.endswith(".name")), varying[0] if len(varying) == 1 else None)
+    names = _names(values) if alone is None else [one.get(alone, _ABSENT) for one in values]
+    return dict(sorted(zip(names, groups.values(), strict=True)))
 
 
 def learned(run: ComparedRun) -> Values:

@@ -133,7 +133,10 @@ def _benchmark(name: str | None, found: Mapping[str, Sequence[Chosen]], problems
     if name is None and len(names) == 1:
         return names[0]
     if name is None:
-        problems.append(f"there are evaluations of several benchmarks: {', '.join(names)}. Choose with --benchmark.")
+        problems.append(
+            f"there are evaluations of several benchmarks: {', '.join(names)}. Choose with --benchmark, or compare "
+            "over all of them with --over benchmark."
+        )
     elif name not in names:
         problems.append(
             f"--benchmark {name}: no run was evaluated on it.{did_you_mean(name, names)} There are: {', '.join(names)}."

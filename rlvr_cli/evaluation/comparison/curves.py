@@ -10,7 +10,7 @@ import numpy as np
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.evaluation.compare import Evaluation
 from rlvr_cli.evaluation.comparison.choose import read
-from rlvr_cli.evaluation.comparison.cost import Spent, spending
+from rlvr_cli.evaluation.comparison.cost import Spent, spending_by_rollout
 from rlvr_cli.evaluation.comparison.records import ComparedRun
 from rlvr_cli.evaluation.comparison.values import problem_values
 
@@ -39,7 +39,7 @@ def read_curve(run: ComparedRun, problems: list[str]) -> Curve | None:
         )
         return None
     try:
-        spent = {int(one.rollouts): one for one in spending(run)}
+        spent = spending_by_rollout(run)
     except RunError as error:
         problems.append(str(error))
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from glob import has_magic
 from pathlib import Path
@@ -12,13 +11,13 @@ from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import leaves, load_config
 from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.config.paths import local_path
+from rlvr_cli.config.problems import some
 from rlvr_cli.evaluation.comparison.records import ComparedRun
 from rlvr_cli.evaluation.comparison.trials import sweep_command, tell_trials
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.locks import is_held
-
-# A sweep keeps its runs beside its own files, or in a folder of them.
-DEPTHS = ("*", "*/*")
+from rlvr_cli.runs.summary import is_run, run_folders
+from rlvr_cli.runs.trials import is_sweep
 
 
 def find_runs(
@@ -36,7 +35,7 @@ def find_runs(
     sweeps: dict[Path, set[str]] = {}
     runs: dict[Path, ComparedRun] = {}
     for place, name in enumerate(names):
-        found = _folders(name, root)
+        found = _folders(name, root, problems)
         if not found:
             problems.append(_unknown(name, root))
         for start, folders in found.items():
@@ -52,15 +51,16 @@ def find_runs(
     return tuple(runs.values())
 
 
-def _folders(name: str, root: Path) -> dict[Path, list[Path]]:
+def _folders(name: str, root: Path, problems: list[str]) -> dict[Path, list[Path]]:
     """The folders that a name stands for, each with the runs in it: itself, or those below."""
     try:
         path = local_path(name)
     except UserError:
         return {}
     for start in dict.fromkeys((root / name, path)):
-        matched = sorted(_matches(start)) if has_magic(name) else [start]
-        found = {match: runs for match in matched if (runs := _runs_of(match))}
+        found: dict[Path, list[Path]] = {}
+        for match in sorted(_matches(start)) if has_magic(name) else [start]:
+            found |= _runs_of(match, problems)
         if found:
             return found
     return {}
@@ -74,23 +74,34 @@ def _matches(pattern: Path) -> list[Path]:
         return []
 
 
-def _runs_of(folder: Path) -> list[Path]:
-    """The folder itself if it is a run, else the runs below it, those among them that lost their manifest."""
-    if _like_a_run(folder):
-        return [folder]
-    for depth in DEPTHS:
-        below = {path.parent for path in folder.glob(f"{depth}/manifest.json")}
-        if below:
-            torn = {
-                path.parent for path in folder.glob(f"{depth}/checkpoints") if (path.parent / "config.yaml").exists()
-            }
-            return sorted(below | torn)
-    return []
+def _runs_of(folder: Path, problems: list[str]) -> dict[Path, list[Path]]:
+    """The folder itself if it is a run, else the runs in it, else those in its folders, by the folder or sweep.
 
-
-def _like_a_run(folder: Path) -> bool:
-    # A checkpoint has a manifest too, and a model folder may have both names' like.
-    return (folder / "manifest.json").is_file() and not (folder / "config.json").exists()
+    Args:
+        problems: gets a line for a folder that holds sweeps beside other runs: their runs are no one comparison.
+    """
+    if is_run(folder):
+        return {folder: [folder]}
+    try:
+        found = run_folders(folder)
+    except OSError:
+        return {}
+    direct = [path for path in found.values() if path.parent == folder]
+    if is_sweep(folder):
+        return {folder: direct} if direct else {}
+    sweeps = [path for path in dict.fromkeys(run.parent for run in found.values()) if is_sweep(path)]
+    if len(sweeps) == 1 and not direct and all(run.parent == sweeps[0] for run in found.values()):
+        return {sweeps[0]: list(found.values())}
+    if sweeps:
+        names = [path.name for path in sweeps]
+        what = f"the sweep {names[0]}" if len(sweeps) == 1 else f"{len(sweeps)} sweeps ({some(names, 4)})"
+        besides = "" if all(run.parent in sweeps for run in found.values()) else " and other runs"
+        problems.append(
+            f"{folder}: holds {what}{besides}, which are not one experiment. Name what is to be compared, as "
+            f"{sweeps[0]}."
+        )
+    runs = direct or list(found.values())
+    return {folder: runs} if runs else {}
 
 
 def _read(folder: Path, place: int, problems: list[str], *, unfinished: bool) -> ComparedRun | None:
@@ -139,7 +150,7 @@ def _unknown(name: str, root: Path) -> str:
 
 
 def _names(root: Path) -> Iterator[str]:
-    if root.is_dir():
-        for entry in os.scandir(root):
-            if entry.is_dir() and _runs_of(Path(entry.path)):
-                yield entry.name
+    try:
+        yield from dict.fromkeys(name.split("/", 1)[0] for name in run_folders(root))
+    except OSError:
+        return

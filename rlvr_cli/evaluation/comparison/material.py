@@ -72,8 +72,21 @@ def gather(question: Question) -> Material:
     return gather_from(question, runs, problems, notes)
 
 
-def gather_from(question: Question, runs: Sequence[ComparedRun], problems: list[str], notes: list[str]) -> Material:
+def gather_from(
+    question: Question, runs: Sequence[ComparedRun], problems: list[str], notes: Sequence[str] = ()
+) -> Material:
     """:func:`gather` with the runs at hand, and what was found wrong and to be told while they were looked for."""
+    material = assemble(question, runs, problems, notes)
+    if problems or material is None:
+        raise UserError(list(dict.fromkeys(problems)), note="Nothing was compared.")
+    return material
+
+
+def assemble(
+    question: Question, runs: Sequence[ComparedRun], problems: list[str], notes: Sequence[str] = ()
+) -> Material | None:
+    """What ``runs`` give for the question; None, and lines in ``problems``, where that is nothing."""
+    notes = list(notes)
     arms = group_arms(runs, problems, question.by) if runs else ()
     baseline = choose_baseline(question, arms, problems)
     pairs = pair_runs(arms, problems, notes, unpaired=question.unpaired) if arms else {}
@@ -84,7 +97,7 @@ def gather_from(question: Question, runs: Sequence[ComparedRun], problems: list[
         read = reader(question, used, problems, notes)
         problems.extend(_misfits(question, read) if read is not None else ())
     if problems or read is None:
-        raise UserError(list(dict.fromkeys(problems)), note="Nothing was compared.")
+        return None
     return Material(
         question, arms, baseline, pairs, read, (*notes, *remarks(arms, used, read.chosen), *few_seeds(pairs))
     )
@@ -110,18 +123,22 @@ def choose_baseline(question: Question, arms: Sequence[Arm], problems: list[str]
     Without one: the arm of the first word of the command line, if that is all of one arm's; else the first, by the
     alphabet, whose method is without modifiers.
     """
-    wanted = question.baseline
-    if wanted is not None:
-        named = [arm for arm in arms if arm.name == wanted]
-        named += [arm for arm in arms if any(wanted in (run.path, run.run.name) for run in arm.runs.values())]
-        if arms and not named:
-            names = [arm.name for arm in arms]
-            problems.append(
-                f"--baseline {wanted}: no such arm.{did_you_mean(wanted, names)} The arms are: {', '.join(names)}."
-            )
-        return named[0].name if named else ""
+    if question.baseline is not None:
+        return named_arm(question.baseline, arms, problems)
     first = [arm for arm in arms if any(run.place == 0 for run in arm.runs.values())]
     if len(first) == 1:
         return first[0].name
     ranked = sorted(arms, key=lambda arm: (bool(parse_method_name(arm.method).modifiers), arm.name))
     return ranked[0].name if ranked else ""
+
+
+def named_arm(wanted: str, arms: Sequence[Arm], problems: list[str]) -> str:
+    """The arm of this name, or with a run of it; empty, and a line in ``problems``, where there is none."""
+    named = [arm for arm in arms if arm.name == wanted]
+    named += [arm for arm in arms if any(wanted in (run.path, run.run.name) for run in arm.runs.values())]
+    if arms and not named:
+        names = list(dict.fromkeys(arm.name for arm in arms))
+        problems.append(
+            f"--baseline {wanted}: no such arm.{did_you_mean(wanted, names)} The arms are: {', '.join(names)}."
+        )
+    return named[0].name if named else ""

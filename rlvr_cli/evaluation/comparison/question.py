@@ -9,6 +9,9 @@ from pathlib import Path
 from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.evaluation.comparison.cost import BUDGETS
 
+# What --over names where the tasks are the benchmarks of each run.
+BENCHMARK = ("benchmark",)
+
 
 @dataclass(frozen=True)
 class Question:
@@ -22,6 +25,9 @@ class Question:
         match: the budget at which learning curves are compared; None = the final checkpoints are.
         level: of the metric, whose first reaching is told (with ``match``); None = the baseline's final value.
         power: the difference to be detected, in the metric's own unit; None = a default for shares.
+        over: the tasks that arms are compared over: ("benchmark",) = the benchmarks that runs were evaluated on, else
+            keys or sections whose values are the tasks; none = one comparison.
+        benchmarks: over these; none = over all that every run has.
     """
 
     names: tuple[str, ...]
@@ -37,6 +43,8 @@ class Question:
     common_problems: bool = False
     unpaired: bool = False
     unfinished: bool = False
+    over: tuple[str, ...] = ()
+    benchmarks: tuple[str, ...] = ()
 
     def faults(self) -> list[str]:
         """A line for each thing that is wrong with the question itself."""
@@ -57,6 +65,8 @@ class Question:
             found.append("--level: tells when a learning curve reaches it, so it needs --match.")
         if self.level is not None and not math.isfinite(self.level):
             found.append(f"--level {self.level}: must be a finite number.")
+        if self.over == BENCHMARK and self.match is not None:
+            found.append("--over benchmark: the held-out evaluations of --match are of one benchmark. Leave one out.")
         if self.power is not None and not (math.isfinite(self.power) and self.power > 0):
             found.append(f"--power {self.power}: must be above 0: a difference of the metric, as 0.02.")
         return found

@@ -13,7 +13,7 @@ import numpy as np
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
-from rlvr_cli.evaluation.comparison.cost import spending
+from rlvr_cli.evaluation.comparison.cost import spending_by_rollout
 from rlvr_cli.evaluation.comparison.curves import Curve, read_curve
 from rlvr_cli.evaluation.comparison.records import ComparedRun
 from rlvr_cli.report.charts.panel import Points
@@ -73,8 +73,8 @@ def recorded(run: RunDir, budget: str) -> Recorded:
         rows = rows[:-1]
     if not rows:
         return Recorded(run, config, (), {})
-    spent = spending(ComparedRun(run, config, {}, {}, 0))
-    return Recorded(run, config, rows, {int(one.rollouts) - 1: one.of(budget) for one in spent})
+    spent = spending_by_rollout(ComparedRun(run, config, {}, {}, 0))
+    return Recorded(run, config, rows, {done - 1: one.of(budget) for done, one in spent.items()})
 
 
 def key(name: str) -> Read:

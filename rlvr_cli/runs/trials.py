@@ -1,0 +1,47 @@
+"""`trials.json`, in which `rlvr sweep` says what the trials in its folder are, as whoever reads it finds it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.config.errors import RunError
+
+TRIALS = "trials.json"
+
+
+def is_sweep(folder: Path) -> bool:
+    """Whether a sweep was begun in ``folder``."""
+    return (folder / TRIALS).is_file()
+
+
+def read_trials(folder: Path) -> dict[str, Any]:
+    """What the sweep in ``folder`` says: a mapping whose `trials` are mappings, each with `name`, `run` and `method`.
+
+    `run` is the trial whose run has the numbers: another's, where two trials are the same gradient and share one.
+    Raises RunError when the file is missing or damaged.
+    """
+    path = folder / TRIALS
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunError(f"{path}: cannot be read ({error}). The file was altered.") from error
+    fault = _fault(content)
+    if fault:
+        raise RunError(f"{path}: cannot be read ({fault}). The file was altered.")
+    return content  # type: ignore[no-any-return]
+
+
+def _fault(content: Any) -> str | None:
+    """What is wrong with the content; None where nothing is."""
+    if not isinstance(content, dict) or not isinstance(content.get("trials"), list):
+        return "it has no list of trials"
+    for key in ("given", "eval"):
+        if not isinstance(content.get(key) or [], list):
+            return f"its {key} is no list"
+    for number, trial in enumerate(content["trials"], start=1):
+        missing = [key for key in ("name", "run", "method") if not isinstance(trial, dict) or key not in trial]
+        if missing:
+            return f"its trial {number} has no {', '.join(missing)}"
+    return None

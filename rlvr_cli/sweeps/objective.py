@@ -1,0 +1,227 @@
+"""The number by which a sweep's trials are ranked: which it is, whether trials record it, and its value in a run."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlvr_cli.config.errors import RunError
+from rlvr_cli.config.nearest import did_you_mean
+from rlvr_cli.config.schema import Config
+from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.numbers import number
+from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.sweeps.spec import EvalSpec, ObjectiveSpec, Problem, SweepFile
+
+ACCURACY = "accuracy"
+HELD_OUT, EVAL, TRAINING = "held_out", "eval", "training"
+WORDS = {HELD_OUT: "held-out, in training", EVAL: "evaluation", TRAINING: "in training, last tenth of the rollouts"}
+# What every evaluation records beside the metrics of k samples, and every training.
+PLAIN = ("reward", "length", "truncated")
+OF_TRAINING = (ACCURACY, "reward", "entropy", "length", "truncated", "diversity")
+OF_SFT = ("token_accuracy", "loss", "entropy")
+_AT = re.compile(r"(avg|pass|maj)@(n|\d+)")
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A metric, where it is from (:data:`HELD_OUT`, :data:`EVAL` or :data:`TRAINING`), and what is better.
+
+    Attributes:
+        where: settings by which the evaluation of a trial is told from others of its run.
+    """
+
+    metric: str
+    of: str
+    maximize: bool
+    where: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.metric} ({WORDS[self.of]})"
+
+    @property
+    def share(self) -> bool:
+        """Whether its values lie in [0, 1]."""
+        from rlvr_cli.evaluation.metrics import is_share
+
+        return self.metric in (ACCURACY, "token_accuracy", "diversity") or is_share(self.metric)
+
+    def value(self, run: RunDir) -> float | None:
+        """Its value in a finished run; None where the run did not record it. Raises RunError for damaged records."""
+        if self.of == HELD_OUT:
+            return next((value for _, value in reversed(self.held_out(run))), None)
+        if self.of == TRAINING:
+            return _of_training(run, self.metric)
+        found = [path for path in run.eval_dir.glob("*/metrics.json") if self._meant(_read(path))]
+        newest = max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
+        return None if newest is None else metric_value(_read(newest), self.metric)
+
+    def held_out(self, run: RunDir, after: int = 0) -> list[tuple[int, float]]:
+        """(rollouts done, value) at each held-out evaluation in training, of those after rollout ``after``."""
+        found = []
+        for folder in sorted(run.held_out_dir.glob("rollout-*")):
+            rollout = int(folder.name.removeprefix("rollout-"))
+            # Its numbers are written when all of it is done.
+            if rollout > after and (folder / "metrics.json").exists():
+                value = metric_value(_read(folder / "metrics.json"), self.metric)
+                if value is not None:
+                    found.append((rollout, value))
+        return found
+
+    def _meant(self, result: dict[str, Any]) -> bool:
+        return all(result.get(key) == value for key, value in self.where.items())
+
+
+def metric_value(result: dict[str, Any], metric: str) -> float | None:
+    """A metric of an evaluation's metrics.json; `accuracy` is avg@n, of the greedy completion where n is 0."""
+    metrics = result.get("metrics", {})
+    if metric in (ACCURACY, "avg@n"):
+        metric = next((name for name in metrics if name.startswith("avg@")), "greedy")
+    found = metrics.get(metric)
+    return number(found.get("value")) if isinstance(found, dict) else None
+
+
+def read_objective(file: SweepFile, configs: Sequence[Config], problems: list[Problem]) -> Objective | None:
+    """The objective that ``file`` names; None without one, and (with a line in ``problems``) where no trial records it.
+
+    Args:
+        configs: of the trials.
+    """
+    spec = file.spec.objective
+    if spec is None:
+        return None
+    every = bool(configs) and all(config.eval.every for config in configs)
+    of = spec.of or (HELD_OUT if every else EVAL if file.spec.eval is not None else TRAINING)
+    said = _faults(spec, of, file.spec.eval, configs)
+    maximize = _maximize(spec)
+    if maximize is None and not said:
+        said.append(
+            f"objective: {spec.metric} is neither better large nor small; say `direction: minimize` or maximize"
+        )
+    problems += [(file.place("objective"), one) for one in dict.fromkeys(said)]
+    return None if said else Objective(spec.metric, of, bool(maximize), _where(file.spec.eval) if of == EVAL else {})
+
+
+def intermediate_faults(metric: str, configs: Sequence[Config]) -> list[str]:
+    """Why trials cannot be stopped by the held-out evaluations of their training."""
+    if any(not config.eval.every for config in configs):
+        return ["search.pruning: looks at the held-out evaluations in training; set eval.every"]
+    found = [said for config in configs for said in _not_recorded(metric, _recorded(config), "eval.", config)]
+    found += [
+        f"search.pruning: the first held-out evaluation (eval.every={config.eval.every}) is not before the end of the "
+        f"training (train.rollouts={config.train.rollouts}); set a smaller eval.every"
+        for config in configs
+        if config.eval.every >= config.train.rollouts
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _faults(spec: ObjectiveSpec, of: str, evaluation: EvalSpec | None, configs: Sequence[Config]) -> list[str]:
+    """Why not all trials record the metric, and what to set."""
+    if of == TRAINING:
+        found = []
+        for config in configs:
+            known = OF_SFT if config.method.name == "sft" else OF_TRAINING
+            if spec.metric not in known:
+                found.append(
+                    f"objective: training by {config.method.name} records no {spec.metric}."
+                    f"{did_you_mean(spec.metric, known)} There are: {', '.join(known)}. Evaluations record pass@K and "
+                    "more: set eval.every, or give `eval`"
+                )
+        return found
+    if _AT.fullmatch(spec.metric) is None and spec.metric not in (ACCURACY, "greedy", *PLAIN):
+        shown = (ACCURACY, "avg@n", "pass@K", "maj@K", "greedy", *PLAIN)
+        return [
+            f"objective: {spec.metric}: no metric of an evaluation.{did_you_mean(spec.metric, shown)} There are: "
+            f"{', '.join(shown)}"
+        ]
+    if of == HELD_OUT:
+        late = [config for config in configs if not 0 < config.eval.every <= config.train.rollouts]
+        if late:
+            return [
+                f"objective: no held-out evaluation in training (eval.every={late[0].eval.every}, "
+                f"train.rollouts={late[0].train.rollouts}); set eval.every to the rollouts between them"
+            ]
+        return [said for config in configs for said in _not_recorded(spec.metric, _recorded(config), "eval.", config)]
+    if evaluation is None:
+        return ["objective: trials are not evaluated when they are finished; give `eval`, as {pass_at: [1, 8]}"]
+    if len(evaluation.benchmark) > 1:
+        return ["objective: `eval` is on several benchmarks; name one, or take it from the held-out evaluations"]
+    if evaluation.benchmark and evaluation.samples is None:
+        return []  # the benchmark says how many samples there are
+    return [
+        said
+        for config in configs
+        for said in _not_recorded(spec.metric, _evaluated(evaluation, config), "eval: ", config)
+    ]
+
+
+def _not_recorded(metric: str, recorded: Collection[str], where: str, config: Config) -> list[str]:
+    if metric in recorded:
+        return []
+    match = _AT.fullmatch(metric)
+    if match is None:
+        wanted = f"{where}greedy to true" if where == "eval." else "eval.greedy to true"
+    elif match[1] == "avg" or match[2] == "n":
+        wanted = f"{where}samples{'' if match[2] == 'n' else ' to ' + match[2]}"
+    else:
+        wanted = f"{where}pass_at to a list with {match[2]}, and {where}samples to at least {match[2]}"
+    there = ", ".join(name for name in recorded if name not in PLAIN)
+    return [f"objective: {metric} is not recorded; set {wanted}. Recorded: {there}"]
+
+
+def _recorded(config: Config) -> list[str]:
+    """The metrics of the held-out evaluations in training."""
+    section = config.eval
+    return _names(section.samples, section.pass_at, greedy=section.greedy)
+
+
+def _evaluated(spec: EvalSpec, config: Config) -> list[str]:
+    """The metrics of the evaluation of a finished trial."""
+    section = config.eval
+    samples = spec.samples if spec.samples is not None else spec.set.get("eval.samples", section.samples)
+    pass_at = spec.pass_at or spec.set.get("eval.pass_at", section.pass_at)
+    return _names(samples, pass_at, greedy=spec.set.get("eval.greedy", section.greedy))
+
+
+def _names(samples: int, pass_at: Sequence[int], *, greedy: bool) -> list[str]:
+    ks = [k for k in pass_at if k <= samples]
+    found = [ACCURACY, *(["greedy"] if greedy else []), *(["avg@n", f"avg@{samples}"] if samples else [])]
+    return [*found, *(f"pass@{k}" for k in ks), *(f"maj@{k}" for k in ks if k > 1), *PLAIN]
+
+
+def _maximize(spec: ObjectiveSpec) -> bool | None:
+    if spec.direction is not None:
+        return spec.direction == "maximize"
+    if spec.metric in (ACCURACY, "greedy", "reward", "token_accuracy") or _AT.fullmatch(spec.metric):
+        return True
+    return False if spec.metric in ("loss", "truncated") else None
+
+
+def _where(spec: EvalSpec | None) -> dict[str, Any]:
+    if spec is None:
+        return {}
+    given = {"samples": spec.samples, "split": spec.split, "benchmark": next(iter(spec.benchmark), None)}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _of_training(run: RunDir, metric: str) -> float | None:
+    """The mean over the last tenth of the rollouts, at least one: a single rollout has few completions."""
+    rows = read_jsonl(run.metrics_path)
+    last = max((row["rollout"] for row in rows if type(row.get("rollout")) is int), default=0)
+    begin = last + 1 - max(1, (last + 1) // 10)
+    values = [
+        value for row in rows if row.get("rollout", -1) >= begin and (value := number(row.get(metric))) is not None
+    ]
+    return sum(values) / len(values) if values else None
+
+
+def _read(path: Any) -> dict[str, Any]:
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path}: cannot be read ({error}). The file was altered.") from error
+    return result if isinstance(result, dict) else {}

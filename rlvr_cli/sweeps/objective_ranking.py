@@ -1,0 +1,187 @@
+"""The arms of a sweep by its objective: the mean over seeds of each, the best of them, and how to confirm it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlvr_cli.config.overrides import parse_override
+from rlvr_cli.config.yaml_reader import dump, parse
+from rlvr_cli.runs.atomic import write_text
+from rlvr_cli.stats.intervals import Estimate, mean_interval, share_interval
+from rlvr_cli.sweeps.axes import SEED
+from rlvr_cli.sweeps.folder import Look, Plan, SweepDir
+from rlvr_cli.sweeps.objective import Objective
+from rlvr_cli.sweeps.spec import read_sweep
+
+CONFIRM = "confirm.yaml"
+# So many fresh seeds at least tell something of the spread between runs.
+FRESH = 5
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Trials that differ in nothing but the seed.
+
+    Attributes:
+        values: the objective of each finished trial, in the order of ``looks``. wanted: how many trials it will have.
+        estimate: their mean with its 95% interval over seeds; None without a value.
+    """
+
+    name: str
+    varies: dict[str, Any]
+    looks: tuple[Look, ...]
+    values: tuple[float, ...]
+    wanted: int
+    estimate: Estimate | None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every seed has a value; arms of fewer are not held against others."""
+        return len(self.values) == self.wanted
+
+    @property
+    def state(self) -> str:
+        """`finished`, else what the trials that are not are."""
+        rest = dict.fromkeys(look.state for look in self.looks if look.state not in ("finished", "shared"))
+        return ", ".join(rest) or ("finished" if self.complete else "no value" if not self.values else "waiting")
+
+    def as_json(self) -> dict[str, Any]:
+        """The arm as JSON values."""
+        one = self.estimate
+        return {
+            "arm": self.name,
+            "varies": self.varies,
+            "value": None if one is None else one.value,
+            "low": None if one is None else one.low,
+            "high": None if one is None else one.high,
+            "seeds": len(self.values),
+            "of": self.wanted,
+            "state": self.state,
+            "trials": [look.entry.name for look in self.looks],
+        }
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The arms, best first; those that are not complete after those that are."""
+
+    objective: Objective
+    arms: tuple[Arm, ...]
+
+    @property
+    def complete(self) -> list[Arm]:
+        """The arms that are held against one another."""
+        return [arm for arm in self.arms if arm.complete]
+
+    @property
+    def best(self) -> Arm | None:
+        """The first of those."""
+        return next(iter(self.complete), None)
+
+    def sentences(self) -> list[str]:
+        """The best arm with its interval, and what choosing it among several does to its number."""
+        best, number = self.best, len(self.complete)
+        if best is None or best.estimate is None:
+            return [f"no arm has its {self.objective} yet"]
+        said = f"best of {number}" if number > 1 else "the only one so far"
+        found = [f"{said} by {self.objective}: {best.name}, {_words(best.estimate)}"]
+        if number > 1:
+            bias = "high" if self.objective.maximize else "low"
+            found.append(
+                f"It was picked out of {number} by this number, which is therefore likely to be too {bias}. Seeds that "
+                "it was not picked by tell what it is worth."
+            )
+        return found
+
+    def as_json(self) -> dict[str, Any]:
+        """The ranking as JSON values."""
+        objective = {"metric": self.objective.metric, "of": self.objective.of, "maximize": self.objective.maximize}
+        best = None if self.best is None else self.best.name
+        return {**objective, "best": best, "arms": [arm.as_json() for arm in self.arms], "notes": self.sentences()}
+
+
+def rank(folder: SweepDir, plan: Plan, looks: Sequence[Look]) -> Ranking | None:
+    """The arms of ``plan`` by its objective; None for a sweep without one."""
+    objective = plan.objective
+    if objective is None:
+        return None
+    groups: dict[str, list[Look]] = {}
+    for look in looks:
+        rest = {key: value for key, value in look.entry.varies.items() if key != SEED}
+        groups.setdefault(json.dumps(rest, sort_keys=True), []).append(look)
+    wanted = 0 if plan.search is None else plan.search.seeds
+    arms = [_arm(folder, objective, group, wanted) for group in groups.values()]
+    sign = -1 if objective.maximize else 1
+
+    def place(arm: Arm) -> tuple[bool, bool, float]:
+        return not arm.complete, arm.estimate is None, sign * arm.estimate.value if arm.estimate else 0.0
+
+    return Ranking(objective, tuple(sorted(arms, key=place)))
+
+
+def _arm(folder: SweepDir, objective: Objective, group: Sequence[Look], wanted: int) -> Arm:
+    entry = group[0].entry
+    done = [look for look in group if look.state == "finished" or (look.state == "shared" and look.trained)]
+    found = [objective.value(folder.run_dir(look.entry)) for look in done]
+    values = tuple(value for value in found if value is not None)
+    varies = {key: value for key, value in entry.varies.items() if key != SEED}
+    name = entry.name.removesuffix(f"-s{entry.seed}")
+    interval = share_interval if objective.share else mean_interval
+    estimate = interval(values) if values else None
+    return Arm(name, varies, tuple(group), values, max(wanted, len(group)), estimate)
+
+
+def write_confirmation(folder: SweepDir, plan: Plan, ranking: Ranking) -> None:
+    """Write a sweep file of the best two arms with fresh seeds beside the sweep, where there are two."""
+    best = [arm for arm in ranking.complete if arm.varies][:2]
+    if len(best) < 2:
+        return
+    file = read_sweep(folder.file_copy)
+    seeds = [entry.seed for entry in plan.trials]
+    first, fresh = max(seeds) + 1, max(FRESH, best[0].wanted)
+    given = {text.partition("=")[0]: parse(text.partition("=")[2]).data for text in plan.given if _sets(text)}
+    evaluation = {} if file.spec.eval is None else file.spec.eval.model_dump(mode="json", exclude_unset=True)
+    if evaluation.get("split") == "dev":
+        # What was chosen on dev is reported on test.
+        del evaluation["split"]
+    content = {
+        "name": f"{plan.name}-confirm",
+        "base": [f"base/{number}-{path.name}" for number, path in enumerate(file.base, start=1)],
+        "set": {**file.spec.set, **given, "run.dir": str(folder.path.resolve().parent)},
+        "list": [arm.varies for arm in best],
+        "seeds": list(range(first, first + fresh)),
+        "slots": file.spec.slots.model_dump(exclude_unset=True),
+        "retries": file.spec.retries,
+        "eval": evaluation,
+    }
+    head = (
+        f"# The two best of {len(ranking.complete)} by {ranking.objective}, with seeds that they were not picked by.\n"
+    )
+    text = dump({key: value for key, value in content.items() if value or key in ("eval", "retries")})
+    write_text(folder.path / CONFIRM, head + text)
+
+
+def confirmation(folder: SweepDir, plan: Plan) -> str | None:
+    """The commands that compare the best two arms with fresh seeds; None until the sweep has ended with two."""
+    file = folder.path / CONFIRM
+    if not file.exists():
+        return None
+    return f"{shlex.join(['rlvr', 'sweep', str(file)])} && {shlex.join(['rlvr', 'compare', _confirmed(folder, plan)])}"
+
+
+def _confirmed(folder: SweepDir, plan: Plan) -> str:
+    return str(folder.path.parent / f"{plan.name}-confirm")
+
+
+def _sets(text: str) -> bool:
+    return not text.startswith("--") and bool(parse_override(text).data)
+
+
+def _words(estimate: Estimate) -> str:
+    if estimate.low is None or estimate.high is None:
+        return f"{estimate.value:.3f} (one seed, which has no interval)"
+    return f"{estimate.value:.3f} (95% interval over {estimate.n} seeds {estimate.low:.3f} to {estimate.high:.3f})"

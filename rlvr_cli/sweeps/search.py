@@ -1,0 +1,226 @@
+"""Adaptive search: which configurations a sweep runs next, by Optuna, from what those before them came to.
+
+Every worker asks for itself, one at a time; what was suggested and what came of it is in the study (search_study.py).
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from optuna.trial import FrozenTrial, Trial
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.sweeps.axes import Point, override_text, read_axes
+from rlvr_cli.sweeps.expand import Trial as SweepTrial
+from rlvr_cli.sweeps.folder import OPEN, Entry, Look, Plan, SearchState, SweepDir
+from rlvr_cli.sweeps.prepare import entry_of
+from rlvr_cli.sweeps.search_pruning import Watch
+from rlvr_cli.sweeps.search_space import Space, split_seeds
+from rlvr_cli.sweeps.search_study import RUNS, SAME, Suggestions
+from rlvr_cli.sweeps.search_trials import suggested_trials
+from rlvr_cli.sweeps.spec import Problem, SearchSpec, read_sweep
+
+JOURNAL, LOCK = "search.journal", "search.lock"
+# After so many suggestions in a row without a configuration to run, there is none to be found.
+MOST_IDLE = 100
+
+
+class Search:
+    """The search of the sweep in ``folder``, for one process."""
+
+    def __init__(self, folder: SweepDir, plan: Plan) -> None:
+        assert plan.objective is not None and plan.search is not None
+        self.folder, self.objective = folder, plan.objective
+        file = read_sweep(folder.file_copy)
+        problems: list[Problem] = []
+        self.space: Space = split_seeds(file, read_axes(file, problems), problems)
+        assert file.spec.search is not None and not problems
+        self.spec: SearchSpec = file.spec.search
+        self.budget = file.spec.budget
+        self.given = [*(override_text(key, value) for key, value in file.spec.set.items()), *plan.given]
+        self.most = min((size for size in (self.spec.trials, self.space.size()) if size is not None), default=None)
+        with self._alone():
+            journal, maximize = folder.path / JOURNAL, self.objective.maximize
+            self.study = Suggestions(journal, plan.search.study, self.space.axes, self.spec, maximize=maximize)
+
+    def advance(self) -> Plan:
+        """Tell the sampler what has ended, and add trials to the plan while nothing in it is left to be begun."""
+        with self._alone():
+            plan = self.folder.read_plan()
+            after = self._advanced(plan)
+            if after != plan:
+                self.folder.write_plan(after)
+        return after
+
+    def watch(self, entry: Entry) -> Watch | None:
+        """What looks whether a trial is to be given up; None for one that is to be finished in any case.
+
+        The first seed alone is judged, against the first seeds of other configurations; one that a person asked to
+        have tried again is not.
+        """
+        if self.spec.pruning is None or self.folder.pruned_at(entry) is not None:
+            return None
+        for trial in self.study.running():
+            if _runs(trial)[:1] == [entry.id] and SAME not in trial.user_attrs:
+                return Watch(self.study.live(trial), self.objective, self.folder.run_dir(entry), entry.rollouts)
+        return None
+
+    def _advanced(self, plan: Plan) -> Plan:
+        for trial in self.study.running():
+            if RUNS not in trial.user_attrs:
+                # Whoever asked for it was killed before it was whole.
+                self._decide(self.study.live(trial), plan)
+        self._adopt(plan)
+        self._settle(plan)
+        plan = self._with_all_seeds(plan)
+        while (reason := self._why_no_more(plan)) is None and not self._open(plan):
+            self._decide(self.study.ask(), plan)
+            # The value of one that was there already is told at once: the next suggestion knows of it.
+            self._settle(plan)
+            plan = self._with_all_seeds(plan)
+        return replace(plan, search=self._state(plan, reason))
+
+    def _decide(self, trial: Trial, plan: Plan) -> None:
+        """Draw what ``trial`` lacks, and say which runs it stands for, or that it is refused."""
+        points = self.space.points(self.study.draw(trial))
+        if self.space.excludes(points):
+            self.study.refuse(trial, "excluded")
+            return
+        try:
+            runs = [one.id for one in self._trials(points, plan)]
+        except UserError as error:
+            self.study.refuse(trial, error.problems[0])
+        else:
+            self.study.mark(trial, runs)
+
+    def _adopt(self, plan: Plan) -> None:
+        """Give the study every configuration of the plan that it does not know: of another file, or of a grid."""
+        known = {id_ for trial in self.study.marked() for id_ in _runs(trial)}
+        for entry in plan.named:
+            parameters = None if entry.id in known else self.space.locate(entry.varies)
+            if parameters is not None:
+                runs = [one.id for one in self._trials(self.space.points(parameters), plan)]
+                known.update(runs)
+                self.study.adopt(parameters, runs)
+
+    def _settle(self, plan: Plan) -> None:
+        """Tell the sampler of each configuration whose runs have ended. One that has failed may be tried again yet."""
+        looks = self._looks(plan)
+        for trial in self.study.running():
+            found = [looks.get(id_) for id_ in _runs(trial)]
+            first = found[0] if found else None
+            if first is None:
+                continue
+            until = self.folder.pruned_at(first.entry)
+            if first.state == "pruned" or (until is not None and first.state == "finished"):
+                self._report(trial, first.entry, until)
+                self.study.give_up(trial)
+            elif all(look is not None and look.state == "finished" for look in found):
+                self._report(trial, first.entry, None)
+                runs = [self.folder.run_dir(look.entry) for look in found if look is not None]
+                self.study.finish(trial, [self.objective.value(run) for run in runs])
+
+    def _report(self, trial: FrozenTrial, entry: Entry, until: int | None) -> None:
+        """The first seed's held-out values on the way, which others are held against."""
+        if self.spec.pruning is not None:
+            values = self.objective.held_out(self.folder.run_dir(entry))
+            self.study.report(trial, [(at, value) for at, value in values if until is None or at <= until])
+
+    def _with_all_seeds(self, plan: Plan) -> Plan:
+        """Add the trials that a configuration lacks: with pruning, the first seed alone until it has come through."""
+        looks = self._looks(plan)
+        added: dict[str, Entry] = {}
+        for trial in self.study.running():
+            ids = _runs(trial)
+            first = looks.get(ids[0]) if ids else None
+            through = self.spec.pruning is None or (first is not None and first.state == "finished")
+            wanted = [id_ for id_ in (ids if through else ids[:1]) if id_ not in looks and id_ not in added]
+            if not wanted:
+                continue
+            assert plan.search is not None
+            for one in self._trials(self.space.points(trial.params), plan):
+                if one.id in wanted:
+                    added[one.id] = self._entry(plan, one, plan.search.base)
+        kept = [entry for entry in plan.trials if entry.id not in added]
+        position = len(plan.named)
+        return replace(plan, trials=[*kept[:position], *added.values(), *kept[position:]]) if added else plan
+
+    def _entry(self, plan: Plan, trial: SweepTrial, base: Sequence[str]) -> Entry:
+        """A trial's place in the plan; one that an earlier file named has it already."""
+        old = next((entry for entry in plan.trials if entry.id == trial.id), None)
+        return entry_of(trial, old.name, old.run, base) if old else entry_of(trial, trial.name, trial.name, base)
+
+    def _why_no_more(self, plan: Plan) -> str | None:
+        """Why no further configuration is asked for; None where one may be."""
+        assert plan.search is not None
+        known = self.study.counts()[0]
+        if self.most is not None and known >= self.most:
+            every = self.spec.trials is None or known < self.spec.trials
+            return (
+                f"{'all' if every else 'the'} {known} configurations{' that there are' if every else ''} were asked for"
+            )
+        if self.budget is not None and self._committed(plan) + plan.search.bound > self.budget:
+            return f"the budget of {self.budget:,} rollouts is not enough for another configuration"
+        if self.study.idle() >= MOST_IDLE:
+            return f"the last {MOST_IDLE} suggestions were all excluded, no configurations, or there already"
+        return None
+
+    def _committed(self, plan: Plan) -> int:
+        """Rollouts that the trials take or have taken: of those that were given up, as many as they had."""
+        looks = self._looks(plan)
+        spent = sum(
+            (self.folder.pruned_at(look.entry) or 0) if look.state == "pruned" else look.entry.rollouts
+            for look in looks.values()
+        )
+        for trial in self.study.running():
+            first = looks.get(next(iter(_runs(trial)), ""))
+            if first is not None and SAME not in trial.user_attrs and first.state != "failed":
+                spent += first.entry.rollouts * sum(id_ not in looks for id_ in _runs(trial))
+        return spent
+
+    def _state(self, plan: Plan, reason: str | None) -> SearchState:
+        assert plan.search is not None
+        looks = self._looks(plan)
+        configurations, again, refused = self.study.counts()
+        # What has failed is for a person to look at, and nothing to wait for.
+        waiting = [
+            trial
+            for trial in self.study.running()
+            if not any((look := looks.get(id_)) and look.state == "failed" for id_ in _runs(trial))
+        ]
+        return replace(
+            plan.search,
+            configurations=configurations,
+            again=again,
+            refused=refused,
+            asking=reason is None,
+            ended=None if reason is None or waiting else reason,
+        )
+
+    def _open(self, plan: Plan) -> bool:
+        """Whether there is a trial that nobody works on."""
+        return any(look.state in OPEN for look in self._looks(plan).values())
+
+    def _looks(self, plan: Plan) -> dict[str, Look]:
+        return {look.entry.id: look for look in self.folder.looks(plan)}
+
+    def _trials(self, points: Sequence[Point], plan: Plan) -> list[SweepTrial]:
+        assert plan.search is not None
+        base = [Path(name) for name in plan.search.base]
+        return suggested_trials(self.space, points, base, self.given, {entry.name for entry in plan.trials})
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Whoever asks or tells does it alone; the lock goes with the process."""
+        with (self.folder.state_dir / LOCK).open("a") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            yield
+
+
+def _runs(trial: FrozenTrial) -> list[str]:
+    """The identities of a trial's runs, one a seed; none of one whose asking was cut short."""
+    return list(trial.user_attrs.get(RUNS, ()))

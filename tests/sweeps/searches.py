@@ -1,0 +1,60 @@
+"""Searches for tests: begun in a folder, their trials ended as a training would leave them, without training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.runs.atomic import write_json
+from rlvr_cli.sweeps.folder import OPEN, Entry, Plan, SweepDir
+from rlvr_cli.sweeps.prepare import prepare, write
+from rlvr_cli.sweeps.search import Search
+from tests.sweeps.files import sweep
+
+# The held-out accuracy after each rollout, by what varies in a trial.
+Curve = Callable[[Mapping[str, Any]], list[float]]
+
+HEAD = "set: {train.rollouts: 4, eval.every: 1}\nobjective: accuracy\n"
+
+
+def begin(folder: Path, text: str, *overrides: str) -> SweepDir:
+    """What `rlvr sweep` writes before its first worker is started."""
+    folder.mkdir(exist_ok=True)
+    made = sweep(folder, text, *overrides)
+    place = SweepDir(made.folder)
+    place.path.mkdir(parents=True, exist_ok=True)
+    write(made, place, prepare(made, place, share=False).plan)
+    return place
+
+
+def end(place: SweepDir, search: Search, entry: Entry, values: list[float]) -> None:
+    """The trial as it is after its training, which a worker watched."""
+    run = place.run_dir(entry)
+    place.record(entry, "start", worker=0, pid=0, step=0)
+    watch = search.watch(entry)
+    verdict = None
+    for rollout, value in enumerate(values, start=1):
+        folder = run.held_out_dir / f"rollout-{rollout:06d}"
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "metrics.json", {"metrics": {"avg@32": {"value": value}}})
+        verdict = watch() if watch is not None else None
+        if verdict is not None:
+            break
+    run.update_manifest(status="interrupted" if verdict else "finished")
+    if verdict is not None:
+        place.record(entry, "end", outcome="pruned", reason=verdict.evidence, rollout=verdict.rollout)
+    else:
+        place.record(entry, "end", outcome="finished", reason=None)
+
+
+def go_on(place: SweepDir, curve: Curve, most: int = 1000, search: Search | None = None) -> Plan:
+    """Work as one worker does, until the search or ``most`` trials have ended; each step as another process."""
+    for _ in range(most):
+        one = search or Search(place, place.read_plan())
+        plan = one.advance()
+        waiting = [look.entry for look in place.looks(plan) if look.state in OPEN]
+        if not waiting:
+            return plan
+        end(place, one, waiting[0], curve(waiting[0].varies))
+    return place.read_plan()

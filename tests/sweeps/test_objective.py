@@ -1,0 +1,152 @@
+"""The number that ranks a sweep's trials: what may be one, its value in a run, and the best arm with its interval."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rlvr_cli.runs.atomic import write_json
+from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.records import append_jsonl
+from rlvr_cli.stats.intervals import share_interval
+from rlvr_cli.sweeps.expand import expand
+from rlvr_cli.sweeps.folder import SweepDir
+from rlvr_cli.sweeps.objective import Objective
+from rlvr_cli.sweeps.objective_ranking import CONFIRM, confirmation, rank, write_confirmation
+from rlvr_cli.sweeps.prepare import prepare, write
+from rlvr_cli.sweeps.spec import read_sweep
+from tests.sweeps.files import problems, sweep
+
+
+@pytest.mark.parametrize(
+    ("text", "of"),
+    [
+        ("set: {eval.every: 5}\neval: {pass_at: [1]}\nobjective: accuracy", "held_out"),
+        ("eval: {pass_at: [1]}\nobjective: accuracy", "eval"),
+        ("objective: accuracy", "training"),
+        ("set: {eval.every: 5}\nobjective: {metric: reward, of: training}", "training"),
+    ],
+)
+def test_where_it_is_from(tmp_path: Path, text: str, of: str) -> None:
+    found = sweep(tmp_path, f"methods: [grpo, lopti]\n{text}\n").objective
+    assert found is not None and found.of == of and found.maximize
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "objective: {of: held_out}",
+            "no held-out evaluation in training (eval.every=0, train.rollouts=60); set eval.every",
+        ),
+        ("objective: {of: eval}", "trials are not evaluated when they are finished; give `eval`"),
+        ("objective: pass@8", "training by grpo records no pass@8. There are: accuracy"),
+        ("objective: rewards", "training by grpo records no rewards. Did you mean `reward`?"),
+        ("set: {eval.every: 5}\nobjective: acuracy", "acuracy: no metric of an evaluation. Did you mean `accuracy`?"),
+        ("set: {eval.every: 5}\nobjective: pass@4", "pass@4 is not recorded; set eval.pass_at to a list with 4"),
+        ("set: {eval.every: 5, eval.greedy: false}\nobjective: greedy", "greedy is not recorded; set eval.greedy to"),
+        ("eval: {samples: 4, pass_at: [1]}\nobjective: maj@4", "maj@4 is not recorded; set eval: pass_at to a list"),
+        ("eval: {benchmark: [gsm8k, kk]}\nobjective: {of: eval}", "`eval` is on several benchmarks; name one"),
+        ("objective: length", "length is neither better large nor small; say `direction: minimize`"),
+    ],
+)
+def test_what_no_trial_records_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    (line,) = [line for line in problems(tmp_path, f"seeds: 2\n{text}\n") if "objective" in line]
+    number = 2 + text[: text.index("objective")].count("\n")
+    assert line.startswith(f"s.yaml:{number} objective: {said}"), line
+
+
+def test_its_value_in_a_run(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    for rollout, value in ((5, 0.2), (10, 0.4)):
+        folder = run.held_out_dir / f"rollout-{rollout:06d}"
+        folder.mkdir(parents=True)
+        write_json(folder / "metrics.json", {"metrics": {"greedy": {"value": 0.9}, "avg@8": {"value": value}}})
+    (run.held_out_dir / "rollout-000015").mkdir()  # its process was killed before the numbers
+    held_out = Objective("accuracy", "held_out", True)
+    assert held_out.held_out(run) == [(5, 0.2), (10, 0.4)] and held_out.held_out(run, after=5) == [(10, 0.4)]
+    assert held_out.value(run) == 0.4
+    assert Objective("greedy", "held_out", True).value(run) == 0.9
+    assert Objective("pass@4", "held_out", True).value(run) is None
+
+    append_jsonl(run.metrics_path, [{"rollout": at, "reward": float(at)} for at in range(20) for _ in range(2)])
+    assert Objective("reward", "training", True).value(run) == 18.5, "the last tenth of 20 rollouts"
+
+    for samples, value in ((8, 0.3), (32, 0.6)):
+        folder = run.eval_dir / f"kk-{samples}"
+        folder.mkdir()
+        metrics = {f"avg@{samples}": {"value": value}}
+        write_json(folder / "metrics.json", {"samples": samples, "split": "test", "metrics": metrics})
+    assert Objective("accuracy", "eval", True, {"samples": 8}).value(run) == 0.3
+    assert Objective("accuracy", "eval", True, {"split": "dev"}).value(run) is None
+
+
+def finished(folder: Path, text: str, values: dict[str, float]) -> SweepDir:
+    """A grid sweep whose trials have these held-out accuracies, by their names; the others were not begun."""
+    made = sweep(folder, text)
+    place = SweepDir(made.folder)
+    place.path.mkdir(parents=True)
+    write(made, place, prepare(made, place, share=False).plan)
+    for name, value in values.items():
+        run = RunDir(place.path / name)
+        (run.held_out_dir / "rollout-000004").mkdir(parents=True)
+        write_json(run.held_out_dir / "rollout-000004" / "metrics.json", {"metrics": {"avg@32": {"value": value}}})
+        run.update_manifest(status="finished")
+    return place
+
+
+TEXT = (
+    "set: {train.rollouts: 4, eval.every: 4}\nmethods: [grpo, lopti, dapo]\nseeds: [2, 3, 4]\nobjective: accuracy\n"
+    "eval: {samples: 4, pass_at: [1], split: dev}\n"
+)
+
+
+def test_arms_are_ranked_by_their_means_and_the_best_is_said_with_its_interval(tmp_path: Path) -> None:
+    text = TEXT.replace("eval: {samples: 4, pass_at: [1], split: dev}\n", "")
+    values = {"grpo": (0.30, 0.32, 0.37), "lopti": (0.50, 0.41, 0.56), "dapo": (0.9, 0.9)}
+    names = {f"{arm}-s{seed}": one for arm, several in values.items() for seed, one in enumerate(several, start=2)}
+    place = finished(tmp_path, text, names)
+    plan = place.read_plan()
+    ranking = rank(place, plan, place.looks(plan))
+    assert ranking is not None
+    assert [(arm.name, len(arm.values), arm.wanted, arm.state) for arm in ranking.arms] == [
+        ("lopti", 3, 3, "finished"),
+        ("grpo", 3, 3, "finished"),
+        ("dapo", 2, 3, "waiting"),
+    ]
+    best = ranking.best
+    assert best is not None and best.estimate == share_interval(values["lopti"])
+    first, second = ranking.sentences()
+    low, high = best.estimate.low, best.estimate.high
+    assert first == (
+        "best of 2 by accuracy (held-out, in training): lopti, "
+        f"0.490 (95% interval over 3 seeds {low:.3f} to {high:.3f})"
+    )
+    assert "picked out of 2 by this number, which is therefore likely to be too high" in second
+
+
+def test_the_best_two_are_run_again_with_fresh_seeds_on_the_test_split(tmp_path: Path) -> None:
+    values = {"grpo": (0.30, 0.32, 0.37), "lopti": (0.50, 0.41, 0.56), "dapo": (0.1, 0.2, 0.1)}
+    names = {f"{arm}-s{seed}": one for arm, several in values.items() for seed, one in enumerate(several, start=2)}
+    place = finished(tmp_path, TEXT, names)
+    plan = place.read_plan()
+    assert confirmation(place, plan) is None
+    looks = place.looks(plan)
+    # Trained, and not evaluated yet: not finished.
+    assert {look.state for look in looks} == {"waiting"}
+    for look in looks:
+        place.record(look.entry, "start", worker=0, step=0, eval=plan.eval)
+        place.record(look.entry, "end", outcome="finished", reason=None, eval=plan.eval)
+    ranking = rank(place, plan, place.looks(plan))
+    assert ranking is not None
+    write_confirmation(place, plan, ranking)
+    file = place.path / CONFIRM
+    assert confirmation(place, plan) == f"rlvr sweep {file} && rlvr compare {place.path.parent}/s-confirm"
+    again = expand(read_sweep(file))
+    assert again.folder == place.path.parent / "s-confirm"
+    assert {(trial.config.method.name, trial.config.run.seed) for trial in again.trials} == {
+        (method, seed) for method in ("lopti", "grpo") for seed in range(5, 10)
+    }
+    assert yaml.safe_load(file.read_text())["eval"] == {"pass_at": [1], "samples": 4}

@@ -1,0 +1,216 @@
+"""Adaptive search: what is suggested, run, reused, given up, and what a kill leaves of it. Nothing is trained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+
+from rlvr_cli.evaluation.comparison.trials import tell_trials
+from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.sweeps.folder import OPEN, Plan, SweepDir
+from rlvr_cli.sweeps.objective_ranking import rank
+from rlvr_cli.sweeps.search import Search
+from rlvr_cli.sweeps.search_study import RUNS, Suggestions
+from tests.sweeps.searches import HEAD, begin, end, go_on
+
+SPACE = "methods: [grpo, lopti]\ngrid:\n  optimizer.lr: {log_range: [1e-5, 1e-2]}\n"
+
+
+def bell(varies: Mapping[str, Any]) -> list[float]:
+    """Best at a learning rate of 3e-4, and a little better with lopti."""
+    top = math.exp(-((math.log10(varies["optimizer.lr"]) + 3.5) ** 2)) * (
+        1.0 if varies["method.name"] == "lopti" else 0.9
+    )
+    return [top * share for share in (0.25, 0.5, 0.75, 1.0)]
+
+
+def suggested(plan: Plan) -> list[dict[str, Any]]:
+    return [entry.varies for entry in plan.trials]
+
+
+def states(place: SweepDir) -> dict[str, int]:
+    looks = place.looks(place.read_plan())
+    return {state: [look.state for look in looks].count(state) for state in {look.state for look in looks}}
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_one_seed_and_one_worker_give_the_same_trials(tmp_path: Path, sampler: str) -> None:
+    """However often its processes are started again; with another seed, others."""
+    text = HEAD + SPACE + f"search: {{sampler: {sampler}, trials: 6, startup: 3}}\n"
+    once = begin(tmp_path / "a", text)
+    first = go_on(once, bell, search=Search(once, once.read_plan()))
+    again = go_on(begin(tmp_path / "b", text), bell)
+    assert suggested(first) == suggested(again) and len(first.trials) == 6
+    assert first.search is not None and first.search.ended == "the 6 configurations were asked for"
+    other = go_on(begin(tmp_path / "c", text.replace("trials: 6", "trials: 6, seed: 1")), bell)
+    assert not any(one in suggested(first) for one in suggested(other))
+
+
+@pytest.mark.parametrize("moment", ["asked", "one parameter", "all parameters", "marked"])
+def test_a_suggestion_that_was_cut_short_is_finished_as_it_would_have_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """A kill between any two lines of the journal, and before its trials are in the plan."""
+    text = HEAD + SPACE + "search: {trials: 5, startup: 2}\n"
+    whole = suggested(go_on(begin(tmp_path / "whole", text), bell))
+    place = begin(tmp_path / "cut", text)
+    go_on(place, bell, most=3)
+    names = {"asked": "draw", "one parameter": "suggest_float", "all parameters": "mark", "marked": "write_plan"}
+    where = {"draw": Suggestions, "mark": Suggestions, "suggest_float": optuna.Trial, "write_plan": SweepDir}
+
+    def killed(*arguments: object, **others: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(where[names[moment]], names[moment], killed)
+        with pytest.raises(KeyboardInterrupt):
+            Search(place, place.read_plan()).advance()
+    assert len(place.read_plan().trials) == 3
+    plan = go_on(place, bell)
+    assert suggested(plan) == whole
+    assert len(Search(place, plan).study.marked()) == 5
+
+
+def test_every_configuration_has_all_seeds_and_its_value_is_their_mean(tmp_path: Path) -> None:
+    place = begin(tmp_path, HEAD + SPACE + "seeds: [3, 5]\nsearch: {trials: 3}\n")
+    plan = go_on(place, lambda varies: [0.0, 0.0, 0.0, 0.2 if varies["run.seed"] == 3 else 0.4])
+    assert [entry.seed for entry in plan.trials] == [3, 5] * 3
+    assert [trial.value for trial in Search(place, plan).study.marked()] == pytest.approx([0.3] * 3)
+    assert all(entry.name.endswith(f"-s{entry.seed}") for entry in plan.trials)
+
+
+def test_two_workers_ask_for_two_configurations_and_none_is_lost(tmp_path: Path) -> None:
+    place = begin(tmp_path, HEAD + SPACE + "search: {trials: 2}\n")
+    one, two = (Search(place, place.read_plan()) for _ in range(2))
+    (first,) = one.advance().trials
+    with place.leased(first) as mine:
+        assert mine
+        plan = two.advance()
+        assert len(plan.trials) == 2 and plan.trials[0] == first
+        assert plan.search is not None and not plan.search.asking and plan.search.ended is None
+        end(place, two, plan.trials[1], bell(plan.trials[1].varies))
+        assert two.advance().search == plan.search, "the other one has not ended"
+        end(place, one, first, bell(first.varies))
+    ended = two.advance()
+    assert ended.search is not None and ended.search.ended and len(ended.trials) == 2
+
+
+def test_what_is_excluded_is_not_run(tmp_path: Path) -> None:
+    text = HEAD + "grid:\n  update.epochs: [1, 2]\n"
+    text += "methods: [grpo, lopti]\nexclude: [{method: lopti, update.epochs: 2}]\nsearch: {trials: 20, startup: 3}\n"
+    place = begin(tmp_path, text)
+    plan = go_on(place, lambda varies: [0.5 if varies["method.name"] == "lopti" else 0.1] * 4)
+    found = {(varies["method.name"], varies["update.epochs"]) for varies in suggested(plan)}
+    assert found == {("grpo", 1), ("grpo", 2), ("lopti", 1)} and len(plan.trials) == 3
+    assert plan.search is not None and plan.search.ended == "all 3 configurations that there are were asked for"
+
+
+def test_a_configuration_that_is_there_already_is_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Learning rates that agree to 6 digits are one; the search ends when there is none but these."""
+    monkeypatch.setattr("rlvr_cli.sweeps.search.MOST_IDLE", 8)
+    text = HEAD + "grid:\n  optimizer.lr: {range: [1e-4, 1.00001e-4]}\nsearch: {trials: 9, startup: 3}\n"
+    place = begin(tmp_path, text)
+    plan = go_on(place, lambda varies: [0.5] * 4)
+    assert 1 <= len(plan.trials) <= 2 and plan.search is not None
+    assert plan.search.configurations == len(plan.trials) and plan.search.again >= 8
+    assert plan.search.ended is not None and "there already" in plan.search.ended
+    told = [trial.value for trial in Search(place, plan).study.marked()]
+    assert told == [0.5] * len(told), "the sampler was told of them all"
+
+
+def test_a_suggestion_that_is_no_configuration_is_told_and_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nine prompts of three completions do not split into two updates; eight and ten do."""
+    monkeypatch.setattr("rlvr_cli.sweeps.search.MOST_IDLE", 8)
+    text = HEAD.replace("}", ", rollout.group_size: 3, update.updates_per_rollout: 2}")
+    text += "grid:\n  rollout.prompts: {range: [8, 10]}\nsearch: {trials: 5, sampler: random}\n"
+    plan = go_on(begin(tmp_path, text), lambda varies: [0.5] * 4)
+    assert {varies["rollout.prompts"] for varies in suggested(plan)} == {8, 10}
+    assert plan.search is not None and plan.search.refused > 0
+
+
+def test_the_budget_ends_it_and_what_was_given_up_costs_what_it_had(tmp_path: Path) -> None:
+    text = HEAD + SPACE + "budget: 26\nsearch: {sampler: random}\n"
+    plan = go_on(begin(tmp_path / "a", text), bell)
+    assert len(plan.trials) == 6 and plan.search is not None and "budget of 26" in str(plan.search.ended)
+    pruned = text.replace("sampler: random", "sampler: random, pruning: {startup: 2}")
+    place = begin(tmp_path / "b", pruned)
+    plan = go_on(place, bell)
+    counted = states(place)
+    assert counted["pruned"] >= 1 and len(plan.trials) > 6
+    spent = sum(place.pruned_at(entry) or entry.rollouts for entry in plan.trials)
+    assert 22 < spent <= 26
+
+
+def test_a_first_seed_below_the_median_is_given_up_and_its_other_seeds_are_not_run(tmp_path: Path) -> None:
+    text = HEAD + "grid:\n  optimizer.lr: [1e-4, 2e-4, 3e-4, 4e-4, 5e-3]\nseeds: 2\n"
+    place = begin(tmp_path, text + "search: {trials: 5, seed: 2, pruning: {startup: 2, warmup: 2}}\n")
+    plan = go_on(place, lambda varies: [0.0] * 4 if varies["optimizer.lr"] == 5e-3 else [0.1, 0.2, 0.3, 0.4])
+    looks = {look.entry.name: look for look in place.looks(plan)}
+    bad = [look for look in looks.values() if look.entry.varies["optimizer.lr"] == 5e-3]
+    good = [look for look in looks.values() if look not in bad]
+    assert all(look.state == "finished" for look in good) and len(good) == 8
+    assert [look.state for look in bad] == ["pruned"] and place.pruned_at(bad[0].entry) == 2
+    assert "accuracy was 0.000 at best until rollout 2, below the median 0.200" in str(bad[0].reason)
+    ranking = rank(place, plan, list(looks.values()))
+    assert ranking is not None and [arm.state for arm in ranking.arms] == ["finished"] * 4 + ["pruned"]
+    assert len(ranking.complete) == 4
+    notes: list[str] = []
+    assert tell_trials(place.path, [], notes, unfinished=False) == {bad[0].entry.name}
+    assert "left out, for the search gave them up" in notes[0]
+    # Asked for by name, it is finished, whatever it comes to.
+    place.record(bad[0].entry, "retry")
+    search = Search(place, plan)
+    assert place.look(plan, bad[0].entry).state in OPEN and search.watch(bad[0].entry) is None
+
+
+def test_a_changed_file_keeps_what_it_still_names_and_learns_from_it(tmp_path: Path) -> None:
+    place = begin(tmp_path, HEAD + SPACE + "search: {trials: 4, sampler: random}\n")
+    before = go_on(place, bell)
+    wider = SPACE.replace("1e-2", "1e-1").replace("[grpo, lopti]", "[grpo, lopti, dapo]")
+    begin(tmp_path, HEAD + wider + "search: {trials: 6, sampler: random}\n")
+    plan = go_on(place, bell)
+    assert plan.trials[:4] == before.trials and len(plan.trials) == 6
+    told = Search(place, plan).study.marked()
+    assert [trial.user_attrs[RUNS] for trial in told[:4]] == [[entry.id] for entry in before.trials]
+    assert all(trial.value is not None for trial in told)
+    # Narrower: what is outside stays as it is, and is neither continued nor counted.
+    begin(tmp_path, HEAD + SPACE.replace("[grpo, lopti]", "[grpo]") + "search: {trials: 6, sampler: random}\n")
+    plan = go_on(place, bell)
+    assert {entry.method for entry in plan.named} == {"grpo"} and len(plan.named) == 6
+    assert {entry.name for entry in before.trials} <= {entry.name for entry in plan.trials}
+
+
+def test_a_failed_configuration_holds_nothing_up_and_counts_once_it_is_mended(tmp_path: Path) -> None:
+    place = begin(tmp_path, HEAD + SPACE + "retries: 0\nsearch: {trials: 2}\n")
+    search = Search(place, place.read_plan())
+    (entry,) = search.advance().trials
+    place.record(entry, "start", worker=0, pid=0, step=0)
+    place.record(entry, "end", outcome="failed", reason="no memory")
+    plan = go_on(place, bell)
+    assert states(place) == {"failed": 1, "finished": 1} and plan.search is not None and plan.search.ended
+    place.record(entry, "retry")
+    plan = go_on(place, bell)
+    assert states(place) == {"finished": 2}
+    assert all(trial.value is not None for trial in Search(place, plan).study.marked())
+
+
+def test_kills_leave_attempts_that_say_so(tmp_path: Path) -> None:
+    """A trial whose worker was killed is begun again with the parameters that it has."""
+    place = begin(tmp_path, HEAD + SPACE + "search: {trials: 2}\n")
+    (entry,) = Search(place, place.read_plan()).advance().trials
+    place.record(entry, "start", worker=0, pid=0, step=0)
+    plan = Search(place, place.read_plan()).advance()
+    assert plan.trials == [entry] and place.look(plan, entry).state == "interrupted"
+    with place.leased(entry):
+        rows = read_jsonl(place.attempts_path(entry))
+    assert [row["event"] for row in rows] == ["start", "end"] and rows[1]["outcome"] == "lost"
+    assert len(go_on(place, bell).trials) == 2

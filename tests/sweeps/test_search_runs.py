@@ -1,0 +1,110 @@
+"""Real searches on the lab: two workers and kills among them; a configuration that is given up."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchmarks.sweep_kills import SETTINGS, start, workers
+from rlvr_cli.config.yaml_reader import dump
+from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.sweeps.folder import SweepDir
+from rlvr_cli.sweeps.search import Search
+from tests.sweeps.test_sweep_runs import attempts, finish, wait_for
+
+EVALUATED = {"eval.every": 1, "eval.problems": 8, "eval.samples": 2, "eval.pass_at": [1]}
+
+
+def write_search(path: Path, **content: object) -> Path:
+    settings = {**SETTINGS, **EVALUATED, "train.rollouts": 3, "run.dir": str(path.parent / "runs")}
+    del settings["optimizer.lr"]
+    path.write_text(dump({"name": "sweep", "set": settings, "objective": "accuracy", **content}))
+    return path
+
+
+def recorded(sweep: SweepDir) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in sweep.path.glob("*/metrics.jsonl"))
+
+
+def working(sweep: SweepDir, driver: subprocess.Popen[bytes], steps: int) -> list[psutil.Process]:
+    """The workers, once all trials together have recorded so many steps."""
+    return workers(driver) if recorded(sweep) >= steps else []
+
+
+@pytest.mark.slow
+def test_kills_lose_no_trial_and_double_none(tmp_path: Path) -> None:
+    """Six configurations of one seed, 6 steps each: a worker is killed three times, the driver once."""
+    file = write_search(
+        tmp_path / "s.yaml",
+        grid={"optimizer.lr": {"log_range": [1e-5, 1e-3]}},
+        methods=["grpo", "lopti"],
+        search={"trials": 6, "startup": 3},
+    )
+    sweep = SweepDir(tmp_path / "runs" / "sweep")
+    driver = start(file, "--workers", "2")
+    for steps in (2, 9, 20):
+        living = wait_for(partial(working, sweep, driver, steps), driver, file)
+        living[0].send_signal(signal.SIGKILL)
+        if steps == 9:
+            family = psutil.Process(driver.pid).children(recursive=True)
+            driver.kill()
+            driver.wait()
+            _, alive = psutil.wait_procs(family, timeout=30)
+            assert not alive, f"processes outlived their driver: {alive}"
+            driver = start(file, "--workers", "2")
+    said = finish(driver, file)
+    plan = sweep.read_plan()
+    assert len(plan.trials) == 6 and len({entry.id for entry in plan.trials}) == 6
+    for entry in plan.trials:
+        assert attempts(sweep, entry.name).count("finished") == 1
+        assert len(read_jsonl(sweep.run_dir(entry).metrics_path)) == (6 if entry.method == "grpo" else 12)
+    study = Search(sweep, plan).study
+    assert study.counts() == (6, 0, 0) and not study.running()
+    assert plan.search is not None and plan.search.ended
+    assert "best of 6 by accuracy" in said and "likely to be too high" in said and "rlvr sweep" in said
+    # The same line again does nothing.
+    before = (sweep.path / "search.journal").read_bytes()
+    finish(start(file), file)
+    assert len(sweep.read_plan().trials) == 6
+    assert Search(sweep, sweep.read_plan()).study.counts() == (6, 0, 0)
+    assert len((sweep.path / "search.journal").read_bytes()) - len(before) < 1000
+
+
+@pytest.mark.slow
+def test_a_bad_learning_rate_is_given_up_and_a_good_one_is_not(tmp_path: Path) -> None:
+    """One destroys the model within a rollout; none of the others does. It can be finished for who asks for it."""
+    file = write_search(
+        tmp_path / "s.yaml",
+        grid={"optimizer.lr": [1e-6, 1e-5, 3e-5, 1e-2]},
+        search={"trials": 4, "seed": 1, "pruning": {"startup": 2}},
+    )
+    sweep = SweepDir(tmp_path / "runs" / "sweep")
+    finish(start(file), file)
+    looks = {look.entry.varies["optimizer.lr"]: look for look in sweep.looks(sweep.read_plan())}
+    assert {lr: look.state for lr, look in looks.items()} == {
+        1e-6: "finished",
+        1e-5: "finished",
+        3e-5: "finished",
+        1e-2: "pruned",
+    }
+    bad = looks[1e-2].entry
+    run = sweep.run_dir(bad)
+    manifest = run.read_manifest()
+    assert manifest["status"] == "interrupted" and (run.checkpoints_dir / f"step-{manifest['step']}").is_dir()
+    command = [sys.executable, "-m", "rlvr_cli", "sweep"]
+    done = subprocess.run([*command, "status", str(sweep.path), "--json"], capture_output=True, text=True, check=True)
+    status = json.loads(done.stdout)
+    assert [arm["state"] for arm in status["objective"]["arms"]] == ["finished"] * 3 + ["pruned"]
+    (row,) = [one for one in status["trials"] if one["name"] == bad.name]
+    assert row["state"] == "pruned" and "below the median" in row["reason"]
+    subprocess.run([*command, "retry", str(sweep.path), bad.name], check=True, env={**os.environ}, timeout=300)
+    assert attempts(sweep, bad.name) == ["pruned", "finished"]
+    assert run.read_manifest()["status"] == "finished"

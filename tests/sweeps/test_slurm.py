@@ -1,0 +1,268 @@
+"""`rlvr sweep --submit slurm` as far as it shows without a cluster: the script, refusals, what is submitted when."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rlvr_cli.cli.app import run
+from rlvr_cli.launch.slurm_script import Array, array_script, stop_file
+from rlvr_cli.runs.locks import sole_writer
+from rlvr_cli.sweeps.slurm_queue import Submission, record
+from rlvr_cli.sweeps.slurm_task import carry_out
+from tests.slurm.test_script import TRAINING, options, slurms_commands
+from tests.sweeps.files import sweep
+from tests.sweeps.test_prepare import begun
+
+TEXT = "name: pair\nmethods: [grpo, lopti]\nseeds: 2\n"
+NAMES = ["grpo-s0", "grpo-s1", "lopti-s0", "lopti-s1"]
+# An sbatch that counts its calls and keeps the scripts, and refuses the call that $REFUSES says.
+SBATCH = """number=$(( $(ls "$PLACE" | grep -c '^script-') + 1 ))
+[ "$number" = "$REFUSES" ] && { echo "sbatch: error: invalid partition specified: lowest" >&2; exit 1; }
+cat "${@: -1}" > "$PLACE/script-$number"; echo "Submitted batch job 4$number\""""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Programs of ours in the place of SLURM's: what they get and say is in files of this folder."""
+    pytest.importorskip("submitit", reason="submitit is not installed")
+    place = tmp_path / "slurm"
+    place.mkdir()
+    path = slurms_commands(place / "bin", SBATCH, 'cat "$PLACE/queue" 2>/dev/null; exit 0')
+    (place / "bin" / "scancel").write_text('#!/bin/bash\necho "$@" >> "$PLACE/cancelled"\n: > "$PLACE/queue"\n')
+    (place / "bin" / "scancel").chmod(0o755)
+    for name, value in {"PLACE": str(place), "REFUSES": "0", "PATH": f"{path}:{os.environ['PATH']}"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    return place
+
+
+def write(folder: Path, text: str = TEXT) -> str:
+    (folder / "pair.yaml").write_text(text)
+    return str(folder / "pair.yaml")
+
+
+def test_a_dry_run_prints_the_job_and_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    file = write(tmp_path, TEXT + "slots: {cores: 4, gpus: 2}\nset: {launch.processes: 2, slurm.partition: gpu}\n")
+    assert run(["sweep", file, "--dry-run", "--submit", "slurm", "--workers", "3", "slurm.time=60"]) == 0
+    table, script = capsys.readouterr().out.split("#!/bin/bash", 1)
+    assert "lopti-s1  waiting" in table and "4 trials in runs/pair, 4 to do" in table
+    assert options(script) == {
+        "job-name": "pair",
+        "chdir": str(tmp_path),
+        "output": f"{tmp_path}/runs/pair/state/slurm-%A_%a.out",
+        "open-mode": "append",
+        "requeue": "",
+        "signal": "B:TERM@300",
+        "nodes": "1",
+        "ntasks-per-node": "1",
+        "partition": "gpu",
+        "time": "60",
+        "gpus-per-node": "2",
+        "cpus-per-task": "4",
+        "array": "0-3%3",
+    }
+    assert [path.name for path in tmp_path.iterdir()] == ["pair.yaml"]
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_task_queues_itself_again_and_no_other_unless_the_sweep_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: bool
+) -> None:
+    """SLURM_JOB_ID of one of the tasks is the number of the whole array."""
+    place = tmp_path / "a b%A'$HOME"
+    place.mkdir()
+    (place / "training").write_text(TRAINING)
+    (place / "training").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(place / "training"))
+    config = sweep(tmp_path, TEXT).trials[0].config
+    array = Array(config.slurm, "pair", Path("runs/my pair"), place, tuple(NAMES))
+    text = array_script(array, tmp_path, ("--trust-remote-code",))
+    assert "a b%%A" in options(text)["output"]
+    bin_ = slurms_commands(tmp_path / "bin", "", '[ "$3" = 41_2 ] && echo R')
+    (tmp_path / "bin" / "scontrol").write_text(f'#!/bin/bash\necho "$@" >> {tmp_path}/said\n')
+    if stopped:
+        stop_file(place, "41").write_text("")
+    calls = tmp_path / "calls"
+    numbers = {"SLURM_JOB_ID": "41", "SLURM_ARRAY_JOB_ID": "41", "SLURM_ARRAY_TASK_ID": "2"}
+    path = f"{bin_}:{os.environ['PATH']}"
+    job = subprocess.Popen(["bash", "-c", text], env={**os.environ, **numbers, "PATH": path, "CALLS": str(calls)})
+    end = time.monotonic() + 60
+    while not (tmp_path / "calls.environment").exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    time.sleep(0.3)
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(60) == 143
+    assert calls.read_text() == "-m rlvr_cli.sweeps.slurm_task runs/my pair lopti-s0 --trust-remote-code\n"
+    assert (tmp_path / "said").exists() != stopped
+    assert stopped or (tmp_path / "said").read_text() == "requeue 41_2\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("set: {slurm.nodes: 2}\n", "pair.yaml:4  slurm.nodes=2 cannot share launch.processes=1"),
+        ("grid: {slurm.gpus_per_node: [4]}\n", "pair.yaml:4  slurm.gpus_per_node=4 for 1 process"),
+        ("slots: {gpus: 2}\n", "slurm.gpus_per_node=2 for 1 process"),
+        ("slots: {cores: 2}\nset: {slurm.cpus_per_task: 4}\n", "pair.yaml:5  slurm.cpus_per_task=4, and the sweep's"),
+        ("set: {model.name: ./none}\n", "there is no folder ./none"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_submitted(
+    cluster: Path, more: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(cluster.parent, TEXT + more)
+    for how in ([], ["--dry-run"]):
+        assert run(["sweep", file, "--submit", "slurm", *how]) == 2
+        assert said in capsys.readouterr().err
+    assert not (cluster.parent / "runs").exists() and not (cluster / "script-1").exists()
+
+
+def test_without_slurm_and_for_other_schedulers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    file = write(tmp_path)
+    assert run(["sweep", file, "--submit", "slurm"]) == 2
+    assert "no sbatch, srun, scontrol, squeue on the PATH" in capsys.readouterr().err
+    assert run(["sweep", file, "--submit", "pbs"]) == 2
+    assert "--submit pbs: is not known; slurm is." in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["pair.yaml"]
+
+
+def test_only_what_waits_is_submitted_and_never_twice(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One trial is finished, one has failed, one is in the queue, one waits."""
+    folder = cluster.parent
+    made, place, plan = begun(folder)
+    for trial in (place.path / "grpo-s0", place.path / "lopti-s1"):
+        (trial / "manifest.json").write_text(json.dumps({"status": "finished" if trial.name == "grpo-s0" else "x"}))
+    place.record(plan.trials[1], "end", outcome="bad_input", reason="the data are bad")
+    command = ["sweep", str(made.file.path), "--submit", "slurm", f"run.dir={folder}/runs"]
+    assert run([*command, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["jobs"] == [{"job": "41", "trials": ["lopti-s0", "lopti-s1"]}]
+    assert (place.state_dir / "slurm-41.sh").read_text() == (cluster / "script-1").read_text()
+    assert options((cluster / "script-1").read_text())["array"] == "0-1"
+
+    (cluster / "queue").write_text("41_0 PD\n41_1 R\n9_1 PD\n")
+    assert run([*command, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["jobs"] == [] and not (cluster / "script-2").exists()
+    shown = [(one["name"], one["state"], one["job"]) for one in said["trials"]]
+    assert shown == [
+        ("grpo-s0", "finished", None),
+        ("grpo-s1", "failed", None),
+        ("lopti-s0", "queued", "41_0"),
+        ("lopti-s1", "running", "41_1"),
+    ]
+    (cluster / "queue").write_text("41_0 PD\n")
+    assert run(["sweep", "retry", str(place.path), "--submit", "slurm", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["jobs"] == [{"job": "42", "trials": ["grpo-s1"]}]
+
+
+def test_trials_that_ask_for_different_machines_and_more_trials_than_an_array_may_have(
+    cluster: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only one array after the other keeps the number of trials at a time."""
+    (cluster / "bin" / "scontrol").write_text("#!/bin/bash\necho 'MaxArraySize            = 2'\n")
+    text = "name: pair\nseeds: 3\nzip: {launch.processes: [1, 2], slurm.gpus_per_node: [1, 2]}\n"
+    assert run(["sweep", write(cluster.parent, text), "--submit", "slurm", "--workers", "2"]) == 0
+    assert "submitted 2 trials as the array 41" in capsys.readouterr().out
+    found = [options((cluster / f"script-{number}").read_text()) for number in (1, 2, 3, 4)]
+    assert [one["array"] for one in found] == ["0-1%2", "0-0%2", "0-1%2", "0-0%2"]
+    assert [one["gpus-per-node"] for one in found] == ["1", "1", "2", "2"]
+    assert [one.get("dependency") for one in found] == [None, "afterany:41", "afterany:42", "afterany:43"]
+    assert not (cluster / "script-5").exists()
+
+
+@pytest.mark.parametrize("refused", ["1", "2"])
+def test_what_slurm_refuses_leaves_nothing_behind(
+    cluster: Path, refused: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFUSES", refused)
+    text = "name: pair\nzip: {launch.processes: [1, 2], slurm.gpus_per_node: [1, 2]}\n"
+    assert run(["sweep", write(cluster.parent, text), "--submit", "slurm"]) == 2
+    assert "sbatch: error: invalid partition specified: lowest" in capsys.readouterr().err
+    assert not (cluster.parent / "runs" / "pair").exists()
+    assert (cluster / "cancelled").exists() == (refused == "2")
+    assert refused == "1" or (cluster / "cancelled").read_text() == "41\n"
+
+
+def test_a_refused_retry_leaves_the_trial_as_failed_as_it_was(
+    cluster: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, place, plan = begun(cluster.parent)
+    place.record(plan.trials[1], "end", outcome="bad_input", reason="the data are bad")
+    monkeypatch.setenv("REFUSES", "1")
+    assert run(["sweep", "retry", str(place.path), "--submit", "slurm"]) == 2
+    assert [look.state for look in place.looks(plan)] == ["waiting", "failed", "waiting", "waiting"]
+
+
+def test_a_changed_file_is_refused_while_tasks_are_in_the_queue(
+    cluster: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, place, _ = begun(cluster.parent)
+    record(place, Submission("41", "pair", tuple(NAMES)), "")
+    (cluster / "queue").write_text("41_0 PD\n")
+    made.file.path.write_text(TEXT.replace("seeds: 2", "seeds: 3"))
+    for how in ([], ["--submit", "slurm"]):
+        assert run(["sweep", str(made.file.path), f"run.dir={cluster.parent}/runs", *how]) == 2
+        assert "was changed while the sweep" in capsys.readouterr().err
+    assert not (cluster / "script-1").exists()
+
+
+def test_stop_saves_what_runs_and_cancels_what_waits(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, place, _ = begun(cluster.parent)
+    record(place, Submission("41", "pair", tuple(NAMES)), "")
+    (cluster / "queue").write_text("41_0 R\n41_1 PD\n")
+    assert run(["sweep", "stop", str(place.path)]) == 0
+    cancelled = (cluster / "cancelled").read_text().splitlines()
+    assert cancelled == ["--state=PENDING 41", "--state=RUNNING --signal=TERM --batch 41"]
+    assert stop_file(place.state_dir, "41").exists()
+    assert run(["sweep", "stop", str(place.path)]) == 2 and "is not running" in capsys.readouterr().err
+
+
+def test_the_status_needs_no_slurm(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, place, _ = begun(tmp_path)
+    record(place, Submission("41", "pair", tuple(NAMES)), "")
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert run(["sweep", "status", str(place.path)]) == 0
+    shown = capsys.readouterr().out
+    assert "4 waiting; not running" in shown and "no squeue on the PATH: how the jobs 41 stand" in shown
+
+
+def test_a_task_leaves_alone_what_is_not_its_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, place, plan = begun(tmp_path)
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "41")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "0")
+    previous = signal.getsignal(signal.SIGTERM)
+    try:
+        assert carry_out(place, "none", []) == 0 and "no longer has this trial" in capsys.readouterr().out
+        with sole_writer(place.trial_dir(plan.trials[0]), ""):
+            assert carry_out(place, "grpo-s0", []) == 0 and "another worker has it" in capsys.readouterr().out
+        (place.path / "grpo-s1" / "manifest.json").write_text('{"status": "finished"}')
+        assert carry_out(place, "grpo-s1", []) == 0 and "grpo-s1: finished" in capsys.readouterr().out
+        place.record(plan.trials[2], "end", outcome="bad_input", reason="the data are bad")
+        assert carry_out(place, "lopti-s0", []) == 1 and "failed: the data are bad" in capsys.readouterr().out
+        stop_file(place.state_dir, "41").write_text("")
+        assert carry_out(place, "lopti-s1", []) == 0 and "the sweep was stopped" in capsys.readouterr().out
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    assert [path.name for path in place.state_dir.glob("*/attempts.jsonl")] == ["attempts.jsonl"]
