@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rlvr_cli.analysis.collapse import MEANINGS, PATTERNS, Collapse, detect
@@ -40,22 +41,27 @@ def find_alerts(subject: Subject, problems: list[str]) -> Alerts:
     verdicts, bad = [], []
     for arm in subject.arms:
         found: dict[str, list[Collapse]] = {}
+        back: dict[str, int] = {}
         for run in arm.runs.values():
             collapses, spans = _of_run(subject, run, problems)
             if collapses:
                 found[run.run.name] = collapses
             rows += [_collapse_row(arm, run, one) for one in collapses]
             rows += [_span_row(arm, run, one) for one in spans]
-            rows += [_rollback_row(arm, run, one) for one in _rollbacks(run, problems)]
-        verdicts.append(_verdict(arm, found, sum(bool(rows) for rows in subject.of_arm(arm, subject.metrics))))
-        bad += [verdicts[-1]] if found else []
+            rollbacks = _rollbacks(run, problems)
+            rows += [_rollback_row(arm, run, one) for one in rollbacks]
+            if rollbacks:
+                back[run.run.name] = len(rollbacks)
+        begun = sum(bool(lines) for lines in subject.of_arm(arm, subject.metrics))
+        verdicts.append(_verdict(arm, found, begun) + _taken_back(back))
+        bad += [verdicts[-1]] if found or back else []
     header = ("run", "arm", "alert", "began after rollout", "what moved", "beside it")
     found_table = (
         table("Alerts, with their evidence", header, rows, texts=(1, 2, 4, 5), note=_legend(rows)) if rows else None
     )
-    begun = sum(map(bool, subject.metrics.values()))
-    healthy = f"No sign of collapse in {'the other arms' if bad else count(begun, 'run')}."
-    return Alerts(tuple(verdicts), tuple(bad), (healthy,) if begun and len(bad) < len(verdicts) else (), found_table)
+    whole = sum(map(bool, subject.metrics.values()))
+    healthy = f"No sign of collapse in {'the other arms' if bad else count(whole, 'run')}."
+    return Alerts(tuple(verdicts), tuple(bad), (healthy,) if whole and len(bad) < len(verdicts) else (), found_table)
 
 
 def _of_run(subject: Subject, run: ComparedRun, problems: list[str]) -> tuple[list[Collapse], list[Span]]:
@@ -77,6 +83,14 @@ def _verdict(arm: Arm, found: dict[str, list[Collapse]], begun: int) -> str:
         return f"{arm.name}: no sign of collapse in {runs}."
     names = dict.fromkeys(one.name for collapses in found.values() for one in collapses)
     return f"{arm.name}: {listed(list(names))} in {len(found)} of {runs} ({', '.join(found)})."
+
+
+def _taken_back(back: Mapping[str, int]) -> str:
+    """What rollbacks threw away is not among the records that are judged."""
+    if not back:
+        return ""
+    times = "once" if sum(back.values()) == 1 else f"{sum(back.values())} times"
+    return f" Rolled back from a collapse {times} ({', '.join(back)})."
 
 
 def _collapse_row(arm: Arm, run: ComparedRun, one: Collapse) -> tuple[str, ...]:
