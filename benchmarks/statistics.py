@@ -248,7 +248,7 @@ def interquartile(tables: int) -> Iterator[str]:
         hits = []
         for i in range(tables):
             found = iqm_interval(centres + 0.05 * generator.normal(size=(runs, 6)), seed=i, draws=500)
-            hits.append(found.low <= truth <= found.high)
+            hits.append(found.low is not None and found.high is not None and found.low <= truth <= found.high)
         yield f"| {runs} | {np.mean(hits):.3f} |"
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rlvr_cli.analysis.collapse import MEANINGS, PATTERNS, Collapse, detect
+from rlvr_cli.config.errors import RunError
 from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
 from rlvr_cli.report.charts.text import listed
 from rlvr_cli.report.report_subject import Subject
 from rlvr_cli.report.report_table import NONE, Table, count, table
 from rlvr_cli.runs.alerts import Span, alert_spans, said
+from rlvr_cli.runs.rollbacks import Rollback, rollbacks_of
 
 
 @dataclass(frozen=True)
@@ -17,11 +20,13 @@ class Alerts:
     """What was found in the runs.
 
     Attributes:
-        verdicts: a sentence for each arm. short: the same for all in one or a few.
+        verdicts: a sentence for each arm. collapsed: those of arms with a collapse. healthy: one sentence for the
+            others; empty where there are none.
     """
 
     verdicts: tuple[str, ...]
-    short: tuple[str, ...]
+    collapsed: tuple[str, ...]
+    healthy: tuple[str, ...]
     table: Table | None
 
 
@@ -36,21 +41,27 @@ def find_alerts(subject: Subject, problems: list[str]) -> Alerts:
     verdicts, bad = [], []
     for arm in subject.arms:
         found: dict[str, list[Collapse]] = {}
+        back: dict[str, int] = {}
         for run in arm.runs.values():
             collapses, spans = _of_run(subject, run, problems)
             if collapses:
                 found[run.run.name] = collapses
-            rows += [_collapse_row(subject, arm, run, one) for one in collapses]
-            rows += [_span_row(subject, arm, run, one) for one in spans]
-        verdicts.append(_verdict(arm, found, sum(bool(rows) for rows in subject.of_arm(arm, subject.metrics))))
-        bad += [verdicts[-1]] if found else []
+            rows += [_collapse_row(arm, run, one) for one in collapses]
+            rows += [_span_row(arm, run, one) for one in spans]
+            rollbacks = _rollbacks(run, problems)
+            rows += [_rollback_row(arm, run, one) for one in rollbacks]
+            if rollbacks:
+                back[run.run.name] = len(rollbacks)
+        begun = sum(bool(lines) for lines in subject.of_arm(arm, subject.metrics))
+        verdicts.append(_verdict(arm, found, begun) + _taken_back(back))
+        bad += [verdicts[-1]] if found or back else []
     header = ("run", "arm", "alert", "began after rollout", "what moved", "beside it")
     found_table = (
         table("Alerts, with their evidence", header, rows, texts=(1, 2, 4, 5), note=_legend(rows)) if rows else None
     )
-    begun = sum(map(bool, subject.metrics.values()))
-    healthy = f"No sign of collapse in {'the other arms' if bad else count(begun, 'run')}."
-    return Alerts(tuple(verdicts), (*bad, *([healthy] if begun and len(bad) < len(verdicts) else [])), found_table)
+    whole = sum(map(bool, subject.metrics.values()))
+    healthy = f"No sign of collapse in {'the other arms' if bad else count(whole, 'run')}."
+    return Alerts(tuple(verdicts), tuple(bad), (healthy,) if whole and len(bad) < len(verdicts) else (), found_table)
 
 
 def _of_run(subject: Subject, run: ComparedRun, problems: list[str]) -> tuple[list[Collapse], list[Span]]:
@@ -74,12 +85,20 @@ def _verdict(arm: Arm, found: dict[str, list[Collapse]], begun: int) -> str:
     return f"{arm.name}: {listed(list(names))} in {len(found)} of {runs} ({', '.join(found)})."
 
 
-def _collapse_row(subject: Subject, arm: Arm, run: ComparedRun, one: Collapse) -> tuple[str, ...]:
+def _taken_back(back: Mapping[str, int]) -> str:
+    """What rollbacks threw away is not among the records that are judged."""
+    if not back:
+        return ""
+    times = "once" if sum(back.values()) == 1 else f"{sum(back.values())} times"
+    return f" Rolled back from a collapse {times} ({', '.join(back)})."
+
+
+def _collapse_row(arm: Arm, run: ComparedRun, one: Collapse) -> tuple[str, ...]:
     moves, beside = (", ".join(said(move.as_json()) for move in part) for part in (one.evidence, one.beside))
     return run.run.name, arm.name, one.name, str(one.first + 1), moves, beside or NONE
 
 
-def _span_row(subject: Subject, arm: Arm, run: ComparedRun, span: Span) -> tuple[str, ...]:
+def _span_row(arm: Arm, run: ComparedRun, span: Span) -> tuple[str, ...]:
     until = "until the newest" if span.now else f"until rollout {span.last + 1}"
     return (
         run.run.name,
@@ -89,6 +108,19 @@ def _span_row(subject: Subject, arm: Arm, run: ComparedRun, span: Span) -> tuple
         f"{until}{': ' + span.evidence if span.evidence else ''}",
         NONE,
     )
+
+
+def _rollbacks(run: ComparedRun, problems: list[str]) -> list[Rollback]:
+    try:
+        return rollbacks_of(run.run)
+    except RunError as error:
+        problems.append(str(error))
+        return []
+
+
+def _rollback_row(arm: Arm, run: ComparedRun, rollback: Rollback) -> tuple[str, ...]:
+    first = rollback.collapses[0]["first"] + 1
+    return run.run.name, arm.name, "rolled back", str(first), str(rollback), NONE
 
 
 def _legend(rows: list[tuple[str, ...]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlvr_cli.evaluation.comparison.values import higher_is_better
@@ -10,6 +11,7 @@ from rlvr_cli.report.charts.text import listed
 from rlvr_cli.report.comparison import Comparison, Row, Verdict
 from rlvr_cli.report.comparison_words import comparative, headline, power_lines, sentence
 from rlvr_cli.report.report_learned import Change, in_short, in_words
+from rlvr_cli.report.report_measures import Measured, final_accuracy
 from rlvr_cli.report.report_subject import Subject
 from rlvr_cli.report.report_table import capital, count
 
@@ -42,8 +44,12 @@ class Answer:
     further: tuple[str, ...] = ()
 
 
-def answer(subject: Subject, changes: dict[str, Change]) -> Answer:
-    """The answer; ``changes``: of the arms that were evaluated at two times, by their names."""
+def answer(subject: Subject, changes: dict[str, Change], evaluations: Sequence[Measured]) -> Answer:
+    """The answer.
+
+    Args:
+        changes: of the arms that were evaluated at two times, by their names. evaluations: all that `rlvr eval` made.
+    """
     if subject.comparison is not None:
         return _compared(subject.comparison)
     names = [arm.name for arm in subject.arms]
@@ -58,8 +64,16 @@ def answer(subject: Subject, changes: dict[str, Change]) -> Answer:
         return Answer(f"How do {listed(names)} compare on {where}?", short, learned, (facts,))
     seeds = sorted({one.seed for one in subject.arms[0].runs})
     facts = f"{names[0]} trained {models} on {tasks}; {'seed' if len(seeds) == 1 else 'seeds'} "
-    short = " ".join(map(in_short, changes.values())) or "No held-out evaluations at two times tell what was learned."
-    return Answer(f"What did {names[0]} learn on {where}?", short, learned, (facts + ", ".join(map(str, seeds)),))
+    finals = [found for one in evaluations if (found := final_accuracy(one)) is not None]
+    short = " ".join(map(in_short, changes.values())) or (
+        f"After training: {finals[0]}. What it was before is not known."
+        if finals
+        else "No held-out evaluations at two times tell what was learned."
+    )
+    after = tuple(Sentence("neutral", "final", f"{names[0]}: {one}") for one in finals)
+    return Answer(
+        f"What did {names[0]} learn on {where}?", short, (*learned, *after), (facts + ", ".join(map(str, seeds)),)
+    )
 
 
 def _learned(name: str, change: Change) -> Sentence:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.evaluation.comparison.cost import BUDGETS
@@ -14,22 +15,36 @@ from rlvr_cli.report.report_subject import Subject
 from rlvr_cli.report.report_table import Table, count, table
 
 
-def budgets_table(subject: Subject) -> Table | None:
+@dataclass(frozen=True)
+class Budgets:
+    """``table``: None where no budget gives one. ``without``: why a budget gives none, a line each."""
+
+    table: Table | None
+    without: tuple[str, ...]
+
+
+def budgets(subject: Subject) -> Budgets:
     """The difference of each arm to the baseline at the largest common budget, a row for each budget.
 
-    None where final checkpoints are not what is compared, or where the held-out evaluations of training do not give it,
-    which `rlvr compare --match` explains.
+    Nothing where final checkpoints are not what is compared, or the runs have no held-out evaluations from training.
     """
     if subject.comparison is None or subject.question.match is not None:
-        return None
+        return Budgets(None, ())
+    if not all(any(run.run.held_out_dir.glob("*/metrics.json")) for run in subject.readiness.runs):
+        return Budgets(None, ())
     base = subject.comparison.material.baseline
     asked = replace(subject.question, baseline=base, benchmark=None, where=(), power=None)
     found: dict[str, Comparison] = {}
+    without: list[str] = []
     for budget in BUDGETS:
         try:
             found[budget] = compare(gather_from(replace(asked, match=budget), subject.readiness.runs, [], []))
-        except UserError:
-            return None
+        except UserError as error:
+            without.append(f"Not at equal {budget}: {' '.join(error.problems)}")
+    return Budgets(_table(found, base) if found else None, tuple(without))
+
+
+def _table(found: Mapping[str, Comparison], base: str) -> Table:
     first = next(iter(found.values()))
     read = first.material.read
     arms = [row.arm for row in first.rows if row.contrast is not None]
@@ -44,7 +59,8 @@ def budgets_table(subject: Subject) -> Table | None:
         rows,
         note=f"{metric_name(read.metric).strip()} of the held-out evaluations in training ({read.result['split']}, "
         f"{count(len(read.problems), 'problem')}{samples}), linear between them, at the most that all runs have; not "
-        "of the final checkpoints above. p after Holm's correction within a budget: `rlvr compare --match`.",
+        "of the final checkpoints above. p after Holm's correction within a budget. `rlvr compare --match` has the "
+        "rest.",
     )
 
 

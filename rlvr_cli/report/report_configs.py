@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from rlvr_cli.config.load import dump_yaml
-from rlvr_cli.config.problems import shown
 from rlvr_cli.evaluation.comparison.records import Arm
 from rlvr_cli.report.report_subject import Subject
 from rlvr_cli.report.report_table import NONE, Table, table
@@ -55,4 +55,6 @@ def _either(values: Sequence[str]) -> str:
 
 
 def _text(value: Any) -> str:
-    return NONE if value is _ABSENT else shown(value) if not isinstance(value, str) else value
+    if value is _ABSENT:
+        return NONE
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -26,7 +26,6 @@ def environment_table(subject: Subject) -> Table:
         "processor": lambda manifest: _said(_part(manifest, "hardware").get("processor")),
         "cores": lambda manifest: _said(_part(manifest, "hardware").get("cores")),
         "memory": lambda manifest: _gib(_part(manifest, "hardware").get("memory_bytes")),
-        "accelerators": lambda manifest: _said(_part(manifest, "hardware").get("gpus")),
         "system": lambda manifest: _said(_part(manifest, "hardware").get("system")),
         "threads": lambda manifest: _said(manifest.get("threads")),
         "processes": lambda manifest: _said(manifest.get("processes")),

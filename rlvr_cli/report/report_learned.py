@@ -77,12 +77,13 @@ def change_of(arm: Arm, root: Path, problems: list[str]) -> Change | None:
     Args:
         root: the folder of runs; the evaluations of models are beside it. problems: gets a line for each damaged one.
     """
-    runs = list(arm.runs.values())
+    every = list(arm.runs.values())
+    runs = [run for run in every if run.manifest.get("status") == "finished"] or every
     pairs = [_with_base(run, root, problems) for run in runs]
     if not all(pairs):
         pairs = [_in_training(run, problems) for run in runs]
     whole = [pair for pair in pairs if pair is not None]
-    if len(whole) < len(runs) or not whole:
+    if not whole:
         return None
     try:
         return _change(arm, [first for first, _ in whole], [last for _, last in whole])
@@ -138,7 +139,8 @@ def changes_table(changes: Mapping[str, Change]) -> Table | None:
         "difference [95%]",
     )
     caption = f"In the course of training: {own[0].said_of}" if len(of) == 1 else "In the course of training"
-    return table(caption, header, rows, texts=(1,) if len(of) > 1 else ())
+    seeds = "; ".join(f"{name}: {count(one.difference.seeds, 'run')}" for name, one in changes.items())
+    return table(caption, header, rows, texts=(1,) if len(of) > 1 else (), note=seeds)
 
 
 def _figure(metric: str, estimate: CrossedEstimate, *, signed: bool = False) -> str:
@@ -198,9 +200,8 @@ def _with_base(run: ComparedRun, root: Path, problems: list[str]) -> tuple[Momen
     bases = [path for place in places for path in sorted(place.glob("*/metrics.json"))]
     for final in finals if bases else ():
         wanted = _settings(final)
-        match = next(
-            (path for path in bases if _settings(path) == wanted and _label(path) == run.config.model.name), None
-        )
+        names = (run.config.model.name, Path(run.config.model.name).name)
+        match = next((path for path in bases if _settings(path) == wanted and _label(path) in names), None)
         if match is None:
             continue
         before, after = read(match.parent, problems), read(final.parent, problems)

@@ -13,7 +13,7 @@ from rlvr_cli.report.comparison_words import base_cost
 from rlvr_cli.report.completions import bin_names
 from rlvr_cli.report.report_alerts import Alerts, find_alerts
 from rlvr_cli.report.report_answer import Answer, answer
-from rlvr_cli.report.report_budgets import budgets_table
+from rlvr_cli.report.report_budgets import Budgets, budgets
 from rlvr_cli.report.report_commands import Commands, commands
 from rlvr_cli.report.report_configs import configurations, differences_table
 from rlvr_cli.report.report_environment import environment_table, runs_table
@@ -59,7 +59,7 @@ class Page:
     course: Table | None
     comparison: tuple[Table, ...]
     below: tuple[str, ...]
-    budgets: Table | None
+    budgets: Budgets
     measures: tuple[Table, ...]
     cost: Table | None
     alerts: Alerts
@@ -92,24 +92,26 @@ def make_page(subject: Subject, output: Path | None = None) -> Page:
     evaluations = measured(subject, problems)
     alerts = find_alerts(subject, problems)
     figures = draw(subject, evaluations, problems)
+    cost = cost_table(subject, problems)
     if problems:
         raise UserError(list(dict.fromkeys(problems)), note=NOTE)
     comparison, ready = subject.comparison, subject.readiness
     groups = commands(subject, evaluations, output)
     return Page(
-        answer=answer(subject, changes),
+        answer=answer(subject, changes, evaluations),
         unfinished=ready.unfinished,
         lacking=ready.lacking,
         missing=ready.commands if ready.lacking else (),
         again=groups[-1].lines[-1],
-        changes=changes_table(changes),
+        # One arm's sentence says all of it.
+        changes=changes_table(changes) if len(subject.arms) > 1 else None,
         figures=figures,
         course=course_table(subject),
         comparison=tuple(_tables(comparison)) if comparison else (),
         below=tuple(_below(comparison)) if comparison else (),
-        budgets=budgets_table(subject),
+        budgets=budgets(subject),
         measures=tuple(one for each in evaluations if (one := measures_table(each)) is not None),
-        cost=cost_table(subject),
+        cost=cost,
         alerts=alerts,
         differences=differences_table(subject),
         configurations=tuple(configurations(subject)),

@@ -50,7 +50,7 @@ def readiness(
         left_out.append(f"left out of the comparison, for they are not finished: {_names(out)}.")
     return Readiness(
         runs=tuple(ready),
-        unfinished=(*(_state(run, statuses[run.path]) for run in open_), *_not_begun(sweeps)),
+        unfinished=(*_states(open_, statuses), *_not_begun(sweeps)),
         left_out=tuple(left_out),
         lacking=tuple(_lacking(question, arms, baseline, ready)) if len(arms) > 1 else (),
         commands=tuple(dict.fromkeys([*map(_continue, open_), *_begin(sweeps), *_evaluate(bare, question)])),
@@ -79,8 +79,15 @@ def _evaluated(run: ComparedRun, question: Question) -> bool:
     return any(folder.glob("*/metrics.json"))
 
 
-def _state(run: ComparedRun, status: str) -> str:
-    return f"{run.path} is {status}: rollout {run.manifest.get('rollout')} of {run.manifest.get('rollouts_total')}."
+def _states(runs: Sequence[ComparedRun], statuses: Mapping[str, str]) -> list[str]:
+    lines = [
+        f"{run.path} is {statuses[run.path]}: rollout {run.manifest.get('rollout')} of "
+        f"{run.manifest.get('rollouts_total')}."
+        for run in runs
+    ]
+    if len(lines) <= SHOWN + 1:
+        return lines
+    return [*lines[:SHOWN], f"{len(lines) - SHOWN} more runs are not finished; the list of runs below has all."]
 
 
 def _not_begun(sweeps: Mapping[Path, Plan]) -> list[str]:

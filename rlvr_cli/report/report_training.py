@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rlvr_cli.config.batch import batch_arithmetic
+from rlvr_cli.config.errors import RunError
+from rlvr_cli.evaluation.comparison.cost import spending
 from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
 from rlvr_cli.report.charts.reasons import last_window
 from rlvr_cli.report.comparison_words import ratio_text
 from rlvr_cli.report.report_subject import Rows, Subject
 from rlvr_cli.report.report_table import NONE, Table, clock, count, table
 from rlvr_cli.runs.numbers import number
+from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.runs.rollbacks import folder_of, rollbacks_of
 
 _MEASURES = {
     "reward": ("reward", "{:.3f}"),
@@ -24,7 +27,8 @@ _MEASURES = {
     "diversity": ("diversity", "{:.3f}"),
     "gradient norm": ("grad_norm", "{:.3g}"),
 }
-_PARTS = {"rollout": "sampling time", "verify": "verification time", "update": "update time"}
+UPDATES, ALL = "update time", "time in all"
+_PARTS = {"rollout": "sampling time", "verify": "verification time"}
 
 
 def course_table(subject: Subject) -> Table | None:
@@ -45,12 +49,23 @@ def course_table(subject: Subject) -> Table | None:
     )
 
 
-def cost_table(subject: Subject) -> Table | None:
-    """What a run of each arm has spent until its last recorded step; None before a first one."""
+def cost_table(subject: Subject, problems: list[str]) -> Table | None:
+    """What a run of each arm has spent until its last recorded step; None before a first one.
+
+    Args:
+        problems: gets a line for each run whose records are damaged.
+    """
     arms = _begun(subject)
-    if not arms:
+    spent: dict[str, list[dict[str, float]]] = {}
+    for run, name in ((run, arm.name) for arm in arms for run in arm.runs.values()):
+        if not (subject.metrics[run.path] and subject.timings[run.path]):
+            continue
+        try:
+            spent.setdefault(name, []).append(_spent(subject, run))
+        except RunError as error:
+            problems.append(str(error))
+    if not spent:
         return None
-    spent = {arm.name: [_spent(subject, run) for run in arm.runs.values() if subject.metrics[run.path]] for arm in arms}
     base = _means(spent[subject.baseline.name]) if subject.baseline.name in spent else {}
     parts = list(dict.fromkeys(part for own in spent.values() for one in own for part in one))
     means = {name: _means(own) for name, own in spent.items()}
@@ -97,21 +112,21 @@ def _ends(rows: Rows, key: str) -> tuple[float | None, float | None]:
 
 
 def _spent(subject: Subject, run: ComparedRun) -> dict[str, float]:
-    """What a run has spent, by the name of the column; the parts that its records have."""
-    rows, timings = subject.metrics[run.path], subject.timings[run.path]
-    completions = batch_arithmetic(run.config).completions
-    sampled = {row["rollout"]: number(row.get("length")) for row in rows}
-    tokens = [length * completions for length in sampled.values() if length is not None]
-    trained = [value for row in rows if (value := number(row.get("update_tokens"))) is not None]
-    spent = {"rollouts": float(len(sampled)), "updates": float(len(rows))}
-    if tokens:
-        spent["tokens sampled"] = math.fsum(tokens)
-    spent["tokens trained on"] = math.fsum(trained)
+    """What a run has spent, by the name of the row; the parts that its records have. Raises RunError."""
+    steps = spending(run)
+    last = steps[-1]
+    spent = {"rollouts": last.rollouts, "updates": last.updates}
+    if any("length" in row for row in subject.metrics[run.path]):
+        spent["tokens sampled"] = last.tokens
+    spent["tokens trained on"] = last.update_tokens
+    # What a rollback threw away was spent too, as in `spending`.
+    thrown = [folder_of(run.run, one.number).timings_path for one in rollbacks_of(run.run)]
+    timings = [*subject.timings[run.path][: len(steps)], *(row for path in thrown for row in read_jsonl(path))]
     for key, name in _PARTS.items():
         seconds = [value for row in timings if (value := number(row.get(f"seconds/{key}"))) is not None]
         if seconds:
             spent[name] = math.fsum(seconds)
-    spent["time in all"] = math.fsum(value for row in timings if (value := number(row.get("seconds"))) is not None)
+    spent[UPDATES], spent[ALL] = last.update_seconds, last.seconds
     return spent
 
 
@@ -125,7 +140,7 @@ def _with_ratio(part: str, value: float | None, base: float | None) -> str:
         return NONE
     text = (
         clock(value)
-        if part in (*_PARTS.values(), "time in all")
+        if part in (*_PARTS.values(), UPDATES, ALL)
         else f"{value:,.6g}"
         if value < 1e6
         else f"{value:,.0f}"

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from rlvr_cli.config.errors import RunError
+from rlvr_cli.evaluation.comparison.material import gather
+from rlvr_cli.evaluation.comparison.question import Question
 from rlvr_cli.report.charts.arms import running_mean
 from rlvr_cli.report.charts.learning import learning_figures
 from rlvr_cli.report.charts.thin import kept
+from rlvr_cli.report.comparison import compare
+from rlvr_cli.runs.directory import RunDir
 from tests.compare.made_runs import make_run
 from tests.report.charted_runs import by_key, charted, column, heights, texts
 
@@ -58,22 +64,57 @@ def test_one_run_has_the_interval_over_the_problems_of_its_rollouts(tmp_path: Pa
     assert "over problems" in figure.caption
 
 
-def test_one_run_has_the_interval_of_its_held_out_evaluations(tmp_path: Path) -> None:
-    run = make_run(tmp_path, "r", held_out={2: [0, 1, 2, 4, 4, 1], 4: [2, 2, 2, 4, 4, 4]})
+def evaluated(root: Path, name: str, held_out: dict[int, list[int]], **more: Any) -> RunDir:
+    """A run with these held-out evaluations, told in its metrics as training does."""
+    run = make_run(root, name, held_out=held_out, **more)
     rows = [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
-    ends = {}
-    for rollouts in (2, 4):
-        path = run.held_out_dir / f"rollout-{rollouts:06d}" / "metrics.json"
-        metrics = json.loads(path.read_text())["metrics"]
+    for rollouts in held_out:
+        metrics = held_out_metrics(run, rollouts)
         rows[rollouts - 1]["eval"] = {name: metric["value"] for name, metric in metrics.items()}
-        ends[rollouts] = metrics["avg@4"]
     run.metrics_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return run
+
+
+def held_out_metrics(run: RunDir, rollouts: int) -> dict[str, Any]:
+    path = run.held_out_dir / f"rollout-{rollouts:06d}" / "metrics.json"
+    metrics: dict[str, Any] = json.loads(path.read_text())["metrics"]
+    return metrics
+
+
+def test_several_runs_have_the_interval_of_the_comparison_at_equal_budget(tmp_path: Path) -> None:
+    counts = [[0, 1, 2, 4, 4, 1], [1, 1, 3, 4, 2, 1], [2, 2, 2, 3, 4, 0], [1, 0, 0, 4, 3, 2]]
+    for method in ("grpo", "dapo"):
+        for seed in range(3):
+            held_out = {2: counts[seed], 4: counts[seed + 1] if method == "grpo" else counts[3 - seed]}
+            evaluated(tmp_path, f"{method}-s{seed}", held_out, method=method, seed=seed)
+    comparison = compare(gather(Question(names=(str(tmp_path),), root=tmp_path, match="rollouts")))
+    arms = {name: [RunDir(tmp_path / f"{name}-s{seed}") for seed in range(3)] for name in ("grpo", "dapo")}
+    figure = by_key(learning_figures(arms))["held-out-accuracy"]
+    for row in comparison.rows:
+        last = {name: column(figure, name, arm=row.arm)[-1] for name in ("mean", "low", "high")}
+        assert row.mean.low is not None and row.mean.high is not None
+        ends = {"mean": row.mean.value, "low": row.mean.low, "high": row.mean.high}
+        assert last == {name: f"{100 * value:.1f}%" for name, value in ends.items()}
+    assert "over runs and problems, as in the comparison" in figure.caption
+    # Without the problems' values there are the runs' means alone.
+    shutil.rmtree(arms["grpo"][0].held_out_dir)
+    figure = by_key(learning_figures(arms))["held-out-accuracy"]
+    means = [sum(counts[seed]) / 24 for seed in range(3)]
+    low, _ = stats.t.interval(0.95, 2, np.mean(means), stats.sem(means))
+    assert column(figure, "low", arm="grpo")[0] == f"{100 * max(0.0, low):.1f}%"
+    assert "Of grpo it is over runs alone" in figure.caption
+
+
+def test_one_run_has_the_interval_of_its_held_out_evaluations(tmp_path: Path) -> None:
+    run = evaluated(tmp_path, "r", {2: [0, 1, 2, 4, 4, 1], 4: [2, 2, 2, 4, 4, 4]})
+    ends = {rollouts: held_out_metrics(run, rollouts)["avg@4"] for rollouts in (2, 4)}
     figures = by_key(learning_figures({"a": [run]}))
     figure = figures["held-out-accuracy"]
     assert column(figure, "rollouts") == ["2", "4"]
     for name, key in (("mean", "value"), ("low", "low"), ("high", "high")):
         assert column(figure, name) == [f"{100 * end[key]:.1f}%" for end in ends.values()]
     assert "pass@4" in texts(figures["held-out-pass-at-k"].svg)
+    assert "its 95% interval over problems" in figure.caption
     (run.held_out_dir / "rollout-000002" / "metrics.json").write_text("[]")
     with pytest.raises(RunError, match="rollout-000002"):
         learning_figures({"a": [run]})
@@ -172,6 +213,11 @@ def test_imitation_has_its_loss_and_nothing_of_rewards(tmp_path: Path) -> None:
     assert set(by_key(learning_figures({"sft": [run]}))) >= {"loss", "token-accuracy", "grad-norm"}
     # The loss of a policy method is near 0 by construction and says nothing.
     assert "loss" not in by_key(learning_figures({"grpo": [charted(tmp_path, "grpo", rows)]}))
+
+
+def test_names_that_look_the_same_are_two_arms(tmp_path: Path) -> None:
+    run = charted(tmp_path, "r", [{"reward": 1.0}])
+    assert len(by_key(learning_figures({"a b": [run], "a  b": [run]}))["reward"].table) == 3
 
 
 def test_an_arm_has_its_colour_in_a_legend_also_where_another_has_no_line(tmp_path: Path) -> None:

@@ -106,6 +106,8 @@ def test_names_at_the_ends_keep_apart_and_in_their_order() -> None:
     assert all(second - first >= 15.0 - 1e-9 for first, second in itertools.pairwise(ends))
     assert min(ends) >= 0 and max(ends) <= 200.0
     assert spread([1.0], 15.0, 200.0) == [1.0]
+    # As near as can be: around what is wanted, not above it.
+    assert spread([100.0, 100.0, 20.0], 10.0, 200.0) == [95.0, 105.0, 20.0]
     # More names than fit share the room there is.
     assert spread([0.0] * 5, 15.0, 40.0) == [0.0, 10.0, 20.0, 30.0, 40.0]
 

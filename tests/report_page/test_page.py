@@ -142,6 +142,7 @@ def test_one_run_and_the_default_place(two_arms: Path, capsys: pytest.CaptureFix
     page = Page(own)
     assert page.sections["answer"].startswith(f"{told['question']} {told['answer']}")
     assert "another seed may say otherwise" in page.sections["answer"]
+    assert "final grpo: avg@4 0.396 [" in page.sections["answer"]
     assert "There is one arm, so nothing is compared." in page.sections["comparison"]
     own.unlink()
 

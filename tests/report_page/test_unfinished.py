@@ -1,4 +1,4 @@
-"""Runs and sweeps that are not done yet: a page all the same, which says so and what to do."""
+"""Runs and sweeps of which not everything is there: a page all the same, which says so and what to do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rlvr_cli.runs.records import append_jsonl
-from tests.compare.made_runs import make_run
+from tests.compare.made_runs import evaluate, make_run
 from tests.report_page.conftest import BASE, BETTER
 from tests.report_page.page_reader import Page
 
@@ -68,6 +68,15 @@ def test_trials_of_a_sweep_that_were_not_begun(tmp_path: Path, report: Callable[
     assert "rlvr sweep small.yaml" in page.commands
 
 
+def test_a_run_between_a_step_and_its_time(tmp_path: Path, report: Callable[..., Page]) -> None:
+    made = make_run(tmp_path / "runs", "grpo-s0", status="interrupted")
+    lines = made.timings_path.read_text().splitlines(keepends=True)
+    made.timings_path.write_text("".join(lines[:-1]))
+    page = report(made.path)
+    assert f"{made.path} is interrupted" in page.sections["answer"]
+    assert "one run" in page.sections["curves"].lower()
+
+
 def test_a_run_without_a_step(tmp_path: Path, report: Callable[..., Page]) -> None:
     made = make_run(tmp_path / "runs", "grpo-s0", status="submitted")
     for path in (made.metrics_path, made.timings_path):
@@ -77,3 +86,13 @@ def test_a_run_without_a_step(tmp_path: Path, report: Callable[..., Page]) -> No
     assert f"{made.path} is submitted" in page.sections["answer"]
     assert "No optimizer step is recorded yet" in page.sections["curves"]
     assert "Nothing was spent yet." in page.sections["cost"]
+
+
+def test_before_is_the_untrained_model_where_it_was_evaluated(tmp_path: Path, report: Callable[..., Page]) -> None:
+    root = tmp_path / "runs"
+    made = make_run(root, "grpo-s0", right=BETTER, held_out={2: BASE, 4: BETTER})
+    base = evaluate(made, BASE, step=0, folder=root / "evals" / "lab-test")
+    result = json.loads((base / "metrics.json").read_text())
+    (base / "metrics.json").write_text(json.dumps({**result, "label": "lab"}))
+    page = report(made.path)
+    assert "Held-out accuracy rose from 0.375 before training to 0.625 after 4 rollouts." in page.sections["answer"]

@@ -59,9 +59,16 @@ def spending_by_rollout(run: ComparedRun) -> dict[int, Spent]:
     return {row["rollout"] + 1: one for row, one in _spending(run)}
 
 
+def _timed_rows(run: ComparedRun) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl, without a last one whose time is not written yet."""
+    rows = read_jsonl(run.run.metrics_path)
+    # A step's time is written after the step: the run is between the two, or was killed there.
+    return rows[:-1] if len(read_jsonl(run.run.timings_path)) == len(rows) - 1 else rows
+
+
 def _spending(run: ComparedRun) -> list[tuple[dict[str, Any], Spent]]:
     """The line of each step that the run kept, and what was spent until after it."""
-    rows = read_jsonl(run.run.metrics_path)
+    rows = _timed_rows(run)
     if not rows:
         raise RunError(f"{run.run.metrics_path}: no step is recorded.")
     spent = _added_up(run.run, rows, _NOTHING, batch_arithmetic(run.config).completions)

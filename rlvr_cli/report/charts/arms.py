@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +23,8 @@ class ArmLine:
 
     Attributes:
         runs: that have values. window: rollouts of the running mean; 1 = none. ends: where the mean ends before the
-            longest run does, else None. banded: `runs`, `problems` (of a single run) or none.
+            longest run does, else None.
+        banded: what its band is over: `runs`, `problems` (of a single run), `both` or `none`.
     """
 
     line: Line
@@ -34,28 +35,37 @@ class ArmLine:
 
 
 def arm_line(
-    arm: int, name: str, curves: Sequence[Points], axis: YAxis, *, alone: bool, intervals: Sequence[Interval | None]
+    arm: int,
+    name: str,
+    curves: Sequence[Points],
+    axis: YAxis,
+    *,
+    alone: bool,
+    intervals: Sequence[Interval | None],
+    over_problems: Callable[[np.ndarray], Interval | None] | None = None,
 ) -> ArmLine | None:
-    """The line of one arm; None without any point.
+    """The line of one arm; None without any curve.
 
     The mean of several runs, with Student's 95% interval over them at each point by itself, goes as far as all of them
     do: a mean of the runs that are left would jump where one ends.
 
     Args:
-        curves: of its runs. alone: whether the figure has no other arm, so that there is room for single runs.
+        curves: of its runs, each with at least one point.
+        alone: whether the figure has no other arm, so that there is room for single runs.
         intervals: of each curve, the ends of its own 95% interval at each point, NaN where there is none.
+        over_problems: the ends of a 95% interval of the mean over runs and problems at given x, where that is known; it
+            takes the place of the one over runs.
     """
-    kept = [(points, own) for points, own in zip(curves, intervals, strict=True) if len(points[0])]
-    if not kept:
+    if not curves:
         return None
-    raw = [points for points, _ in kept]
+    raw = list(curves)
     window = max(1, round(max(len(x) for x, _ in raw) / WINDOWS)) if max(len(x) for x, _ in raw) > MOST_RAW else 1
     smooth = [(x, running_mean(y, window)) for x, y in raw]
     start, end = max(x[0] for x, _ in raw), min(x[-1] for x, _ in raw)
     last = max(x[-1] for x, _ in raw)
     if len(raw) == 1:
         x, y = smooth[0]
-        own = kept[0][1] if window == 1 else None
+        own = intervals[0] if window == 1 else None
         low, high = (None, None) if own is None or not np.isfinite(own[0]).any() else _cut(*own, axis)
         line = Line(arm, name, x, y, low, high, raw=raw[0] if window > 1 else None)
         return ArmLine(line, 1, window, None, "none" if low is None else "problems")
@@ -74,9 +84,10 @@ def arm_line(
         at = np.unique(np.append(at[:: max(1, window // 8)], at[-1]))
     found = band(smooth, at)
     assert found.low is not None and found.high is not None
-    low, high = _cut(found.low, found.high, axis)
+    crossed = over_problems(at) if over_problems is not None else None
+    low, high = crossed or _cut(found.low, found.high, axis)
     line = Line(arm, name, at, found.mean, low, high, raw=rough, singles=singles, faint=pair)
-    return ArmLine(line, len(raw), window, float(end) if last > end else None, "runs")
+    return ArmLine(line, len(raw), window, float(end) if last > end else None, "both" if crossed else "runs")
 
 
 def running_mean(values: np.ndarray, window: int) -> np.ndarray:

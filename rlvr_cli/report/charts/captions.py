@@ -6,16 +6,26 @@ from collections.abc import Sequence
 
 from rlvr_cli.report.charts.arms import MOST_RAW, ArmLine
 from rlvr_cli.report.charts.metrics import Metric
-from rlvr_cli.report.charts.panel import Panel, XAxis, extent
+from rlvr_cli.report.charts.panel import Extent, XAxis
 from rlvr_cli.report.charts.text import listed
 from rlvr_cli.report.charts.thin import STRETCHES
 
 
 def learning_caption(
-    metric: Metric, lines: Sequence[ArmLine], names: Sequence[str], x: XAxis, drawn: Sequence[Panel], missing: int
+    metric: Metric,
+    lines: Sequence[ArmLine],
+    names: Sequence[str],
+    x: XAxis,
+    scales: Sequence[Extent],
+    *,
+    ranged: bool,
+    missing: int,
 ) -> str:
-    """The caption of a figure of :mod:`learning`, plain sentences."""
-    parts = [metric.note, *_bands(metric, lines), *_ends(lines, x), *_drawing(lines, drawn, metric)]
+    """The caption of a figure of :mod:`learning`, plain sentences.
+
+    ``names``: of all arms. ``ranged``: whether the range of all means lies behind. ``missing``: values left out.
+    """
+    parts = [metric.note, *_bands(lines), *_ends(lines, x), *_drawing(lines, scales, ranged=ranged)]
     without = [name for name in names if name not in {one.line.name for one in lines}]
     if without:
         parts.append(f"Without a value: {listed(without)}.")
@@ -26,7 +36,7 @@ def learning_caption(
     return " ".join(part for part in parts if part)
 
 
-def _bands(metric: Metric, lines: Sequence[ArmLine]) -> list[str]:
+def _bands(lines: Sequence[ArmLine]) -> list[str]:
     counts = {one.line.name: one.runs for one in lines}
     several = {name: count for name, count in counts.items() if count > 1}
     parts = []
@@ -34,10 +44,16 @@ def _bands(metric: Metric, lines: Sequence[ArmLine]) -> list[str]:
         same = len(set(several.values())) == 1
         of = f"{next(iter(several.values()))} runs" if same else "runs"
         counted = "" if same else f" ({', '.join(f'{name} {count}' for name, count in several.items())})"
+        both = any(one.banded == "both" for one in lines)
+        over = "over runs and problems, as in the comparison" if both else "Student's t over runs"
         parts.append(
-            f"Line: mean over {of}{counted}; band: 95% interval of that mean (Student's t over runs, at each point by "
-            "itself)."
+            f"Line: mean over {of}{counted}; band: 95% interval of that mean ({over}, at each point by itself)."
         )
+        if both and any(one.banded == "runs" for one in lines):
+            less = list(dict.fromkeys(one.line.name for one in lines if one.banded == "runs"))
+            parts.append(
+                f"Of {listed(less)} it is over runs alone: evaluations are not on disk, or not of the same problems."
+            )
         thin = [one.line.name for one in lines if len(one.line.x) and len(one.line.singles) == one.runs > 1]
         if thin and len(set(thin)) == len(several):
             parts.append("Thin lines: the runs.")
@@ -71,7 +87,7 @@ def _ends(lines: Sequence[ArmLine], x: XAxis) -> list[str]:
     return parts
 
 
-def _drawing(lines: Sequence[ArmLine], drawn: Sequence[Panel], metric: Metric) -> list[str]:
+def _drawing(lines: Sequence[ArmLine], scales: Sequence[Extent], *, ranged: bool) -> list[str]:
     parts = []
     windows = sorted({one.window for one in lines if one.window > 1})
     if windows:
@@ -81,10 +97,10 @@ def _drawing(lines: Sequence[ArmLine], drawn: Sequence[Panel], metric: Metric) -
         )
     if any(len(at) > 4 * STRETCHES for one in lines for at, _ in one.line.curves):
         parts.append("Of points too many to be seen, the least and the greatest of each stretch are drawn.")
-    if any(extent([panel], metric.axis).linear is not None for panel in drawn):
+    if any(scale.linear is not None for scale in scales):
         parts.append("The scale of heights is linear at the bottom, with its 0, and logarithmic above.")
-    if any(panel.context for panel in drawn):
+    if ranged:
         parts.append("Grey: from the lowest to the highest of all arms' means.")
-    if any(extent([panel], metric.axis).cut for panel in drawn):
+    if any(scale.cut for scale in scales):
         parts.append("A band leaves the frame; its ends are in the table.")
     return parts

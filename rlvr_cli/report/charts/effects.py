@@ -85,8 +85,10 @@ def _row(axes: Axes, row: Row, contrast: Contrast, metric: str, top: float) -> N
     text = _text(contrast, metric)
     room = int((WIDTH - 2 * _SIDE) / CHARACTER) - len(text) - 2
     across = axes.get_yaxis_transform()
-    axes.text(0, top + 1.1 * FONT, shortened(one_line(row.arm), max(12, room)), transform=across, va="baseline")
-    axes.text(1, top + 1.1 * FONT, text, transform=across, va="baseline", ha="right")
+    # The lines of the scale pass behind the words.
+    behind = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.0}
+    for share, words, side in ((0, shortened(one_line(row.arm), max(12, room)), "left"), (1, text, "right")):
+        axes.text(share, top + 1.1 * FONT, words, transform=across, va="baseline", ha=side, bbox=behind)
     at, colour = top + 2.0 * FONT, SERIES[0]
     if difference.low is not None and difference.high is not None:
         ends = [factor * difference.low, factor * difference.high]

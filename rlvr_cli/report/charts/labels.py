@@ -28,17 +28,24 @@ def width_beside(names: Sequence[str]) -> float:
 
 
 def spread(wanted: Sequence[float], gap: float, highest: float) -> list[float]:
-    """Heights from 0 to ``highest`` near those wanted, in their order, at least ``gap`` apart if there is room."""
+    """Heights from 0 to ``highest`` in the order of those wanted, at least ``gap`` apart if there is room.
+
+    Of all such heights those with the least squared distance from the wanted ones, before they are cut at the ends:
+    less the gaps below it, each is at least the one before, which is isotonic regression by pooling neighbours.
+    """
     order = sorted(range(len(wanted)), key=lambda index: wanted[index])
-    room = highest / max(1, len(wanted) - 1)
-    gap = min(gap, room)
+    gap = min(gap, highest / max(1, len(wanted) - 1))
+    pools: list[tuple[float, int]] = []
+    for rank, index in enumerate(order):
+        pools.append((wanted[index] - rank * gap, 1))
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (high, many), (low, few) = pools[-2], pools[-1]
+            pools[-2:] = [((high * many + low * few) / (many + few), many + few)]
+    room = highest - (len(wanted) - 1) * gap
+    heights = [min(max(height, 0.0), room) for height, count in pools for _ in range(count)]
     placed = [0.0] * len(wanted)
-    last = -gap
-    for index in order:
-        last = placed[index] = max(wanted[index], last + gap)
-    last = highest + gap
-    for index in reversed(order):
-        last = placed[index] = min(placed[index], last - gap)
+    for rank, index in enumerate(order):
+        placed[index] = heights[rank] + rank * gap
     return placed
 
 

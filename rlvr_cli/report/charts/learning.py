@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -11,9 +12,10 @@ from rlvr_cli.evaluation.comparison.cost import BUDGETS
 from rlvr_cli.report.charts.arms import ArmLine, Interval, arm_line
 from rlvr_cli.report.charts.captions import learning_caption
 from rlvr_cli.report.charts.figure_html import Figure
+from rlvr_cli.report.charts.held_out import crossed_band
 from rlvr_cli.report.charts.lines import MOST_ARMS, draw
 from rlvr_cli.report.charts.metrics import Metric, metrics
-from rlvr_cli.report.charts.panel import Panel, Points, XAxis
+from rlvr_cli.report.charts.panel import Panel, Points, XAxis, extents
 from rlvr_cli.report.charts.series import Recorded, recorded
 from rlvr_cli.report.charts.svg import page_style, page_svg
 from rlvr_cli.report.charts.tables import curve_table
@@ -34,14 +36,14 @@ def learning_figures(arms: Mapping[str, Sequence[RunDir]], budget: str = "rollou
     """
     if budget not in BUDGETS:
         raise ValueError(f"a budget is one of {', '.join(BUDGETS)}, not {budget!r}")
-    read = {one_line(name): [recorded(run, budget) for run in runs] for name, runs in arms.items()}
+    read = {name: [recorded(run, budget) for run in runs] for name, runs in arms.items()}
     every = [run for runs in read.values() for run in runs if run.rows]
     with page_style():
         return [figure for metric in metrics(every) for figure in _figures(metric, read, budget)]
 
 
 def _figures(metric: Metric, arms: Arms, budget: str) -> list[Figure]:
-    panels = {title: _lines(metric, title, arms) for title in metric.panels}
+    panels = {title: _lines(metric, title, arms, budget) for title in metric.panels}
     if not any(lines for lines, _ in panels.values()):
         return []
     count = max(len(lines) for lines, _ in panels.values())
@@ -54,7 +56,7 @@ def _figures(metric: Metric, arms: Arms, budget: str) -> list[Figure]:
 def _figure(
     metric: Metric, panels: Mapping[str, tuple[list[ArmLine], int]], arms: Arms, budget: str, part: str = ""
 ) -> Figure:
-    names = list(arms)
+    names = [one_line(name) for name in arms]
     x = _x_axis(budget, [one for lines, _ in panels.values() for one in lines])
     apart = any(len(lines) > MOST_ARMS for lines, _ in panels.values())
     if apart:
@@ -64,18 +66,14 @@ def _figure(
         drawn = _merged(
             [Panel(title, tuple(one.line for one in lines)) for title, (lines, _) in panels.items() if lines]
         )
-    picture = draw(
-        drawn,
-        x,
-        metric.axis,
-        named=len(arms) > 1 and not apart,
-        marked=metric.marked,
-        shared=apart or metric.marked,
-    )
+    shared = apart or metric.marked
+    scales = extents(drawn, metric.axis, shared=shared)
+    picture = draw(drawn, x, metric.axis, scales, named=len(arms) > 1 and not apart, marked=metric.marked)
     key = f"{metric.key}-{part.partition(':')[0].replace('@', '-')}" if part else metric.key
     title = f"{metric.title}, {part}" if part else metric.title
     missing = sum(gaps for _, gaps in panels.values())
-    caption = learning_caption(metric, [one for lines, _ in panels.values() for one in lines], names, x, drawn, missing)
+    every = [one for lines, _ in panels.values() for one in lines]
+    caption = learning_caption(metric, every, names, x, scales, ranged=apart, missing=missing)
     return Figure(
         key=key,
         title=title,
@@ -85,19 +83,29 @@ def _figure(
     )
 
 
-def _lines(metric: Metric, title: str, arms: Arms) -> tuple[list[ArmLine], int]:
+def _lines(metric: Metric, title: str, arms: Arms, budget: str) -> tuple[list[ArmLine], int]:
     """The lines of a panel, and how many values were no finite number."""
     found, missing = [], 0
     for arm, (name, runs) in enumerate(arms.items()):
         curves: list[Points] = []
-        intervals: list[Interval | None] = []
+        used: list[Recorded] = []
         for run in runs:
             curve = run.curve(metric.panels[title]) if run.rows and metric.applies(run) else None
             if curve is not None:
-                curves.append(curve[0])
-                intervals.append(_interval(metric, title, run, curve[0]))
                 missing += curve[1]
-        line = arm_line(arm, name, curves, metric.axis, alone=len(arms) == 1, intervals=intervals)
+            if curve is not None and len(curve[0][0]):
+                curves.append(curve[0])
+                used.append(run)
+        of = metric.evaluated.get(title)
+        line = arm_line(
+            arm,
+            one_line(name),
+            curves,
+            metric.axis,
+            alone=len(arms) == 1,
+            intervals=[_interval(metric, title, run, curve) for run, curve in zip(used, curves, strict=True)],
+            over_problems=None if of is None else partial(crossed_band, used, budget, of),
+        )
         if line is not None:
             found.append(line)
     return found, missing

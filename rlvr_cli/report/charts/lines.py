@@ -10,7 +10,7 @@ import numpy as np
 
 from rlvr_cli.report.charts.labels import APART, CHARACTER, ROW, SAMPLE, fit_beside, legend_rows, spread, width_beside
 from rlvr_cli.report.charts.numbers import percent_tick, tick
-from rlvr_cli.report.charts.panel import Extent, Line, Panel, XAxis, YAxis, extent
+from rlvr_cli.report.charts.panel import Extent, Line, Panel, XAxis, YAxis
 from rlvr_cli.report.charts.svg import GRID, MUTED, PAPER, SERIES, WIDTH
 from rlvr_cli.report.charts.text import shortened
 from rlvr_cli.report.charts.thin import kept
@@ -40,16 +40,17 @@ def draw(
     panels: Sequence[Panel],
     x: XAxis,
     y: YAxis,
+    scales: Sequence[Extent],
     *,
     named: bool,
     marked: bool = False,
-    shared: bool = False,
 ) -> Figure:
     """The figure; two panels in a row. Must be called inside ``svg.page_style()``.
 
     Args:
+        scales: of the panels' heights.
         named: whether arms are: at the lines' ends in a single panel, if their names are short, else above.
-        marked: whether points carry markers. shared: whether all panels have one scale.
+        marked: whether points carry markers.
     """
     from matplotlib.figure import Figure
 
@@ -73,7 +74,7 @@ def draw(
         row, column = divmod(place, columns)
         left, bottom = column * WIDTH / columns + _LEFT, height - head - (row + 1) * each + _TICKS
         axes = figure.add_axes((left / WIDTH, bottom / height, wide / WIDTH, tall / height))
-        _scale_y(axes, extent(panels if shared else [panel], y), y, small=not alone)
+        _scale_y(axes, scales[place], y, small=not alone)
         _panel(axes, panel, x, y, marked=marked, small=not alone)
         if place + columns >= len(panels):
             axes.annotate(x.label, (1, 0), (0, -22), va="top", ha="right", **_BESIDE)

@@ -30,6 +30,7 @@ class Metric:
         panels: a title and what is read, for each panel.
         note: what the caption begins with.
         interval: of a run alone: the ends of the 95% interval over problems at each rollout, by a panel's title.
+        evaluated: by a panel's title, the metric of the held-out evaluations that it is of, if it is.
         marked: whether values are few enough for markers. applies: to which runs.
     """
 
@@ -39,6 +40,7 @@ class Metric:
     panels: Mapping[str, Read]
     note: str
     interval: Callable[[Recorded, str], Ends] | None = None
+    evaluated: Mapping[str, str] = field(default_factory=dict)
     marked: bool = False
     applies: Callable[[Recorded], bool] = field(default=lambda run: True)
 
@@ -138,6 +140,7 @@ def _held_out(runs: Sequence[Recorded]) -> list[Metric]:
                 f"{what}, {of}.",
                 marked=True,
                 interval=lambda run, _: held_out_ends(run, accuracy),
+                evaluated={"": accuracy},
             )
         )
     for kind, meaning in (("pass", "at least one of k samples is right"), ("maj", "the most frequent of k answers")):
@@ -152,6 +155,7 @@ def _held_out(runs: Sequence[Recorded]) -> list[Metric]:
                     f"{what}; {kind}@k: {meaning}{' is right' if kind == 'maj' else ''}.",
                     marked=True,
                     interval=held_out_ends,
+                    evaluated={name: name for _, name in ranked},
                 )
             )
     return metrics

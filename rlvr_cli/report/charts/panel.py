@@ -90,6 +90,11 @@ class Extent:
     linear: float | None = None
 
 
+def extents(panels: Sequence[Panel], axis: YAxis, *, shared: bool) -> list[Extent]:
+    """That of each panel; ``shared``: one for all."""
+    return [extent(panels, axis)] * len(panels) if shared else [extent([panel], axis) for panel in panels]
+
+
 def extent(panels: Sequence[Panel], axis: YAxis) -> Extent:
     """Holds 0, every line whole, and of bands what lies within one such height of the lines.
 

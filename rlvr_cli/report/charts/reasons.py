@@ -47,7 +47,7 @@ def reasons_figure(arms: Mapping[str, Sequence[RunDir]]) -> Figure | None:
         arms: runs by the arm's name, in the order of colours.
     Raises UserError and RunError for damaged records.
     """
-    read = {one_line(name): [recorded(run, "rollouts") for run in runs] for name, runs in arms.items()}
+    read = {name: [recorded(run, "rollouts") for run in runs] for name, runs in arms.items()}
     names = list(
         dict.fromkeys(
             key.removeprefix(_PREFIX)
@@ -77,7 +77,7 @@ def _rates(arms: Mapping[str, Sequence[Recorded]], reason: str) -> list[_Rate]:
         if curves:
             first = mean_interval([float(values[0]) for values in curves])
             last = mean_interval([float(values[-last_window(len(values)) :].mean()) for values in curves])
-            found.append(_Rate(arm, name, first, last))
+            found.append(_Rate(arm, one_line(name), first, last))
     return found
 
 

@@ -13,7 +13,7 @@ from rlvr_cli.report.charts.arms import ArmLine
 from rlvr_cli.report.charts.figure_html import Figure
 from rlvr_cli.report.charts.learning import by_arm
 from rlvr_cli.report.charts.lines import MOST_ARMS, draw
-from rlvr_cli.report.charts.panel import Line, Panel, XAxis, YAxis
+from rlvr_cli.report.charts.panel import Line, Panel, XAxis, YAxis, extents
 from rlvr_cli.report.charts.svg import page_style, page_svg
 from rlvr_cli.report.charts.tables import curve_table
 from rlvr_cli.report.charts.text import listed, one_line
@@ -61,7 +61,7 @@ def over_k_figures(arms: Mapping[str, Sequence[Evaluation]]) -> list[Figure]:
         arms: the evaluation of each run, by the arm's name, in the order of colours.
     Raises RunError where the samples of an evaluation are damaged.
     """
-    named = {one_line(name): [one for one in runs if _has_samples(one)] for name, runs in arms.items()}
+    named = {name: [one for one in runs if _has_samples(one)] for name, runs in arms.items()}
     every = [one for runs in named.values() for one in runs]
     n = min((int(one.result["samples"]) for one in every), default=0)
     shared = set.intersection(*({row.id for row in one.rows} for one in every)) if every else set()
@@ -103,7 +103,7 @@ def _figure(
     ks: Sequence[int],
     notes: str,
 ) -> Figure:
-    lines = [_line(names.index(name), name, runs, kind, ids, ks) for name, runs in tables.items()]
+    lines = [_line(names.index(name), one_line(name), runs, kind, ids, ks) for name, runs in tables.items()]
     x = XAxis("samples k", ticks=tuple(ks))
     y = YAxis(f"{kind.name}@k", share=True)
     many = len(lines) > MOST_ARMS
@@ -121,7 +121,9 @@ def _figure(
         f"{'; of one run it is over problems alone and says nothing of another' if min(counts.values()) == 1 else ''}. "
         f"Where no value varies there is none.{notes}"
     )
-    svg = page_svg(draw(panels, x, y, named=len(names) > 1 and not many, marked=True, shared=True), key, title, caption)
+    scales = extents(panels, y, shared=True)
+    picture = draw(panels, x, y, scales, named=len(names) > 1 and not many, marked=True)
+    svg = page_svg(picture, key, title, caption)
     return Figure(key, title, svg, caption, curve_table({"": lines}, x, share=True))
 
 
@@ -144,10 +146,14 @@ def _notes(
     shared: set[str],
 ) -> str:
     notes = ""
-    without = [name for (name, kept), given in zip(named.items(), arms.values(), strict=True) if len(kept) < len(given)]
+    without = [
+        one_line(name)
+        for (name, kept), given in zip(named.items(), arms.values(), strict=True)
+        if len(kept) < len(given)
+    ]
     if without:
         notes += f" Left out, for there are no two samples a problem: runs of {listed(without)}."
-    absent = [name for name, given in zip(named, arms.values(), strict=True) if not given]
+    absent = [one_line(name) for name, given in arms.items() if not given]
     if absent:
         notes += f" Without an evaluation: {listed(absent)}."
     most = max(len(one.rows) for one in every)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ import numpy as np
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
-from rlvr_cli.evaluation.comparison.cost import spending
+from rlvr_cli.evaluation.comparison.cost import spending_by_rollout
+from rlvr_cli.evaluation.comparison.curves import Curve, read_curve
 from rlvr_cli.evaluation.comparison.records import ComparedRun
 from rlvr_cli.report.charts.panel import Points
 from rlvr_cli.runs.curves import by_rollout, whole_rows
@@ -34,6 +36,12 @@ class Recorded:
     config: Config
     rows: tuple[dict[str, Any], ...]
     spent: Mapping[int, float]
+
+    @cached_property
+    def held_out(self) -> Curve | None:
+        """Its held-out evaluations, problem by problem; None where they are not all on disk and whole."""
+        problems: list[str] = []
+        return read_curve(ComparedRun(self.run, self.config, {}, {}, 0), problems)
 
     def curve(self, read: Read) -> tuple[Points, int] | None:
         """A value over the budget, one point a rollout, and in how many rollouts it was no finite number.
@@ -60,10 +68,13 @@ def recorded(run: RunDir, budget: str) -> Recorded:
     """
     config = load_config([run.config_path])
     rows = tuple(whole_rows(read_jsonl(run.metrics_path)))
+    if len(read_jsonl(run.timings_path)) == len(rows) - 1:
+        # The run is between a step and its time.
+        rows = rows[:-1]
     if not rows:
         return Recorded(run, config, (), {})
-    spent = spending(ComparedRun(run, config, {}, {}, 0))
-    return Recorded(run, config, rows, {int(one.rollouts) - 1: one.of(budget) for one in spent})
+    spent = spending_by_rollout(ComparedRun(run, config, {}, {}, 0))
+    return Recorded(run, config, rows, {done - 1: one.of(budget) for done, one in spent.items()})
 
 
 def key(name: str) -> Read:
