@@ -2,8 +2,8 @@
 
     python -m benchmarks.statistics
 
-prints the tables of docs/statistics.md; about twenty minutes of one core. ``--tables 200`` is a quick look, ``--only`` and
-``--seeds`` print a part: the numbers of a setting do not depend on the settings before it.
+prints the tables of docs/statistics.md; about twenty minutes of one core. ``--tables 200`` is a quick look, ``--only``
+and ``--seeds`` print a part: the numbers of a setting do not depend on the settings before it.
 """
 
 from __future__ import annotations
