@@ -2,36 +2,42 @@
 
     python -m benchmarks.statistics
 
-prints the tables of docs/statistics.md; about a quarter of an hour of one core. ``--tables 200`` is a quick look.
+prints the tables of docs/statistics.md; about half an hour of one core. ``--tables 200`` is a quick look, ``--only``
+and ``--seeds`` print a part: the numbers of a setting do not depend on the settings before it.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations
 
 import numpy as np
 
 from benchmarks.statistics_data import KINDS, Kind, simulated, true_mean
-from rlvr_cli.stats.aggregate import iqm_interval
+from rlvr_cli.stats.aggregate import interquartile_mean, iqm_interval, probability_of_improvement
 from rlvr_cli.stats.bootstrap import pigeonhole_means
 from rlvr_cli.stats.clustered import VarianceComponents, unpaired_crossed_interval
 from rlvr_cli.stats.corrections import holm
 from rlvr_cli.stats.crossed import cochran_half_width, half_width, p_value, two_way, welch_half_width
 from rlvr_cli.stats.intervals import student_quantile
+from rlvr_cli.stats.over_tasks import tasks_interval
 from rlvr_cli.stats.passk import pass_at_k
 from rlvr_cli.stats.permutation import permutation_test
 from rlvr_cli.stats.power import detectable_difference, power
 from rlvr_cli.stats.scores import Array
 
-SEEDS, PROBLEMS, RUN_SDS = (3, 5, 10), (50, 200, 400), (0.0, 0.01, 0.03)
+SEEDS, PROBLEMS, RUN_SDS = (2, 3, 5, 10), (50, 200, 400), (0.0, 0.01, 0.03)
 BOOTSTRAPPED = 400
 DRAWS = 400
 SHIFT = 0.25
 EASY = 3.0
 FAMILY = 6
 LETTERS = "ABCD"
+# Standard deviations of runs, problems and the rest.
+VARIANCES = ((0.0, 0.1, 0.3), (0.01, 0.1, 0.2), (0.03, 0.05, 0.3), (0.03, 0.2, 0.1))
+# Problems of each of three tasks.
+TASKS = (40, 100, 200)
 
 
 def covered(differences: Array, truth: float) -> dict[str, list[bool]]:
@@ -56,12 +62,12 @@ def pigeonhole_covered(differences: Array, truth: float) -> list[bool]:
     return list((low <= truth) & (truth <= high))
 
 
-def coverage(tables: int) -> Iterator[str]:
+def coverage(tables: int, seeds_of: tuple[int, ...] = SEEDS) -> Iterator[str]:
     """The share of 95% intervals that hold the true difference."""
     yield "| seeds | problems | run sd | " + " | ".join(LETTERS) + " | Welch | Cochran | problems only | pigeonhole |"
     yield "|---" * (len(LETTERS) + 7) + "|"
     seen: dict[str, list[float]] = {}
-    for seeds in SEEDS:
+    for seeds in seeds_of:
         for problems in PROBLEMS:
             for run_sd in RUN_SDS:
                 row: dict[str, list[float]] = {}
@@ -96,11 +102,11 @@ def setting_coverage(
     return {name: float(np.mean(hits)) for name, hits in found.items()}
 
 
-def easy(tables: int) -> Iterator[str]:
+def easy(tables: int, seeds_of: tuple[int, ...] = SEEDS) -> Iterator[str]:
     """Coverage of the default where most answers are right."""
     yield "| seeds | problems | run sd | mean score | " + " | ".join(LETTERS) + " |"
     yield "|---" * (len(LETTERS) + 4) + "|"
-    for seeds in SEEDS:
+    for seeds in seeds_of:
         for problems in (50, 200):
             n, run_sd = tables * 10 // seeds, 0.02
             mean = true_mean(KINDS[0], run_sd, 0.0, EASY)
@@ -128,13 +134,13 @@ def unpaired(tables: int) -> Iterator[str]:
             yield f"| {first} and {second} | {problems} | {run_sd} | " + " | ".join(cells) + " |"
 
 
-def families(tables: int) -> Iterator[str]:
+def families(tables: int, seeds_of: tuple[int, ...] = SEEDS) -> Iterator[str]:
     """The share of families of equal methods in which Holm's correction leaves any p at or below 0.05."""
     letters = " | ".join(LETTERS)
     yield f"| seeds | problems | run sd | {FAMILY} against a baseline: {letters} | all pairs of 4: {letters} | Welch |"
     yield "|---" * (2 * len(LETTERS) + 4) + "|"
     designs = {"star": [(0, i) for i in range(1, FAMILY + 1)], "pairs": list(combinations(range(4), 2))}
-    for seeds in SEEDS:
+    for seeds in seeds_of:
         for problems in (50, 400):
             run_sd = 0.02
             shares: dict[str, list[float]] = {"star": [], "pairs": [], "Welch": []}
@@ -196,14 +202,14 @@ def rejections(kind: Kind, seeds: int, run_sd: float, shift: float, tables: int)
     return {name: float(np.mean(hits)) for name, hits in found.items()}
 
 
-def powers(tables: int) -> Iterator[str]:
+def powers(tables: int, seeds_of: tuple[int, ...] = SEEDS) -> Iterator[str]:
     """Power at the difference that should be seen in 80%, by simulation; normal data of known variances."""
     yield "| seeds | problems | run sd | problem sd | rest sd | difference seen in 80% | simulated power |"
     yield "|---" * 7 + "|"
-    generator = np.random.default_rng(5)
-    for seeds in SEEDS:
+    for seeds in seeds_of:
         for problems in (50, 400):
-            for run, problem, rest in ((0.0, 0.1, 0.3), (0.01, 0.1, 0.2), (0.03, 0.05, 0.3), (0.03, 0.2, 0.1)):
+            for number, (run, problem, rest) in enumerate(VARIANCES):
+                generator = np.random.default_rng([5, seeds, problems, number])
                 components = VarianceComponents(run**2, problem**2, rest**2)
                 difference = detectable_difference(components, seeds, problems)
                 hits: list[bool] = []
@@ -236,20 +242,81 @@ def binary_powers(tables: int) -> Iterator[str]:
                    f"{np.mean(hits):.3f} |")  # fmt: skip
 
 
-def interquartile(tables: int) -> Iterator[str]:
-    """Coverage of the bootstrap interval of the interquartile mean: 6 tasks, normal runs."""
-    yield "| runs | coverage |"
-    yield "|---|---|"
-    generator = np.random.default_rng(7)
+def unpaired_powers(tables: int, seeds_of: tuple[int, ...] = SEEDS) -> Iterator[str]:
+    """The same of arms that share no seeds, at the difference that should be seen in 70%."""
+    yield "| seeds | problems | run sd | problem sd | rest sd | difference seen in 70% | simulated power | if paired |"
+    yield "|---" * 8 + "|"
+    for seeds in seeds_of:
+        for number, (run, problem, rest) in enumerate(VARIANCES):
+            generator = np.random.default_rng([8, seeds, number])
+            components = VarianceComponents(2 * run**2, problem**2, 2 * rest**2)
+            difference = detectable_difference(components, seeds, 100, power=0.7, paired=False)
+            hits = []
+            for _ in range(tables):
+                a, b = (run * generator.normal(size=(seeds, 1)) + rest * generator.normal(size=(seeds, 100))
+                        for _ in range(2))  # fmt: skip
+                a = a + difference + problem * generator.normal(size=(1, 100))
+                p = unpaired_crossed_interval(a, b).p_value
+                hits.append(p is not None and p < 0.05)
+            paired = power(components, difference, seeds, 100)
+            yield (f"| {seeds} | 100 | {run} | {problem} | {rest} | {difference:.4f} | {np.mean(hits):.3f} | "
+                   f"{paired:.3f} |")  # fmt: skip
+
+
+def over_tasks(tables: int, seeds_of: tuple[int, ...] = SEEDS) -> Iterator[str]:
+    """Coverage of the difference of the means over three tasks, whose runs are the same or each task's own."""
+    yield "| runs | run sd | runs of the tasks | coverage | taken for the other kind |"
+    yield "|---" * 5 + "|"
+    for seeds in seeds_of:
+        for run in (0.01, 0.03):
+            for together in (True, False):
+                generator = np.random.default_rng([9, seeds, int(run * 1000), together])
+                hits: list[list[bool]] = [[], []]
+                for _ in range(tables):
+                    luck = generator.normal(size=(seeds, 1))
+                    differences = []
+                    for problems in TASKS:
+                        own = luck if together else generator.normal(size=(seeds, 1))
+                        table = run * own + 0.1 * generator.normal(size=(1, problems))
+                        differences.append(table + 0.2 * generator.normal(size=(seeds, problems)))
+                    for found, way in zip(hits, (together, not together), strict=True):
+                        estimate = tasks_interval(differences, together=way)
+                        found.append(holds(estimate.low, estimate.high, 0.0))
+                kind = "the same" if together else "each its own"
+                yield f"| {seeds} | {run} | {kind} | " + " | ".join(f"{np.mean(found):.3f}" for found in hits) + " |"
+
+
+def bootstraps(tables: int, seeds_of: tuple[int, ...] = (*SEEDS, 20)) -> Iterator[str]:
+    """Coverage of the bootstrap intervals over tasks: 6 tasks, normal runs of which 0.8 of the variance is of the run
+    on all tasks, or of each task alone; an interval that cannot be made holds nothing."""
+    yield "| runs | runs of the tasks | interquartile mean | other bootstrap | chance to be above | other bootstrap |"
+    yield "|---" * 6 + "|"
     centres = np.linspace(0.2, 0.8, 6)
-    for runs in (*SEEDS, 20):
-        truth = float(np.mean([iqm_interval(centres + 0.05 * generator.normal(size=(runs, 6)), draws=1).value
-                               for _ in range(20_000)]))  # fmt: skip
-        hits = []
-        for i in range(tables):
-            found = iqm_interval(centres + 0.05 * generator.normal(size=(runs, 6)), seed=i, draws=500)
-            hits.append(found.low is not None and found.high is not None and found.low <= truth <= found.high)
-        yield f"| {runs} | {np.mean(hits):.3f} |"
+    for runs in seeds_of:
+        for together in (True, False):
+            generator = np.random.default_rng([7, runs, together])
+
+            def scores(runs: int = runs, together: bool = together, source: np.random.Generator = generator) -> Array:
+                luck = source.normal(size=(runs, 1)) if together else source.normal(size=(runs, 6))
+                table: Array = centres + 0.05 * (0.8**0.5 * luck + 0.2**0.5 * source.normal(size=(runs, 6)))
+                return table
+
+            truth = float(np.mean([interquartile_mean(scores()) for _ in range(20_000)]))
+            hits: list[list[bool]] = [[] for _ in range(4)]
+            for i in range(tables):
+                a, b = scores(), scores()
+                for place, way in enumerate((together, not together)):
+                    middle = iqm_interval(a, seed=i, draws=DRAWS, together=way)
+                    chance = probability_of_improvement(a, b, seed=i, draws=DRAWS, together=way)
+                    hits[place].append(holds(middle.low, middle.high, truth))
+                    hits[2 + place].append(holds(chance.low, chance.high, 0.5))
+            kind = "the same" if together else "each its own"
+            yield f"| {runs} | {kind} | " + " | ".join(f"{np.mean(found):.3f}" for found in hits) + " |"
+
+
+def holds(low: float | None, high: float | None, truth: float) -> bool:
+    """Whether an interval holds the truth."""
+    return low is not None and high is not None and low <= truth <= high
 
 
 def enumerated() -> Iterator[str]:
@@ -272,22 +339,45 @@ def main() -> None:
     """Print all tables as Markdown."""
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n", 1)[0])
     parser.add_argument("--tables", type=int, default=2000, help="simulated comparisons with 10 seeds")
-    n = parser.parse_args().tables
+    parser.add_argument("--only", metavar="NAME[,NAME...]", help="of the tables: as `coverage,powers`")
+    parser.add_argument("--seeds", metavar="N[,N...]", help="of the rows of tables that have rows for seeds")
+    arguments = parser.parse_args()
+    n = arguments.tables
+    seeds = {} if arguments.seeds is None else {"seeds_of": tuple(int(one) for one in arguments.seeds.split(","))}
     print(". ".join(f"{letter}: {kind.name}" for letter, kind in zip(LETTERS, KINDS, strict=True)) + ".")
-    many = " and ".join(f"{n * 10 // seeds} ({seeds} seeds)" for seeds in SEEDS)
-    for title, lines in (
-        (f"Coverage of the 95% interval of a paired difference; {many} comparisons", coverage(n)),
-        (f"Coverage where most answers are right; {many} comparisons", easy(n)),
-        (f"Coverage for seeds that are not shared; {n // 2} comparisons", unpaired(n // 2)),
-        (f"False positives of a family after Holm's correction; {many} families", families(n)),
-        (f"False positives / power of single tests at 5%; {n // 2} comparisons", tests(n // 2)),
-        (f"Power, normal data; {n} comparisons", powers(n)),
-        (f"Power, simulated evaluations; {n} comparisons", binary_powers(n)),
-        (f"Coverage of the interquartile mean's bootstrap interval; {n // 2} arms", interquartile(n // 2)),
-        ("pass@k against enumeration", enumerated()),
-    ):
+    many = " and ".join(f"{n * 10 // number} ({number} seeds)" for number in seeds.get("seeds_of", SEEDS))
+    tables: dict[str, tuple[str, Callable[[], Iterator[str]]]] = {
+        "coverage": (
+            f"Coverage of the 95% interval of a paired difference; {many} comparisons",
+            lambda: coverage(n, **seeds),
+        ),
+        "easy": (f"Coverage where most answers are right; {many} comparisons", lambda: easy(n, **seeds)),
+        "unpaired": (f"Coverage for seeds that are not shared; {n // 2} comparisons", lambda: unpaired(n // 2)),
+        "families": (
+            f"False positives of a family after Holm's correction; {many} families",
+            lambda: families(n, **seeds),
+        ),
+        "tests": (f"False positives / power of single tests at 5%; {n // 2} comparisons", lambda: tests(n // 2)),
+        "powers": (f"Power, normal data; {n} comparisons", lambda: powers(n, **seeds)),
+        "unpaired_powers": (
+            f"Power of arms that share no seeds, normal data; {n} comparisons",
+            lambda: unpaired_powers(n, **seeds),
+        ),
+        "binary_powers": (f"Power, simulated evaluations; {n} comparisons", lambda: binary_powers(n)),
+        "over_tasks": (
+            f"Coverage of the difference of means over tasks; {n} comparisons",
+            lambda: over_tasks(n, **seeds),
+        ),
+        "bootstraps": (
+            f"Coverage of the bootstrap intervals over tasks; {n // 2} comparisons",
+            lambda: bootstraps(n // 2, **seeds),
+        ),
+        "enumerated": ("pass@k against enumeration", enumerated),
+    }
+    for name in tables if arguments.only is None else arguments.only.split(","):
+        title, lines = tables[name]
         print(f"\n### {title}\n", flush=True)
-        for line in lines:
+        for line in lines():
             print(line, flush=True)
 
 

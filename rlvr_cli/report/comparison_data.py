@@ -125,7 +125,7 @@ def flat(value: Any, prefix: str = "") -> dict[str, Any]:
     for key, inner in value.items():
         if isinstance(inner, dict):
             found.update(flat(inner, f"{prefix}{key}."))
-        elif key == "runs":
+        elif key == "runs" and isinstance(inner, list):
             found[f"{prefix}{key}"] = ";".join(one["run"] for one in inner)
         elif isinstance(inner, list):
             found[f"{prefix}{key}"] = ";".join("" if one is None else str(one) for one in inner)

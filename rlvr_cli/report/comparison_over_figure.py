@@ -28,7 +28,7 @@ def comparison_figure(comparison: TasksComparison) -> Figure:
     from matplotlib.figure import Figure
 
     lines = len(comparison.tasks) + 1
-    figure = Figure(figsize=(10.0, 2.0 + 0.35 * max(4, lines, len(comparison.rows))), layout="constrained")
+    figure = Figure(figsize=(10.0, 2.4 + 0.35 * max(4, lines, len(comparison.rows))), layout="constrained")
     left, right = figure.subplots(1, 2)
     arms = [row.arm for row in comparison.rows]
     looks = {arm: (COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]) for place, arm in enumerate(arms)}
@@ -84,5 +84,5 @@ def _profiles(axes: Axes, comparison: TasksComparison, looks: dict[str, tuple[st
             )
     axes.set_ylim(-0.02, 1.02)
     axes.set_xlabel(metric_text(comparison))
-    axes.set_ylabel(f"share of runs above, mean over {noun(comparison)}s")
-    axes.set_title("performance profile")
+    axes.set_ylabel("share of runs above")
+    axes.set_title(f"performance profile, mean over {noun(comparison)}s")

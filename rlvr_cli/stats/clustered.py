@@ -99,14 +99,17 @@ def unpaired_crossed_interval(a: ArrayLike, b: ArrayLike) -> CrossedEstimate:
     difference = first.mean(0) - second.mean(0)
     if seeds < 2:
         return _one_way(difference, scale, seeds, problems)
-    runs = np.array([arm.mean(1).var(ddof=1) / len(arm) for arm in (first, second)])
+    tables = [two_way(first), two_way(second)] if problems > 1 else []
+    if tables:
+        runs = np.array([float(table.variance.runs) for table in tables])
+    else:
+        runs = np.array([arm.mean(1).var(ddof=1) / len(arm) for arm in (first, second)])
     degrees = np.array([len(first) - 1, len(second) - 1])
     spread = (runs**2 / degrees).sum()
     together = np.asarray(runs.sum() ** 2 / spread if spread > 0 else degrees.sum())
     if problems < 2:
         variance = MeanVariance(runs.sum(), np.zeros(()), together, together)
         return estimated(difference.mean(), variance, scale, seeds, problems, None)
-    tables = [two_way(first), two_way(second)]
     rest = sum(table.rest / (table.seeds * problems) for table in tables)
     between = np.maximum(difference.var(ddof=1) / problems - rest, 0.0)
     variance = MeanVariance(runs.sum(), between, together, np.asarray(problems - 1.0))

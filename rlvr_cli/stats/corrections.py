@@ -8,7 +8,8 @@ import numpy as np
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down adjusted p values, in the order given (Holm 1979, section 3).
+    """Holm's step-down adjusted p values, in the order given (Holm 1979, "A Simple Sequentially
+    Rejective Multiple Test Procedure").
 
     The i-th smallest of m becomes max over j <= i of min(1, (m - j + 1) p_(j)). Rejecting those at or below alpha keeps
     the chance of any false rejection at alpha or less, however the tests depend on each other.

@@ -18,6 +18,7 @@ from rlvr_cli.stats.scores import Array
 
 _BISECTIONS = 60
 _LEAST_P = 1e-100
+_TIE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class MeanVariance:
 
     @property
     def degrees(self) -> Array:
-        """Welch's and Satterthwaite's effective degrees of freedom of ``total`` (Satterthwaite 1946, equation 17)."""
+        """Welch's and Satterthwaite's effective degrees of freedom of ``total`` (Satterthwaite 1946, "An Approximate
+        Distribution of Estimates of Variance Components")."""
         spread = self.runs**2 / self.runs_degrees + self.problems**2 / self.problems_degrees
         least = np.minimum(self.runs_degrees, self.problems_degrees)
         degrees: Array = np.maximum(self.total**2 / np.where(spread > 0, spread, np.inf), least)
@@ -49,7 +51,8 @@ class MeanVariance:
 
 @dataclass(frozen=True)
 class TwoWay:
-    """Mean and mean squares of tables [..., S, P] (Searle, Casella and McCulloch 1992, section 4.4; one a cell)."""
+    """Mean and mean squares of tables [..., S, P] (Searle, Casella and McCulloch 1992, "Variance Components"; one
+    value a cell)."""
 
     mean: Array
     runs: Array
@@ -60,11 +63,15 @@ class TwoWay:
 
     @property
     def variance(self) -> MeanVariance:
-        """The variance of the mean; needs two seeds and two problems."""
+        """The variance of the mean; needs two seeds and two problems.
+
+        Scores are counts, so the means of few runs may agree to the last digit. That says that runs differ little, not
+        that nothing is uncertain: the run part is then the one of runs that do not differ, from the rest.
+        """
         cells = self.seeds * self.count
         ones = np.ones_like(self.mean)
         return MeanVariance(
-            self.runs / cells,
+            np.where(self.runs <= _TIE * self.rest, self.rest, self.runs) / cells,
             np.maximum(self.problems - self.rest, 0.0) / cells,
             ones * (self.seeds - 1),
             ones * (self.count - 1),
@@ -94,8 +101,8 @@ def welch_half_width(variance: MeanVariance, level: float = LEVEL) -> Array:
 def cochran_half_width(variance: MeanVariance, level: float = LEVEL) -> Array:
     """Each part with the quantile of its own degrees of freedom: never shorter than Welch's.
 
-    h^2 = t(S - 1)^2 * runs + t(P - 1)^2 * problems, after Cochran and Cox 1957 (section 4.14), who weight the
-    quantiles and not their squares.
+    h^2 = t(S - 1)^2 * runs + t(P - 1)^2 * problems, after Cochran and Cox 1957, "Experimental Designs", who weight
+    the quantiles and not their squares.
     """
     own = _quantile(variance.runs_degrees, 1 - level) ** 2 * variance.runs
     return np.sqrt(own + _quantile(variance.problems_degrees, 1 - level) ** 2 * variance.problems)

@@ -2,7 +2,7 @@
 
 All samples of a problem share its difficulty, so they are no independent evidence: each problem enters with one value
 (its pass@k, its mean reward, ...) and the spread between problems is the uncertainty. This is the cluster-robust
-standard error of Miller 2024 ("Adding Error Bars to Evals", sections 2.2 and 3) with the problem as the cluster.
+standard error of Miller 2024 ("Adding Error Bars to Evals") with the problem as the cluster.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def share_interval(values: Sequence[float] | np.ndarray) -> Estimate:
 def paired_interval(before: Sequence[float] | np.ndarray, after: Sequence[float] | np.ndarray) -> Estimate:
     """Mean of after - before over the same problems, in the same order, with the t interval of the differences.
 
-    Pairing removes the difficulty that both share (Miller 2024, section 4.2). Raises ValueError when the lengths
+    Pairing removes the difficulty that both share (Miller 2024). Raises ValueError when the lengths
     differ.
     """
     first, second = _checked(before), _checked(after)

@@ -78,11 +78,14 @@ def _runs(tables: list[Array], *, together: bool) -> list[Part]:
     """The run parts of the mean over tasks; none with one run, whose luck cannot be told from the method."""
     if any(len(table) < 2 for table in tables):
         return []
-    if together:
-        rows = np.mean([table.mean(1) for table in tables], axis=0)
-        return [(float(rows.var(ddof=1)) / len(rows), len(rows) - 1.0)]
-    weight = len(tables) ** 2
-    return [(float(table.mean(1).var(ddof=1)) / len(table) / weight, len(table) - 1.0) for table in tables]
+    own = [(float(two_way(table).variance.runs) / len(tables) ** 2, len(table) - 1.0) for table in tables]
+    if not together:
+        return own
+    rows = np.mean([table.mean(1) for table in tables], axis=0)
+    spread = float(rows.var(ddof=1)) / len(rows)
+    # Means that agree to the last digit are a coincidence of counts, as in ``TwoWay.variance``.
+    tied = spread <= 1e-12 * sum(part for part, _ in own)
+    return [(sum(part for part, _ in own) if tied else spread, len(rows) - 1.0)]
 
 
 def _problems(table: Array) -> Part:

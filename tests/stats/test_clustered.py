@@ -181,3 +181,25 @@ def test_importing_the_statistics_imports_no_scipy() -> None:
     assert "power" in modules
     code = "import sys\n" + "".join(f"import rlvr_cli.stats.{name}\n" for name in modules)
     subprocess.run([sys.executable, "-c", code + "assert 'scipy' not in sys.modules"], check=True)
+
+
+def test_run_means_that_agree_to_the_last_digit_do_not_make_a_mean_certain() -> None:
+    """Counts of few problems tie by chance; taken at their word, a tie of two runs would be as good as any proof."""
+    tied = np.array([[1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0.0]])
+    table = two_way(tied)
+    assert table.runs == pytest.approx(0.0)
+    found = crossed_interval(tied)
+    assert found.standard_error is not None and found.p_value is not None
+    assert found.standard_error**2 >= table.rest / 16 * (1 - 1e-9)
+    assert found.p_value > 0.05
+
+
+def test_two_seeds_reject_no_more_than_a_family_may() -> None:
+    """One sample a problem: six percent of pairs of runs tie."""
+    rng = np.random.default_rng(0)
+    arms = rng.binomial(1, 0.5, (7, 2000, 2, 50)).astype(float)
+    p_values = []
+    for arm in arms[1:]:
+        table = two_way(arm - arms[0])
+        p_values.append(p_value(table.mean, table.variance))
+    assert np.mean(np.min(p_values, axis=0) * 6 <= 0.05) <= 0.05

@@ -1,0 +1,167 @@
+"""Several benchmarks, or several training tasks, in one comparison."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rlvr_cli.report.comparison_over_tables import round_scores
+from rlvr_cli.stats.corrections import holm
+from tests.compare.conftest import BASE, BETTER
+from tests.compare.made_runs import evaluate, make_run
+
+Compared = Callable[..., dict[str, Any]]
+Told = Callable[..., str]
+HARD = [0, 0, 1, 0, 1, 0, 2, 0, 1, 0]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three seeds of two methods on three benchmarks: lopti is better on kk, a little on hard, and no different on
+    easy; a fourth, on which not all runs were evaluated."""
+    root = tmp_path_factory.mktemp("over") / "runs"
+    for seed in range(3):
+        for method, kk, luck in (("grpo", BASE, 0), ("lopti", BETTER, seed % 2)):
+            right = [count - (luck and number > 9) for number, count in enumerate(shifted(kk, seed))]
+            made = make_run(root, f"{method}-s{seed}", method=method, seed=seed, right=right)
+            evaluate(made, shifted(HARD, seed + luck), step=made.read_manifest()["step"], benchmark="hard")
+            evaluate(made, shifted([3] * 8, 7 - seed), step=made.read_manifest()["step"], benchmark="easy")
+            if seed:
+                evaluate(made, [1] * 8, step=made.read_manifest()["step"], benchmark="rare")
+    return root
+
+
+def shifted(right: list[int], place: int) -> list[int]:
+    return [min(4, count + (number == place)) for number, count in enumerate(right)]
+
+
+def arm(found: dict[str, Any], name: str = "lopti") -> dict[str, Any]:
+    return next(one for one in found["arms"] if one["arm"] == name)
+
+
+def test_over_the_benchmarks_that_all_runs_have(compared: Compared) -> None:
+    found = compared("grpo-s*", "lopti-s*", "--over", "benchmark")
+    assert list(found["tasks"]) == ["easy", "hard", "kk"] and found["one_run_on_all_tasks"]
+    assert any("left out, for not all runs were evaluated on it: rare" in note for note in found["notes"])
+    for name, one in found["tasks"].items():
+        alone = arm(compared("grpo-s*", "lopti-s*", "--benchmark", name))
+        joint = arm(one)
+        assert (joint["mean"], joint["difference"]) == (alone["mean"], alone["difference"])
+    lopti = arm(found)
+    differences = [arm(one)["difference"] for one in found["tasks"].values()]
+    assert lopti["difference"]["value"] == pytest.approx(np.mean([one["value"] for one in differences]))
+    # Every p that is shown is one of the family, the mean's too; where arms do not differ at all it is 1.
+    single = [lopti["difference"]["p_value"], *(one["p_value"] for one in differences)]
+    assert found["comparisons"] == 4
+    corrected = [lopti["p_holm"], *(arm(one)["p_holm"] for one in found["tasks"].values())]
+    assert corrected == pytest.approx(holm(single))
+    scores = np.array([lopti["scores"][name] for name in found["tasks"]]).T
+    assert lopti["interquartile_mean"]["value"] == pytest.approx(stats.trim_mean(scores.ravel(), 0.25))
+    base = np.array([arm(found, "grpo")["scores"][name] for name in found["tasks"]]).T
+    chance = np.mean([stats.mannwhitneyu(scores[:, task], base[:, task]).statistic / 9 for task in range(3)])
+    assert lopti["probability_of_improvement"]["value"] == pytest.approx(chance)
+    assert (lopti["profile"]["values"][0], lopti["profile"]["values"][-1]) == (1.0, 0.0)
+    assert lopti["verdict"] == ("higher" if lopti["p_holm"] < 0.05 else "uncertain")
+
+
+def test_benchmarks_that_are_named_are_compared_over(compared: Compared, told: Told) -> None:
+    found = compared("grpo-s*", "lopti-s*", "--benchmark", "kk,hard", "--baseline", "lopti-s1")
+    assert (list(found["tasks"]), found["baseline"]) == (["kk", "hard"], "lopti")
+    text = told("grpo-s*", "lopti-s*", "--benchmark", "kk,hard", "--power", "0.02")
+    words, *_ = text.split("\n\n")
+    assert words.splitlines()[0] == "avg@4 over 2 benchmarks: kk, hard"
+    assert "kk: avg@4 on kk, test, 12 problems x 4 samples" in words
+    assert " on the mean over 2 benchmarks by " in text and "clearly higher on kk" in text
+    assert "2 benchmarks are no sample of benchmarks" in text and "to see 2 points between lopti" in text
+    assert text.index("The chance that a run of lopti is above one of grpo is") < text.index("share of runs above")
+
+
+def test_every_form_has_every_task(compared: Compared, told: Told) -> None:
+    names = ("grpo-s*", "lopti-s*", "--over", "benchmarks")
+    rows = list(csv.DictReader(io.StringIO(told(*names, "--csv"))))
+    assert [(row["task"], row["arm"]) for row in rows[:3]] == [("mean", "lopti"), ("mean", "grpo"), ("easy", "grpo")]
+    found = compared(*names)
+    for row in rows:
+        source = found if row["task"] == "mean" else found["tasks"][row["task"]]
+        assert row["mean.value"] == repr(arm(source, row["arm"])["mean"]["value"])
+        assert row["p_holm"] == ("" if (p := arm(source, row["arm"])["p_holm"]) is None else repr(p))
+    assert float(rows[0]["probability_of_improvement.value"]) == arm(found)["probability_of_improvement"]["value"]
+    markdown = told(*names, "--markdown")
+    tables = [part for part in markdown.strip().split("\n\n") if part.startswith("|")]
+    assert [len(table.splitlines()) for table in tables] == [2 + 2, 2 + 6, 2 + 2]
+    assert all(len({line.count("|") for line in table.splitlines()}) == 1 for table in tables)
+    latex = told(*names, "--latex")
+    assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 3 and latex.isascii()
+
+
+def test_over_a_key_every_task_has_runs_of_its_own(root: Path, compared: Compared, refused: Callable[..., str]) -> None:
+    for people, shift in ((2, 1), (3, 0)):
+        for seed in range(3 if people == 2 else 2):
+            settings = [f"task.people={{{people}: 1}}"]
+            for method, right in (("grpo", BASE), ("lopti", BETTER)):
+                counts = shifted([count * shift for count in right], seed)
+                name = f"{method}-p{people}-s{seed}"
+                make_run(root / "people", name, method=method, seed=seed, overrides=settings, right=counts)
+    names = ("people/grpo-*", "people/lopti-*")
+    found = compared(*names, "--over", "task")
+    assert len(found["tasks"]) == 2 and not found["one_run_on_all_tasks"]
+    assert any("left out, for not all tasks have them: seed 2 of lopti" in note for note in found["notes"])
+    first, second = (arm(one)["difference"] for one in found["tasks"].values())
+    assert (first["value"], second["value"]) == (pytest.approx(0.25, abs=0.05), pytest.approx(0.0))
+    assert {one["difference"]["seeds"] for one in map(arm, found["tasks"].values())} == {2}
+    assert arm(found)["difference"]["value"] == pytest.approx((first["value"] + second["value"]) / 2)
+    assert compared(*names, "--over", "task.people")["arms"] == found["arms"]
+    assert "it is the same in all runs" in refused(*names, "--over", "optimizer.lr")
+    said = refused("people/grpo-p2*", "people/lopti-*", "--over", "task")
+    assert "all 2 runs differ in nothing but the seed" in said
+
+
+def test_what_is_refused(refused: Callable[..., str], tmp_path: Path) -> None:
+    names = ("grpo-s*", "lopti-s*")
+    assert "Choose with --benchmark, or compare over all of them with --over benchmark" in refused(*names)
+    said = refused(*names, "--benchmark", "kk,rare,eazy")
+    assert "rare: " in said and "has no evaluation of rare" in said
+    assert "eazy: --benchmark eazy: no run was evaluated on it. Did you mean `easy`?" in said
+    assert "--over taks: no such key. Did you mean `task`?" in refused(*names, "--over", "taks")
+    assert "kk is one benchmark" in refused(*names, "--over", "benchmark", "--benchmark", "kk")
+    assert "every task has one benchmark" in refused(*names, "--over", "task", "--benchmark", "kk,hard")
+    assert "are of one benchmark" in refused(*names, "--over", "benchmark", "--match", "rollouts")
+    assert "--baseline gpro: no such arm. Did you mean `grpo`?" in refused(
+        *names, "--over", "benchmark", "--baseline", "gpro"
+    )
+    assert "so it needs --over" in refused(*names, "--benchmark", "kk", "--plot", str(tmp_path / "x.png"))
+    assert "ends in .png or .svg" in refused(*names, "--over", "benchmark", "--plot", str(tmp_path / "x.pdf"))
+
+
+def test_the_picture(told: Told, tmp_path: Path) -> None:
+    picture = tmp_path / "a.svg"
+    assert str(picture) in told("grpo-s*", "lopti-s*", "--over", "benchmark", "--plot", str(picture))
+    assert picture.read_text().startswith("<?xml")
+
+
+def test_one_run_an_arm_has_no_interval_over_runs(compared: Compared, told: Told) -> None:
+    found = arm(compared("grpo-s1", "lopti-s1", "--over", "benchmark"))
+    assert found["difference"]["low"] is not None and not found["difference"]["spread_of_runs"]
+    assert found["interquartile_mean"]["low"] is None and found["probability_of_improvement"]["low"] is None
+    text = told("grpo-s1", "lopti-s1", "--over", "benchmark")
+    assert "another seed may say otherwise" in text and "without an interval: one run an arm" in text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "scores"),
+    [
+        (0.0, 1.0, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]),
+        (0.31, 0.44, [0.32, 0.34, 0.36, 0.38, 0.4, 0.42, 0.44]),
+        (-1.0, 3.0, [-1.0, 0.0, 1.0, 2.0, 3.0]),
+        (118.0, 207.0, [120.0, 140.0, 160.0, 180.0, 200.0]),
+    ],
+)
+def test_scores_of_the_profile_are_round(low: float, high: float, scores: list[float]) -> None:
+    assert round_scores(low, high) == pytest.approx(scores)
