@@ -33,7 +33,7 @@ def command(
             "--baseline",
             metavar="ARM",
             help="The arm that the others are compared with, by its name or a run of it. Default: the arm of the "
-            "first argument, if it is of one arm alone; else the first method without modifiers, by the alphabet.",
+            "first argument, if it is of one arm alone; else the sweep file's first method without modifiers.",
         ),
     ] = None,
     by: Annotated[

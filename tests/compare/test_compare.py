@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -216,3 +217,12 @@ def test_the_default_baseline(two_arms: Path, compared: Compared) -> None:
     make_run(two_arms, "dapo+lopti-s0", method="dapo+lopti", right=BASE)
     assert compared("lopti-s0", "grpo-s0")["baseline"] == "lopti"
     assert compared("*-s0")["baseline"] == "grpo"
+
+
+def test_the_default_baseline_of_a_sweep_is_the_first_of_its_file(tmp_path: Path, compared: Compared) -> None:
+    order = ("dapo+lopti", "lopti", "grpo")
+    for method in order:
+        make_run(tmp_path / "runs" / "sweep", f"{method}-s0", method=method, seed=0, right=BASE)
+    trials = [{"name": f"{method}-s0", "run": f"{method}-s0", "method": method} for method in order]
+    (tmp_path / "runs" / "sweep" / "trials.json").write_text(json.dumps({"trials": trials}))
+    assert compared("sweep")["baseline"] == "lopti"

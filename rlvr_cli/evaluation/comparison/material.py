@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -19,6 +20,7 @@ from rlvr_cli.evaluation.comparison.question import Question
 from rlvr_cli.evaluation.comparison.readings import Readings, RunCurve, read_finals, read_matched
 from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun, Replicate
 from rlvr_cli.evaluation.comparison.remarks import few_seeds, remarks
+from rlvr_cli.evaluation.comparison.trials import place_in_sweep
 from rlvr_cli.evaluation.metrics import is_share
 
 T = TypeVar("T")
@@ -120,16 +122,22 @@ def _misfits(question: Question, read: Readings) -> list[str]:
 def choose_baseline(question: Question, arms: Sequence[Arm], problems: list[str]) -> str:
     """The arm that is asked for: by its name, or by the name of one of its runs; else a line in ``problems``.
 
-    Without one: the arm of the first word of the command line, if that is all of one arm's; else the first, by the
-    alphabet, whose method is without modifiers.
+    Without one: the arm of the first word of the command line, if that is all of one arm's; else the first whose method
+    is without modifiers, in the order of the sweep file, and by the alphabet where there is none.
     """
     if question.baseline is not None:
         return named_arm(question.baseline, arms, problems)
     first = [arm for arm in arms if any(run.place == 0 for run in arm.runs.values())]
     if len(first) == 1:
         return first[0].name
-    ranked = sorted(arms, key=lambda arm: (bool(parse_method_name(arm.method).modifiers), arm.name))
+    ranked = sorted(arms, key=lambda arm: (bool(parse_method_name(arm.method).modifiers), _first_trial(arm), arm.name))
     return ranked[0].name if ranked else ""
+
+
+def _first_trial(arm: Arm) -> float:
+    """Where the sweep file has the arm, by its first run; infinite for runs of no sweep."""
+    place = place_in_sweep(next(iter(arm.runs.values())).run.path)
+    return math.inf if place is None else place
 
 
 def named_arm(wanted: str, arms: Sequence[Arm], problems: list[str]) -> str:

@@ -68,6 +68,12 @@ def eval_options(run: Path) -> str:
     return "".join(f" {shlex.quote(str(one))}" for one in _sweep_of(run).get("eval") or ())
 
 
+def place_in_sweep(run: Path) -> int | None:
+    """Which trial of its sweep's the run at ``run`` is, from 0, in the order of the sweep file; None of other runs."""
+    names = [str(one["run"]) for one in _sweep_of(run).get("trials", ())]
+    return names.index(run.name) if names else None
+
+
 def _sweep_of(run: Path) -> dict[str, Any]:
     """The content of `trials.json` beside a run; empty where it has no such run, or is damaged."""
     try:
