@@ -101,7 +101,7 @@ class CollapseWatch:
         self._on[row["rollout"]] = {found.pattern: found for found in self._found(row["rollout"])}
 
     def _found(self, rollout: int) -> list[Collapse]:
-        view = View(self._points, self._bests, list(self._paid), self.problems, self.thresholds)
+        view = self._view()
         found = []
         for pattern, rule in RULES.items():
             evidence = tuple(rule(view))
@@ -111,6 +111,9 @@ class CollapseWatch:
             moves = (view.moved(number) for number in WATCHED if number not in told)
             found.append(Collapse(pattern, rollout, evidence, tuple(move for move in moves if move is not None)))
         return found
+
+    def _view(self) -> View:
+        return View(self._points, self._bests, list(self._paid), self.problems, self.thresholds)
 
     def see_all(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Take in the lines so far."""
@@ -129,6 +132,25 @@ class CollapseWatch:
             for pattern, collapse in self.on(rollout).items()
             if not any(pattern in patterns for patterns in earlier)
         ]
+
+    def told(self) -> list[Collapse]:
+        """The patterns in the order in which they begin; one that comes again after a pause is there again."""
+        return [collapse for rollout in self._on for collapse in self.begins(rollout)]
+
+    def lasting(self) -> set[str]:
+        """The patterns that were told and are not over after the newest rollout.
+
+        One is over when its rule does not hold and accuracy, if that was the worse for it, is it no longer.
+        """
+        if not self._points:
+            return set()
+        view, now = self._view(), self.on(self._points[-1].rollout)
+        worse = {"best": view.accuracy_fell(), "start": view.nothing_gained()}
+        return set(now) | {
+            one.pattern
+            for one in self.told()
+            if any(move.number == "accuracy" and worse.get(move.against) for move in one.evidence)
+        }
 
     def last_sound(self, found: Sequence[Collapse]) -> int:
         """The last rollout, from 0, from before the collapses ``found`` after the newest rollout began; at least 0.
@@ -169,7 +191,7 @@ def _higher(one: Mean | None, other: Mean | None) -> Mean | None:
 
 
 def detect(rows: Sequence[Mapping[str, Any]], problems: int, thresholds: Thresholds | None = None) -> list[Collapse]:
-    """The patterns of a run, in the order in which they begin; one that comes again after a pause is there again.
+    """What a watch of the whole run tells (:meth:`CollapseWatch.told`).
 
     Args:
         rows: the lines of metrics.jsonl, several for a rollout, in their order.
@@ -177,4 +199,4 @@ def detect(rows: Sequence[Mapping[str, Any]], problems: int, thresholds: Thresho
     """
     watch = CollapseWatch(problems, thresholds)
     watch.see_all(rows)
-    return [collapse for rollout in dict.fromkeys(row["rollout"] for row in rows) for collapse in watch.begins(rollout)]
+    return watch.told()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rlvr_cli.analysis.collapse import MEANINGS, PATTERNS, Collapse, detect
+from rlvr_cli.analysis.collapse import MEANINGS, PATTERNS, Collapse, CollapseWatch
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
 from rlvr_cli.report.charts.text import listed
@@ -20,12 +20,14 @@ class Alerts:
     """What was found in the runs.
 
     Attributes:
-        verdicts: a sentence for each arm. collapsed: those of arms with a collapse. healthy: one sentence for the
-            others; empty where there are none.
+        verdicts: the sentences of each arm. collapsed: those on collapses that last to the newest rollout, and on
+            rollbacks; passed: those on alarms that a run got over. healthy: one sentence for the arms without either;
+            empty where there are none.
     """
 
     verdicts: tuple[str, ...]
     collapsed: tuple[str, ...]
+    passed: tuple[str, ...]
     healthy: tuple[str, ...]
     table: Table | None
 
@@ -38,51 +40,61 @@ def find_alerts(subject: Subject, problems: list[str]) -> Alerts:
         problems: gets a line for each run whose records hold no numbers where there must be some.
     """
     rows: list[tuple[str, ...]] = []
-    verdicts, bad = [], []
+    verdicts: list[str] = []
+    bad: list[str] = []
+    over: list[str] = []
+    sound = 0
     for arm in subject.arms:
-        found: dict[str, list[Collapse]] = {}
+        lasting: dict[str, list[str]] = {}
+        passed: dict[str, list[str]] = {}
         back: dict[str, int] = {}
         for run in arm.runs.values():
-            collapses, spans = _of_run(subject, run, problems)
-            if collapses:
-                found[run.run.name] = collapses
-            rows += [_collapse_row(arm, run, one) for one in collapses]
+            collapses, now, spans = _of_run(subject, run, problems)
+            for one in collapses:
+                (lasting if one.pattern in now else passed).setdefault(run.run.name, []).append(one.name)
+            rows += [_collapse_row(arm, run, one, one.pattern in now) for one in collapses]
             rows += [_span_row(arm, run, one) for one in spans]
             rollbacks = _rollbacks(run, problems)
             rows += [_rollback_row(arm, run, one) for one in rollbacks]
             if rollbacks:
                 back[run.run.name] = len(rollbacks)
         begun = sum(bool(lines) for lines in subject.of_arm(arm, subject.metrics))
-        verdicts.append(_verdict(arm, found, begun) + _taken_back(back))
-        bad += [verdicts[-1]] if found or back else []
-    header = ("run", "arm", "alert", "began after rollout", "what moved", "beside it")
+        own = [_verdict(arm, lasting, begun) + _taken_back(back)] if lasting or back else []
+        gone = [_verdict(arm, passed, begun, ", which passed")] if passed else []
+        sound += not own and not gone
+        verdicts += own + gone or [_verdict(arm, {}, begun)]
+        bad += own
+        over += gone
+    header = ("run", "arm", "alert", "began after rollout", "what moved", "beside it", "at the end")
     found_table = (
-        table("Alerts, with their evidence", header, rows, texts=(1, 2, 4, 5), note=_legend(rows)) if rows else None
+        table("Alerts, with their evidence", header, rows, texts=(1, 2, 4, 5, 6), note=_legend(rows)) if rows else None
     )
     whole = sum(map(bool, subject.metrics.values()))
-    healthy = f"No sign of collapse in {'the other arms' if bad else count(whole, 'run')}."
-    return Alerts(tuple(verdicts), tuple(bad), (healthy,) if whole and len(bad) < len(verdicts) else (), found_table)
+    healthy = f"No sign of collapse in {'the other arms' if bad or over else count(whole, 'run')}."
+    return Alerts(tuple(verdicts), tuple(bad), tuple(over), (healthy,) if whole and sound else (), found_table)
 
 
-def _of_run(subject: Subject, run: ComparedRun, problems: list[str]) -> tuple[list[Collapse], list[Span]]:
+def _of_run(subject: Subject, run: ComparedRun, problems: list[str]) -> tuple[list[Collapse], set[str], list[Span]]:
+    """The collapses that began, the patterns that hold after the newest rollout, and the other alerts."""
     lines = subject.metrics[run.path]
+    watch = CollapseWatch(run.config.rollout.prompts)
     try:
-        collapses = detect(lines, run.config.rollout.prompts) if any("length" in row for row in lines) else []
+        watch.see_all(lines if any("length" in row for row in lines) else ())
         spans = [span for span in alert_spans(lines) if span.alert not in PATTERNS]
     except (TypeError, KeyError, ValueError, ArithmeticError, AttributeError) as error:
         problems.append(f"{run.run.metrics_path}: holds something that is no number ({error!r}). The file was altered.")
-        return [], []
-    return collapses, spans
+        return [], set(), []
+    return watch.told(), watch.lasting(), spans
 
 
-def _verdict(arm: Arm, found: dict[str, list[Collapse]], begun: int) -> str:
+def _verdict(arm: Arm, found: Mapping[str, list[str]], begun: int, how: str = "") -> str:
     runs = count(begun, "run")
     if not begun:
         return f"{arm.name}: nothing is recorded yet."
     if not found:
         return f"{arm.name}: no sign of collapse in {runs}."
-    names = dict.fromkeys(one.name for collapses in found.values() for one in collapses)
-    return f"{arm.name}: {listed(list(names))} in {len(found)} of {runs} ({', '.join(found)})."
+    names = dict.fromkeys(name for names in found.values() for name in names)
+    return f"{arm.name}: {listed(list(names))} in {len(found)} of {runs} ({', '.join(found)}){how}."
 
 
 def _taken_back(back: Mapping[str, int]) -> str:
@@ -93,20 +105,20 @@ def _taken_back(back: Mapping[str, int]) -> str:
     return f" Rolled back from a collapse {times} ({', '.join(back)})."
 
 
-def _collapse_row(arm: Arm, run: ComparedRun, one: Collapse) -> tuple[str, ...]:
+def _collapse_row(arm: Arm, run: ComparedRun, one: Collapse, lasts: bool) -> tuple[str, ...]:
     moves, beside = (", ".join(said(move.as_json()) for move in part) for part in (one.evidence, one.beside))
-    return run.run.name, arm.name, one.name, str(one.first + 1), moves, beside or NONE
+    return run.run.name, arm.name, one.name, str(one.first + 1), moves, beside or NONE, "lasts" if lasts else "passed"
 
 
 def _span_row(arm: Arm, run: ComparedRun, span: Span) -> tuple[str, ...]:
-    until = "until the newest" if span.now else f"until rollout {span.last + 1}"
     return (
         run.run.name,
         arm.name,
         span.alert.replace("_", " "),
         str(span.first + 1),
-        f"{until}{': ' + span.evidence if span.evidence else ''}",
+        span.evidence or NONE,
         NONE,
+        "lasts" if span.now else f"passed after rollout {span.last + 1}",
     )
 
 
@@ -120,7 +132,7 @@ def _rollbacks(run: ComparedRun, problems: list[str]) -> list[Rollback]:
 
 def _rollback_row(arm: Arm, run: ComparedRun, rollback: Rollback) -> tuple[str, ...]:
     first = rollback.collapses[0]["first"] + 1
-    return run.run.name, arm.name, "rolled back", str(first), str(rollback), NONE
+    return run.run.name, arm.name, "rolled back", str(first), str(rollback), NONE, NONE
 
 
 def _legend(rows: list[tuple[str, ...]]) -> str:

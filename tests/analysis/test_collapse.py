@@ -154,6 +154,17 @@ def test_a_pattern_that_comes_again_is_told_again_only_after_a_pause() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("after", "lasting"),
+    [((0, {}), {"length_explosion"}), ((10, {}), set()), ((10, HARM), {"length_explosion"})],
+    ids=["at the end", "got over it", "as long as before, and still wrong"],
+)
+def test_a_collapse_lasts_until_its_harm_is_gone(after: tuple[int, dict[str, float]], lasting: set[str]) -> None:
+    watch = CollapseWatch(PROBLEMS)
+    watch.see_all(run_of((10, {}), (10, {"length": 900.0, **HARM}), after))
+    assert names(watch.told()) == ["length_explosion"] and watch.lasting() == lasting
+
+
 def test_a_watch_begun_again_from_the_lines_goes_on_exactly() -> None:
     rows = run_of((10, {}), (10, {"length": 900.0, **HARM}), (20, {}), (10, {"format": 0.3}))
     whole = CollapseWatch(PROBLEMS)

@@ -1,0 +1,41 @@
+"""A collapse that lasts to the end stands on top as one; an alarm that the run got over stands as that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.analysis.test_collapse import HARM, PROBLEMS, run_of
+from tests.compare.made_runs import make_run
+from tests.report_page.page_reader import Page
+
+BAD = {"length": 900.0, **HARM}
+LONG = ["train.rollouts=40", f"rollout.prompts={PROBLEMS}"]
+
+
+@pytest.mark.parametrize(
+    ("course", "said", "at_the_end"),
+    [
+        (((10, {}), (30, BAD)), "collapse grpo: length explosion in 1 of 1 run (bad).", "lasts"),
+        (((10, {}), (10, BAD), (20, {})), "alarm grpo: length explosion in 1 of 1 run (bad), which passed.", "passed"),
+    ],
+)
+def test_collapses_and_alarms(
+    tmp_path: Path,
+    report: Callable[..., Page],
+    course: tuple[tuple[int, dict[str, float]], ...],
+    said: str,
+    at_the_end: str,
+) -> None:
+    made = make_run(tmp_path / "runs", "bad", overrides=LONG)
+    lines: list[dict[str, Any]] = [json.loads(line) for line in made.metrics_path.read_text().splitlines()]
+    merged = [{**line, **numbers} for line, numbers in zip(lines, run_of(*course), strict=True)]
+    made.metrics_path.write_text("".join(json.dumps(line) + "\n" for line in merged))
+    page = report(made.path)
+    assert said in page.sections["answer"]
+    assert "length 900 from 400 at the start" in page.sections["alerts"]
+    assert f"at the start {at_the_end}" in page.sections["alerts"]
