@@ -25,7 +25,11 @@ def eval_arguments(spec: EvalSpec | None) -> tuple[str, ...] | None:
 
 
 def eval_problems(file: SweepFile, configs: Sequence[Config]) -> list[Problem]:
-    """What is wrong with the evaluation that the file asks for, as far as that shows without a model."""
+    """What is wrong with the evaluation that the file asks for, as far as that shows without a model.
+
+    Args:
+        configs: by which the trials are evaluated.
+    """
     spec = file.spec.eval
     if spec is None:
         return []

@@ -13,7 +13,17 @@ from rlvr_cli.config.load import load
 from rlvr_cli.config.overrides import label, parse_override
 from rlvr_cli.config.problems import ConfigError, some
 from rlvr_cli.config.schema import Config
-from rlvr_cli.sweeps.axes import METHOD, Axis, Point, combinations, full_key, override_text, read_axes, values_of
+from rlvr_cli.sweeps.axes import (
+    METHOD,
+    Axis,
+    Point,
+    combinations,
+    full_key,
+    key_problem,
+    override_text,
+    read_axes,
+    values_of,
+)
 from rlvr_cli.sweeps.evaluation import eval_arguments, eval_problems
 from rlvr_cli.sweeps.identity import identity
 from rlvr_cli.sweeps.naming import short_keys, trial_name, unique
@@ -126,8 +136,9 @@ def expand(file: SweepFile, overrides: Sequence[str] = ()) -> Sweep:
         problems.append((place, f"{message}{whose}"))
     problems += _duplicates(trials, combos)
     configs = [trial.config for trial in trials]
-    problems += eval_problems(file, configs)
-    objective = read_objective(file, configs, problems)
+    evaluated = _evaluated(file, trials, problems)
+    problems += eval_problems(file, evaluated)
+    objective = read_objective(file, configs, evaluated, problems)
     done = () if space is not None else tuple(trials)
     sweep = Sweep(file, done, eval_arguments(file.spec.eval), tuple(overrides), objective, space, tuple(trials))
     problems += _over_budget(file, trials) if space is None else _search_problems(sweep)
@@ -235,6 +246,34 @@ def _search_problems(sweep: Sweep) -> list[Problem]:
 
 def _keys(axes: Sequence[Axis]) -> list[str]:
     return [key for axis in axes for key in axis.keys]
+
+
+def _evaluated(file: SweepFile, trials: Sequence[Trial], problems: list[Problem]) -> list[Config]:
+    """The configurations that finished trials are evaluated by; ``problems`` get what `eval.set` makes wrong of them.
+
+    On a benchmark the keys of a task are the benchmark's, and only those of the section `eval` are looked at.
+    """
+    spec = file.spec.eval
+    wanted = {} if spec is None else spec.set
+    own = {key: value for key, value in wanted.items() if not (spec and spec.benchmark) or key.startswith("eval.")}
+    if not own or any(key_problem(key) for key in own):
+        return [trial.config for trial in trials]
+    places = {label(override_text(key, value)): file.place("eval", "set", key) for key, value in own.items()}
+    texts = [override_text(key, value) for key, value in own.items()]
+    if spec and "eval.samples" in own:
+        # As `rlvr eval`: the k are those that are asked for, or the benchmark's.
+        texts = [*(["eval.pass_at=[1]"] if spec.benchmark else []), *texts]
+        if spec.pass_at:
+            texts.append(asked := f"eval.pass_at={list(spec.pass_at)}")
+            places[label(asked)] = file.place("eval", "pass_at")
+    found: list[Config] = []
+    for trial in trials:
+        try:
+            found.append(load(file.base, trial.method, None, None, [*trial.overrides, *texts]).config)
+        except ConfigError as error:
+            problems += [(at_lines(place, places), f"eval.set: {said}") for place, said in error.found]
+            return [trial.config for trial in trials]
+    return found
 
 
 def _duplicates(trials: Sequence[Trial], combos: Sequence[tuple[Point, ...]]) -> list[Problem]:

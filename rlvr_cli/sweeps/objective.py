@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.errors import RunError
@@ -64,11 +65,15 @@ class Objective:
         found = []
         for folder in sorted(run.held_out_dir.glob("rollout-*")):
             rollout = int(folder.name.removeprefix("rollout-"))
-            # Its numbers are written when all of it is done.
-            if rollout > after and (folder / "metrics.json").exists():
+            if rollout <= after:
+                continue
+            try:
                 value = metric_value(_read(folder / "metrics.json"), self.metric)
-                if value is not None:
-                    found.append((rollout, value))
+            except FileNotFoundError:
+                # Its numbers are written when all of it is done, and a run that goes back takes them away.
+                continue
+            if value is not None:
+                found.append((rollout, value))
         return found
 
     def _meant(self, result: dict[str, Any]) -> bool:
@@ -84,18 +89,20 @@ def metric_value(result: dict[str, Any], metric: str) -> float | None:
     return number(found.get("value")) if isinstance(found, dict) else None
 
 
-def read_objective(file: SweepFile, configs: Sequence[Config], problems: list[Problem]) -> Objective | None:
+def read_objective(
+    file: SweepFile, configs: Sequence[Config], evaluated: Sequence[Config], problems: list[Problem]
+) -> Objective | None:
     """The objective that ``file`` names; None without one, and (with a line in ``problems``) where no trial records it.
 
     Args:
-        configs: of the trials.
+        configs: of the trials. evaluated: those that their evaluations have.
     """
     spec = file.spec.objective
     if spec is None:
         return None
     every = bool(configs) and all(config.eval.every for config in configs)
     of = spec.of or (HELD_OUT if every else EVAL if file.spec.eval is not None else TRAINING)
-    said = _faults(spec, of, file.spec.eval, configs)
+    said = _faults(spec, of, file.spec.eval, evaluated if of == EVAL else configs)
     maximize = _maximize(spec)
     if maximize is None and not said:
         said.append(
@@ -121,6 +128,8 @@ def intermediate_faults(metric: str, configs: Sequence[Config]) -> list[str]:
 
 def _faults(spec: ObjectiveSpec, of: str, evaluation: EvalSpec | None, configs: Sequence[Config]) -> list[str]:
     """Why not all trials record the metric, and what to set."""
+    from rlvr_cli.evaluation.suites import SUITES
+
     if of == TRAINING:
         found = []
         for config in configs:
@@ -148,7 +157,7 @@ def _faults(spec: ObjectiveSpec, of: str, evaluation: EvalSpec | None, configs: 
         return [said for config in configs for said in _not_recorded(spec.metric, _recorded(config), "eval.", config)]
     if evaluation is None:
         return ["objective: trials are not evaluated when they are finished; give `eval`, as {pass_at: [1, 8]}"]
-    if len(evaluation.benchmark) > 1:
+    if len(evaluation.benchmark) > 1 or any(name in SUITES for name in evaluation.benchmark):
         return ["objective: `eval` is on several benchmarks; name one, or take it from the held-out evaluations"]
     if evaluation.benchmark and evaluation.samples is None:
         return []  # the benchmark says how many samples there are
@@ -182,9 +191,8 @@ def _recorded(config: Config) -> list[str]:
 def _evaluated(spec: EvalSpec, config: Config) -> list[str]:
     """The metrics of the evaluation of a finished trial."""
     section = config.eval
-    samples = spec.samples if spec.samples is not None else spec.set.get("eval.samples", section.samples)
-    pass_at = spec.pass_at or spec.set.get("eval.pass_at", section.pass_at)
-    return _names(samples, pass_at, greedy=spec.set.get("eval.greedy", section.greedy))
+    samples = spec.samples if spec.samples is not None else section.samples
+    return _names(samples, spec.pass_at or section.pass_at, greedy=section.greedy)
 
 
 def _names(samples: int, pass_at: Sequence[int], *, greedy: bool) -> list[str]:
@@ -219,9 +227,12 @@ def _of_training(run: RunDir, metric: str) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _read(path: Any) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, Any]:
+    """A metrics.json. Raises FileNotFoundError where it is not there, RunError where it is damaged."""
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise
     except (OSError, ValueError) as error:
         raise RunError(f"{path}: cannot be read ({error}). The file was altered.") from error
     return result if isinstance(result, dict) else {}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr_cli.config.overrides import parse_override
+from rlvr_cli.config.problems import some
 from rlvr_cli.config.yaml_reader import dump, parse
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.stats.intervals import Estimate, mean_interval, share_interval
@@ -20,6 +21,8 @@ from rlvr_cli.sweeps.spec import read_sweep
 CONFIRM = "confirm.yaml"
 # So many fresh seeds at least tell something of the spread between runs.
 FRESH = 5
+# Arms that are as good as the best, by their names.
+SHOWN = 4
 
 
 @dataclass(frozen=True)
@@ -83,17 +86,23 @@ class Ranking:
         return next(iter(self.complete), None)
 
     def sentences(self) -> list[str]:
-        """The best arm with its interval, and what choosing it among several does to its number."""
+        """The best arm with its interval, those level with it, and what choosing among several does to its number."""
         best, number = self.best, len(self.complete)
         if best is None or best.estimate is None:
             return [f"no arm has its {self.objective} yet"]
         said = f"best of {number}" if number > 1 else "the only one so far"
         found = [f"{said} by {self.objective}: {best.name}, {_words(best.estimate)}"]
+        value = best.estimate.value
+        level = [arm.name for arm in self.complete[1:] if arm.estimate is not None and arm.estimate.value == value]
+        if level:
+            found.append(f"As good by this number: {some(level, SHOWN)}. It does not tell them apart.")
         if number > 1:
             bias = "high" if self.objective.maximize else "low"
+            given_up = sum(any(look.state == "pruned" for look in arm.looks) for arm in self.arms)
+            beside = f" ({given_up} more {'were' if given_up > 1 else 'was'} given up early)" if given_up else ""
             found.append(
-                f"It was picked out of {number} by this number, which is therefore likely to be too {bias}. Seeds that "
-                "it was not picked by tell what it is worth."
+                f"It was picked out of {number} by this number{beside}, which is therefore likely to be too {bias}. "
+                "Seeds that it was not picked by tell what it is worth."
             )
         return found
 

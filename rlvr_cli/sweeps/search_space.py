@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, product
@@ -100,6 +101,11 @@ def split_seeds(file: SweepFile, axes: Sequence[Axis], problems: list[Problem]) 
     """The space of a search; ``problems`` get what no search can have."""
     searched = [axis for axis in axes if axis.keys != (SEED,) or axis.place != file.place("seeds")]
     seeds = next((axis.points for axis in axes if axis not in searched), (Point({}, file.place("seeds")),))
+    twice = [str(seed) for seed, number in Counter(point.values.get(SEED) for point in seeds).items() if number > 1]
+    if twice:
+        problems.append(
+            (file.place("seeds"), f"seeds: {', '.join(twice)} twice; each seed of a configuration is one run")
+        )
     for axis in searched:
         if SEED in axis.keys:
             problems.append((axis.place, f"{SEED}: every configuration of a search is run with all `seeds`; no axis"))

@@ -1,7 +1,6 @@
 """The study of a search: Optuna's record of what was suggested and what came of it, and the sampler that reads it.
 
-It is one journal file in the sweep's folder, Optuna's storage for processes that share a file system and have no server
-(optuna.storages.JournalStorage).
+It is one journal file in the sweep's folder (search_journal.py), which needs no server.
 """
 
 from __future__ import annotations
@@ -15,12 +14,11 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.pruners import MedianPruner, NopPruner
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from rlvr_cli.streams import stream_seed
 from rlvr_cli.sweeps.axes import Axis
+from rlvr_cli.sweeps.search_journal import journal
 from rlvr_cli.sweeps.search_space import axis_name, labels
 from rlvr_cli.sweeps.spec import PruningSpec, SearchSpec
 
@@ -50,7 +48,7 @@ class Suggestions:
         pruning = spec.pruning
         self.study = optuna.create_study(
             study_name=name,
-            storage=JournalStorage(JournalFileBackend(str(path))),
+            storage=journal(path),
             load_if_exists=True,
             direction="maximize" if maximize else "minimize",
             pruner=NopPruner() if pruning is None else _median(pruning),

@@ -42,7 +42,7 @@ def of_sweep(sweep: Sweep, *, here: bool = True) -> dict[str, SlurmConfig]:
             file or a tracker that is not there; a search.
     """
     file = sweep.file
-    if "search" in file.spec.model_fields_set:
+    if file.spec.search is not None:
         raise UserError(
             f"{file.place('search')}: a search asks for one trial after the other, of workers that live as long as it "
             "does: run it inside a job, without --submit."

@@ -62,6 +62,12 @@ CASES = {
         "s.yaml:2 eval: --benchmark gsm9k: unknown. Did you mean `gsm8k`?",
         "s.yaml:2 eval: pass@4: only 2 samples a problem are asked for",
     ],
+    "seeds: 2\neval:\n  pass_at: [2]\n  set: {eval.samples: 2, eval.greedy: maybe}": [
+        "s.yaml:4 eval.set: eval.greedy: must be",
+    ],
+    "seeds: 2\neval: {pass_at: [4], set: {eval.samples: 2, eval.pass_at: [1]}}": [
+        "s.yaml:2 eval.set: eval.pass_at has 4, above eval.samples=2",
+    ],
     "seeds: 2\ngrid:\n  task.data: [null, nope]": ["s.yaml:3 task.data='nope': no data set of that name"],
     "seeds: 1\nbase: missing.yaml": ["missing.yaml no such file"],
     # In one trial's configuration: by trial, and by the line of the axis.

@@ -49,6 +49,12 @@ def test_where_it_is_from(tmp_path: Path, text: str, of: str) -> None:
         ("set: {eval.every: 5, eval.greedy: false}\nobjective: greedy", "greedy is not recorded; set eval.greedy to"),
         ("eval: {samples: 4, pass_at: [1]}\nobjective: maj@4", "maj@4 is not recorded; set eval: pass_at to a list"),
         ("eval: {benchmark: [gsm8k, kk]}\nobjective: {of: eval}", "`eval` is on several benchmarks; name one"),
+        ("eval: {benchmark: dgpo}\nobjective: {of: eval}", "`eval` is on several benchmarks; name one"),
+        (
+            "eval: {set: {eval.samples: 4, eval.pass_at: [1]}}\nobjective: pass@8",
+            "pass@8 is not recorded; set eval: pass_at to a list with 8, and eval: samples to at least 8. Recorded: "
+            "accuracy, greedy, avg@n, avg@4, pass@1",
+        ),
         ("objective: length", "length is neither better large nor small; say `direction: minimize`"),
     ],
 )
@@ -125,6 +131,15 @@ def test_arms_are_ranked_by_their_means_and_the_best_is_said_with_its_interval(t
         f"0.490 (95% interval over 3 seeds {low:.3f} to {high:.3f})"
     )
     assert "picked out of 2 by this number, which is therefore likely to be too high" in second
+
+
+def test_arms_of_one_value_are_not_told_apart(tmp_path: Path) -> None:
+    text = TEXT.replace("eval: {samples: 4, pass_at: [1], split: dev}\n", "")
+    names = {f"{arm}-s{seed}": 0.25 for arm in ("grpo", "lopti", "dapo") for seed in (2, 3, 4)}
+    place = finished(tmp_path, text, names)
+    ranking = rank(place, place.read_plan(), place.looks(place.read_plan()))
+    assert ranking is not None
+    assert ranking.sentences()[1] == "As good by this number: lopti, dapo. It does not tell them apart."
 
 
 def test_the_best_two_are_run_again_with_fresh_seeds_on_the_test_split(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,32 @@ def test_a_suggestion_that_was_cut_short_is_finished_as_it_would_have_been(
     plan = go_on(place, bell)
     assert suggested(plan) == whole
     assert len(Search(place, plan).study.marked()) == 5
+
+
+def test_a_kill_within_a_line_of_the_journal_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it began of the line is taken away, by whoever appends next; the lock went with the process.
+
+    The folder's path is relative, as it is by default.
+    """
+    monkeypatch.chdir(tmp_path)
+    text = HEAD + SPACE + "search: {trials: 5, startup: 2}\n"
+    whole = suggested(go_on(begin(tmp_path / "whole", text), bell))
+    place = SweepDir(begin(tmp_path / "cut", text).path.relative_to(tmp_path))
+    go_on(place, bell, most=2)
+    living = Search(place, place.read_plan())
+    # A process dies while it has written 40 bytes of its line and holds what Optuna has it hold.
+    child = os.fork()
+    if child == 0:
+        dying = Search(place, place.read_plan()).study.study._storage
+        backend = dying._backend  # type: ignore[attr-defined]
+        backend._lock.acquire()
+        with (place.path / "search.journal").open("ab") as stream:
+            stream.write(b'{"op_code":4,"worker_id":"0f6e4ad5-93f8-4')
+        os._exit(1)
+    os.waitpid(child, 0)
+    assert suggested(go_on(place, bell, search=living)) == whole
+    read_jsonl(place.path / "search.journal")
+    assert len(Search(place, place.read_plan()).study.marked()) == 5
 
 
 def test_every_configuration_has_all_seeds_and_its_value_is_their_mean(tmp_path: Path) -> None:

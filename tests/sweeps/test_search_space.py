@@ -141,6 +141,7 @@ def test_the_example_is_a_search(tmp_path: Path) -> None:
         "methods: [grpo]\nobjective: reward\nsearch: {trials: 2}\nexclude: [{method: grpo}]": [
             "s.yaml:4 exclude: leaves nothing to search in"
         ],
+        "methods: [grpo, lopti]\nobjective: reward\nsearch: {trials: 2}\nseeds: [3, 4, 3]": ["s.yaml:4 seeds: 3 twice"],
     }.items(),
 )
 def test_bad_searches_are_refused_with_their_lines(tmp_path: Path, text: str, said: list[str]) -> None:
