@@ -24,6 +24,8 @@ DONE, UNDER_WAY = "rollbacks", "rollback_under_way"
 # The key of metrics.jsonl with the number of the newest rollback before a step; absent where there was none.
 COUNT = "rollbacks"
 ROLLOUT_FILE = re.compile(r"\.?rollout-(\d+)\.jsonl.*")
+# What `rlvr eval` calls the folder of a checkpoint: benchmark, split, step, fingerprint.
+EVALUATION = re.compile(r".+-step-(\d+)-[^-]+")
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,8 @@ def finish_rollback(run: RunDir, steps_per_rollout: int) -> Rollback | None:
         path.rename(aside.rollouts_dir / path.name)
     for path in held_out_after(run, step, steps_per_rollout):
         path.rename(aside.held_out_dir / path.name)
+    for path in evaluations_after(run, step):
+        path.rename(aside.eval_dir / path.name)
     remove_after(run.checkpoints_dir, step)
     rows = read_jsonl(run.metrics_path)
     run.update_manifest(
@@ -132,4 +136,12 @@ def held_out_after(run: RunDir, step: int, steps_per_rollout: int) -> Iterator[P
     done = step // steps_per_rollout
     for path in sorted(run.held_out_dir.glob("rollout-*")):
         if int(path.name.removeprefix("rollout-")) > done:
+            yield path
+
+
+def evaluations_after(run: RunDir, step: int) -> Iterator[Path]:
+    """The folders of the whole evaluations of checkpoints that came after ``step``, which are of other weights soon."""
+    for path in sorted(run.eval_dir.iterdir()):
+        match = EVALUATION.fullmatch(path.name)
+        if match and int(match[1]) > step and (path / "metrics.json").exists():
             yield path

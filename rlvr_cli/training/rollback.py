@@ -11,7 +11,7 @@ from rlvr_cli.config.batch import BatchArithmetic, batch_arithmetic
 from rlvr_cli.config.errors import JointError
 from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.config.schema import Config
-from rlvr_cli.runs.checkpoints import valid_checkpoints
+from rlvr_cli.runs.checkpoints import thinned, valid_checkpoints
 from rlvr_cli.runs.directory import RunDir, now
 from rlvr_cli.runs.rollbacks import Rollback, folder_of, newest_before, roll_back
 
@@ -61,9 +61,9 @@ def checkpoints_to_go_back_to(config: Config) -> int:
 def stream_of_rollout(rollbacks: Sequence[Rollback], batch: BatchArithmetic) -> Callable[[int], tuple[str | int, ...]]:
     """What names the random streams of a rollout: its number, and after a rollback which one, so no noise comes again.
 
-    With the same samples the same collapse may come again; PaLM skipped the batches around a spike of the loss
-    (arXiv:2204.02311, section 5.1). That a lower rate from an earlier checkpoint lets a training recover: OPT
-    (arXiv:2205.01068, section 2.5).
+    With the same samples the same collapse may come again; PaLM (arXiv:2204.02311, "Training Instability") skipped the
+    batches around a spike of the loss. That a lower rate from an earlier checkpoint lets a training recover: OPT
+    (arXiv:2205.01068, "Training Processes").
     """
 
     def stream(rollout: int) -> tuple[str | int, ...]:
@@ -82,7 +82,7 @@ def go_back(config: Config, run: RunDir, batch: BatchArithmetic, sick: Sick, rol
     allowed = config.train.max_rollbacks
     if len(rollbacks) >= allowed:
         raise collapsed(sick, run, batch, f"since there were train.max_rollbacks={allowed} rollbacks before")
-    number, step = len(rollbacks) + 1, _step_before(config, run, batch, sick)
+    number, step = len(rollbacks) + 1, _step_before(config, run, batch, sick, rollbacks)
     factor = config.train.rollback_lr_factor**number
     rollback = Rollback(
         number=number,
@@ -102,13 +102,21 @@ def go_back(config: Config, run: RunDir, batch: BatchArithmetic, sick: Sick, rol
     )
 
 
-def _step_before(config: Config, run: RunDir, batch: BatchArithmetic, sick: Sick) -> int:
-    """The step of the newest checkpoint to go back to, 0 for the start. Raises JointError where there is none."""
+def _step_before(config: Config, run: RunDir, batch: BatchArithmetic, sick: Sick, rollbacks: Sequence[Rollback]) -> int:
+    """The step of the newest checkpoint to go back to, 0 for the start. Raises JointError where there is none.
+
+    Only of those that are kept for it: which others checkpoint.keep has kept depends on the signals that came.
+    """
     stride, bound = checkpoint_stride(config, sick.window), sick.sound_step(batch)
     if bound < stride:
         return 0
+
+    def kept(step: int) -> bool:
+        before = (earlier.from_step for earlier in rollbacks if step <= earlier.to_step)
+        return all(step in thinned(at, stride) for at in (*before, sick.step))
+
     steps = [entry.step for entry in valid_checkpoints(run.checkpoints_dir)]
-    usable = [step for step in steps if step <= bound and step % stride == 0]
+    usable = [step for step in steps if step <= bound and kept(step)]
     if not usable:
         raise collapsed(
             sick, run, batch, f"since none of the checkpoints up to step {bound} is there and whole to go back to"

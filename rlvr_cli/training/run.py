@@ -307,7 +307,10 @@ def _steps_made(
         if sick is None:
             return reached
         reporter.message(world.from_main(partial(go_back, config, run, batch, sick, rollbacks)))
-        if place.stop.signal is not None:
+        # Rank 0's word: a signal may have reached some ranks only, which agree on it at the end of a step.
+        signal = world.from_main(lambda: place.stop.signal)
+        if signal is not None:
+            place.stop.signal = signal
             return world.from_main(lambda: rollbacks_of(run)[-1].to_step)
         # The way on is that of a resumed run, and so ends at the same bytes as one that is killed here.
         del trainer

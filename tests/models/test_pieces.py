@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -38,3 +40,33 @@ def test_a_character_over_several_tokens_belongs_to_its_last() -> None:
 
 def test_a_tokenizer_without_a_fast_backend_cannot_tell() -> None:
     assert token_pieces(object(), [1, 2]) is None
+
+
+def byte_fallback() -> PreTrainedTokenizerFast:
+    """As SentencePiece's: bytes are tokens of their own, and one that fits none makes the whole row of them none."""
+    names = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "a", "b", "▁a"]
+    vocabulary = {name: number for number, name in enumerate(names)}
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[("▁", "a")], byte_fallback=True, unk_token="<unk>"))
+    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    backend.decoder = decoders.Sequence(parts)
+    return PreTrainedTokenizerFast(tokenizer_object=backend)
+
+
+@pytest.mark.parametrize("tokenizer", [byte_level(), byte_fallback()])
+def test_a_policy_that_writes_any_bytes_stops_nothing(tokenizer: PreTrainedTokenizerFast) -> None:
+    """A collapsed policy samples what is no text, and numbers that no token has."""
+    generator = random.Random(0)
+    for _ in range(300):
+        ids = [generator.randrange(len(tokenizer) + 3) for _ in range(generator.randrange(60))]
+        pieces = token_pieces(tokenizer, ids)
+        assert pieces is not None and len(pieces) == len(ids)
+        text = tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+        assert "\ufffd" in text or "".join(pieces) == text
+
+
+def test_bytes_that_never_make_a_character_are_not_waited_on() -> None:
+    tokenizer = byte_level()
+    (start,) = tokenizer("é")["input_ids"][:1]
+    ids = [start] * 50 + tokenizer("plain")["input_ids"]
+    pieces = token_pieces(tokenizer, ids)
+    assert pieces is not None and sum(bool(piece) for piece in pieces[:50]) >= 6 and "".join(pieces).endswith("plain")

@@ -42,6 +42,10 @@ def train(run: RunDir, first: int, last: int, life: int) -> None:
             (folder / "metrics.json").write_text(str(life))
         if step % 3 == 0:
             write_checkpoint(run.checkpoints_dir, step, lambda aside: (aside / "life").write_text(str(life)) and None)
+            # Of other weights, the fingerprint is another.
+            evaluation = run.eval_dir / f"logic-test-step-{step}-abc{life}"
+            evaluation.mkdir()
+            (evaluation / "metrics.json").write_text(str(life))
 
 
 def contents(run: RunDir) -> dict[str, str]:
@@ -69,11 +73,17 @@ def test_every_step_has_one_line_and_what_was_thrown_away_lies_aside(tmp_path: P
     ]
     assert first["eval/in-training/rollout-000002/metrics.json"] == "0"
     assert second["eval/in-training/rollout-000001/metrics.json"] == "0"
+    assert sorted(name for name in first if "step" in name) == [
+        f"eval/logic-test-step-{step}-abc0/metrics.json" for step in (6, 9)
+    ]
+    assert sorted(name for name in second if "step" in name) == [
+        f"eval/logic-test-step-{step}-abc{life}/metrics.json" for step, life in ((3, 0), (6, 1))
+    ]
     assert [path.name for path in run.checkpoints_dir.iterdir()] == []
     assert [rollback.number for rollback in rollbacks_of(run)] == [1, 2]
 
 
-WORK = ("truncate_jsonl", "write_text", "remove_after", "rollouts_after", "held_out_after")
+WORK = ("truncate_jsonl", "write_text", "remove_after", "rollouts_after", "held_out_after", "evaluations_after")
 
 
 class Death(BaseException):

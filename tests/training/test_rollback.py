@@ -284,6 +284,17 @@ def test_the_newest_of_the_regular_ones_from_before_it_began(tmp_path: Path) -> 
     assert (manifest["step"], manifest["last_metrics"]) == (12, {"step": 12})
 
 
+def test_what_is_only_among_the_newest_is_not_gone_back_to(tmp_path: Path) -> None:
+    """How many regular ones checkpoint.keep has kept depends on what signals saved beside them."""
+    config, run, sick = sick_run(tmp_path, steps=(6, 12, 18, 24, 30), sound=19)
+    assert back(config, run, sick) == 12
+    config, run, sick = sick_run(tmp_path / "again", steps=(6, 12, 18, 24, 30), sound=19)
+    # At step 60 there was 12 no more, unless it was among the newest.
+    earlier = dataclasses.replace(rollbacks_of(RunDir(tmp_path / "run"))[0], from_step=60, to_step=24)
+    go_back(config, run, batch_arithmetic(config), sick, [earlier])
+    assert rollbacks_of(run)[-1].to_step == 6
+
+
 def test_the_start_where_there_was_to_be_none_so_early(tmp_path: Path) -> None:
     config, run, sick = sick_run(tmp_path, steps=(6, 12), sound=5)
     assert back(config, run, sick) == 0

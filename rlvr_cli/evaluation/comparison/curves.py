@@ -46,6 +46,8 @@ def read_curve(run: ComparedRun, problems: list[str]) -> Curve | None:
     points = []
     for path in folders:
         rollouts = int(path.parent.name.removeprefix("rollout-"))
+        if rollouts > max(spent) and run.manifest.get("status") != "finished":
+            continue  # it comes before its step is recorded: the run is between the two, or was killed there
         if rollouts not in spent:
             problems.append(f"{path.parent}: {run.run.metrics_path.name} knows no rollout {rollouts}. It was altered.")
             return None
@@ -53,6 +55,9 @@ def read_curve(run: ComparedRun, problems: list[str]) -> Curve | None:
         if evaluation is None:
             return None
         points.append((evaluation, spent[rollouts]))
+    if not points:
+        problems.append(f"{run.path}: its first held-out evaluation is of a step that is not recorded yet.")
+        return None
     return Curve(run, tuple(one for one, _ in points), tuple(one for _, one in points))
 
 
