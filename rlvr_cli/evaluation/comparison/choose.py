@@ -87,9 +87,13 @@ def _evaluations(run: ComparedRun, problems: list[str]) -> list[Chosen]:
     for folder in folders:
         evaluation = read(folder, problems)
         if evaluation is not None:
-            steps = tuple(int(step) for step in _STEP.findall(str(evaluation.result.get("label", ""))))
-            found.append(Chosen(run, evaluation, steps))
+            found.append(Chosen(run, evaluation, steps_of(evaluation)))
     return found
+
+
+def steps_of(evaluation: Evaluation) -> tuple[int, ...]:
+    """The steps of the checkpoints that were evaluated, by the evaluation's label; several of an average."""
+    return tuple(int(step) for step in _STEP.findall(str(evaluation.result.get("label", ""))))
 
 
 def read(folder: Path, problems: list[str]) -> Evaluation | None:
