@@ -15,7 +15,7 @@ def command(
         list[str],
         typer.Argument(
             metavar="RUN|SWEEP|FOLDER|GLOB...",
-            help="Runs, folders of runs (a sweep) or globs, by name in --dir or by path; all go on one page.",
+            help="Runs, sweeps (name, folder or file), folders of runs or globs, by name in --dir or by path.",
             show_default=False,
         ),
     ],
@@ -75,10 +75,11 @@ def command(
     """
     from rlvr_cli.evaluation.comparison.question import Question
     from rlvr_cli.report.report_write import write_report
+    from rlvr_cli.sweeps.find import with_sweep_files
 
     written = write_report(
         Question(
-            names=tuple(names),
+            names=tuple(with_sweep_files(names)),
             root=root,
             by=tuple(key for text in by or () for key in text.split(",")),
             baseline=baseline,

@@ -9,7 +9,7 @@ from rlvr_cli.evaluation.comparison.values import higher_is_better
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.charts.text import listed
 from rlvr_cli.report.comparison import Comparison, Row, Verdict
-from rlvr_cli.report.comparison_words import comparative, headline, power_lines, sentence
+from rlvr_cli.report.comparison_words import comparative, headline, power_lines, replicate, sentence
 from rlvr_cli.report.report_learned import Change, in_short, in_words
 from rlvr_cli.report.report_measures import Measured, final_accuracy
 from rlvr_cli.report.report_subject import Subject
@@ -126,6 +126,8 @@ def _short(comparison: Comparison, rows: list[Row]) -> str:
         parts.append(f"No difference from {base} can be seen for {listed(unseen)}.")
     if unknown:
         parts.append(f"For {listed(unknown)} there is no interval, so nothing can be said.")
+    if groups and any(row.contrast and not row.contrast.difference.spread_of_runs for row in rows):
+        parts.append(f"These are single runs: another {replicate(comparison)} may say otherwise.")
     return " ".join(parts)
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlvr_cli.evaluation.compare import Evaluation
+from rlvr_cli.evaluation.comparison.choose import steps_of
 from rlvr_cli.evaluation.comparison.question import Question
 from rlvr_cli.evaluation.comparison.records import ComparedRun
-from rlvr_cli.report.report_measures import Measured, steps_of
+from rlvr_cli.report.report_measures import Measured
 from rlvr_cli.report.report_subject import Subject
 from rlvr_cli.sweeps.folder import Plan, SweepDir
 
@@ -76,7 +77,7 @@ def option_words(question: Question) -> list[str]:
     words += ["--by", ",".join(question.by)] if question.by else []
     words += [word for value in question.where for word in ("--where", value)]
     for option, amount in (("--level", question.level), ("--power", question.power)):
-        words += [option, f"{amount:g}"] if amount is not None else []
+        words += [option, str(amount)] if amount is not None else []
     for option, given in (
         ("--common-problems", question.common_problems),
         ("--unpaired", question.unpaired),

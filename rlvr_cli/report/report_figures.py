@@ -10,9 +10,11 @@ from typing import TypeVar
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.report.charts.effects import effects_figure
 from rlvr_cli.report.charts.figure_html import Figure
+from rlvr_cli.report.charts.labels import MOST_SHOWN
 from rlvr_cli.report.charts.learning import learning_figures
 from rlvr_cli.report.charts.reasons import reasons_figure
 from rlvr_cli.report.charts.samples_over_k import over_k_figures
+from rlvr_cli.report.charts.text import one_line, told_apart
 from rlvr_cli.report.completions import SampledCompletions, sampled_completions
 from rlvr_cli.report.report_measures import Measured
 from rlvr_cli.report.report_subject import Subject
@@ -42,7 +44,9 @@ class Figures:
 
 def draw(subject: Subject, evaluations: Sequence[Measured], problems: list[str]) -> Figures:
     """All charts; ``problems`` gets a line for each record that is damaged."""
-    arms = {arm.name: [run.run for run in arm.runs.values()] for arm in subject.arms}
+    # One name of an arm in the legend, the caption and the numbers of every chart.
+    called = told_apart([one_line(arm.name) for arm in subject.arms], MOST_SHOWN)
+    arms = {called[one_line(arm.name)]: [run.run for run in arm.runs.values()] for arm in subject.arms}
     completions = []
     for arm in subject.arms:
         run = next(iter(arm.runs.values()))
@@ -51,7 +55,7 @@ def draw(subject: Subject, evaluations: Sequence[Measured], problems: list[str])
             completions.append(Shown(f"{arm.name}: {run.run.name}", found))
     # Of several settings the first: a chart holds one.
     measured = evaluations[0] if evaluations else None
-    own = {name: measured.arms.get(name, ()) if measured else () for name in arms}
+    own = {called[one_line(arm.name)]: measured.arms.get(arm.name, ()) if measured else () for arm in subject.arms}
     return Figures(
         learning=tuple(_try(partial(learning_figures, arms, subject.question.match or "rollouts"), [], problems)),
         over_k=tuple(_try(partial(over_k_figures, own), [], problems)),

@@ -12,12 +12,14 @@ import numpy as np
 
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.evaluation.compare import Evaluation
-from rlvr_cli.evaluation.comparison.choose import SETTINGS, read
+from rlvr_cli.evaluation.comparison.choose import SETTINGS, read, steps_of
 from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
 from rlvr_cli.evaluation.comparison.values import metric_of, problem_values
 from rlvr_cli.evaluation.tables import metric_name, with_interval
 from rlvr_cli.report.comparison_means import arm_mean, possible
 from rlvr_cli.report.report_table import Table, count, table
+from rlvr_cli.runs.curves import whole_rows
+from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.stats.clustered import CrossedEstimate, paired_crossed_interval
 
 BASE = "before training"
@@ -206,8 +208,15 @@ def _with_base(run: ComparedRun, root: Path, problems: list[str]) -> tuple[Momen
             continue
         before, after = read(match.parent, problems), read(final.parent, problems)
         if before is not None and after is not None:
-            return Moment(BASE, before), Moment(f"after {run.manifest.get('rollout')} rollouts", after)
+            return Moment(BASE, before), Moment(f"after {count(_trained(run, after), 'rollout')}", after)
     return None
+
+
+def _trained(run: ComparedRun, evaluation: Evaluation) -> int:
+    """The rollouts until the checkpoint that was evaluated, which need not be the last."""
+    steps = steps_of(evaluation)
+    ends = [row["rollout"] + 1 for row in whole_rows(read_jsonl(run.run.metrics_path)) if row.get("step") in steps]
+    return int(max(ends, default=run.manifest["rollout"]))
 
 
 def _step(path: Path) -> tuple[int, str]:

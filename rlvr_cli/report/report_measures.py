@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from rlvr_cli.evaluation.compare import Evaluation
-from rlvr_cli.evaluation.comparison.choose import SETTINGS, read
+from rlvr_cli.evaluation.comparison.choose import SETTINGS, read, steps_of
 from rlvr_cli.evaluation.comparison.records import ComparedRun
 from rlvr_cli.evaluation.tables import metric_name, with_interval
 from rlvr_cli.report.comparison_means import arm_mean
 from rlvr_cli.report.report_subject import Subject
 from rlvr_cli.report.report_table import Table, count, table
-
-_STEP = re.compile(r" step (\d+)(?=,|$)")
 
 
 @dataclass(frozen=True)
@@ -91,11 +88,6 @@ def _common(one: Measured) -> tuple[list[str], list[str]]:
     ids = sorted(frozenset.intersection(*(frozenset(row.id for row in each.rows) for each in everything)))
     names = everything[0].rows[0].values
     return ids, [name for name in names if all(name in row.values for each in everything for row in each.rows)]
-
-
-def steps_of(evaluation: Evaluation) -> tuple[int, ...]:
-    """The steps of the checkpoints that were evaluated, by the evaluation's label; several of an average."""
-    return tuple(int(step) for step in _STEP.findall(str(evaluation.result.get("label", ""))))
 
 
 def _cell(metric: str, own: Sequence[Mapping[str, Mapping[str, float]]], ids: Sequence[str]) -> str:

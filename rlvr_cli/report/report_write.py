@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -42,6 +43,8 @@ def write_report(question: Question, output: Path | None = None) -> Written:
         _check_place(output)
     subject = read_subject(question)
     path = output or _place([run.run.path for run in subject.runs])
+    if not os.access(path.parent, os.W_OK):
+        raise UserError(f"{path.parent}: cannot be written to; say with --output where the page goes.", note=NOTE)
     page = make_page(subject, output)
     text = render(page)
     write_text(path, text)

@@ -14,6 +14,7 @@ from rlvr_cli.report.charts.labels import legend_rows, spread
 from rlvr_cli.report.charts.learning import learning_figures
 from rlvr_cli.report.charts.reasons import reasons_figure
 from rlvr_cli.report.charts.svg import INK, WIDTH, page_style, page_svg
+from rlvr_cli.report.charts.text import told_apart
 from tests.report.charted_runs import SVG, charted, texts
 
 HOSTILE = "</text><script>1</script> $x^2$ \x00\x1b[31m \u202e&amp; 日"
@@ -116,3 +117,14 @@ def test_a_legend_has_every_arm_in_the_width() -> None:
     rows = legend_rows({0: "grpo", 3: "x" * 200, 5: "lopti", 7: "dapo"})
     assert [[arm for _, arm, _ in row] for row in rows] == [[0], [3], [5, 7]]
     assert all(left + len(name) * 6 < WIDTH for row in rows for left, _, name in row)
+
+
+@pytest.mark.parametrize("most", [20, 58])
+def test_long_names_of_arms_are_told_apart(most: int) -> None:
+    long = "people=" + "4" * 80
+    names = [f"{method} {long} lr={rate} schedule=constant rollouts=60" for method in ("pl", "nl") for rate in (1, 2)]
+    called = told_apart([*names, "grpo"], most)
+    assert len(set(called.values())) == 5
+    assert called["grpo"] == "grpo"
+    assert max(map(len, called.values())) <= most
+    assert called[names[0]].startswith("pl ") and called[names[2]].startswith("nl ")

@@ -154,3 +154,9 @@ def test_at_a_budget(two_arms: Path, report: Callable[..., Page]) -> None:
     assert "held-out evaluations during training" in page.sections["answer"]
     assert "to reach" in page.sections["comparison"]
     assert "tokens" in page.sections["curves"]
+
+
+def test_one_run_an_arm_is_said_in_the_answer(two_arms: Path, report: Callable[..., Page]) -> None:
+    said = report(two_arms / "grpo-s0", two_arms / "lopti-s0").sections["answer"]
+    assert "These are single runs: another seed may say otherwise." in said
+    assert "single runs" not in report(two_arms).sections["answer"]

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from rlvr_cli.config.errors import RunError, UserError
@@ -87,9 +88,13 @@ def _evaluations(run: ComparedRun, problems: list[str]) -> list[Chosen]:
     for folder in folders:
         evaluation = read(folder, problems)
         if evaluation is not None:
-            steps = tuple(int(step) for step in _STEP.findall(str(evaluation.result.get("label", ""))))
-            found.append(Chosen(run, evaluation, steps))
+            found.append(Chosen(run, evaluation, steps_of(evaluation)))
     return found
+
+
+def steps_of(evaluation: Evaluation) -> tuple[int, ...]:
+    """The steps of the checkpoints that were evaluated, by the evaluation's label; several of an average."""
+    return tuple(int(step) for step in _STEP.findall(str(evaluation.result.get("label", ""))))
 
 
 def read(folder: Path, problems: list[str]) -> Evaluation | None:
@@ -220,7 +225,9 @@ def _none(run: ComparedRun, benchmark: str | None) -> str:
     option = "" if benchmark in (None, run.config.task.name) else f" --benchmark {benchmark}"
     what = f"an evaluation that was begun and not finished ({begun[0].name})" if begun else "no evaluation"
     of = f" of {benchmark}" if benchmark and not begun else ""
-    return f"{run.path}: has {what}{of}. Make it with `rlvr eval {run.path}{eval_options(run.run.path) or option}`."
+    return (
+        f"{run.path}: has {what}{of}. Make it with `rlvr eval {quote(run.path)}{eval_options(run.run.path) or option}`."
+    )
 
 
 def _json(value: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from glob import has_magic
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from rlvr_cli.config.errors import RunError, UserError
@@ -131,7 +132,7 @@ def _state(run: RunDir, manifest: dict[str, Any]) -> str:
     if status == "running" and is_held(run.path):
         return f"still running ({at}). Wait for it, leave it out, or compare it as it is with --unfinished."
     word = "killed" if status == "running" else str(status)
-    command = sweep_command(run.path) or f"rlvr train --resume {run.path}"
+    command = sweep_command(run.path) or f"rlvr train --resume {quote(str(run.path))}"
     return (
         f"not finished ({word} at {at}). Continue it with `{command}`, leave it out, or compare "
         "it as it is with --unfinished."

@@ -10,7 +10,7 @@ from rlvr_cli.report.charts.figure_html import Figure
 from rlvr_cli.report.charts.labels import CHARACTER
 from rlvr_cli.report.charts.numbers import tick
 from rlvr_cli.report.charts.svg import FONT, GRID, INK, MUTED, PAPER, SERIES, WIDTH, page_style, page_svg
-from rlvr_cli.report.charts.text import one_line, shortened
+from rlvr_cli.report.charts.text import one_line, shortened, told_apart
 from rlvr_cli.report.comparison import Comparison, Contrast, Row
 from rlvr_cli.report.comparison_words import DECIMALS, p_text
 
@@ -56,7 +56,7 @@ def _draw(rows: list[tuple[Row, Contrast]], metric: str, base: str) -> Picture:
     picture = Picture(figsize=(WIDTH / 72, height / 72))
     wide = WIDTH - 2 * _SIDE
     axes = picture.add_axes((_SIDE / WIDTH, _FOOT / height, wide / WIDTH, _ROW * len(rows) / height))
-    factor, name = unit(metric)
+    factor, of = unit(metric)
     ends = [0.0]
     for _, contrast in rows:
         difference = contrast.difference
@@ -65,11 +65,14 @@ def _draw(rows: list[tuple[Row, Contrast]], metric: str, base: str) -> Picture:
     axes.set_xlim(min(ends) - margin, max(ends) + margin)
     axes.set_ylim(_ROW * len(rows), 0)
     axes.axvline(0.0, color=INK, linewidth=1.0, zorder=1.6)
-    for place, (row, contrast) in enumerate(rows):
-        _row(axes, row, contrast, metric, _ROW * place)
+    texts = [_text(contrast, metric) for _, contrast in rows]
+    room = int(wide / CHARACTER) - max(map(len, texts)) - 2
+    names = told_apart([one_line(row.arm) for row, _ in rows], max(12, room))
+    for place, ((_, contrast), name, text) in enumerate(zip(rows, names.values(), texts, strict=True)):
+        _row(axes, contrast, metric, (name, text), _ROW * place)
     _scale(axes)
     below: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "top"}
-    axes.annotate(f"{name}, less {shortened(base, 28)}", (0.5, 0), (0, -22), ha="center", **below)
+    axes.annotate(f"{of}, less {shortened(base, 28)}", (0.5, 0), (0, -22), ha="center", **below)
     better = higher_is_better(metric)
     left, right = ("worse", "better") if better else ("lower", "higher")
     for share, text, side in ((0.0, f"← {left}", "left"), (1.0, f"{right} →", "right")):
@@ -77,17 +80,15 @@ def _draw(rows: list[tuple[Row, Contrast]], metric: str, base: str) -> Picture:
     return picture
 
 
-def _row(axes: Axes, row: Row, contrast: Contrast, metric: str, top: float) -> None:
+def _row(axes: Axes, contrast: Contrast, metric: str, said: tuple[str, str], top: float) -> None:
     """Name and numbers in one line, the interval below them."""
     factor, _ = unit(metric)
     difference = contrast.difference
     told = contrast.verdict in ("higher", "lower")
-    text = _text(contrast, metric)
-    room = int((WIDTH - 2 * _SIDE) / CHARACTER) - len(text) - 2
     across = axes.get_yaxis_transform()
     # The lines of the scale pass behind the words.
     behind = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.0}
-    for share, words, side in ((0, shortened(one_line(row.arm), max(12, room)), "left"), (1, text, "right")):
+    for share, words, side in ((0, said[0], "left"), (1, said[1], "right")):
         axes.text(share, top + 1.1 * FONT, words, transform=across, va="baseline", ha=side, bbox=behind)
     at, colour = top + 2.0 * FONT, SERIES[0]
     if difference.low is not None and difference.high is not None:

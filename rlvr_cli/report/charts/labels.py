@@ -15,6 +15,10 @@ APART = 1.2 * FONT
 SAMPLE = 24.0
 GAP = 14.0
 _MOST_BESIDE = 16
+# Characters of a name in a row of the legend.
+MOST_SHOWN = int((WIDTH - SAMPLE - 8.0) / CHARACTER)
+# Of the title of one of two panels beside each other.
+MOST_TITLE = int((WIDTH / 2 - 6.0) / CHARACTER)
 
 
 def fit_beside(names: Sequence[str], tall: float) -> bool:
@@ -54,7 +58,7 @@ def legend_rows(names: Mapping[int, str]) -> list[list[tuple[float, int, str]]]:
     rows: list[list[tuple[float, int, str]]] = [[]]
     edge = 0.0
     for arm, name in sorted(names.items()):
-        shown = shortened(name, int((WIDTH - SAMPLE - 8.0) / CHARACTER))
+        shown = shortened(name, MOST_SHOWN)
         wide = SAMPLE + 6.0 + CHARACTER * len(shown)
         if rows[-1] and edge + wide > WIDTH:
             rows.append([])

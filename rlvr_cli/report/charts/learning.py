@@ -13,13 +13,14 @@ from rlvr_cli.report.charts.arms import ArmLine, Interval, arm_line
 from rlvr_cli.report.charts.captions import learning_caption
 from rlvr_cli.report.charts.figure_html import Figure
 from rlvr_cli.report.charts.held_out import crossed_band
+from rlvr_cli.report.charts.labels import MOST_TITLE
 from rlvr_cli.report.charts.lines import MOST_ARMS, draw
 from rlvr_cli.report.charts.metrics import Metric, metrics
 from rlvr_cli.report.charts.panel import Panel, Points, XAxis, extents
 from rlvr_cli.report.charts.series import Recorded, recorded
 from rlvr_cli.report.charts.svg import page_style, page_svg
 from rlvr_cli.report.charts.tables import curve_table
-from rlvr_cli.report.charts.text import listed, one_line
+from rlvr_cli.report.charts.text import listed, one_line, told_apart
 from rlvr_cli.runs.directory import RunDir
 
 Arms = Mapping[str, Sequence[Recorded]]
@@ -73,7 +74,8 @@ def _figure(
     title = f"{metric.title}, {part}" if part else metric.title
     missing = sum(gaps for _, gaps in panels.values())
     every = [one for lines, _ in panels.values() for one in lines]
-    caption = learning_caption(metric, every, names, x, scales, ranged=apart, missing=missing)
+    back = [one_line(name) for name, runs in arms.items() if any(run.rolled_back for run in runs)]
+    caption = learning_caption(metric, every, names, x, scales, ranged=apart, missing=missing, back=back)
     return Figure(
         key=key,
         title=title,
@@ -130,14 +132,14 @@ def _merged(panels: list[Panel]) -> list[Panel]:
 
 def by_arm(lines: Sequence[ArmLine]) -> list[Panel]:
     """A panel for each arm, all in the first colour, with the range of all arms' means behind."""
-
+    called = told_apart([one.line.name for one in lines], MOST_TITLE)
     means = [(one.line.x, one.line.mean) for one in lines if len(one.line.x)]
     if not means:
-        return [Panel(one.line.name, (replace(one.line, arm=0),)) for one in lines]
+        return [Panel(called[one.line.name], (replace(one.line, arm=0),)) for one in lines]
     at = np.unique(np.concatenate([x for x, _ in means]))
     heights = np.array([np.interp(at, x, y, left=np.nan, right=np.nan) for x, y in means])
     context = (at, np.nanmin(heights, axis=0), np.nanmax(heights, axis=0))
-    return [Panel(one.line.name, (replace(one.line, arm=0),), context) for one in lines]
+    return [Panel(called[one.line.name], (replace(one.line, arm=0),), context) for one in lines]
 
 
 def _x_axis(budget: str, lines: Sequence[ArmLine]) -> XAxis:

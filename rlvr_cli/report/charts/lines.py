@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlvr_cli.report.charts.labels import APART, CHARACTER, ROW, SAMPLE, fit_beside, legend_rows, spread, width_beside
+from rlvr_cli.report.charts.labels import APART, MOST_TITLE, ROW, SAMPLE, fit_beside, legend_rows, spread, width_beside
 from rlvr_cli.report.charts.numbers import percent_tick, tick
 from rlvr_cli.report.charts.panel import Extent, Line, Panel, XAxis, YAxis
 from rlvr_cli.report.charts.svg import GRID, MUTED, PAPER, SERIES, WIDTH
@@ -95,7 +95,7 @@ def _panel(axes: Axes, panel: Panel, x: XAxis, y: YAxis, *, marked: bool, small:
         _draw_line(axes, line, x.divide, len(panel.lines), marked=marked)
     # Above the bands, so that it can be seen wherever it lies.
     axes.axhline(0.0, color=MUTED, linewidth=0.8, zorder=1.5)
-    label = shortened(panel.title, int((WIDTH / 2 - 6.0) / CHARACTER)) if panel.title else y.label
+    label = shortened(panel.title, MOST_TITLE) if panel.title else y.label
     axes.annotate(label, (0, 1), (-_LEFT, 9), va="bottom", **_BESIDE)
 
 

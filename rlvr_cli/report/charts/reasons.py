@@ -14,7 +14,7 @@ from rlvr_cli.report.charts.lines import MARKERS, MOST_ARMS
 from rlvr_cli.report.charts.numbers import figure, percent_tick
 from rlvr_cli.report.charts.series import Recorded, key, recorded
 from rlvr_cli.report.charts.svg import FONT, GRID, MUTED, PAPER, SERIES, WIDTH, page_style, page_svg
-from rlvr_cli.report.charts.text import listed, one_line, shortened
+from rlvr_cli.report.charts.text import listed, one_line, shortened, told_apart
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.stats.intervals import Estimate, mean_interval
 
@@ -110,6 +110,7 @@ def _draw(shown: Mapping[str, Sequence[_Rate]], *, several: bool) -> Picture:
     labels = [one.name for found in shown.values() for one in found] if several else list(shown)
     left = CHARACTER * min(_LONGEST, max(map(len, labels))) + 14.0
     right = CHARACTER * len("100.0% to 100.0%") + 8.0
+    called = told_apart(list(dict.fromkeys(one.name for found in shown.values() for one in found)), _LONGEST)
     count = sum(len(found) + 1.25 * several for found in shown.values())
     tall = _ROW * count + 0.5 * _ROW
     height = _HEAD + tall + _FOOT
@@ -126,7 +127,7 @@ def _draw(shown: Mapping[str, Sequence[_Rate]], *, several: bool) -> Picture:
             axes.text(-left / wide, at + 0.1 * _ROW, reason, transform=across, va="center", weight="bold")
             at += _ROW
         for one in found:
-            label = shortened(one.name if several else reason, _LONGEST)
+            label = called[one.name] if several else shortened(reason, _LONGEST)
             axes.text(-left / wide + 8.0 * several / wide, at, label, transform=across, va="center")
             axes.text(1 + right / wide, at, _text(one), transform=across, va="center", ha="right")
             _row(axes, one, at)
