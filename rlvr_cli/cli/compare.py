@@ -10,6 +10,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlvr_cli.cli.common import Json, plain_table, print_json, print_table
+from rlvr_cli.cli.question_options import (
+    RUNS,
+    Baseline,
+    By,
+    CommonProblems,
+    Level,
+    Match,
+    Metric,
+    Names,
+    Power,
+    Root,
+    Unfinished,
+    Unpaired,
+    Where,
+)
 from rlvr_cli.config.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,38 +33,10 @@ if TYPE_CHECKING:
 
 
 def command(
-    names: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="A B...",
-            help="Runs, sweeps (name, folder or file), folders of runs or globs, by name in --dir or by path. Runs "
-            "that differ in nothing but the seed are one arm.",
-            show_default=False,
-        ),
-    ],
-    baseline: Annotated[
-        str | None,
-        typer.Option(
-            "--baseline",
-            metavar="ARM",
-            help="The arm that the others are compared with, by its name or a run of it. Default: the arm of the "
-            "first argument, if it is of one arm alone; else the sweep file's first method without modifiers.",
-        ),
-    ] = None,
-    by: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--by", metavar="KEY[,KEY...]", help="Make arms by these keys, as method.name; the rest is pooled."
-        ),
-    ] = None,
-    metric: Annotated[
-        str | None,
-        typer.Option(
-            "--metric",
-            metavar="NAME",
-            help="accuracy (avg@n), pass@K, maj@K, greedy, reward, length, ... Default: accuracy.",
-        ),
-    ] = None,
+    names: Names,
+    baseline: Baseline = None,
+    by: By = None,
+    metric: Metric = None,
     benchmark: Annotated[
         str | None,
         typer.Option(
@@ -67,51 +54,14 @@ def command(
             "task.name; each task, their mean, interquartile mean, chance of improvement, performance profiles.",
         ),
     ] = None,
-    where: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--where",
-            metavar="KEY=VALUE",
-            help="Which evaluation, where there are several settings: split=dev, sampling.temperature=0.6, ...",
-        ),
-    ] = None,
-    match: Annotated[
-        str | None,
-        typer.Option(
-            "--match",
-            metavar="BUDGET",
-            help="Compare the learning curves of held-out evaluations in training at the largest common budget: "
-            "rollouts, updates, tokens (sampled) or seconds (of training).",
-        ),
-    ] = None,
-    level: Annotated[
-        float | None,
-        typer.Option(
-            "--level",
-            metavar="VALUE",
-            help="With --match: when is this value first reached? Default: the baseline's final one.",
-        ),
-    ] = None,
-    power: Annotated[
-        float | None,
-        typer.Option(
-            "--power",
-            metavar="DIFFERENCE",
-            help="How many seeds or problems it takes to see this difference of the metric, as 0.02.",
-        ),
-    ] = None,
-    common_problems: Annotated[
-        bool, typer.Option("--common-problems", help="Compare on the problems that all runs were evaluated on.")
-    ] = False,
-    unpaired: Annotated[
-        bool, typer.Option("--unpaired", help="Take all seeds of each arm, and do not pair runs by their seed.")
-    ] = False,
-    unfinished: Annotated[
-        bool, typer.Option("--unfinished", help="Take runs that are not finished as they are.")
-    ] = False,
-    root: Annotated[Path, typer.Option("--dir", metavar="FOLDER", help="Folder that holds the runs (run.dir).")] = Path(
-        "runs"
-    ),
+    where: Where = None,
+    match: Match = None,
+    level: Level = None,
+    power: Power = None,
+    common_problems: CommonProblems = False,
+    unpaired: Unpaired = False,
+    unfinished: Unfinished = False,
+    root: Root = RUNS,
     as_json: Json = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, one line an arm.")] = False,
     as_latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX tables (booktabs).")] = False,

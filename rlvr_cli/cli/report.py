@@ -8,17 +8,25 @@ from typing import Annotated
 import typer
 
 from rlvr_cli.cli.common import Json, print_json
+from rlvr_cli.cli.question_options import (
+    RUNS,
+    Baseline,
+    By,
+    CommonProblems,
+    Level,
+    Match,
+    Metric,
+    Names,
+    Power,
+    Root,
+    Unfinished,
+    Unpaired,
+    Where,
+)
 
 
 def command(
-    names: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN|SWEEP|FOLDER|GLOB...",
-            help="Runs, sweeps (name, folder or file), folders of runs or globs, by name in --dir or by path.",
-            show_default=False,
-        ),
-    ],
+    names: Names,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -29,43 +37,20 @@ def command(
             show_default=False,
         ),
     ] = None,
-    baseline: Annotated[
-        str | None, typer.Option("--baseline", metavar="ARM", help="As for `rlvr compare`; so are the options below.")
-    ] = None,
-    by: Annotated[
-        list[str] | None, typer.Option("--by", metavar="KEY[,KEY...]", help="Make arms by these keys; pool the rest.")
-    ] = None,
-    metric: Annotated[
-        str | None, typer.Option("--metric", metavar="NAME", help="accuracy, pass@K, maj@K, greedy, reward, ...")
-    ] = None,
+    baseline: Baseline = None,
+    by: By = None,
+    metric: Metric = None,
     benchmark: Annotated[
         str | None, typer.Option("--benchmark", metavar="NAME", help="Which, where runs were evaluated on several.")
     ] = None,
-    where: Annotated[
-        list[str] | None, typer.Option("--where", metavar="KEY=VALUE", help="Which evaluation, as split=dev.")
-    ] = None,
-    match: Annotated[
-        str | None,
-        typer.Option("--match", metavar="BUDGET", help="Compare at equal rollouts, updates, tokens or seconds."),
-    ] = None,
-    level: Annotated[
-        float | None, typer.Option("--level", metavar="VALUE", help="With --match: when is it first reached?")
-    ] = None,
-    power: Annotated[
-        float | None, typer.Option("--power", metavar="DIFFERENCE", help="What it takes to see this difference.")
-    ] = None,
-    common_problems: Annotated[
-        bool, typer.Option("--common-problems", help="Compare on the problems that all runs were evaluated on.")
-    ] = False,
-    unpaired: Annotated[
-        bool, typer.Option("--unpaired", help="Take all seeds of each arm, and do not pair runs by their seed.")
-    ] = False,
-    unfinished: Annotated[
-        bool, typer.Option("--unfinished", help="Compare runs that are not finished as they are.")
-    ] = False,
-    root: Annotated[Path, typer.Option("--dir", metavar="FOLDER", help="Folder that holds the runs (run.dir).")] = Path(
-        "runs"
-    ),
+    where: Where = None,
+    match: Match = None,
+    level: Level = None,
+    power: Power = None,
+    common_problems: CommonProblems = False,
+    unpaired: Unpaired = False,
+    unfinished: Unfinished = False,
+    root: Root = RUNS,
     as_json: Json = False,
 ) -> None:
     """Write one HTML page about runs: the answer, learning curves, comparison, cost, completions, how to repeat it.
