@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.config.problems import some
 from rlvr_cli.sweeps.expand import Sweep
 from rlvr_cli.sweeps.family import with_parent
 from rlvr_cli.sweeps.folder import OPEN, Entry, Plan, SweepDir
@@ -28,6 +29,8 @@ from rlvr_cli.training.stopping import StopRequest, say
 
 WORKER = "rlvr_cli.sweeps.worker"
 TICK = 0.5
+# Trials that a message names.
+SHOWN = 6
 
 
 @dataclass(frozen=True)
@@ -83,16 +86,19 @@ def begin_again(folder: SweepDir, plan: Plan, names: Sequence[str]) -> list[Entr
     looks = folder.looks(plan)
     failed = {look.entry.name: look.entry for look in looks if look.state == "failed"}
     # What a search gave up is completed only for who asks for it by name.
-    failed |= {look.entry.name: look.entry for look in looks if look.state == "pruned" and look.entry.name in names}
+    pruned = {look.entry.name: look.entry for look in looks if look.state == "pruned"}
+    allowed = failed | {name: entry for name, entry in pruned.items() if name in names}
     known = {entry.name for entry in plan.named}
+    given_up = f" Given up by the search, to be named: {some(list(pruned), SHOWN)}." if pruned else ""
+    there = f"Failed: {', '.join(failed) or 'none'}.{given_up}"
     wrong = [
-        f"{name}: {'has not failed' if name in known else 'no such trial'}. Failed: {', '.join(failed) or 'none'}."
+        f"{name}: {'has not failed' if name in known else 'no such trial'}. {there}"
         for name in names
-        if name not in failed
+        if name not in allowed
     ]
-    if wrong or not failed:
-        raise UserError(wrong or f"{folder.path}: no trial has failed; there is nothing to try again.")
-    chosen = [failed[name] for name in names or failed]
+    if wrong or not allowed:
+        raise UserError(wrong or f"{folder.path}: no trial has failed; there is nothing to try again.{given_up}")
+    chosen = [allowed[name] for name in names or allowed]
     for entry in chosen:
         folder.record(entry, "retry")
     return chosen

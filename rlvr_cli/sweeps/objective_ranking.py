@@ -89,7 +89,7 @@ class Ranking:
         """The best arm with its interval, those level with it, and what choosing among several does to its number."""
         best, number = self.best, len(self.complete)
         if best is None or best.estimate is None:
-            return [f"no arm has its {self.objective} yet"]
+            return [f"no arm has its {self.objective} of every seed yet"]
         said = f"best of {number}" if number > 1 else "the only one so far"
         found = [f"{said} by {self.objective}: {best.name}, {_words(best.estimate)}"]
         value = best.estimate.value

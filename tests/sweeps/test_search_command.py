@@ -44,7 +44,7 @@ def test_a_dry_run_shows_the_space_and_the_most_that_it_costs(
 def test_the_status_says_the_best_and_how_to_confirm_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = begin(tmp_path, TEXT)
     assert run(["sweep", "status", str(place.path)]) == 0
-    assert "no arm has its accuracy (held-out, in training) yet" in capsys.readouterr().out
+    assert "no arm has its accuracy (held-out, in training) of every seed yet" in capsys.readouterr().out
     plan = go_on(place, bell)
     ranking = rank(place, plan, place.looks(plan))
     assert ranking is not None
