@@ -87,4 +87,4 @@ def with_interval(metric: str, estimate: Mapping[str, Any], *, signed: bool = Fa
 def figure(metric: str, value: float, *, signed: bool = False) -> str:
     """Shares and rewards with three decimals, lengths with one."""
     decimals = 3 if is_share(metric) or metric.startswith("reward") else 1
-    return f"{value:{'+' if signed else ''}.{decimals}f}"
+    return f"{value:{'+' if signed else ''}z.{decimals}f}"

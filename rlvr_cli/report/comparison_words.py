@@ -227,7 +227,7 @@ def _of_budget(budget: str) -> str:
 
 def _figure(metric: str, value: float, *, signed: bool = False) -> str:
     factor, name = unit(metric)
-    return f"{value * factor:{'+' if signed else ''}.{DECIMALS[name]}f}"
+    return f"{value * factor:{'+' if signed else ''}z.{DECIMALS[name]}f}"
 
 
 def _trimmed(value: float, decimals: int) -> str:

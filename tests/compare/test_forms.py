@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rlvr_cli.evaluation.tables import figure
 from rlvr_cli.report.comparison_tables import latex_text
 from tests.compare.conftest import BASE, BETTER
 from tests.compare.made_runs import make_run
@@ -54,3 +55,7 @@ def test_markdown_is_a_table_between_lists(two_arms: Path, told: Told) -> None:
     lines = table.splitlines()
     assert len(lines) == 4 and {line.count("|") for line in lines} == {9}
     assert "lopti is better than grpo by" in after
+
+
+def test_what_rounds_to_zero_has_no_minus() -> None:
+    assert figure("accuracy", -0.0004, signed=True) == "+0.000" and figure("length", -0.04) == "0.0"

@@ -122,10 +122,10 @@ def _scale(axes: Axes) -> None:
 def _text(contrast: Contrast, metric: str) -> str:
     factor, name = unit(metric)
     difference, digits = contrast.difference, DECIMALS[name]
-    value = f"{difference.value * factor:+.{digits}f}"
+    value = f"{difference.value * factor:+z.{digits}f}"
     if difference.low is None or difference.high is None:
         return f"{value}, no interval"
-    return f"{value} ({difference.low * factor:+.{digits}f} to {difference.high * factor:+.{digits}f})"
+    return f"{value} ({difference.low * factor:+z.{digits}f} to {difference.high * factor:+z.{digits}f})"
 
 
 def _table(rows: list[tuple[Row, Contrast]], metric: str) -> tuple[tuple[str, ...], ...]:
@@ -133,7 +133,7 @@ def _table(rows: list[tuple[Row, Contrast]], metric: str) -> tuple[tuple[str, ..
     digits = DECIMALS[name]
 
     def shown(value: float | None) -> str:
-        return "-" if value is None else f"{value * factor:+.{digits}f}"
+        return "-" if value is None else f"{value * factor:+z.{digits}f}"
 
     header = ("arm", f"difference, {name}", "low", "high", "p after Holm", "verdict")
     return (
