@@ -58,4 +58,4 @@ def test_markdown_is_a_table_between_lists(two_arms: Path, told: Told) -> None:
 
 
 def test_what_rounds_to_zero_has_no_minus() -> None:
-    assert figure("accuracy", -0.0004, signed=True) == "+0.000" and figure("length", -0.04) == "0.0"
+    assert figure("avg@8", -0.0004, signed=True) == "+0.000" and figure("length", -0.04) == "0.0"
