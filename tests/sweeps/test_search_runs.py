@@ -26,6 +26,7 @@ EVALUATED = {"eval.every": 1, "eval.problems": 8, "eval.samples": 2, "eval.pass_
 def write_search(path: Path, **content: object) -> Path:
     settings = {**SETTINGS, **EVALUATED, "run.dir": str(path.parent / "runs")}
     del settings["optimizer.lr"]
+    settings |= content.pop("set", {})  # type: ignore[arg-type]
     path.write_text(dump({"name": "sweep", "set": settings, "objective": "accuracy", **content}))
     return path
 
@@ -93,6 +94,8 @@ def test_a_bad_learning_rate_is_given_up_and_a_good_one_is_not(tmp_path: Path) -
     """One destroys the model within a rollout, the others leave it as it is. It can be finished for who asks for it."""
     file = write_search(
         tmp_path / "s.yaml",
+        # Long enough that it is given up before its end on a fast machine too.
+        set={"train.rollouts": 8},
         grid={"optimizer.lr": [1e-8, 1e-7, 2e-7, 1e-2]},
         search={"trials": 4, "seed": 1, "pruning": {"startup": 2}},
     )
