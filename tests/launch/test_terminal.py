@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import signal
 import subprocess
 import sys
 import termios
@@ -37,6 +38,12 @@ def test_a_training_that_was_disowned_goes_on_without_its_terminal(tmp_path: Pat
     assert run.read_manifest()["status"] == "finished"
 
 
+def take_terminal() -> None:
+    """Make standard input the process's terminal; its closing is heard even where the tests run under nohup."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def closed_under(run: RunDir, *arguments: str, disowned: bool = False) -> subprocess.Popen[bytes]:
     """`rlvr train` on a terminal that is closed once it has made a step; ``disowned``: it is not its own terminal."""
     ours, theirs = pty.openpty()
@@ -51,7 +58,7 @@ def closed_under(run: RunDir, *arguments: str, disowned: bool = False) -> subpro
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
-        preexec_fn=None if disowned else lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        preexec_fn=None if disowned else take_terminal,
     )
     os.close(theirs)
     threading.Thread(target=drain, args=(ours,), daemon=True).start()
