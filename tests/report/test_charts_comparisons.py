@@ -87,7 +87,7 @@ def test_effects_are_the_comparisons_differences_around_a_zero(tmp_path: Path) -
             continue
         difference = row.contrast.difference
         assert difference.low is not None and difference.high is not None
-        shown = [f"{100 * value:+.1f}" for value in (difference.value, difference.low, difference.high)]
+        shown = [f"{100 * value:+z.1f}" for value in (difference.value, difference.low, difference.high)]
         assert [column(figure, name, arm=row.arm)[0] for name in ("difference, points", "low", "high")] == shown
         assert f"{shown[0]} ({shown[1]} to {shown[2]})" in texts(figure.svg)
         assert column(figure, "verdict", arm=row.arm) == [row.contrast.verdict]
