@@ -9,8 +9,9 @@ from rlvr_cli.analysis.collapse import MEANINGS, PATTERNS, Collapse, CollapseWat
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
 from rlvr_cli.report.charts.text import listed
+from rlvr_cli.report.comparison_words import count
 from rlvr_cli.report.report_subject import Subject
-from rlvr_cli.report.report_table import NONE, Table, count, table
+from rlvr_cli.report.report_table import NONE, Table, table
 from rlvr_cli.runs.alerts import Span, alert_spans, said
 from rlvr_cli.runs.rollbacks import Rollback, rollbacks_of
 

@@ -9,11 +9,11 @@ from rlvr_cli.evaluation.comparison.values import higher_is_better
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.charts.text import listed
 from rlvr_cli.report.comparison import Comparison, Row, Verdict
-from rlvr_cli.report.comparison_words import comparative, headline, power_lines, replicate, sentence
+from rlvr_cli.report.comparison_words import comparative, count, headline, power_lines, replicate, sentence
 from rlvr_cli.report.report_learned import Change, in_short, in_words
 from rlvr_cli.report.report_measures import Measured, final_accuracy
 from rlvr_cli.report.report_subject import Subject
-from rlvr_cli.report.report_table import capital, count
+from rlvr_cli.report.report_table import capital
 
 # What a verdict is called, as the reader sees it at the head of its sentence.
 WORDS: dict[Verdict, str] = {"unseen": "no difference", "unknown": "no interval"}

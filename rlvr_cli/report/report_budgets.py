@@ -10,9 +10,9 @@ from rlvr_cli.evaluation.comparison.cost import BUDGETS
 from rlvr_cli.evaluation.comparison.material import gather_from
 from rlvr_cli.evaluation.tables import metric_name, with_interval
 from rlvr_cli.report.comparison import Comparison, Row, compare
-from rlvr_cli.report.comparison_words import p_text
+from rlvr_cli.report.comparison_words import count, p_text
 from rlvr_cli.report.report_subject import Subject
-from rlvr_cli.report.report_table import Table, count, table
+from rlvr_cli.report.report_table import Table, table
 
 
 @dataclass(frozen=True)

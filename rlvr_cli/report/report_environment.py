@@ -9,8 +9,9 @@ from typing import Any
 from rlvr_cli.config.problems import some
 from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
 from rlvr_cli.report.charts.text import listed
+from rlvr_cli.report.comparison_words import count
 from rlvr_cli.report.report_subject import Subject
-from rlvr_cli.report.report_table import NONE, Table, clock, count, table
+from rlvr_cli.report.report_table import NONE, Table, clock, table
 
 Manifest = Mapping[str, Any]
 SHOWN = 3

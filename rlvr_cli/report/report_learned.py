@@ -17,7 +17,8 @@ from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
 from rlvr_cli.evaluation.comparison.values import metric_of, problem_values
 from rlvr_cli.evaluation.tables import metric_name, with_interval
 from rlvr_cli.report.comparison_means import arm_mean, possible
-from rlvr_cli.report.report_table import Table, count, table
+from rlvr_cli.report.comparison_words import count
+from rlvr_cli.report.report_table import Table, table
 from rlvr_cli.runs.curves import whole_rows
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.stats.clustered import CrossedEstimate, paired_crossed_interval

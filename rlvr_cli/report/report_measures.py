@@ -13,8 +13,9 @@ from rlvr_cli.evaluation.comparison.choose import SETTINGS, read, steps_of
 from rlvr_cli.evaluation.comparison.records import ComparedRun
 from rlvr_cli.evaluation.tables import metric_name, with_interval
 from rlvr_cli.report.comparison_means import arm_mean
+from rlvr_cli.report.comparison_words import count
 from rlvr_cli.report.report_subject import Subject
-from rlvr_cli.report.report_table import Table, count, table
+from rlvr_cli.report.report_table import Table, table
 
 
 @dataclass(frozen=True)

@@ -32,11 +32,6 @@ def table(
     return Table(caption, tuple(header), tuple(tuple(row) for row in rows), tuple(texts), note)
 
 
-def count(number: int, name: str) -> str:
-    """`1 seed`, `5 seeds`."""
-    return f"{number:,} {name}{'' if number == 1 else 's'}"
-
-
 def capital(text: str) -> str:
     """``text`` as the beginning of a sentence."""
     return text[:1].upper() + text[1:]

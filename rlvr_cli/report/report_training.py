@@ -9,9 +9,9 @@ from rlvr_cli.config.errors import RunError
 from rlvr_cli.evaluation.comparison.cost import spending
 from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
 from rlvr_cli.report.charts.reasons import last_window
-from rlvr_cli.report.comparison_words import ratio_text
+from rlvr_cli.report.comparison_words import count, ratio_text
 from rlvr_cli.report.report_subject import Rows, Subject
-from rlvr_cli.report.report_table import NONE, Table, clock, count, table
+from rlvr_cli.report.report_table import NONE, Table, clock, table
 from rlvr_cli.runs.numbers import number
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.runs.rollbacks import folder_of, rollbacks_of
