@@ -14,6 +14,7 @@ import typer
 
 from rlvr_cli import __version__
 from rlvr_cli.cli import (
+    analyze,
     compare,
     config,
     doctor,
@@ -76,6 +77,7 @@ app.command("train")(train.train)
 app.command("eval")(eval.command)
 app.command("compare")(compare.command)
 app.command("report")(report.command)
+app.command("analyze")(analyze.command)
 app.command("plan")(plan.command)
 app.command("export")(export.command)
 app.command("score")(score.command)

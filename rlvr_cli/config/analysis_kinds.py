@@ -1,0 +1,95 @@
+"""The analyses of `rlvr analyze`: what each is for, and the keys that it takes."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from rlvr_cli.config.schema import FromList
+from rlvr_cli.config.section import Count, Section, Text
+
+
+def _rising(bounds: tuple[float, ...]) -> tuple[float, ...]:
+    if any(low >= high for low, high in itertools.pairwise(bounds)):
+        raise ValueError("must rise")
+    return bounds
+
+
+Bounds = Annotated[
+    tuple[Annotated[float, Field(gt=0.0, lt=1.0)], ...], FromList, Field(min_length=1), AfterValidator(_rising)
+]
+Methods = Annotated[tuple[Text, ...], FromList, Field(min_length=1, max_length=8)]
+
+
+class ProbabilityOptions(Section):
+    """Keys of `rlvr analyze probability`."""
+
+
+class RatioOptions(Section):
+    """Keys of `rlvr analyze ratio`."""
+
+
+class DirectionsOptions(Section):
+    """Keys of `rlvr analyze directions`."""
+
+
+class WeightsOptions(Section):
+    """Keys of `rlvr analyze weights`."""
+
+
+class ConflictsOptions(Section):
+    """Keys of `rlvr analyze conflicts`."""
+
+
+class WordsOptions(Section):
+    """Keys of `rlvr analyze words`."""
+
+    lists: Text | None = Field(None, description="YAML file: category -> list of words; null = AR-Lopti's table 5.")
+    bins: Count = Field(10, description="Bins of frequency in the figure.")
+
+
+class LandscapeOptions(Section):
+    """Keys of `rlvr analyze landscape`."""
+
+
+@dataclass(frozen=True)
+class AnalysisKind:
+    """What an analysis looks at.
+
+    Attributes:
+        summary: one line for people.
+        paper: whose question it is.
+        options: the keys that it takes.
+        runs: most runs that it takes; None for any number.
+        policy: whether it needs a checkpoint, of which there must be one then.
+    """
+
+    summary: str
+    paper: str
+    options: type[Section]
+    runs: int | None = 1
+    policy: bool = True
+
+
+ANALYSES: dict[str, AnalysisKind] = {
+    "probability": AnalysisKind(
+        "gradient norms, and what an update moves, by the tokens' probability", "AR-Lopti", ProbabilityOptions
+    ),
+    "ratio": AnalysisKind(
+        "spread of the importance ratio, what is clipped, and who dominates the gradient", "ACPO", RatioOptions
+    ),
+    "directions": AnalysisKind("angles between the updates of groups of tokens", "ACPO", DirectionsOptions),
+    "weights": AnalysisKind("weights of real tokens on grad pi, and their bias, by region", "DGPO", WeightsOptions),
+    "conflicts": AnalysisKind(
+        "tokens that right and wrong completions of a problem share", "GTPO", ConflictsOptions, policy=False
+    ),
+    "words": AnalysisKind(
+        "how often kinds of words occur, against the reward", "AR-Lopti", WordsOptions, runs=None, policy=False
+    ),
+    "landscape": AnalysisKind(
+        "length, entropy, gradient norm and accuracy over training", "landscape", LandscapeOptions, None, policy=False
+    ),
+}
