@@ -39,6 +39,14 @@ class DirectionsOptions(Section):
 class WeightsOptions(Section):
     """Keys of `rlvr analyze weights`."""
 
+    methods: Methods = Field(
+        ("grpo", "cispo", "gppo", "ce-gppo", "aspo", "dgpo"), description="Methods whose weights are compared."
+    )
+    eps_low: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(0.2, description="Regions: a ratio below 1 - this is low.")
+    eps_high: Annotated[float, Field(gt=0.0)] = Field(0.2, description="Regions: a ratio above 1 + this is high.")
+    gradients: bool = Field(True, description="Measure the bias on gradients too, not on the coefficients alone.")
+    rows: Count = Field(256, description="Completions in those gradients; of more, as many are drawn at random.")
+
 
 class ConflictsOptions(Section):
     """Keys of `rlvr analyze conflicts`."""
