@@ -1,8 +1,8 @@
 """Weights of a rollout's tokens on grad log pi and on grad pi, by region, and their bias to the true policy gradient.
 
 With advantage A, a token's part of a method's gradient is F A grad log pi = W A grad pi, W = F / pi. The true policy
-gradient has F = r. DGPO paper, arXiv:2603.14389: table 1 (regions), section 4.2 (W), appendix A.3 (bias); figure 4 shows
-W relative to 1 / pi_old, which is F / r.
+gradient has F = r. DGPO paper, arXiv:2603.14389: table 1 (regions), section 4.2 (W), appendix A.3 (bias); figure 4
+shows W relative to 1 / pi_old, which is F / r.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rlvr_cli.analysis.method_difference import REGIONS, Scored, apply_method, differs, quarters
+from rlvr_cli.analysis.method_difference import REGIONS, apply_method, differs, quarters
+from rlvr_cli.analysis.method_step import Scored
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.statistics import quantile
 from rlvr_cli.methods.tokens import Regions, Tokens, regions
@@ -73,8 +74,8 @@ class GroupWeights:
         on_prob: mean W = F / pi.
         relative, largest: mean and largest F / r.
         slope: of log(F / r) over log r, by least squares over the tokens whose weight is not 0.
-        bias: sum |F - r| |A| / Z over sum r |A| / Z: the bias relative to the true gradient of these tokens if all their
-            grad log pi were of one length and one direction (the decoupling assumption of appendix A.3.4).
+        bias: sum |F - r| |A| / Z over sum r |A| / Z: the bias relative to the true gradient of these tokens if all
+            their grad log pi were of one length and none cancelled (the decoupling assumption of appendix A.3.4).
     """
 
     name: str

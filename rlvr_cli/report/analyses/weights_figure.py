@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlvr_cli.analysis.method_difference import REGIONS, Scored
+from rlvr_cli.analysis.method_difference import REGIONS
+from rlvr_cli.analysis.method_step import Scored
 from rlvr_cli.report.figure import COLOURS
 from rlvr_cli.report.weight_curves import effective_weight, signs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from rlvr_cli.report.analyses.weights import MethodFound
+    from rlvr_cli.report.analyses.weights_found import MethodFound
 
 _BOUND: dict[str, Any] = {"color": "#7F7F7F", "linewidth": 0.8, "linestyle": (0, (4, 3)), "zorder": 0.9}
 # An SVG with an element for every token would be larger than the rollout.
@@ -67,7 +69,7 @@ def _draw_tokens(axes: Any, first: MethodFound, bounds: tuple[float, float]) -> 
 def _draw_weights(
     axes: Any, found: Sequence[MethodFound], sign: int, span: tuple[float, float], bounds: tuple[float, float]
 ) -> None:
-    grid = torch.logspace(*torch.tensor(span, dtype=torch.float64).log10().tolist(), _POINTS, dtype=torch.float64)
+    grid = torch.logspace(math.log10(span[0]), math.log10(span[1]), _POINTS, dtype=torch.float64)
     for place, of in enumerate(found):
         weights, colour = of.weights, COLOURS[place]
         if sign in signs(of.method):
