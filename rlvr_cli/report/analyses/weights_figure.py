@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 _BOUND: dict[str, Any] = {"color": "#7F7F7F", "linewidth": 0.8, "linestyle": (0, (4, 3)), "zorder": 0.9}
 # An SVG with an element for every token would be larger than the rollout.
 _DOTS: dict[str, Any] = {"linewidths": 0, "rasterized": True}
-# Weights that diverge leave the panel at the top.
-_TALLEST = 4.0
 _POINTS = 400
 
 
@@ -79,13 +77,14 @@ def _draw_weights(
             width = 1.2 + 3.0 * (len(found) - 1 - place) / max(len(found) - 1, 1)
             axes.plot(grid, line, color=colour, linewidth=width, alpha=0.55, zorder=2 + place / 100)
         chosen = weights.learned & ((weights.true > 0) if sign > 0 else (weights.true < 0))
-        shown = weights.relative[chosen].clamp(max=_TALLEST)
-        axes.scatter(weights.ratio[chosen], shown, s=9, color=colour, zorder=3 + place / 100, **_DOTS)
+        axes.scatter(
+            weights.ratio[chosen], weights.relative[chosen], s=9, color=colour, zorder=3 + place / 100, **_DOTS
+        )
     for bound in bounds:
         axes.axvline(bound, **_BOUND)
     axes.set_xscale("log")
     axes.set_xlim(*span)
-    axes.set_ylim(-0.05 * 2, _TALLEST * 1.02 if sign < 0 else 2.0)
+    _linear_to_1(axes)
     axes.set_xlabel(r"ratio  $r = \pi\,/\,\pi_{\mathrm{old}}$")
     axes.set_ylabel(r"weight on $\nabla\pi$ times $\pi_{\mathrm{old}}$  $= F / r$")
     axes.set_title(f"A {'<' if sign < 0 else '>'} 0")
@@ -107,6 +106,18 @@ def _draw_bias(axes: Any, found: Sequence[MethodFound]) -> None:
             axes.text(column, 0.02, "no\ntokens", ha="center", va="bottom", color="#777777", fontsize=8)
     axes.set_xticks(range(len(REGIONS)), REGIONS)
     axes.grid(axis="x", visible=False)
+    _linear_to_1(axes)
     axes.set_ylabel("relative to the true gradient there")
     measured = "gradients" if found[0].gradient is not None else "coefficients"
     axes.set_title(f"bias to the true policy gradient ({measured})")
+
+
+def _linear_to_1(axes: Any) -> None:
+    """Both are to be seen: what lies between 0 and 1, and how far up a divergence goes."""
+    axes.set_yscale("symlog", linthresh=1.0, linscale=1.0)
+    top = max(axes.get_ylim()[1], 1.5)
+    decades = [10**power for power in range(1, 30) if 10**power <= top]
+    ticks = [0, 0.25, 0.5, 0.75, 1, *([2, 5] if top < 20 else []), *decades]
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_ylim(-0.05, top)
