@@ -69,12 +69,13 @@ def analyze(subject: Subject, options: WeightsOptions) -> Findings:
 def _gradient_biases(
     saved: SavedRollout, weights: Sequence[MethodWeights], most: int
 ) -> list[dict[str, float | None] | None]:
+    from rlvr_cli.analysis.drawn_rows import drawn_rows
     from rlvr_cli.analysis.loaded_policy import load_policy
     from rlvr_cli.analysis.policy_gradient import gradient, norm
     from rlvr_cli.analysis.weight_gradients import Norms, gradient_bias
 
     policy = load_policy(saved, saved.current)
-    chosen = _drawn(saved, most)
+    chosen = drawn_rows(saved, most)
 
     def norm_of(coefficients: Tensor) -> float:
         kept = coefficients.new_zeros(coefficients.shape)
@@ -83,20 +84,6 @@ def _gradient_biases(
 
     norms = Norms(norm_of)
     return [gradient_bias(of, norms) for of in weights]
-
-
-def _drawn(saved: SavedRollout, most: int) -> list[int]:
-    """Rows for the gradients; the same ones at every call."""
-    import torch
-
-    from rlvr_cli.streams import stream_seed
-
-    count = len(saved.rows)
-    if count <= most:
-        return list(range(count))
-    generator = torch.Generator().manual_seed(stream_seed(saved.config.run.seed, "analyze-weights", saved.number))
-    drawn: list[int] = torch.randperm(count, generator=generator)[:most].sort().values.tolist()
-    return drawn
 
 
 def _limits(method: Method, weights: MethodWeights, gamma: float | None, lowest: float) -> dict[str, float | None]:

@@ -12,8 +12,6 @@ from rlvr_cli.analysis.weights import ALL, GroupWeights, MethodWeights, median_o
 from rlvr_cli.methods.method import Method
 
 CORNERS = ("LN", "HP", "LP", "HN")
-# The paper's method, with which table 2 compares the others.
-BASELINE = "dgpo"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,22 +76,15 @@ def _summary(
     yield "share_outside", sum(counts[name] for name in CORNERS) / total if total else None
     yield "old_prob_outside", median_old_prob(first.weights, CORNERS)
     yield "gamma_LN", gamma
-    baseline = next((of for of in found if of.method.name == BASELINE), None)
     for of in found:
         for group in of.regions:
             suffix = of.key if group.name == ALL else f"{of.key}_{group.name}"
             if of.gradient is not None:
                 yield f"bias_{suffix}", of.gradient[group.name]
             yield f"decoupled_bias_{suffix}", group.bias
-            if of.method.name != BASELINE and baseline is not None:
-                yield f"bias_{suffix}_minus_{BASELINE}", _less(of.bias(group.name), baseline.bias(group.name))
         yield f"analytic_bias_{of.key}_LN", of.limits["bias_LN"]
         for name in ("LN", "HP"):
             group = next(group for group in of.regions if group.name == name)
             yield f"slope_{of.key}_{name}", of.limits[f"slope_{name}"]
             yield f"token_slope_{of.key}_{name}", group.slope
             yield f"largest_{of.key}_{name}", group.largest
-
-
-def _less(first: float | None, second: float | None) -> float | None:
-    return None if first is None or second is None else first - second

@@ -18,11 +18,11 @@ from rlvr_cli.report.weight_curves import signs
 READING = (
     "Upper left: where the tokens lie; the dashed lines are the bounds of the regions. Upper right and lower left: the "
     "weight on grad pi relative to 1 / pi_old, which is 1 for the true policy gradient; a dot is a token, a line the "
-    "formula, and the scale is linear up to 1 and logarithmic above. Where A < 0 and the ratio is low (LN), CISPO and GPPO rise without end as the token vanishes, GRPO and "
-    "ASPO drop to 0, and DGPO falls steadily: the paper's figure 4(b). Lower right: length of the method's gradient "
-    "less the true one, relative to the true one, in each region; 1 is a region whose gradient is lost whole, more "
-    "than 1 is worse than no gradient at all. The paper (table 2) has GRPO and ASPO highest in LN and HP, and CISPO "
-    "and ASPO alone above 0 in LP and HN."
+    "formula; the scale is linear up to 1 and logarithmic above. Where A < 0 and the ratio is low (LN), CISPO and GPPO "
+    "rise without end as the token vanishes, GRPO and ASPO drop to 0, and DGPO falls steadily: the paper's figure "
+    "4(b). Lower right: length of the method's gradient less the true one, relative to the true one, in each region; 1 "
+    "is a region whose gradient is lost whole, more than 1 is worse than no gradient at all. The paper (table 2) has "
+    "GRPO and ASPO highest in LN and HP, and CISPO and ASPO alone above 0 in LP and HN."
 )
 
 
