@@ -54,6 +54,8 @@ class WordsOptions(Section):
 class LandscapeOptions(Section):
     """Keys of `rlvr analyze landscape`."""
 
+    samples: Count = Field(1, description="Problems whose completions before and after the collapse are shown.")
+
 
 @dataclass(frozen=True)
 class AnalysisKind:
