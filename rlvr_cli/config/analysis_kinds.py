@@ -43,6 +43,9 @@ class WeightsOptions(Section):
 class ConflictsOptions(Section):
     """Keys of `rlvr analyze conflicts`."""
 
+    rollouts: Count = Field(10, description="Saved rollouts that are looked at, the last of them --rollout.")
+    top: Count = Field(12, description="Tokens shown: those that are most often in conflict.")
+
 
 class WordsOptions(Section):
     """Keys of `rlvr analyze words`."""
