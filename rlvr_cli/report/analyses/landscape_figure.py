@@ -10,7 +10,7 @@ import numpy as np
 from rlvr_cli.analysis.landscape import Course
 from rlvr_cli.report.charts.arms import ArmLine, arm_line
 from rlvr_cli.report.charts.lines import DASHES
-from rlvr_cli.report.charts.panel import YAxis
+from rlvr_cli.report.charts.panel import Panel, YAxis, extent
 from rlvr_cli.report.charts.text import told_apart
 from rlvr_cli.report.figure import COLOURS
 from rlvr_cli.runs.curves import HELD_OUT
@@ -20,23 +20,24 @@ if TYPE_CHECKING:
 
 COLUMNS = 3
 MOST_NAME = 60
-# Always drawn, and drawn where a run has values that are not all 0.
+# A panel: its axis, and the curves in it, the second of them dashed.
 _ALWAYS = {
-    "accuracy": YAxis("accuracy of the rollout", share=True),
-    "length": YAxis("length, tokens"),
-    "entropy": YAxis("entropy, nats a token"),
-    "gradient norm": YAxis("gradient norm"),
+    ("accuracy",): YAxis("accuracy of the rollout", share=True),
+    ("length",): YAxis("length, tokens"),
+    ("entropy",): YAxis("entropy, nats a token"),
+    ("gradient norm",): YAxis("gradient norm", wide=True),
 }
+# Where some run has values that are not all 0.
 _WHERE_KNOWN = {
-    "probability distance": YAxis("mean |π - π_old|"),
-    "ratio distance": YAxis("√ mean (r - 1)²"),
-    "KL to reference": YAxis("KL(π ‖ reference), nats"),
-    "clip share": YAxis("share clipped", share=True),
-    "truncated": YAxis("share truncated", share=True),
-    HELD_OUT: YAxis("held-out accuracy", share=True),
-    "value of correct": YAxis("value of correct", floor=False),
-    "value of incorrect": YAxis("value of incorrect", floor=False),
+    ("probability distance",): YAxis(r"mean $|\pi - \pi_\mathrm{old}|$"),
+    ("ratio distance",): YAxis("√ mean (r - 1)²", wide=True),
+    ("KL to reference",): YAxis("KL(π ‖ reference), nats", wide=True),
+    ("clip share",): YAxis("share clipped", share=True),
+    ("truncated",): YAxis("share truncated", share=True),
+    (HELD_OUT,): YAxis("held-out accuracy", share=True),
+    ("value of correct", "value of incorrect"): YAxis("predicted value (dashed: if wrong)", floor=False),
 }
+_DASHED = (0, (4, 2))
 
 
 def landscape_figure(arms: Mapping[str, Sequence[Course]]) -> Figure:
@@ -44,32 +45,43 @@ def landscape_figure(arms: Mapping[str, Sequence[Course]]) -> Figure:
     from matplotlib.figure import Figure
 
     courses = [found for group in arms.values() for found in group]
-    moved = [name for name in _WHERE_KNOWN if any(value for found in courses for _, value in found.curves[name].points)]
-    axes_of = {**_ALWAYS, **{name: _WHERE_KNOWN[name] for name in moved}}
+    moved = [
+        names
+        for names in _WHERE_KNOWN
+        if any(value for found in courses for name in names for _, value in found.curves[name].points)
+    ]
+    axes_of = {**_ALWAYS, **{names: _WHERE_KNOWN[names] for names in moved}}
     rows = -(-len(axes_of) // COLUMNS)
-    names = told_apart(list(arms), MOST_NAME)
+    shown = told_apart(list(arms), MOST_NAME)
     figure = Figure(figsize=(11.0, 2.5 * rows + 0.5 + 0.18 * len(arms)), layout="constrained")
     grid = figure.subplots(rows, COLUMNS, squeeze=False)
-    for axes, (name, scale) in zip(grid.flat, axes_of.items(), strict=False):
-        _panel(axes, name, scale, arms)
+    for axes, (names, scale) in zip(grid.flat, axes_of.items(), strict=False):
+        _panel(axes, names, scale, arms)
     for axes in grid.flat[len(axes_of) :]:
         axes.set_visible(False)
-    _legend(figure, list(names.values()))
+    _legend(figure, list(shown.values()))
     return figure
 
 
-def _panel(axes: Any, name: str, scale: YAxis, arms: Mapping[str, Sequence[Course]]) -> None:
+def _panel(axes: Any, names: Sequence[str], scale: YAxis, arms: Mapping[str, Sequence[Course]]) -> None:
     axes.set_title(scale.label)
     axes.set_xlabel("rollout")
-    for place, (arm, group) in enumerate(arms.items()):
-        curves = [_points(found, name) for found in group if found.curves[name].points]
-        line = arm_line(place, arm, curves, scale, alone=len(arms) == 1, intervals=[None] * len(curves))
-        if line is not None:
-            _draw(axes, line, _look(place))
-        if name in ("accuracy", "length"):
-            _mark(axes, group, name, _look(place))
-    if scale.share:
-        axes.set_ylim(-0.02, max(1.02 if name == "accuracy" else 0.02, axes.get_ylim()[1]))
+    lines = []
+    for second, name in enumerate(names):
+        for place, (arm, group) in enumerate(arms.items()):
+            look = {**_look(place), **({"linestyle": _DASHED} if second else {})}
+            curves = [_points(found, name) for found in group if found.curves[name].points]
+            found = arm_line(place, arm, curves, scale, alone=len(arms) == 1, intervals=[None] * len(curves))
+            if found is not None:
+                lines.append(found.line)
+                _draw(axes, found, look)
+            if name in ("accuracy", "length"):
+                _mark(axes, group, name, look)
+    height = extent([Panel(scale.label, tuple(lines))], scale)
+    if height.linear is not None:
+        axes.set_yscale("symlog", linthresh=height.linear)
+    if height.high > height.low:
+        axes.set_ylim(height.low, height.high)
 
 
 def _points(found: Course, name: str) -> tuple[np.ndarray, np.ndarray]:
