@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 COLUMNS = 3
 MOST_NAME = 60
 # A panel: its axis, and the curves in it, the second of them dashed.
-_ALWAYS = {
+_ALWAYS: dict[tuple[str, ...], YAxis] = {
     ("accuracy",): YAxis("accuracy of the rollout", share=True),
     ("length",): YAxis("length, tokens"),
     ("entropy",): YAxis("entropy, nats a token"),
     ("gradient norm",): YAxis("gradient norm", wide=True),
 }
 # Where some run has values that are not all 0.
-_WHERE_KNOWN = {
+_WHERE_KNOWN: dict[tuple[str, ...], YAxis] = {
     ("probability distance",): YAxis(r"mean $|\pi - \pi_\mathrm{old}|$"),
     ("ratio distance",): YAxis("√ mean (r - 1)²", wide=True),
     ("KL to reference",): YAxis("KL(π ‖ reference), nats", wide=True),
