@@ -66,7 +66,7 @@ def draw_example(
     max_tokens: int,
     rng: random.Random,
 ) -> Example:
-    """A random puzzle of the phase with a random trace, or an answer without one, of at most `max_tokens` ids in all."""
+    """A random puzzle of the phase with a random trace, or an answer alone, of at most `max_tokens` ids in all."""
     noise = compact.Noise(**phase.noise.model_dump())
     (number,) = rng.choices(list(phase.people), weights=list(phase.people.values()))
     puzzle = rng.choice(pools[number])
