@@ -51,7 +51,8 @@ def _draw_norms(axes: Any, found: Found, kind: str) -> None:
                 fontsize=8,
             )
     axes.axhline(100, **_FULL)
-    axes.set_yscale("log")
+    if any(compared is not None for _, compared in groups):
+        axes.set_yscale("log")
     axes.margins(y=0.15)
     axes.set_xticks(range(len(groups)), [group.what.replace(" of ", "\nof ") for group, _ in groups], fontsize=8)
     axes.grid(axis="x", visible=False)
