@@ -167,8 +167,9 @@ def _levels(curves: Mapping[str, Curve]) -> Summary:
             f"{name}_start": at,
             f"{name}_end": end(name),
             f"{name}_ratio": _ratio(end(name), at),
-            f"{name}_largest_ratio": _ratio(max(values(name), default=None), at),
-            f"{name}_smallest_ratio": _ratio(min(values(name), default=None), at),
+            # Of what comes after: the start's own largest value is above its mean in any case.
+            f"{name}_largest_ratio": _ratio(max(values(name)[START:], default=None), at),
+            f"{name}_smallest_ratio": _ratio(min(values(name)[START:], default=None), at),
         }
     return {
         **summary,
