@@ -161,3 +161,11 @@ def test_runs_without_rollouts_are_all_named(tmp_path: Path) -> None:
         True,
         True,
     ]
+
+
+def test_the_lists_of_the_labs_language_fit_it() -> None:
+    path = Path(__file__).parents[2] / "configs" / "words" / "kk-compact.yaml"
+    patterns = {name: compiled(kind) for name, kind in read_lists(path).items()}
+    text = "KKNK A: BN f DK t B: not DK t no KKNN A: BN t </think> <answer> KKNN </answer>".lower()
+    found = {name: len(pattern.findall(text)) for name, pattern in patterns.items()}
+    assert found == {"true_check": 3, "false_check": 1, "new_guess": 1, "negation": 1}
