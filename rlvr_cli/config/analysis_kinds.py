@@ -89,6 +89,8 @@ class WordsOptions(Section):
     """Keys of `rlvr analyze words`."""
 
     lists: Text | None = Field(None, description="YAML file: category -> list of words; null = AR-Lopti's table 5.")
+    per: Literal["completion", "100 words"] = Field("completion", description="What a frequency is of.")
+    rollouts: Count = Field(10, description="Saved rollouts that are looked at, the last of them --rollout.")
     bins: Count = Field(10, description="Bins of frequency in the figure.")
 
 
