@@ -25,12 +25,12 @@ from rlvr_cli.report.analyses.ratio_figure import ratio_figure
 from rlvr_cli.report.analyses.saved_notes import sampled_by_notes
 
 READING = (
-    "Above, from the left: the ratio by probability after the last update (box: half of the tokens, whiskers: 98%); its "
-    "standard deviation against 1 - p after each number of updates, with the slope 2 of ACPO's lemma 1 dotted; and the "
-    "tokens in the plane of probability and entropy between the theoretical bounds, clipped ones crossed: the paper has "
-    "them where both are low. Below: mean |G|, G = (1 - p) F A, by probability, measured (solid) and by proposition 1 "
-    "(dashed, of magnitudes); the share of clipped tokens by probability; and the log ratio of mean |G| of low and high "
-    "tokens over the updates: above 0 low-probability tokens dominate, and the paper has it fall below."
+    "Above, from the left: the ratio by probability after the last update (box: half of the tokens, whiskers: 98%); "
+    "its standard deviation against 1 - p after each number of updates, with the slope 2 of ACPO's lemma 1 dotted; the "
+    "tokens in the plane of probability and entropy between the theoretical bounds, clipped ones crossed: the paper "
+    "has them where both are low. Below: mean |G|, G = (1 - p) F A, by probability, measured (solid) and by proposition "
+    "1 (dashed); the share of clipped tokens by probability; and the log ratio of mean |G| of low and high tokens over "
+    "the updates, also with signs: above 0 low-probability tokens dominate, and the paper has it fall below."
 )
 
 
@@ -236,8 +236,8 @@ def _notes(saved: SavedRollout, how: Replay, replay: ReplayedUpdates) -> tuple[s
     lines = []
     if how.optimizer == "adamw" and saved.old.step and not replay.has_state:
         lines.append(
-            f"No state of AdamW that fits was kept at step {saved.old.step}: it begins anew, with larger first steps than "
-            "the run's."
+            f"No state of AdamW that fits was kept at step {saved.old.step}: it begins anew, with larger first steps "
+            "than the run's."
         )
     if saved.config.rollout.importance_cap is not None:
         lines.append("The run's weights for another sampler (rollout.importance_cap) are left out.")

@@ -127,12 +127,17 @@ def _dominance(axes: Any, before: Ratios, after: Sequence[Ratios]) -> None:
         "signed": ("|mean G|", "-s", COLOURS[1]),
         "expected_signed": ("|mean G|, proposition 1", "--", COLOURS[1]),
     }
+    highest = 0.0
     for which, (label, look, colour) in looks.items():
         values = [
             (of.updates, log_ratio(getattr(of.bins[0], which), getattr(of.bins[-1], which))) for of in (before, *after)
         ]
         known = [(updates, value) for updates, value in values if value is not None]
         axes.plot([x for x, _ in known], [y for _, y in known], look, markersize=4, color=colour, label=label)
+        if which != "expected_signed":
+            highest = max([highest, *(value for _, value in known)])
+    # Where nothing is clipped, what is left of the signed expectation is nothing over still less.
+    axes.set_ylim(top=2 * highest + 1)
     axes.axhline(0, color="#7F7F7F", linewidth=0.8)
     axes.set_xscale("symlog", base=2, linthresh=1)
     axes.set_xticks([0, *(of.updates for of in after)], ["0", *(str(of.updates) for of in after)])
