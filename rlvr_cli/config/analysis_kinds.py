@@ -28,7 +28,7 @@ class ProbabilityOptions(Section):
     """Keys of `rlvr analyze probability`."""
 
     methods: Methods = Field(
-        ("grpo", "reweight", "lopti"),
+        ("grpo", "grpo+reweight", "grpo+lopti"),
         description="Methods whose step is followed, each with overrides of its keys if need be, as "
         "lopti:schedule.order=high_first; the gradients of groups are those of the first.",
     )

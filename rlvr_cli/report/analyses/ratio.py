@@ -28,9 +28,10 @@ READING = (
     "Above, from the left: the ratio by probability after the last update (box: half of the tokens, whiskers: 98%); "
     "its standard deviation against 1 - p after each number of updates, with the slope 2 of ACPO's lemma 1 dotted; the "
     "tokens in the plane of probability and entropy between the theoretical bounds, clipped ones crossed: the paper "
-    "has them where both are low. Below: mean |G|, G = (1 - p) F A, by probability, measured (solid) and by proposition "
-    "1 (dashed); the share of clipped tokens by probability; and the log ratio of mean |G| of low and high tokens over "
-    "the updates, also with signs: above 0 low-probability tokens dominate, and the paper has it fall below."
+    "has them where both are low. Below: mean |G|, G = (1 - p) F A, by probability, measured (solid) and by "
+    "proposition 1 (dashed); the share of clipped tokens by probability; and the log ratio of mean |G| of low and high "
+    "tokens over the updates, also with signs: above 0 low-probability tokens dominate, and the paper has it fall "
+    "below."
 )
 
 
