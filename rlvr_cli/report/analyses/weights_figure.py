@@ -117,10 +117,13 @@ def _draw_bias(axes: Any, found: Sequence[MethodFound]) -> None:
 
 def _linear_to_1(axes: Any) -> None:
     """Both are to be seen: what lies between 0 and 1, and how far up a divergence goes."""
-    axes.set_yscale("symlog", linthresh=1.0, linscale=1.0)
     top = max(axes.get_ylim()[1], 1.5)
-    decades = [10**power for power in range(1, 30) if 10**power <= top]
-    ticks = [0, 0.25, 0.5, 0.75, 1, *([2, 5] if top < 20 else []), *decades]
-    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    decades = int(math.log10(top))
+    # The linear part keeps a third of the height.
+    axes.set_yscale("symlog", linthresh=1.0, linscale=max(1.0, decades / 2))
+    powers = range(1, decades + 1, max(1, math.ceil(decades / 5)))
+    ticks = {0: "0", 0.25: "0.25", 0.5: "0.5", 0.75: "0.75", 1: "1", **({2: "2", 5: "5"} if decades < 2 else {})}
+    ticks |= {10**power: "10" if power == 1 else f"$10^{{{power}}}$" for power in powers}
+    axes.set_yticks(list(ticks), list(ticks.values()))
     axes.minorticks_off()
     axes.set_ylim(-0.05, top)
