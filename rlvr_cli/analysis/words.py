@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rlvr_cli.runs.numbers import number
-from rlvr_cli.stats.correlation import Correlation, pearson, spearman
+from rlvr_cli.stats.clustered_correlation import Correlation, pearson, spearman
 from rlvr_cli.stats.intervals import Estimate, mean_interval
 from rlvr_cli.stats.scores import Array
 

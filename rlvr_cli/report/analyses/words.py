@@ -15,7 +15,7 @@ from rlvr_cli.report.analyses.words_figure import words_figure
 from rlvr_cli.report.analyses.words_read import Looked, look
 from rlvr_cli.report.charts.text import listed, shortened
 from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.stats.correlation import Correlation
+from rlvr_cli.stats.clustered_correlation import Correlation
 from rlvr_cli.stats.intervals import Estimate
 
 MOST_WORDS = 60

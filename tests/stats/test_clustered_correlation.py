@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import pearsonr, spearmanr
 
-from rlvr_cli.stats.correlation import pearson, spearman
+from rlvr_cli.stats.clustered_correlation import pearson, spearman
 
 
 def clustered(seed: int, clusters: int, size: int, strength: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
