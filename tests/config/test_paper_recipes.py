@@ -135,8 +135,11 @@ def test_they_divide_among_gpus(paper: str, processes: int) -> None:
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-def test_its_page_counts_its_rows(paper: str) -> None:
-    text = (REPOSITORY / "docs" / "papers" / f"{paper}.md").read_text(encoding="utf-8")
+def test_its_page_and_the_overview_count_its_rows(paper: str) -> None:
+    pages = REPOSITORY / "docs" / "papers"
+    overview = re.search(rf"\]\({paper}\.md\) \| (\d+) \|", (pages / "README.md").read_text(encoding="utf-8"))
+    assert overview is not None and int(overview[1]) == len(rows(paper))
+    text = (pages / f"{paper}.md").read_text(encoding="utf-8")
     said = re.search(rf"`configs/papers/{paper}/`, (\d+) rows", " ".join(text.split()))
     assert said is not None and int(said[1]) == len(rows(paper))
 
