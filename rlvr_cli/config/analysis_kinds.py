@@ -43,6 +43,9 @@ class WeightsOptions(Section):
 class ConflictsOptions(Section):
     """Keys of `rlvr analyze conflicts`."""
 
+    rollouts: Count = Field(10, description="Saved rollouts that are looked at, the last of them --rollout.")
+    top: Count = Field(12, description="Tokens shown: those that are most often in conflict.")
+
 
 class WordsOptions(Section):
     """Keys of `rlvr analyze words`."""
@@ -53,6 +56,8 @@ class WordsOptions(Section):
 
 class LandscapeOptions(Section):
     """Keys of `rlvr analyze landscape`."""
+
+    samples: Count = Field(1, description="Problems whose completions before and after the collapse are shown.")
 
 
 @dataclass(frozen=True)
