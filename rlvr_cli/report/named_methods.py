@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import PolicyMethodConfig
@@ -23,3 +25,28 @@ def policy_config(text: str) -> PolicyMethodConfig:
     config = load_config(method=name).method
     assert isinstance(config, PolicyMethodConfig)
     return config
+
+
+def replayed_configs(names: Iterable[str]) -> tuple[PolicyMethodConfig, ...]:
+    """The configurations of methods that are to be applied to a rollout that is there already, in order.
+
+    Raises:
+        UserError: every name that is no such method.
+    """
+    configs: list[PolicyMethodConfig] = []
+    problems: list[str] = []
+    for name in names:
+        try:
+            config = policy_config(name)
+        except UserError as error:
+            problems += error.problems
+            continue
+        if config.reward.noise > 0:
+            problems.append(
+                f"{config.name}: noise decides which rewards a rollout gets, not what is made of them; on a rollout "
+                "that is there already it has nothing to change."
+            )
+        configs.append(config)
+    if problems:
+        raise UserError(problems)
+    return tuple(configs)
