@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.errors import RunError
+from rlvr_cli.config.nearest import did_you_mean
+from rlvr_cli.config.problems import some
 from rlvr_cli.ledger.fingerprint import code_of, digest
 from rlvr_cli.ledger.jobs import Job
 from rlvr_cli.ledger.schema import At, Call
@@ -19,6 +21,8 @@ from rlvr_cli.report.analyze_request import options_of
 from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.runs.checkpoints import file_hash
 from rlvr_cli.runs.directory import RunDir
+
+SHOWN = 12
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,8 @@ def number_of(numbers: Mapping[str, Any], name: str, absent: float | None) -> fl
     if "." not in name:
         summary = numbers.get("summary", {})
         if name not in summary:
-            raise RunError(f"{name}: the summary has no such number. It has: {', '.join(summary) or 'none'}.")
+            hint = did_you_mean(name, summary) or f" It has: {some(list(summary), SHOWN)}."
+            raise RunError(f"{name}: the summary has no such number.{hint}")
         value = summary[name]
     else:
         value = numbers

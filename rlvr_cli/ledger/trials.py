@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -62,7 +63,7 @@ def make_sweep(
         "slots": {"cores": 1},
     }
     lines = {("list", row): book.arm_lines[need.arm] for row, need in enumerate(wanted)}
-    file = SweepFile(book.arms_path, dump(content), SweepSpec.model_validate(content), dict(lines))
+    file = SweepFile(book.arms_path, dump(json.loads(json.dumps(content))), SweepSpec.model_validate(content), dict(lines))
     return replace(expand(file), owner=tuple(command))
 
 

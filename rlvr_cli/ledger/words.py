@@ -73,8 +73,9 @@ def by_chance(outcomes: Sequence[Outcome]) -> str:
     if not decided:
         return "No verdict rests on an interval."
     least, most = wrong_by_chance(len(decided))
+    rest = "1 verdict rests" if len(decided) == 1 else f"{len(decided)} verdicts rest"
     return (
-        f"Of the {len(decided)} verdicts that rest on an interval, {least:.1f} to {most:.1f} are to be expected wrong "
+        f"{rest} on an interval, of which {least:.1f} to {most:.1f} {'is' if most == 1 else 'are'} to be expected wrong "
         "by chance alone: a 95% interval leaves the truth out on the wrong side in 2.5% of cases, and on either side, "
         "where the truth is the threshold itself, in 5%."
     )
