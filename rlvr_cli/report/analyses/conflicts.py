@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from rlvr_cli.analysis.conflicts import Tally, pooled, summary, tally
+from rlvr_cli.analysis.loaded_policy import padded
 from rlvr_cli.analysis.saved_rollout import read_rollout, saved_numbers
-from rlvr_cli.analysis.scoring import learned_from, padded
+from rlvr_cli.analysis.scoring import learned_from
 from rlvr_cli.config.analysis_kinds import ConflictsOptions
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
