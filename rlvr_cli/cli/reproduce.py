@@ -148,6 +148,7 @@ def _other(folders: Folders, seed_from: int) -> Results | None:
 
 def _show(claims: list[Claim], results: Results, other: Results | None) -> None:
     from rlvr_cli.ledger import words
+    from rlvr_cli.report.comparison_words import count
 
     second = [] if other is None else [f"seeds {other.seed_from}-"]
     table = plain_table("claim", "paper", "ours [95%]", "rule", "n", "verdict", *second)
@@ -159,7 +160,7 @@ def _show(claims: list[Claim], results: Results, other: Results | None) -> None:
         table.add_row(claim.id, *cells)
     print_table(table)
     outcomes = [results.outcomes[claim.id] for claim in claims]
-    print(f"\n{len(claims)} claims: {words.counts(outcomes)}. {words.by_chance(outcomes)}")
+    print(f"\n{count(len(claims), 'claim')}: {words.counts(outcomes)}. {words.by_chance(outcomes)}")
     if other is not None:
         chosen = {one.claim: one for one in outcomes}
         print(f"Another set of seeds: {words.agreements(chosen, other.outcomes)}.")

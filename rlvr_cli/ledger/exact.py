@@ -14,8 +14,10 @@ from typing import Any
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.nearest import did_you_mean
 
-# Ratios between which a slope is taken, far outside every trust region.
-_LOW, _HIGH = (1e-9, 1e-8), (1e8, 1e9)
+# Sign of the advantage, and two ratios far outside every trust region.
+REGIONS = {"LN": (-1, (1e-9, 1e-8)), "HP": (1, (1e8, 1e9))}
+# With it, all of these ratios are ratios of probabilities.
+_OLD_PROBABILITY = 1e-12
 
 
 def updates_ratio(of: str, against: str) -> float:
@@ -27,12 +29,13 @@ def updates_ratio(of: str, against: str) -> float:
     return steps[0] / steps[1]
 
 
-def weight_slope(method: str, side: str) -> float:
-    """The exponent of the weight on grad pi as the ratio r leaves the trust region.
+def weight_exponent(method: str, region: str) -> float:
+    """The exponent of a token's weight on grad pi in the ratio r, far outside the trust region.
 
-    d log |w / pi| / d log r, for `side` low (A < 0, r -> 0) or high (A > 0, r -> infinity): below 0 on the low side the
-    weight diverges (DGPO paper, equation 9 and table 1). minus infinity where the weight is 0, as behind a hard clip:
-    given as -1000 on the high side and 1000 on the low side, since no power of r is as steep.
+    d log |w / pi| / d log r, with w the weight on grad log pi, in the regions that leave the trust region along the
+    advantage: LN (A < 0, r -> 0) and HP (A > 0, r -> infinity). Below 0 in LN, or above 0 in HP, the weight grows
+    without bound (DGPO paper, equation 9 and figure 2). Raises UserError for another region, and where the weight is
+    0, as behind a hard clip.
     """
     import torch
 
@@ -40,20 +43,19 @@ def weight_slope(method: str, side: str) -> float:
     from rlvr_cli.report.named_methods import policy_config
     from rlvr_cli.report.weight_curves import effective_weight
 
-    if side not in ("low", "high"):
-        raise UserError(f"side: must be low or high; got {side}")
-    span = _LOW if side == "low" else _HIGH
+    if region not in REGIONS:
+        raise UserError(f"region: must be one of {', '.join(REGIONS)}; got {region}")
+    sign, span = REGIONS[region]
     ratios = torch.tensor(span, dtype=torch.float64)
     made = make_method(policy_config(method), max_length=1)
-    # An old probability at which every ratio of the span is one of two probabilities.
-    weights, _ = effective_weight(made, ratios, 1e-12, -1 if side == "low" else 1)
+    weights, _ = effective_weight(made, ratios, _OLD_PROBABILITY, sign)
     first, second = (abs(float(weight)) for weight in weights / ratios)
     if first == 0.0 or second == 0.0:
-        raise UserError(f"{method}: its weight is 0 on the {side} side, where no power of the ratio describes it.")
-    return math.log(second / first) / math.log(span[1] / span[0])
+        raise UserError(f"{method}: its weight is 0 in {region}, where no power of the ratio describes it.")
+    return round(math.log(second / first) / math.log(span[1] / span[0]), 9)
 
 
-EXACT: dict[str, Callable[..., float]] = {"updates_ratio": updates_ratio, "weight_slope": weight_slope}
+EXACT: dict[str, Callable[..., float]] = {"updates_ratio": updates_ratio, "weight_exponent": weight_exponent}
 
 
 def problems(name: str, options: Mapping[str, Any]) -> list[str]:

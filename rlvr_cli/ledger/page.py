@@ -15,6 +15,7 @@ from rlvr_cli.ledger.results import Results
 from rlvr_cli.ledger.schema import PAPERS, Claim
 from rlvr_cli.ledger.verdicts import DECIDED
 from rlvr_cli.planning.duration import in_words
+from rlvr_cli.report.comparison_words import count
 from rlvr_cli.report.figure import style, write_figure
 from rlvr_cli.runs.atomic import write_text
 
@@ -74,7 +75,7 @@ def _head(results: Results, other: Results | None, rows: Sequence[Row], beside: 
         "Claims of five papers, each put to the test by a rule that was written down before the run. Made by "
         f"`{_command(results)}`; [reproduce.md](reproduce.md) says how, and what a verdict means."
     )
-    yield _paragraph(f"**Of {len(outcomes)} claims {words.counts(outcomes)}.** {words.by_chance(outcomes)}")
+    yield _paragraph(f"**Of {count(len(outcomes), 'claim')}, {words.counts(outcomes)}.** {words.by_chance(outcomes)}")
     if other is not None:
         decided = {claim.id: found for claim, found, _ in rows if found is not None}
         others = {claim.id: second for claim, _, second in rows if second is not None}
@@ -173,11 +174,11 @@ def _where(results: Results, beside: str) -> str:
     machine = results.machine
     made = ", ".join(f"{name} {version}" for name, version in machine.items() if name not in ("processor", "cores"))
     cores = f"{results.workers} of {machine.get('cores', '?')} cores"
-    sessions = f"{results.sessions} session{'s' if results.sessions > 1 else ''}"
     decided = sum(one.verdict in DECIDED for one in results.outcomes.values())
+    taken = f"{in_words(results.seconds)} in {count(results.sessions, 'session')}"
     return (
-        f"Seeds {results.seed_from} and up: {in_words(results.seconds)} in {sessions} on {cores} "
-        f"({machine.get('processor', '?')}), {made}; {decided} claims decided. All numbers, seed by seed: "
+        f"Seeds {results.seed_from} and up: {taken} on {cores} ({machine.get('processor', '?')}), {made}; "
+        f"{count(decided, 'claim')} decided. All numbers, seed by seed: "
         f"[seeds-{results.seed_from}.json]({beside}/seeds-{results.seed_from}.json)."
     )
 

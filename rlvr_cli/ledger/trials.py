@@ -63,7 +63,9 @@ def make_sweep(
         "slots": {"cores": 1},
     }
     lines = {("list", row): book.arm_lines[need.arm] for row, need in enumerate(wanted)}
-    file = SweepFile(book.arms_path, dump(json.loads(json.dumps(content))), SweepSpec.model_validate(content), dict(lines))
+    file = SweepFile(
+        book.arms_path, dump(json.loads(json.dumps(content))), SweepSpec.model_validate(content), dict(lines)
+    )
     return replace(expand(file), owner=tuple(command))
 
 

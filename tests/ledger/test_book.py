@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.ledger.book import Book
+from rlvr_cli.ledger import exact
+from rlvr_cli.ledger.bases import base_folders
+from rlvr_cli.ledger.book import Book, read_book
 from rlvr_cli.ledger.folders import Folders
 from rlvr_cli.ledger.outcomes import asked
+from rlvr_cli.ledger.schema import PAPERS
 from rlvr_cli.ledger.trials import Need, make_sweep, needs
 from tests.ledger.files import ARMS, CONTRAST, EXACT, LENGTH, WORDS, book, problems
 
@@ -109,3 +112,26 @@ def test_what_changes_a_claim(tmp_path: Path) -> None:
     assert hashed(book(tmp_path, [{**LENGTH, "rule": {"above": 0.1}}])) != first
     assert hashed(book(tmp_path, [{**LENGTH, "seeds": 3}])) != first
     assert hashed(book(tmp_path, [LENGTH], {**ARMS, "tiny-grpo": {"set": {"method": "nl"}}})) != first
+
+
+def test_the_shipped_ledger(tmp_path: Path) -> None:
+    """All claims are read, over all five papers, and every training that they look at is a valid configuration."""
+    read = read_book()
+    claims = list(read.claims.values())
+    assert {claim.paper for claim in claims} == set(PAPERS)
+    wanted = needs(claims, read, 0)
+    folders = Folders(tmp_path)
+    bases = base_folders({arm.base for arm in read.arms.values()}, read, folders)
+    sweep = make_sweep(wanted, read, folders, bases, ("rlvr", "reproduce", "--all"))
+    assert len(sweep.trials) == len(wanted)
+    assert {need.arm for need in wanted} == set(read.arms), "an arm that no claim looks at"
+
+
+def test_exact_statements() -> None:
+    """CISPO's constant weight on grad log pi is one over the probability on grad pi; DGPO's are n and -1 / m."""
+    assert exact.compute("updates_ratio", {"of": "lopti", "against": "grpo"}) == 2.0
+    assert exact.compute("weight_exponent", {"method": "cispo", "region": "LN"}) == -1.0
+    assert exact.compute("weight_exponent", {"method": "dgpo", "region": "LN"}) == 1.0
+    assert exact.compute("weight_exponent", {"method": "dgpo", "region": "HP"}) == -0.5
+    with pytest.raises(UserError, match="its weight is 0 in LN"):
+        exact.compute("weight_exponent", {"method": "grpo", "region": "LN"})
