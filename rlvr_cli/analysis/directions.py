@@ -79,9 +79,8 @@ class Reference:
         generator = torch.Generator().manual_seed(seed)
 
         def drawn(name: str) -> Tensor:
-            return torch.linalg.qr(
-                torch.randn(self.width(name), self.k[name], generator=generator, dtype=torch.float64)
-            ).Q
+            size = (self.width(name), self.k[name])
+            return _orthonormal(torch.randn(*size, generator=generator, dtype=torch.float64))
 
         return Compared(1.0, self._angles(drawn)).angle
 
@@ -105,13 +104,14 @@ def top_directions(matrix: Tensor, k: int, side: str) -> Tensor:
     values, vectors = torch.linalg.eigh(own @ own.T if wide else own.T @ own)
     values, vectors = values.flip(0)[:k].clamp(min=0).sqrt(), vectors.flip(1)[:, :k]
     kept = (values > _RANK * values[0]) & (values > 0)
-    values, vectors = values[kept], vectors[:, kept]
-    return torch.linalg.qr(own.T @ vectors / values).Q if wide else vectors
+    directions: Tensor = vectors[:, kept]
+    return _orthonormal(own.T @ directions / values[kept]) if wide else directions
 
 
 def principal_angles(a: Tensor, b: Tensor) -> Tensor:
     """(min(j, k),) degrees, rising, between the subspaces of the orthonormal (d, j) ``a`` and (d, k) ``b``."""
-    return torch.linalg.svdvals(a.T @ b).clamp(0, 1).arccos().rad2deg()
+    cosines: Tensor = torch.linalg.svdvals(a.T @ b)
+    return cosines.clamp(0, 1).arccos().rad2deg()
 
 
 def layer_matrices(model: Any, most: int | None) -> list[str]:
@@ -125,6 +125,11 @@ def layer_matrices(model: Any, most: int | None) -> list[str]:
     if most is None or len(named) <= most:
         return named
     return [named[(2 * place + 1) * len(named) // (2 * most)] for place in range(most)]
+
+
+def _orthonormal(columns: Tensor) -> Tensor:
+    basis: Tensor = torch.linalg.qr(columns).Q
+    return basis
 
 
 def _directions(shape: torch.Size, k: int | None) -> int:

@@ -33,8 +33,8 @@ class Course:
         collapses: as `analysis.collapse.detect` tells them.
         sound: of each collapse, the last rollout, from 0, from before it began.
         rollouts: how many there were.
-        kl: the curve that stands for the KL divergence: to the reference, else to the policy that sampled; None where
-            neither ever moved.
+        kl: the curve that stands for the KL divergence: to the reference, else, with several updates a rollout, to the
+            policy that sampled; None where there is neither.
     """
 
     curves: dict[str, Curve]
@@ -63,7 +63,9 @@ def course(rows: Sequence[Mapping[str, Any]], problems: int, steps_per_rollout: 
         watch.see(row)
         # Asked while the rollout is the newest: what comes later would move the place where the collapse began.
         told += [(found, watch.last_sound([found])) for found in watch.begins(rollout)]
-    kl = next((name for name in ("KL to reference", "KL to sampler") if any(y for _, y in curves[name].points)), None)
+    # With one update the policy is the one that sampled, and what the divergence has is rounding.
+    known = ("KL to reference", *(("KL to sampler",) if steps_per_rollout > 1 else ()))
+    kl = next((name for name in known if any(value for _, value in curves[name].points)), None)
     collapses = tuple(found for found, _ in told)
     first = collapses[0].first + 1 if collapses else None
     summary = {
@@ -167,8 +169,9 @@ def _levels(curves: Mapping[str, Curve]) -> Summary:
             f"{name}_start": at,
             f"{name}_end": end(name),
             f"{name}_ratio": _ratio(end(name), at),
-            f"{name}_largest_ratio": _ratio(max(values(name), default=None), at),
-            f"{name}_smallest_ratio": _ratio(min(values(name), default=None), at),
+            # Of what comes after: the start's own largest value is above its mean in any case.
+            f"{name}_largest_ratio": _ratio(max(values(name)[START:], default=None), at),
+            f"{name}_smallest_ratio": _ratio(min(values(name)[START:], default=None), at),
         }
     return {
         **summary,

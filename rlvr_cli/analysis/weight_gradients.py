@@ -27,7 +27,7 @@ def gradient_bias(weights: MethodWeights, norm_of: NormOf) -> dict[str, float | 
 
 
 class Norms:
-    """A function of coefficients that is asked once for each different set of them, and never for zeros."""
+    """Norms by coefficients: ``norm_of`` is asked once for each set of them up to its sign, and never for zeros."""
 
     def __init__(self, norm_of: NormOf) -> None:
         self._norm_of = norm_of
@@ -37,7 +37,7 @@ class Norms:
         if not bool(coefficients.any()):
             return 0.0
         for known, value in self._known:
-            if torch.equal(known, coefficients):
+            if torch.equal(known, coefficients) or torch.equal(known, -coefficients):
                 return value
         value = self._norm_of(coefficients)
         self._known.append((coefficients, value))

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from rlvr_cli.config.schema import FromList
+from rlvr_cli.config.schema import CountOrZero, FromList
 from rlvr_cli.config.section import Count, Section, Text
 
 
@@ -27,6 +27,24 @@ Methods = Annotated[tuple[Text, ...], FromList, Field(min_length=1, max_length=8
 
 class ProbabilityOptions(Section):
     """Keys of `rlvr analyze probability`."""
+
+    methods: Methods = Field(
+        ("grpo", "reweight", "lopti"),
+        description="Methods whose step is followed, each with overrides of its keys if need be, as "
+        "lopti:schedule.order=high_first; the gradients of groups are those of the first.",
+    )
+    bounds: Bounds = Field((0.25, 0.5, 0.75), description="Where one group of tokens ends and the next begins.")
+    groups: Literal["probability", "quantile"] = Field(
+        "probability", description="What bounds divides: the tokens' old probability, or their number."
+    )
+    lr: Annotated[float, Field(gt=0.0, le=1e6)] = Field(
+        0.1, description="Learning rate of the one step of plain SGD; AR-Lopti has 1e-3 on 7 billion weights."
+    )
+    tokens: CountOrZero = Field(200, description="Tokens of each group whose gradient is measured one at a time.")
+    dtype: Literal["float32", "float64"] | None = Field(
+        None, description="Of the weights; null = float64 on a CPU, float32 on a GPU."
+    )
+    seed: CountOrZero = Field(0, description="Of the draw of those tokens.")
 
 
 class RatioOptions(Section):
@@ -71,6 +89,8 @@ class WordsOptions(Section):
     """Keys of `rlvr analyze words`."""
 
     lists: Text | None = Field(None, description="YAML file: category -> list of words; null = AR-Lopti's table 5.")
+    per: Literal["completion", "100 words"] = Field("completion", description="What a frequency is of.")
+    rollouts: Count = Field(10, description="Saved rollouts that are looked at, the last of them --rollout.")
     bins: Count = Field(10, description="Bins of frequency in the figure.")
 
 

@@ -51,8 +51,8 @@ class KKTaskConfig(Section):
     data_dir: DataDir = None
     reward: Literal["logic_rl", "strict", "zero_one", "random"] = Field(
         "logic_rl",
-        description="logic_rl = the Logic-RL paper's score; strict = judges meaning, not surface; zero_one = 1 for what "
-        "logic_rl takes for right, else 0; random = a coin that knows nothing of the answer, a control from which "
+        description="logic_rl = the Logic-RL paper's score; strict = judges meaning, not surface; zero_one = 1 for "
+        "what logic_rl takes for right, else 0; random = a coin that knows nothing of the answer, a control from which "
         "nothing should be learned.",
     )
 

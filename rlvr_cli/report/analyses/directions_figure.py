@@ -51,7 +51,8 @@ def _draw_norms(axes: Any, found: Found, kind: str) -> None:
                 fontsize=8,
             )
     axes.axhline(100, **_FULL)
-    axes.set_yscale("log")
+    if any(compared is not None for _, compared in groups):
+        axes.set_yscale("log")
     axes.margins(y=0.15)
     axes.set_xticks(range(len(groups)), [group.what.replace(" of ", "\nof ") for group, _ in groups], fontsize=8)
     axes.grid(axis="x", visible=False)
@@ -61,10 +62,10 @@ def _draw_norms(axes: Any, found: Found, kind: str) -> None:
 def _draw_angles(axes: Any, found: Found, kind: str) -> None:
     names = list(found.reference.k)
     groups = [(group, compared) for group, compared in found.groups if group.kind == kind]
-    for place, (group, compared) in enumerate(groups):
+    for place, (_, compared) in enumerate(groups):
         if compared is not None and compared.angles:
             at = [names.index(name) for name in compared.angles]
-            axes.plot(at, list(compared.angles.values()), "o-", markersize=3, color=COLOURS[place], label=group.what)
+            axes.plot(at, list(compared.angles.values()), "o-", markersize=3, color=COLOURS[place])
     if found.random_angle is not None:
         axes.axhline(found.random_angle, **_FULL)
     firsts: dict[str, int] = {}
@@ -76,4 +77,3 @@ def _draw_angles(axes: Any, found: Found, kind: str) -> None:
     axes.set_xticks(list(firsts.values())[::every], list(firsts)[::every])
     axes.set_xlabel("layer, its matrices in their order")
     axes.set_ylim(0, 92)
-    axes.legend(fontsize=7, loc="lower left", ncols=2)

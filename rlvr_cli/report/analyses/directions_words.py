@@ -16,11 +16,12 @@ from rlvr_cli.report.policy_notes import policy_notes
 READING = (
     "Upper row: norm of each gradient relative to the full update's, in percent; above each bar the mean principal "
     "angle to it. 0 degrees: the same dominant directions in every weight matrix; the dashed line below is what "
-    "subspaces drawn at random have. Lower row: the angle matrix by matrix, from the first layer to the last. Parts of "
-    "the update (left, middle) keep its divisor, so that they add up; hollow marks are the norms if each is divided by "
-    "its own number of tokens. The paper (figure 4) has tokens below 0.2 largest and best aligned (409%, 27.8 "
-    "degrees), negative advantages better aligned than positive ones (28.0 against 40.5), and norms that explode "
-    "without clipping (20,177%) and with CISPO (3,268%) but hardly change on policy (98%, at 47.4 degrees)."
+    "subspaces drawn at random have. Lower row: the angle matrix by matrix, from the first layer to the last, in the "
+    "colours of the bars. Parts of the update (left, middle) keep its divisor, so that they add up; hollow marks are "
+    "the norms if each is divided by its own number of tokens. The paper (figure 4) has tokens below 0.2 largest and "
+    "best aligned (409%, 27.8 degrees), negative advantages better aligned than positive ones (28.0 against 40.5), and "
+    "norms that explode without clipping (20,177%) and with CISPO (3,268%) but hardly change on policy (98%, at 47.4 "
+    "degrees)."
 )
 
 

@@ -5,6 +5,7 @@ Imports no torch before the request is known to be good.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -38,9 +39,11 @@ def analyze(subject: Subject, options: WeightsOptions) -> Findings:
 
     length = saved.config.rollout.max_new_tokens
     methods = [make_method(config, max_length=length) for config in configs.values()]
-    run = score(saved, methods)
+    # No weight has the KL term in it, and without one the model before training need not be run.
+    plain = [dataclasses.replace(method, kl=dataclasses.replace(method.kl, beta=0.0)) for method in methods]
+    run = score(saved, plain)
     weights = [
-        method_weights(method, run.scored, eps_low=options.eps_low, eps_high=options.eps_high) for method in methods
+        method_weights(method, run.scored, eps_low=options.eps_low, eps_high=options.eps_high) for method in plain
     ]
     biases = _gradient_biases(saved, weights, options.rows) if options.gradients else [None] * len(methods)
     gamma = decay_of_ratios(weights[0].ratio[weights[0].region("LN")], 1 - options.eps_low)

@@ -51,6 +51,10 @@ def _span(scored: Scored, bounds: tuple[float, float]) -> tuple[float, float]:
 
 def _draw_tokens(axes: Any, first: MethodFound, bounds: tuple[float, float]) -> None:
     of = first.weights
+    axes.set_title("tokens with an advantage")
+    if not bool(of.learned.any()):
+        axes.text(0.5, 0.5, "none", transform=axes.transAxes, ha="center", color="#777777")
+        return
     for sign, colour, name in ((1, COLOURS[7], "A > 0"), (-1, COLOURS[6], "A < 0")):
         chosen = of.learned & ((of.true > 0) if sign > 0 else (of.true < 0))
         axes.scatter(of.old_probs[chosen], of.ratio[chosen], s=7, alpha=0.6, color=colour, label=name, **_DOTS)
@@ -60,7 +64,6 @@ def _draw_tokens(axes: Any, first: MethodFound, bounds: tuple[float, float]) -> 
     axes.set_yscale("log")
     axes.set_xlabel(r"old probability  $\pi_{\mathrm{old}}$")
     axes.set_ylabel(r"ratio  $r = \pi\,/\,\pi_{\mathrm{old}}$")
-    axes.set_title("tokens with an advantage")
     axes.legend(loc="upper left", markerscale=2)
 
 
