@@ -215,7 +215,8 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def papers() -> str:
-    """The estimate of each paper's configuration on 1, 4 and 8 GPUs of 80 GiB, in Markdown."""
+    """The estimates of the papers' recipes on 1, 4 and 8 GPUs of 80 GiB, in Markdown."""
+    from rlvr_cli.config.batch import batch_arithmetic
     from rlvr_cli.config.load import load_config
     from rlvr_cli.planning.advice import verdict
     from rlvr_cli.planning.models import find_architecture
@@ -223,17 +224,19 @@ def papers() -> str:
 
     gpu = Device(True, 80 * GIB, "80 GiB")
     lines = [
-        "| configuration | GPUs | divided by | micro-batch | update | rollout | largest terms of the update | fits |",
-        "| --- | ---: | --- | ---: | ---: | ---: | --- | --- |",
+        "| recipe | model | GPUs | divided by | micro-batch | update | rollout | largest terms of the update | fits |",
+        "| --- | --- | ---: | --- | ---: | ---: | ---: | --- | --- |",
     ]
     folder = Path(__file__).parents[1] / "configs" / "papers"
-    for file in sorted(folder.rglob("*.yaml")):
+    # Rows of one table differ in the method, which seldom changes the memory: each estimate is printed once.
+    recipes: dict[str, list[str]] = {}
+    for file in sorted(folder.rglob("[!_]*.yaml")):
+        written = load_config([file])
+        rows = batch_arithmetic(written).step_batch
         for gpus in (1, 4, 8):
             overrides = [f"launch.processes={gpus}"]
             if gpus == 1:
                 overrides += ["launch.deepspeed=null", "launch.fsdp=false"]
-            written = load_config([file])
-            rows = written.rollout.prompts * written.rollout.group_size // written.update.updates_per_rollout
             if rows % gpus:
                 continue
             if rows // gpus % (written.update.micro_batch or 1):
@@ -247,11 +250,15 @@ def papers() -> str:
             update = max(phases, key=found.total)
             terms = sorted((*found.states, *found.phases[update]), key=lambda term: -term.bytes)[:3]
             said = ", ".join(f"{term.name} {term.bytes / GIB:.0f}" for term in terms)
-            lines.append(
-                f"| {file.relative_to(folder).with_suffix('')} | {gpus} | {training.strategy} | {training.micro_batch} "
+            numbers = (
+                f"{config.model.name} | {gpus} | {training.strategy} | {training.micro_batch} "
                 f"| {found.total(update) / GIB:.1f} | {found.total('sampling') / GIB:.1f} | {said} "
-                f"| {verdict(found.total(update), gpu.bytes)} / {verdict(found.total('sampling'), gpu.bytes)} |"
+                f"| {verdict(found.total(update), gpu.bytes)} / {verdict(found.total('sampling'), gpu.bytes)}"
             )
+            recipes.setdefault(numbers, []).append(file.relative_to(folder).with_suffix("").as_posix())
+    for numbers, names in recipes.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        lines.append(f"| {names[0]}{more} | {numbers} |")
     return "\n".join(lines)
 
 

@@ -103,7 +103,7 @@ def method_difference(first: Method, second: Method, scored: Scored, *, top: int
     return Difference(
         total=_group("all tokens", valid, *pair),
         by_region=tuple(_group(name, getattr(a.regions, name), *pair) for name in REGIONS),
-        by_old_prob=tuple(_group(name, chosen & valid, *pair) for name, chosen in _quarters(old_probs)),
+        by_old_prob=tuple(_group(name, chosen & valid, *pair) for name, chosen in quarters(old_probs)),
         largest=tuple(_largest(a, b, scored, top)),
         largest_drift=float(drift.abs().max()) if drift.numel() else 0.0,
     )
@@ -147,7 +147,8 @@ def _group(name: str, chosen: Tensor, first: Tensor, second: Tensor) -> Group:
     )
 
 
-def _quarters(old_probs: Tensor) -> Iterator[tuple[str, Tensor]]:
+def quarters(old_probs: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """The quarters of probability by their names, and which of the (N, T) ``old_probs`` lie in each."""
     for low, high in itertools.pairwise(QUARTERS):
         # Rounding may leave a probability just above 1.
         below = (old_probs < high) | (high == QUARTERS[-1])

@@ -14,6 +14,7 @@ from rlvr_cli.analysis.loaded_policy import LoadedPolicy, load_policy, padded
 from rlvr_cli.analysis.method_step import Scored
 from rlvr_cli.analysis.saved_rollout import SavedRollout, read_rollout
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.schema import Config
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.rollout import Rollout
 
@@ -59,7 +60,7 @@ def score(saved: SavedRollout, methods: Sequence[Method], old: LoadedPolicy | No
         rewards=_rewards(saved),
         group_size=saved.config.rollout.group_size,
         token_ids=ids,
-        mask=mask * _learned_from(saved),
+        mask=mask * learned_from(rows, saved.config),
         old_log_probs=old_log_probs,
         entropies=old_entropies,
         ref_log_probs=reference,
@@ -87,9 +88,9 @@ def _rewards(saved: SavedRollout) -> Tensor:
     return torch.tensor([math.nan if value is None else value for value in values], dtype=torch.float64)
 
 
-def _learned_from(saved: SavedRollout) -> Tensor:
+def learned_from(rows: Sequence[dict[str, Any]], config: Config) -> Tensor:
     """(N, 1) 0 on the rows that ``rollout.drop_truncated`` keeps out of the update."""
-    dropped = [bool(row["truncated"]) and saved.config.rollout.drop_truncated for row in saved.rows]
+    dropped = [bool(row["truncated"]) and config.rollout.drop_truncated for row in rows]
     return 1 - torch.tensor(dropped, dtype=torch.int64).unsqueeze(1)
 
 

@@ -21,6 +21,7 @@ def _rising(bounds: tuple[Any, ...]) -> tuple[Any, ...]:
 Bounds = Annotated[
     tuple[Annotated[float, Field(gt=0.0, lt=1.0)], ...], FromList, Field(min_length=1), AfterValidator(_rising)
 ]
+Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 Methods = Annotated[tuple[Text, ...], FromList, Field(min_length=1, max_length=8)]
 
 
@@ -75,24 +76,50 @@ class RatioOptions(Section):
 class DirectionsOptions(Section):
     """Keys of `rlvr analyze directions`."""
 
+    method: Text = Field("grpo", description="The full update, which all others are compared with.")
+    k: Count | None = Field(
+        None, description="Directions of a matrix; null = a 16th of its shorter side, 128 (the paper's) at most."
+    )
+    side: Literal["right", "left"] = Field("right", description="Singular vectors: right (the paper's) or left.")
+    low: Share = Field(0.2, description="Old probability below which a token is in the group `low`.")
+    high: Share = Field(0.8, description="Old probability above which a token is in the group `high`.")
+    entropy: Share = Field(0.2, description="Share of the tokens, those of highest entropy, in the group `entropy`.")
+    rows: Count = Field(256, description="Completions in the gradients; of more, as many are drawn at random.")
+    matrices: Count | None = Field(None, description="Most weight matrices to take angles of; null = all.")
+
 
 class WeightsOptions(Section):
     """Keys of `rlvr analyze weights`."""
 
+    methods: Methods = Field(
+        ("grpo", "cispo", "gppo", "ce-gppo", "aspo", "dgpo"), description="Methods whose weights are compared."
+    )
+    eps_low: Share = Field(0.2, description="Regions: a ratio below 1 - this is low.")
+    eps_high: Annotated[float, Field(gt=0.0)] = Field(0.2, description="Regions: a ratio above 1 + this is high.")
+    gradients: bool = Field(True, description="Measure the bias on gradients too, not on the coefficients alone.")
+    rows: Count = Field(256, description="Completions in those gradients; of more, as many are drawn at random.")
+
 
 class ConflictsOptions(Section):
     """Keys of `rlvr analyze conflicts`."""
+
+    rollouts: Count = Field(10, description="Saved rollouts that are looked at, the last of them --rollout.")
+    top: Count = Field(12, description="Tokens shown: those that are most often in conflict.")
 
 
 class WordsOptions(Section):
     """Keys of `rlvr analyze words`."""
 
     lists: Text | None = Field(None, description="YAML file: category -> list of words; null = AR-Lopti's table 5.")
+    per: Literal["completion", "100 words"] = Field("completion", description="What a frequency is of.")
+    rollouts: Count = Field(10, description="Saved rollouts that are looked at, the last of them --rollout.")
     bins: Count = Field(10, description="Bins of frequency in the figure.")
 
 
 class LandscapeOptions(Section):
     """Keys of `rlvr analyze landscape`."""
+
+    samples: Count = Field(1, description="Problems whose completions before and after the collapse are shown.")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from math import fsum, gcd
 
 from rlvr_cli.config.batch import nearest_divisors, nearest_multiples
+from rlvr_cli.config.benchmark_names import unknown_names
 from rlvr_cli.config.data_sets import DATA_SETS, sets_of
 from rlvr_cli.config.engine_checks import engine_problems, idle_engine_keys
 from rlvr_cli.config.method_checks import CrossProblem, SetByUser, contradictions, without_effect
@@ -160,6 +161,11 @@ def _data_set_of_the_task(config: Config) -> Iterable[CrossProblem]:
         )
 
 
+def _benchmarks_have_names(config: Config) -> Iterable[CrossProblem]:
+    for said in unknown_names(config.eval.benchmark, "eval.benchmark:"):
+        yield CrossProblem(("eval.benchmark",), said)
+
+
 def _warmup_within_training(config: Config) -> Iterable[CrossProblem]:
     warmup, rollouts = config.optimizer.warmup_rollouts, config.train.rollouts
     if warmup >= rollouts:
@@ -181,6 +187,7 @@ _CHECKS: tuple[Callable[[Config], Iterable[CrossProblem]], ...] = (
     _pass_at_within_samples,
     _shares_sum_to_one,
     _data_set_of_the_task,
+    _benchmarks_have_names,
     _warmup_within_training,
     engine_problems,
 )

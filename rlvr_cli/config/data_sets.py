@@ -119,6 +119,13 @@ DATA_SETS: dict[str, DataSet] = {
         "AI-MO/NuminaMath-CoT",
         "Apache-2.0",
     ),
+    "numina_hard": DataSet(
+        "math",
+        "Numina-Hard: what Qwen2.5-7B fails twice of numina_math; made by `rlvr tasks filter`.",
+        {"train": "train/numina_hard"},
+        None,
+        "Apache-2.0",
+    ),
 }
 
 

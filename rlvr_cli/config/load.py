@@ -1,8 +1,8 @@
 """Loads a configuration: layers over one another, later ones winning, and every problem reported at once.
 
 Layers, from the lowest: schema defaults, presets of the chosen model, task and method (the base method, then its
-modifiers), the environment (RLVR_DATA_DIR, where it has a say), `--config` files from left to right, `--method` /
-`--task` / `--model`, dotted overrides.
+modifiers), the environment (RLVR_DATA_DIR, where it has a say), `--config` files from left to right, each over the
+files that it includes, `--method` / `--task` / `--model`, dotted overrides.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.data_sets import DATA_SETS
+from rlvr_cli.config.files import file_layers
 from rlvr_cli.config.method_names import BASES, MethodName, nearest_method, parse_method_name
 from rlvr_cli.config.methods import METHODS, MODIFIER_FOLDER, PRESETS, modifier, preset_document
 from rlvr_cli.config.origins import PRESET, Layer, Merged
 from rlvr_cli.config.overrides import choices_first, label, parse_override
-from rlvr_cli.config.problems import ConfigError, shown, validate
+from rlvr_cli.config.problems import ConfigError, validate
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.tree import variants
-from rlvr_cli.config.yaml_reader import Document, YamlProblem, dump, parse, read_text
+from rlvr_cli.config.yaml_reader import Document, dump
 
 DATA_DIR_VARIABLE = "RLVR_DATA_DIR"
 PRESET_FOLDERS = {"model": "models", "task": "tasks"}
@@ -65,7 +66,7 @@ def load(
 ) -> Loaded:
     """`load_config`, with the origin of each value."""
     problems: list[tuple[str, str]] = []
-    files = list(_file_layers(config_files, problems))
+    files = file_layers(config_files, problems)
     user_layers = [
         *files,
         *_option_layers({"method": method, "task": task, "model": model}),
@@ -123,37 +124,6 @@ def _merge(layers: Iterable[Layer], presets: tuple[Layer, ...] = ()) -> Merged:
     for layer in layers:
         merged.add(layer)
     return merged
-
-
-def _file_layers(files: Sequence[Path], problems: list[tuple[str, str]]) -> Iterable[Layer]:
-    for file in files:
-        try:
-            document = parse(read_text(Path(file)))
-        except YamlProblem as problem:
-            problems.append((f"{file}:{problem.line}" if problem.line else str(file), problem.message))
-            continue
-        if isinstance(document.data, dict):
-            yield Layer(str(file), of_today(document.data), document.lines)
-        elif document.data is None:
-            problems.append((str(file), "is empty; a configuration sets at least one key"))
-        else:
-            line = document.lines[()]
-            got = shown(document.data)
-            problems.append((f"{file}:{line}", f"must be a mapping of sections, as in `rollout: ...`; got {got}"))
-
-
-def of_today(values: dict[Any, Any]) -> dict[Any, Any]:
-    """The values of a file with `method.lora_rank` and `lora_alpha`, which stored runs have, as `model.adapter`."""
-    method = values.get("method")
-    if not isinstance(method, dict) or not {"lora_rank", "lora_alpha"} <= method.keys():
-        return values
-    rank, alpha = method["lora_rank"], method["lora_alpha"]
-    others = {key: value for key, value in method.items() if key not in ("lora_rank", "lora_alpha")}
-    values = {**values, "method": others}
-    model = values.get("model")
-    if rank is None or not isinstance(model, dict) or "adapter" in model:
-        return values
-    return {**values, "model": {**model, "adapter": {"kind": "lora", "rank": rank, "alpha": alpha}}}
 
 
 def _option_layers(options: dict[str, str | None]) -> Iterable[Layer]:

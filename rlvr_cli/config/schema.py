@@ -28,6 +28,10 @@ def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _one_or_more(value: Any) -> Any:
+    return _as_tuple(value) if value is None or isinstance(value, list) else (value,)
+
+
 def _under_home(value: str) -> str:
     """``~/runs`` as a path of this machine: no shell expands it in ``run.dir=~/runs`` or in a file."""
     return str(Path(value).expanduser()) if value.startswith("~/") else value
@@ -50,6 +54,7 @@ def _without_secrets(value: str) -> str:
 
 # YAML has lists, not tuples; strict validation would refuse them.
 FromList = BeforeValidator(_as_tuple)
+OneOrMore = BeforeValidator(_one_or_more)
 TopP = Annotated[float, Field(gt=0.0, le=1.0)]
 Temperature = Annotated[float, Field(gt=0.0, le=100.0)]
 Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -199,6 +204,11 @@ class EvalConfig(Section):
     max_new_tokens: Count | None = Field(None, description="Longest completion; null = rollout.max_new_tokens.")
     greedy: bool = Field(True, description="Also report greedy accuracy (one more completion for each problem).")
     split: Literal["dev", "test"] = Field("test", description="Held-out part: choose settings on dev, report on test.")
+    benchmark: Annotated[tuple[Text, ...], OneOrMore] = Field(
+        (),
+        description="Benchmarks or suites that `rlvr eval RUN` evaluates on when it is not told (--benchmark); none = "
+        "the run's task. Training does not look at it.",
+    )
     batch: Count | None = Field(
         None,
         description="Completions that a process samples at once; null = 256, or fewer where its free memory holds "

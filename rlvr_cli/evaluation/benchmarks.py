@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.config.tree import choices as task_kinds
 from rlvr_cli.evaluation.suites import SUITES, Setting, Suite, alone
 from rlvr_cli.tasks.kk.compact import MAX_PEOPLE
-from rlvr_cli.tasks.sets import DATA_SETS, benchmarks
+from rlvr_cli.tasks.sets import DATA_SETS
 
 DATA_DIR = "RLVR_DATA_DIR"
 _KEY = re.compile(r"[.=]")
@@ -51,24 +50,6 @@ class Table:
 
     suite: Suite | None
     rows: tuple[int, ...]
-
-
-def known() -> tuple[str, ...]:
-    """Every name: benchmarks, suites, tasks."""
-    return tuple(dict.fromkeys([*benchmarks(), *SUITES, *task_kinds(("task",))]))
-
-
-def unknown_names(names: Sequence[str]) -> list[str]:
-    """What is wrong with ``names``."""
-    unknown = [name for name in dict.fromkeys(names) if name not in known()]
-    if not unknown:
-        return []
-    listed = f"Benchmarks: {', '.join(benchmarks())}. Suites: {', '.join(SUITES)}."
-    hints = [did_you_mean(name, known()) for name in unknown]
-    return [
-        *(f"--benchmark {name}: unknown.{hint}" for name, hint in zip(unknown[:-1], hints, strict=False)),
-        f"--benchmark {unknown[-1]}: unknown.{hints[-1]} {listed}",
-    ]
 
 
 def chosen(names: Sequence[str], *, data_folder: bool) -> tuple[list[Choice], list[Table]]:

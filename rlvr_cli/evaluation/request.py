@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rlvr_cli.config.benchmark_names import evaluation_names, unknown_names
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
@@ -18,15 +19,13 @@ from rlvr_cli.evaluation.benchmarks import (
     chosen,
     data_folder,
     fitted,
-    known,
     overrides_for,
     setting_overrides,
-    unknown_names,
 )
 from rlvr_cli.evaluation.served.options import option_problems
 from rlvr_cli.evaluation.settings import EvalSettings, pass_at_problems
 from rlvr_cli.evaluation.suites import Setting
-from rlvr_cli.evaluation.targets import Target, find_target, served_target
+from rlvr_cli.evaluation.targets import Target, find_run_of, find_target, served_target
 from rlvr_cli.tasks.rows import has_split_mark
 from rlvr_cli.tasks.sets import check_folder
 
@@ -157,15 +156,17 @@ def make_request(options: Options, choice: Choice | None = None) -> Request:
 def make_plan(benchmarks: Sequence[str], options: Options) -> Plan:
     """``make_request`` for each evaluation that ``benchmarks`` ask for (each text one name, or several with commas).
 
-    Without any, one request. With several evaluations, each has a folder of its name in ``options.out``, those of a
+    Without any, those of the run's `eval.benchmark`, unless the call names a task or data; without these, one request
+    for the run's own task. With several evaluations, each has a folder of its name in ``options.out``, those of a
     suite in the suite's folder.
     """
     names = list(dict.fromkeys(part.strip() for text in benchmarks for part in text.split(",")))
+    overrides = [argument for argument in options.arguments if _OVERRIDE.match(argument)]
+    names = names or _own_benchmarks(options, overrides)
     if not names:
         return Plan((make_request(options),))
-    overrides = [argument for argument in options.arguments if _OVERRIDE.match(argument)]
-    problems = unknown_names(names)
-    names = [name for name in names if name in known()]
+    problems = unknown_names(names, "--benchmark")
+    names = [name for name in names if name in evaluation_names()]
     choices, tables = chosen(names, data_folder=data_folder(options.data_dir, overrides))
     notes: tuple[str, ...] = ()
     if options.data is not None:
@@ -189,6 +190,26 @@ def make_plan(benchmarks: Sequence[str], options: Options) -> Plan:
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
     return Plan(tuple(requests), tuple(table for table in tables if table.suite is not None or len(requests) > 1))
+
+
+def _own_benchmarks(options: Options, overrides: Sequence[str]) -> list[str]:
+    """What `eval.benchmark` says, in this call or in the run's configuration; nothing where other problems are named.
+
+    What is wrong with the call is left to :func:`make_request`, which tells all of it.
+    """
+    if options.data is not None or any(_names_problems(text) for text in overrides):
+        return []
+    names = [argument for argument in options.arguments if not _OVERRIDE.match(argument)]
+    ignored: list[str] = []
+    root = Path(collect(ignored, load_config, fallback=Config(), overrides=only(overrides, "run.")).run.dir)
+    run = collect(ignored, find_run_of, names[0] if names else None, root)
+    files = [] if run is None else [run.config_path]
+    config = collect(ignored, load_config, files, overrides=only(overrides, "eval.benchmark="), fallback=Config())
+    return list(dict.fromkeys(config.eval.benchmark))
+
+
+def _names_problems(override: str) -> bool:
+    return override.partition("=")[0] in ("task.name", "task.data")
 
 
 def _settings(options: Options, config: Config, pass_at: tuple[int, ...], problems: list[str]) -> EvalSettings:

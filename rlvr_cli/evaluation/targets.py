@@ -75,6 +75,17 @@ def find_target(name: str | None, runs_root: Path, *, checkpoints: int = 1, revi
     return Target((Subject(label, name, slug(label), runs_root / "evals", _style(folder)),), None)
 
 
+def find_run_of(name: str | None, runs_root: Path) -> RunDir | None:
+    """The run that ``find_target`` would take ``name`` for, or whose checkpoint; None where it stands for a model."""
+    if name is None:
+        return newest_run(runs_root)
+    if name in PRESETS:
+        return None
+    path = local_path(name)
+    inside = STEP.fullmatch(path.name) and (path.parent.parent / "config.yaml").is_file()
+    return _named_run(name, runs_root) or (RunDir(path.parent.parent) if inside else None)
+
+
 def served_target(name: str, runs_root: Path) -> Target:
     """What a server is asked for under a name that ``find_target`` does not take as a model of this machine.
 

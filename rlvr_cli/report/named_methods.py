@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
@@ -45,3 +45,28 @@ def _policy(name: str, overrides: Sequence[str] = ()) -> PolicyMethodConfig:
     config = load_config(method=name, overrides=overrides).method
     assert isinstance(config, PolicyMethodConfig)
     return config
+
+
+def replayed_configs(names: Iterable[str]) -> tuple[PolicyMethodConfig, ...]:
+    """The configurations of methods that are to be applied to a rollout that is there already, in order.
+
+    Raises:
+        UserError: every name that is no such method.
+    """
+    configs: list[PolicyMethodConfig] = []
+    problems: list[str] = []
+    for name in names:
+        try:
+            config = variant_config(name)
+        except UserError as error:
+            problems += error.problems
+            continue
+        if config.reward.noise > 0:
+            problems.append(
+                f"{config.name}: noise decides which rewards a rollout gets, not what is made of them; on a rollout "
+                "that is there already it has nothing to change."
+            )
+        configs.append(config)
+    if problems:
+        raise UserError(problems)
+    return tuple(configs)

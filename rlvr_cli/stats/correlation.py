@@ -23,10 +23,6 @@ def pearson(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.nd
 
 def spearman(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray) -> float | None:
     """Spearman's rank correlation, ties at their mean rank; None as in :func:`pearson`."""
-    return pearson(_ranks(first), _ranks(second))
+    from scipy.stats import rankdata
 
-
-def _ranks(values: Sequence[float] | np.ndarray) -> np.ndarray:
-    _, place, counts = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True)
-    ranks: np.ndarray = (np.cumsum(counts) - (counts - 1) / 2)[place]
-    return ranks
+    return pearson(rankdata(first), rankdata(second))

@@ -24,7 +24,7 @@ from rlvr_cli.sweeps.axes import (
     read_axes,
     values_of,
 )
-from rlvr_cli.sweeps.evaluation import eval_arguments, eval_problems
+from rlvr_cli.sweeps.evaluation import benchmarks_of, eval_arguments, eval_problems
 from rlvr_cli.sweeps.identity import identity
 from rlvr_cli.sweeps.naming import short_keys, trial_name, unique
 from rlvr_cli.sweeps.objective import Objective, intermediate_faults, read_objective
@@ -140,7 +140,8 @@ def expand(file: SweepFile, overrides: Sequence[str] = ()) -> Sweep:
     problems += eval_problems(file, evaluated)
     objective = read_objective(file, configs, evaluated, problems)
     done = () if space is not None else tuple(trials)
-    sweep = Sweep(file, done, eval_arguments(file.spec.eval), tuple(overrides), objective, space, tuple(trials))
+    arguments = eval_arguments(file.spec.eval, evaluated)
+    sweep = Sweep(file, done, arguments, tuple(overrides), objective, space, tuple(trials))
     problems += _over_budget(file, trials) if space is None else _search_problems(sweep)
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
@@ -255,14 +256,15 @@ def _evaluated(file: SweepFile, trials: Sequence[Trial], problems: list[Problem]
     """
     spec = file.spec.eval
     wanted = {} if spec is None else spec.set
-    own = {key: value for key, value in wanted.items() if not (spec and spec.benchmark) or key.startswith("eval.")}
+    on_benchmarks = spec is not None and any(benchmarks_of(spec, trial.config) for trial in trials)
+    own = {key: value for key, value in wanted.items() if not on_benchmarks or key.startswith("eval.")}
     if not own or any(key_problem(key) for key in own):
         return [trial.config for trial in trials]
     places = {label(override_text(key, value)): file.place("eval", "set", key) for key, value in own.items()}
     texts = [override_text(key, value) for key, value in own.items()]
     if spec and "eval.samples" in own:
         # As `rlvr eval`: the k are those that are asked for, or the benchmark's.
-        texts = [*(["eval.pass_at=[1]"] if spec.benchmark else []), *texts]
+        texts = [*(["eval.pass_at=[1]"] if on_benchmarks else []), *texts]
         if spec.pass_at:
             texts.append(asked := f"eval.pass_at={list(spec.pass_at)}")
             places[label(asked)] = file.place("eval", "pass_at")

@@ -11,7 +11,7 @@ from rlvr_cli.config.load import leaves
 from rlvr_cli.config.problems import shown
 from rlvr_cli.config.schema import Config
 
-# Where a run is kept, sent and started from, and how often it is saved.
+# Where a run is kept, sent and started from, how often it is saved, and what it is evaluated on when it is done.
 ELSEWHERE = (
     ("run", "name"),
     ("run", "dir"),
@@ -20,6 +20,7 @@ ELSEWHERE = (
     ("launch", "accelerate_config"),
     ("slurm",),
     ("checkpoint",),
+    ("eval", "benchmark"),
 )
 
 

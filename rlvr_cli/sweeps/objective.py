@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rlvr_cli.config.benchmark_names import SUITE_NAMES
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.config.schema import Config
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.numbers import number
 from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.sweeps.evaluation import benchmarks_of
 from rlvr_cli.sweeps.spec import EvalSpec, ObjectiveSpec, Problem, SweepFile
 
 ACCURACY = "accuracy"
@@ -109,7 +111,9 @@ def read_objective(
             f"objective: {spec.metric} is neither better large nor small; say `direction: minimize` or maximize"
         )
     problems += [(file.place("objective"), one) for one in dict.fromkeys(said)]
-    return None if said else Objective(spec.metric, of, bool(maximize), _where(file.spec.eval) if of == EVAL else {})
+    if said:
+        return None
+    return Objective(spec.metric, of, bool(maximize), _where(file.spec.eval, evaluated) if of == EVAL else {})
 
 
 def intermediate_faults(metric: str, configs: Sequence[Config]) -> list[str]:
@@ -128,8 +132,6 @@ def intermediate_faults(metric: str, configs: Sequence[Config]) -> list[str]:
 
 def _faults(spec: ObjectiveSpec, of: str, evaluation: EvalSpec | None, configs: Sequence[Config]) -> list[str]:
     """Why not all trials record the metric, and what to set."""
-    from rlvr_cli.evaluation.suites import SUITES
-
     if of == TRAINING:
         found = []
         for config in configs:
@@ -157,13 +159,14 @@ def _faults(spec: ObjectiveSpec, of: str, evaluation: EvalSpec | None, configs: 
         return [said for config in configs for said in _not_recorded(spec.metric, _recorded(config), "eval.", config)]
     if evaluation is None:
         return ["objective: trials are not evaluated when they are finished; give `eval`, as {pass_at: [1, 8]}"]
-    if len(evaluation.benchmark) > 1 or any(name in SUITES for name in evaluation.benchmark):
+    named = {benchmarks_of(evaluation, config) for config in configs}
+    if any(len(names) > 1 or set(names) & set(SUITE_NAMES) for names in named) or len(named) > 1:
         return ["objective: `eval` is on several benchmarks; name one, or take it from the held-out evaluations"]
-    if evaluation.benchmark and evaluation.samples is None:
-        return []  # the benchmark says how many samples there are
     return [
         said
         for config in configs
+        # A benchmark says how many samples there are.
+        if evaluation.samples is not None or not benchmarks_of(evaluation, config)
         for said in _not_recorded(spec.metric, _evaluated(evaluation, config), "eval: ", config)
     ]
 
@@ -209,10 +212,12 @@ def _maximize(spec: ObjectiveSpec) -> bool | None:
     return False if spec.metric in ("loss", "truncated") else None
 
 
-def _where(spec: EvalSpec | None) -> dict[str, Any]:
+def _where(spec: EvalSpec | None, configs: Sequence[Config]) -> dict[str, Any]:
     if spec is None:
         return {}
-    given = {"samples": spec.samples, "split": spec.split, "benchmark": next(iter(spec.benchmark), None)}
+    # One for all trials, or there would be no objective.
+    named = next((names for config in configs if (names := benchmarks_of(spec, config))), ())
+    given = {"samples": spec.samples, "split": spec.split, "benchmark": next(iter(named), None)}
     return {key: value for key, value in given.items() if value is not None}
 
 

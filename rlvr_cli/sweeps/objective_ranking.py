@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.overrides import parse_override
@@ -159,7 +160,7 @@ def write_confirmation(folder: SweepDir, plan: Plan, ranking: Ranking) -> None:
         del evaluation["split"]
     content = {
         "name": f"{plan.name}-confirm",
-        "base": [f"base/{number}-{path.name}" for number, path in enumerate(file.base, start=1)],
+        "base": [f"{folder.base_dir.name}/{Path(name).name}" for name in plan.trials[0].base],
         "set": {**file.spec.set, **given, "run.dir": str(folder.path.resolve().parent)},
         "list": [arm.varies for arm in best],
         "seeds": list(range(first, first + fresh)),

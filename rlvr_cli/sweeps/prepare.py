@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.files import source_files
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.problems import some
+from rlvr_cli.config.problems import ConfigError, some
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.sweeps.cost import cost_of, same_arms, stand_ins
@@ -86,8 +87,8 @@ def prepare(sweep: Sweep, folder: SweepDir, *, share: bool) -> Prepared:
 def write(sweep: Sweep, folder: SweepDir, plan: Plan) -> None:
     """Put the plan, the sweep file and its base configurations into the folder; its driver alone does."""
     folder.base_dir.mkdir(exist_ok=True)
-    for name, source in _copies(sweep).items():
-        write_text(folder.base_dir / name, source.read_text(encoding="utf-8"))
+    for name, text in _copies(sweep).items():
+        write_text(folder.base_dir / name, text)
     write_text(folder.file_copy, sweep.file.text)
     folder.write_plan(plan)
 
@@ -159,9 +160,21 @@ def entry_of(trial: Trial, name: str, run: str, base: Sequence[str]) -> Entry:
     )
 
 
-def _copies(sweep: Sweep) -> dict[str, Path]:
-    """The names under which the base configurations are kept: in order, whatever they are called."""
-    return {f"{number}-{path.name}": path for number, path in enumerate(sweep.file.base, start=1)}
+def _copies(sweep: Sweep) -> dict[str, str]:
+    """The base configurations as they are kept, in order: names, whatever they are called, and texts.
+
+    A file that includes others is kept after them, without its `include`: from another folder it would find none.
+    """
+    copies: dict[str, str] = {}
+    for number, path in enumerate(sweep.file.base, start=1):
+        problems: list[tuple[str, str]] = []
+        sources = source_files(path, problems)
+        if problems:
+            raise ConfigError(problems)
+        for part, source in enumerate(sources, start=1):
+            stem = f"{number}" if len(sources) == 1 else f"{number}.{part}"
+            copies[f"{stem}-{source.path.name}"] = source.alone
+    return copies
 
 
 def _foreign(path: Path) -> bool:

@@ -15,20 +15,13 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.keys import describe_field
 from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.config.problems import layout, shown
-from rlvr_cli.config.schema import RUN_NAME, CountOrZero, FromList, RunName
+from rlvr_cli.config.schema import RUN_NAME, CountOrZero, FromList, OneOrMore, RunName
 from rlvr_cli.config.section import Count, Section, Text
 from rlvr_cli.config.yaml_reader import Document, YamlProblem, parse, read_text
 
 Problem = tuple[str, str]
 
 
-def _one_or_more(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(value)
-    return value if value is None else (value,)
-
-
-OneOrMore = BeforeValidator(_one_or_more)
 MOST_SEEDS = 1000
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 A_POINT = "a mapping from keys to values, as {optimizer.lr: 1e-3}"

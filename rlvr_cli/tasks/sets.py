@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from rlvr_cli.config.benchmark_names import benchmarks
 from rlvr_cli.config.data_sets import DATA_SETS, DataSet, sets_of
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.method import SFTConfig
@@ -27,11 +28,6 @@ __all__ = [
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _ENDINGS = ("", ".jsonl", ".jsonl.gz")
-
-
-def benchmarks() -> tuple[str, ...]:
-    """The names of the data sets with test problems."""
-    return tuple(name for name, one in DATA_SETS.items() if "test" in one.files)
 
 
 def file_of(name: str, split: str, folder: Path) -> Path | None:

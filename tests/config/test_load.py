@@ -136,8 +136,8 @@ def test_the_lab_is_a_preset() -> None:
     assert "lab" in preset_names("model")
 
 
-# configs/accelerate are files for accelerate itself, configs/sweeps for `rlvr sweep`.
-OTHERS = ("accelerate", "sweeps")
+# configs/accelerate are files for accelerate itself, configs/sweeps for `rlvr sweep`, configs/words for `rlvr analyze`.
+OTHERS = ("accelerate", "sweeps", "words")
 EXAMPLES = [file for file in sorted((REPOSITORY / "configs").rglob("*.yaml")) if file.parent.name not in OTHERS]
 
 

@@ -182,3 +182,26 @@ def test_a_home_folder_that_does_not_exist(options: dict[str, Any]) -> None:
 def test_a_run_without_its_checkpoints_is_still_a_run(tmp_path: Path, make_run: MakeRun) -> None:
     shutil.rmtree(make_run("trained").checkpoints_dir)
     assert "no checkpoint that can be used" in problems_of(tmp_path, "trained")
+
+
+def test_a_run_is_evaluated_on_the_benchmarks_that_its_configuration_names(
+    tmp_path: Path, make_run: MakeRun, models: list[Path]
+) -> None:
+    """Unless the call names benchmarks, data or a task; a checkpoint is its run's; a model has none."""
+    run = make_run("trained")
+    text = run.config_path.read_text(encoding="utf-8")
+    assert "  benchmark: []\n" in text
+    run.config_path.write_text(text.replace("  benchmark: []\n", "  benchmark: [math500, gsm8k]\n"), encoding="utf-8")
+
+    def asked(*arguments: str, names: tuple[str, ...] = (), **options: Any) -> list[str | None]:
+        options = {"arguments": (*arguments, f"run.dir={tmp_path / 'runs'}"), **options}
+        return [one.benchmark for one in make_plan(names, Options(**options)).requests]
+
+    assert asked() == asked("trained") == asked(str(run.checkpoints_dir / "step-10")) == ["math500", "gsm8k"]
+    assert asked("trained", names=("kk",), data_dir=tmp_path) == ["kk"]
+    assert asked("trained", "eval.benchmark=minerva") == ["minerva"]
+    assert asked("trained", "eval.benchmark=[]") == asked("trained", "task.name=kk") == [None]
+    assert asked(str(models[0])) == [None]
+    assert asked(str(models[0]), "eval.benchmark=[aime24]") == ["aime24"]
+    with pytest.raises(UserError, match=r"eval\.benchmark: math50: unknown"):
+        asked("trained", "eval.benchmark=math50")

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from rlvr_cli.config import tree
+from rlvr_cli.config.benchmark_names import SUITE_NAMES, evaluation_names
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
-from rlvr_cli.evaluation.benchmarks import Choice, chosen, known, setting_overrides
+from rlvr_cli.evaluation.benchmarks import Choice, chosen, setting_overrides
 from rlvr_cli.evaluation.listing import HEADER, listing, rows_alone, rows_of, sources_of
 from rlvr_cli.evaluation.request import Options, Plan, Request, make_plan
 from rlvr_cli.evaluation.suites import SIZES, SUITES, Suite, alone
@@ -212,9 +214,15 @@ def test_own_data_is_for_one_benchmark(tmp_path: Path) -> None:
 
 def test_the_listing_has_every_name() -> None:
     content = listing()
-    assert set(content["benchmarks"]) | set(content["suites"]) <= set(known())
+    assert set(content["benchmarks"]) | set(content["suites"]) <= set(evaluation_names())
     assert set(content["suites"]) == set(SUITES)
     assert all(setting["source"] for suite in content["suites"].values() for setting in suite["settings"])
+
+
+def test_the_names_that_a_configuration_takes_are_those_that_there_are() -> None:
+    assert tuple(SUITES) == SUITE_NAMES
+    assert set(evaluation_names()) == {*benchmarks(), *SUITES}
+    assert set(tree.choices(("task",))) <= set(benchmarks())
 
 
 @pytest.mark.parametrize("suite", list(SUITES))

@@ -34,6 +34,15 @@ def test_where_it_is_from(tmp_path: Path, text: str, of: str) -> None:
     assert found is not None and found.of == of and found.maximize
 
 
+def test_a_trials_own_benchmark_is_the_one_that_it_is_ranked_by(tmp_path: Path) -> None:
+    """Whose samples are the benchmark's, so pass@64 may be asked for; it makes no other trial."""
+    text = "methods: [grpo]\nset: {eval.benchmark: aime24}\neval: {}\nobjective: pass@64\n"
+    found = sweep(tmp_path, text)
+    assert found.objective is not None and found.objective.where == {"benchmark": "aime24"}
+    assert found.eval == ("--benchmark", "aime24")
+    assert found.trials[0].id == sweep(tmp_path, "methods: [grpo]\n").trials[0].id
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -50,6 +59,7 @@ def test_where_it_is_from(tmp_path: Path, text: str, of: str) -> None:
         ("eval: {samples: 4, pass_at: [1]}\nobjective: maj@4", "maj@4 is not recorded; set eval: pass_at to a list"),
         ("eval: {benchmark: [gsm8k, kk]}\nobjective: {of: eval}", "`eval` is on several benchmarks; name one"),
         ("eval: {benchmark: dgpo}\nobjective: {of: eval}", "`eval` is on several benchmarks; name one"),
+        ("set: {eval.benchmark: dgpo}\neval: {}\nobjective: {of: eval}", "`eval` is on several benchmarks; name one"),
         (
             "eval: {set: {eval.samples: 4, eval.pass_at: [1]}}\nobjective: pass@8",
             "pass@8 is not recorded; set eval: pass_at to a list with 8, and eval: samples to at least 8. Recorded: "

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.config.load import dump_yaml
+from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.runs.locks import sole_writer
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.sweeps.expand import Sweep
@@ -38,6 +38,21 @@ def test_an_unchanged_sweep_prepares_to_the_same_plan(tmp_path: Path) -> None:
     again = prepare(made, place, share=False)
     assert again.plan == place.read_plan() == plan and again.notes == ()
     assert place.file_copy.read_text() == TEXT
+
+
+def test_a_base_that_includes_others_is_kept_so_that_it_needs_none(tmp_path: Path) -> None:
+    """The trials of the kept files are those of the file, in a folder where no `include` would be found."""
+    (tmp_path / "all.yaml").write_text("# ours\nrollout: {prompts: 8}\ntrain: {rollouts: 7}\n")
+    (tmp_path / "row.yaml").write_text("include: all.yaml\nrollout: {group_size: 4}\n")
+    made, _, plan = begun(tmp_path, f"base: row.yaml\n{TEXT}")
+    kept = plan.trials[0].base
+    assert [Path(name).name for name in kept] == ["1.1-all.yaml", "1.2-row.yaml"]
+    assert Path(kept[0]).read_text().startswith("# ours\n")
+    (tmp_path / "all.yaml").unlink()
+    for trial, entry in zip(made.trials, plan.trials, strict=True):
+        assert (
+            load_config([Path(file) for file in entry.base], entry.option, None, None, entry.overrides) == trial.config
+        )
 
 
 def test_a_changed_file_keeps_names_adds_and_drops(tmp_path: Path) -> None:

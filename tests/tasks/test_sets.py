@@ -28,8 +28,8 @@ BENCHMARKS = [
     *("college_math", "gaokao2023en"),
 ]
 TRAINING = [
-    *("dapo_math_17k", "orz_57k", "dsr_uniform", "simplerl", "numina_math", "gsm8k", "math", "hitab", "countdown"),
-    "kk",
+    *("dapo_math_17k", "orz_57k", "dsr_uniform", "simplerl", "numina_math", "numina_hard", "gsm8k", "math", "hitab"),
+    *("countdown", "kk"),
 ]
 
 # Rows of the files in the data folder: split -> number. Rows with an empty answer are no problems.
@@ -73,6 +73,16 @@ def folder(tmp_path):
     write(tmp_path / "gsm8k" / "train.jsonl", map(row, range(100)))
     write(tmp_path / "gsm8k" / "test.jsonl", map(row, range(100, 120)))
     return tmp_path
+
+
+def test_all_that_was_chosen_of_a_training_set_is_for_training(folder):
+    """Numina-Hard is chosen from the training rows of Numina-Math: its own dev share of them is empty."""
+    write(folder / "train" / "numina_math.jsonl", [{**row(n), "solution": f"\\boxed{{{n + 1}}}"} for n in range(200)])
+    config = load_config(overrides=["task=math", "task.data=numina_math", f"task.data_dir={folder}"]).task
+    chosen = sorted(ids(config, "train"))[:60]
+    write(folder / "train" / "numina_hard.jsonl", [row(int(id_.removeprefix("row-"))) for id_ in chosen])
+    config = load_config(overrides=["task=math", "task.data=numina_hard", f"task.data_dir={folder}"]).task
+    assert ids(config, "train") == set(chosen)
 
 
 def test_the_table_has_every_benchmark_and_training_set_of_a_task_that_exists():
