@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from rlvr_cli.analysis.loaded_policy import LoadedPolicy, Rows
-from rlvr_cli.analysis.method_step import MethodStep, Scored
+from rlvr_cli.analysis.method_step import MethodStep
 from rlvr_cli.analysis.policy_gradient import Gradient, gradient, logit_gradients, norm, stepped, token_norms
-from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.statistics import quantile
 from rlvr_cli.stats.correlation import pearson, spearman
 from rlvr_cli.streams import stream_seed
@@ -117,8 +116,7 @@ class ByProbability:
 def by_probability(
     policy: LoadedPolicy,
     rows: Rows,
-    scored: Scored,
-    methods: Sequence[Method],
+    steps: Sequence[MethodStep],
     *,
     bounds: Sequence[float],
     quantiles: bool,
@@ -126,22 +124,22 @@ def by_probability(
     sample: int,
     seed: int,
 ) -> ByProbability:
-    """Measure the gradient of the first of ``methods`` by groups, and the steps of all of them.
+    """Measure the gradient of the first of ``steps`` by groups, and what each of them moves.
 
     Args:
-        scored: the rollout at the policy that sampled it; ``policy`` is that one.
+        policy: the one that sampled.
+        steps: ``rows`` as several methods see them, at that policy.
         bounds: between the groups; shares of the tokens where ``quantiles``, else probabilities.
         sample: tokens of each group that are measured one at a time; fewer where the group has fewer.
     """
-    old = scored.old_log_probs
-    valid = scored.rollout.mask.bool()
+    first = steps[0]
+    old, valid = first.tokens.old_log_probs, first.tokens.mask.bool()
     edges = _edges(old.exp()[valid], bounds, quantiles)
     masks = [valid & (old.exp() >= low) & (old.exp() < high) for low, high in itertools.pairwise(edges)]
-    first = MethodStep.of(methods[0], scored)
-    coefficients = torch.stack([first.coefficients(which) for which in methods[0].schedule.passes]).sum(dim=0)
+    coefficients = torch.stack([first.coefficients(which) for which in first.method.schedule.passes]).sum(dim=0)
     parts = [gradient(policy, rows, torch.where(mask, coefficients, 0.0)) for mask in masks]
     whole = {name: torch.stack([part[name] for part in parts]).sum(dim=0) for name in parts[0]}
-    logits = logit_gradients(policy, rows)
+    logits = logit_gradients(policy, rows, old.shape[1])
     places = _drawn(masks, sample, seed)
     norms = token_norms(policy, rows, [place for of_group in places for place in of_group])
     ends = list(itertools.accumulate((len(of_group) for of_group in places), initial=0))
@@ -160,7 +158,7 @@ def by_probability(
         at_logits=_norms(logits.rest[valid], logits.norms[valid]),
         violated=_violated(logits.rest[valid], logits.norms[valid], logits.vocabulary),
         changes=_changes(policy, rows, old, masks, valid, {"all": whole, "low": parts[0], "high": parts[-1]}, lr),
-        directions=tuple(_direction(policy, rows, MethodStep.of(of, scored), masks, lr) for of in methods),
+        directions=tuple(_direction(policy, rows, step, masks, lr) for step in steps),
     )
 
 
@@ -175,7 +173,7 @@ def after_steps(policy: LoadedPolicy, rows: Rows, step: MethodStep, lr: float) -
             return now.tokens.log_probs
         direction = gradient(policy, rows, now.coefficients(passes[0]))
         with stepped(policy, direction, lr):
-            return following(passes[1:], now.at(*policy.score(rows)))
+            return following(passes[1:], now.at(*policy.score(rows, step.tokens.mask.shape[1])))
 
     return following(step.method.schedule.passes, step)
 
@@ -248,7 +246,7 @@ def _changes(
     for by, direction in directions.items():
         with stepped(policy, direction, lr):
             # Of log-probs first: a probability near 1 has fewer digits left.
-            moved[by] = old.exp() * torch.expm1(policy.score(rows)[0] - old)
+            moved[by] = old.exp() * torch.expm1(policy.score(rows, old.shape[1])[0] - old)
     whole = moved["all"][valid].tolist()
     return tuple(
         Change(
