@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -63,9 +63,7 @@ def make_sweep(
         "slots": {"cores": 1},
     }
     lines = {("list", row): book.arm_lines[need.arm] for row, need in enumerate(wanted)}
-    file = SweepFile(
-        book.arms_path, dump(json.loads(json.dumps(content))), SweepSpec.model_validate(content), dict(lines)
-    )
+    file = SweepFile(book.arms_path, dump(content), SweepSpec.model_validate(content), dict(lines))
     return replace(expand(file), owner=tuple(command))
 
 
@@ -73,4 +71,5 @@ def _point(need: Need, book: Book, bases: Mapping[str, Path]) -> dict[str, Any]:
     arm = book.arms[need.arm]
     model = {} if arm.base == LAB else {"model.name": str(bases[arm.base])}
     # Sums depend on the number of threads: one gives everyone the same numbers.
-    return {NAME: need.name, "run.threads": 1, **model, **arm.set, SEED: need.seed}
+    # A copy: YAML would write what two points share as an alias.
+    return {NAME: need.name, "run.threads": 1, **model, **deepcopy(arm.set), SEED: need.seed}
