@@ -75,8 +75,8 @@ def by_chance(outcomes: Sequence[Outcome]) -> str:
     least, most = wrong_by_chance(len(decided))
     return (
         f"Verdicts that rest on an interval: {len(decided)}. Chance alone is to be expected to make {least:.1f} to "
-        f"{most:.1f} of them wrong: a 95% interval leaves the truth out on the wrong side in 2.5% of cases, and on either "
-        "side, where the truth is the threshold itself, in 5%."
+        f"{most:.1f} of them wrong: a 95% interval leaves the truth out on the wrong side in 2.5% of cases, and on "
+        "either side, where the truth is the threshold itself, in 5%."
     )
 
 

@@ -18,25 +18,14 @@ import pytest
 import rlvr_cli
 from tests.ledger.files import WORDS, write_book
 
-SHORT = {
-    "method": "grpo",
-    "train.rollouts": 10,
-    "rollout.prompts": 8,
-    "rollout.group_size": 8,
-    "rollout.max_new_tokens": 64,
-    "task.people": {2: 1.0},
-    "optimizer.lr": 1e-3,
-    "optimizer.schedule": "constant",
-}
+SHORT = {"method": "grpo", "train.rollouts": 8, "optimizer.schedule": "constant"}
 LEARNS = {
     "id": "landscape/grpo-learns",
     **WORDS,
     "measure": {"analysis": "landscape", "number": "accuracy_end"},
-    "contrast": {
-        "of": {"arm": "grpo", "number": "accuracy_end"},
-        "against": {"arm": "grpo", "number": "accuracy_start"},
-    },
-    "rule": {"above": 0},
+    "arm": "grpo",
+    # The shipped base's, sampled: docs/lab.md.
+    "rule": {"above": 0.28},
     "seeds": 3,
 }
 LOW_FIRST = {
