@@ -151,7 +151,7 @@ def by_probability(
     ):
         per_token = float(norms[start:end].mean()) if end > start else None
         groups.append(_group(mask, valid, first.tokens.advantages, low, high, norm(part), per_token, logits.norms))
-    drawn = torch.tensor([place for of_group in places for place in of_group], dtype=torch.int64).T.reshape(2, -1)
+    drawn = torch.tensor([place for of_group in places for place in of_group], dtype=torch.int64).reshape(-1, 2).T
     rest, norms_at_logits = (of[drawn[0], drawn[1]] for of in (logits.rest, logits.norms))
     return ByProbability(
         groups=tuple(groups),

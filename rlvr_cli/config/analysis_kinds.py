@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -12,7 +12,7 @@ from rlvr_cli.config.schema import CountOrZero, FromList
 from rlvr_cli.config.section import Count, Section, Text
 
 
-def _rising(bounds: tuple[float, ...]) -> tuple[float, ...]:
+def _rising(bounds: tuple[Any, ...]) -> tuple[Any, ...]:
     if any(low >= high for low, high in itertools.pairwise(bounds)):
         raise ValueError("must rise")
     return bounds
@@ -29,7 +29,7 @@ class ProbabilityOptions(Section):
     """Keys of `rlvr analyze probability`."""
 
     methods: Methods = Field(
-        ("grpo", "reweight", "lopti"),
+        ("grpo", "grpo+reweight", "grpo+lopti"),
         description="Methods whose step is followed, each with overrides of its keys if need be, as "
         "lopti:schedule.order=high_first; the gradients of groups are those of the first.",
     )
@@ -49,6 +49,28 @@ class ProbabilityOptions(Section):
 
 class RatioOptions(Section):
     """Keys of `rlvr analyze ratio`."""
+
+    updates: Annotated[tuple[Count, ...], FromList, Field(min_length=1, max_length=16), AfterValidator(_rising)] = (
+        Field((1, 2, 4, 8, 16), description="Updates on the rollout after which the ratios are looked at.")
+    )
+    split: Count | None = Field(
+        None, description="Parts that the rollout is split into, one for each update; null = as many as in the run."
+    )
+    optimizer: Literal["adamw", "sgd"] = Field(
+        "adamw", description="adamw: as the run's, with its state at that point where it was kept; or plain sgd."
+    )
+    lr: Annotated[float, Field(gt=0.0, le=1e6)] | None = Field(
+        None, description="Learning rate; null = the run's at that point. With sgd it must be given."
+    )
+    bins: Annotated[int, Field(ge=2, le=100)] = Field(
+        5, description="Bins of old probability of one width; the first are the low tokens, the last the high ones."
+    )
+    groups: Annotated[int, Field(ge=3, le=200)] = Field(
+        20, description="Groups of as many tokens each, by 1 - p, to which the exponent of the spread is fitted."
+    )
+    dtype: Literal["float32", "float64"] | None = Field(
+        None, description="Of the weights; null = float64 on a CPU, float32 on a GPU."
+    )
 
 
 class DirectionsOptions(Section):
@@ -91,6 +113,9 @@ class WordsOptions(Section):
     lists: Text | None = Field(None, description="YAML file: category -> list of words; null = AR-Lopti's table 5.")
     per: Literal["completion", "100 words"] = Field("completion", description="What a frequency is of.")
     rollouts: Count = Field(10, description="Saved rollouts that are looked at, the last of them --rollout.")
+    evaluation: Text | None = Field(
+        None, description="In place of rollouts, the samples of this folder in the run's `eval`, as 'kk-test-*'."
+    )
     bins: Count = Field(10, description="Bins of frequency in the figure.")
 
 

@@ -9,6 +9,7 @@ import re
 import torch
 
 from rlvr_cli.analysis.loaded_policy import load_policy
+from rlvr_cli.analysis.method_step import MethodStep
 from rlvr_cli.analysis.probability import ByProbability, by_probability
 from rlvr_cli.analysis.scoring import score
 from rlvr_cli.config.analysis_kinds import ProbabilityOptions
@@ -46,6 +47,12 @@ def analyze(subject: Subject, options: ProbabilityOptions) -> Findings:
     run = score(dataclasses.replace(saved, current=saved.old), methods, policy)
     if not bool(run.scored.rollout.mask.any()):
         raise UserError(f"{saved.run.path}: rollout {saved.number} has no token to learn from.")
+    first = MethodStep.of(methods[0], run.scored)
+    if not any(bool(first.coefficients(which).any()) for which in methods[0].schedule.passes):
+        raise UserError(
+            f"{saved.run.path}: {methods[0].name} has no gradient on rollout {saved.number}: all completions of each "
+            "problem have the same reward. Choose another --rollout."
+        )
     found = by_probability(
         policy,
         saved.rows,
@@ -57,11 +64,6 @@ def analyze(subject: Subject, options: ProbabilityOptions) -> Findings:
         sample=options.tokens,
         seed=options.seed,
     )
-    if not any(group.norm for group in found.groups):
-        raise UserError(
-            f"{saved.run.path}: {methods[0].name} has no gradient on rollout {saved.number}: all completions of each "
-            "problem have the same reward. Choose another --rollout."
-        )
     numbers = {
         "summary": summary(found),
         "rollout": saved.number,
@@ -88,8 +90,11 @@ def summary(found: ByProbability) -> dict[str, float | None]:
     by = {change.by: change for change in found.changes}
     shares = {f"share_{index}": group.share for index, group in enumerate(found.groups, 1)}
     right: dict[str, float | None] = {}
+    first = found.directions[0].method
     for direction in found.directions:
-        name = re.sub(r"[^a-z0-9]+", "_", direction.method.lower())
+        # `grpo+lopti` beside `grpo` is told apart by what it adds.
+        added = direction.method.removeprefix(f"{first}+")
+        name = re.sub(r"[^a-z0-9]+", "_", added.lower())
         right |= {
             f"right_low_{name}": direction.positive[0],
             f"right_high_{name}": direction.positive[-1],
