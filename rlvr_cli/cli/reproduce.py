@@ -79,8 +79,8 @@ def command(
     if names and everything:
         raise UserError("--all and names of claims: give one of them.")
     if not names and not everything:
-        if dry_run or write is not None:
-            raise UserError("name claims or papers, or give --all.")
+        if dry_run or write is not None or scale == "full":
+            raise UserError("name claims or papers, or give --all; without any, this lists the lab's verdicts.")
         _list(book, folders, as_json=as_json)
         return
     claims = tuple(book.claims.values()) if everything else tuple(book.choose(names or []))
@@ -106,19 +106,20 @@ def _run(
     from rlvr_cli.ledger.page import check_page, write_page
     from rlvr_cli.ledger.pool import Stopped
     from rlvr_cli.ledger.results import read_results
-    from rlvr_cli.ledger.run import ONE_CORE, Order, reproduce
-    from rlvr_cli.sweeps.slots import slots
+    from rlvr_cli.ledger.run import Order, reproduce
     from rlvr_cli.training.stopping import say
 
     if folders.scale == "full":
-        raise UserError("--scale full: is not there yet.")
+        from rlvr_cli.ledger.full import at_full_scale, recipes_folder
+
+        book, claims = at_full_scale(book, claims, recipes_folder())
     command = ("rlvr", "reproduce", *sys.argv[2:])
     order = Order(claims, book, folders, seed_from, workers, command)
     if write is not None:
         check_page(write)
     other = None if against is None else read_results(against)
     if dry_run:
-        _show_plan(order, len(slots(workers, ONE_CORE)), as_json=as_json)
+        _show_plan(order, as_json=as_json)
         return
     console = Console(stderr=as_json)
     try:
@@ -220,11 +221,11 @@ def _list(book: Book, folders: Folders, *, as_json: bool) -> None:
     print(f"\n{len(book.claims)} claims. `rlvr reproduce CLAIM`, a paper's name, or --all puts them to the test.")
 
 
-def _show_plan(order: Order, workers: int, *, as_json: bool) -> None:
+def _show_plan(order: Order, *, as_json: bool) -> None:
     from rlvr_cli.ledger.plan import make_plan
     from rlvr_cli.planning.duration import in_words
 
-    plan = make_plan(order, workers)
+    plan = make_plan(order)
     if as_json:
         print_json(plan.as_json())
         return
@@ -239,6 +240,8 @@ def _show_plan(order: Order, workers: int, *, as_json: bool) -> None:
         f"\n{plan.claims} claims, seeds {order.seed_from} and up: {to_do} trainings of {rollouts:,} rollouts to do, "
         f"{plan.measures} analyses of one training each, {plan.workers} worker{'s' if plan.workers > 1 else ''}"
     )
+    for said in plan.lacking:
+        print(f"this machine lacks: {said}")
     if plan.bases:
         print(f"to build first: {', '.join(plan.bases)}")
     if plan.seconds is not None:

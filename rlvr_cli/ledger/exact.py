@@ -55,7 +55,31 @@ def weight_exponent(method: str, region: str) -> float:
     return round(math.log(second / first) / math.log(span[1] / span[0]), 9)
 
 
-EXACT: dict[str, Callable[..., float]] = {"updates_ratio": updates_ratio, "weight_exponent": weight_exponent}
+def passes_rise(method: str) -> float:
+    """By how much the probabilities of the tokens rise from a method's first pass to its last.
+
+    The mean old probability of the tokens that the last pass trains on, minus that of the first, for old probabilities
+    spread evenly over 0 to 1: above 0 for Lopti, which trains on the low-probability tokens first (AR-Lopti paper,
+    section 4.2). 0 for a method of one pass.
+    """
+    import torch
+
+    from rlvr_cli.methods.make import make_method
+    from rlvr_cli.methods.tokens import Tokens
+    from rlvr_cli.report.named_methods import policy_config
+
+    schedule = make_method(policy_config(method), max_length=1).schedule
+    old = ((torch.arange(1000, dtype=torch.float64) + 0.5) / 1000).unsqueeze(0)
+    tokens = Tokens(old.log(), old.log(), torch.ones_like(old), torch.ones_like(old))
+    means = [float(old[schedule.selected(tokens, which)].mean()) for which in schedule.passes]
+    return means[-1] - means[0]
+
+
+EXACT: dict[str, Callable[..., float]] = {
+    "passes_rise": passes_rise,
+    "updates_ratio": updates_ratio,
+    "weight_exponent": weight_exponent,
+}
 
 
 def problems(name: str, options: Mapping[str, Any]) -> list[str]:

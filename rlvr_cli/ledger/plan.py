@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rlvr_cli.ledger.bases import is_built
+from rlvr_cli.ledger.full import lacking
 from rlvr_cli.ledger.run import Order, trained
 from rlvr_cli.runs.numbers import number
 from rlvr_cli.runs.records import read_jsonl
@@ -39,6 +40,7 @@ class LedgerPlan:
         bases: to be built.
         measures: analyses of one training each, done or not.
         seconds: of training, on ``workers`` cores; None while no training is finished.
+        lacking: what the full scale needs and this machine has not.
     """
 
     claims: int
@@ -47,15 +49,16 @@ class LedgerPlan:
     measures: int
     workers: int
     seconds: float | None
+    lacking: list[str]
 
     def as_json(self) -> dict[str, Any]:
         """The plan as JSON values."""
         return {**asdict(self), "trainings_to_do": sum(arm.to_do for arm in self.arms)}
 
 
-def make_plan(order: Order, workers: int) -> LedgerPlan:
+def make_plan(order: Order) -> LedgerPlan:
     """Looks at what there is, and writes nothing. Raises UserError as a run would."""
-    sweep = order.sweep()
+    sweep, workers = order.sweep(), len(order.slots())
     looks = {} if sweep is None else trained(order, sweep)
     costs = {} if sweep is None else dict(zip(order.needs, map(cost_of, (t.config for t in sweep.trials)), strict=True))
     rows = []
@@ -63,7 +66,9 @@ def make_plan(order: Order, workers: int) -> LedgerPlan:
         own = [need for need in order.needs if need.arm == arm]
         states = [look.state for need in own if (look := looks[need]) is not None]
         counted = (len(own), states.count("finished"), states.count("failed"))
-        rows.append(ArmPlan(arm, order.book.arms[arm].base, *counted, costs[own[0]].rollouts))
+        kind = order.book.arms[arm]
+        model = str(kind.set.get("model.name", kind.base))
+        rows.append(ArmPlan(arm, model, *counted, costs[own[0]].rollouts))
     return LedgerPlan(
         claims=len(order.claims),
         bases=[name for name, folder in order.bases.items() if not is_built(folder)],
@@ -71,6 +76,7 @@ def make_plan(order: Order, workers: int) -> LedgerPlan:
         measures=_measures(order),
         workers=workers,
         seconds=_seconds(order, rows, [look for look in looks.values() if look is not None], workers),
+        lacking=lacking(sweep) if order.folders.scale == "full" else [],
     )
 
 

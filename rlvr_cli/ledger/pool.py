@@ -98,11 +98,10 @@ def _start(slot: Slot, output: IO[bytes]) -> _Worker:
         if slot.cores is not None and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, slot.cores)
 
-    environment: Mapping[str, str] = {**os.environ, **slot.environment(), "OMP_NUM_THREADS": "1"}
     return _Worker(
         subprocess.Popen(
-            [sys.executable, "-m", WORKER],
-            env=environment,
+            [sys.executable, "-m", WORKER, *([] if slot.cores is None else [str(len(slot.cores))])],
+            env={**os.environ, **slot.environment()},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=output,

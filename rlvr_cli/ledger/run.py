@@ -12,13 +12,14 @@ from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.ledger.bases import base_folders, is_built
 from rlvr_cli.ledger.book import Book
 from rlvr_cli.ledger.folders import Folders
+from rlvr_cli.ledger.full import lacking
 from rlvr_cli.ledger.jobs import Job
 from rlvr_cli.ledger.material import Material
 from rlvr_cli.ledger.outcomes import Outcome, outcome
 from rlvr_cli.ledger.pool import Stopped, carry_out
 from rlvr_cli.ledger.results import Results, read_results, session, this_machine, time_taken
 from rlvr_cli.ledger.schema import Claim
-from rlvr_cli.ledger.trials import Need, make_sweep, needs
+from rlvr_cli.ledger.trials import ONE_CORE, Need, make_sweep, needs
 from rlvr_cli.runs.locks import sole_writer
 from rlvr_cli.sweeps.driver import Orders, start
 from rlvr_cli.sweeps.expand import Sweep
@@ -27,7 +28,6 @@ from rlvr_cli.sweeps.slots import Slot, slots
 from rlvr_cli.training.stopping import say
 
 LOG = "workers.txt"
-ONE_CORE = {"cores": 1}
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,10 @@ class Order:
         """The folder of each base that is needed beside `lab`."""
         return base_folders({self.book.arms[need.arm].base for need in self.needs}, self.book, self.folders)
 
+    def slots(self) -> list[Slot]:
+        """What each worker has to itself: in the lab a core. Raises UserError for more workers than cores."""
+        return slots(self.workers, ONE_CORE if self.folders.scale == "lab" else {})
+
     def sweep(self) -> Sweep | None:
         """The trainings as a sweep; None where there are none. Raises UserError as `make_sweep`."""
         wanted = self.needs
@@ -70,7 +74,9 @@ def reproduce(order: Order, console: Console) -> Results:
         RunError: a base that cannot be built, workers that fail.
         Stopped: a signal came; run it again to continue.
     """
-    own, sweep = slots(order.workers, ONE_CORE), order.sweep()
+    own, sweep = order.slots(), order.sweep()
+    if order.folders.scale == "full" and (missing := lacking(sweep)):
+        raise UserError([f"--scale full: {said}" for said in missing])
     folders = order.folders
     try:
         folders.own.mkdir(parents=True, exist_ok=True)
@@ -149,12 +155,11 @@ def _keep(order: Order, outcomes: Sequence[Outcome], sweep: Sweep | None, worker
     """The results with these outcomes, and with those of other claims that the file had."""
     path = order.folders.results(order.seed_from)
     before = read_results(path).outcomes if path.exists() else {}
-    both = {**before, **{one.claim: one for one in outcomes}}
     seconds, sessions = time_taken(order.folders.sessions(order.seed_from))
     found = Results(
         scale=order.folders.scale,
         seed_from=order.seed_from,
-        outcomes={name: both[name] for name in order.book.claims if name in both},
+        outcomes={**before, **{one.claim: one for one in outcomes}},
         seconds=seconds,
         sessions=sessions,
         workers=workers,

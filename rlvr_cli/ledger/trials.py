@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,9 @@ from rlvr_cli.ledger.schema import LAB, Claim
 from rlvr_cli.sweeps.axes import NAME, SEED
 from rlvr_cli.sweeps.expand import Sweep, expand
 from rlvr_cli.sweeps.spec import SweepFile, SweepSpec
+
+# What a worker in the lab has to itself.
+ONE_CORE = {"cores": 1}
 
 
 @dataclass(frozen=True, order=True)
@@ -55,22 +58,22 @@ def make_sweep(
     Raises:
         UserError: what is wrong with the arms' configurations, with the lines of arms.yaml.
     """
-    points = [_point(need, book, bases) for need in wanted]
+    points = [_point(need, book, bases, alone=folders.scale == "lab") for need in wanted]
     content: dict[str, Any] = {
         "name": folders.sweep_name,
         "set": {"run.dir": str(folders.root)},
         "list": points,
-        "slots": {"cores": 1},
+        **({"slots": ONE_CORE} if folders.scale == "lab" else {}),
     }
-    lines = {("list", row): book.arm_lines[need.arm] for row, need in enumerate(wanted)}
-    file = SweepFile(
-        book.arms_path, dump(json.loads(json.dumps(content))), SweepSpec.model_validate(content), dict(lines)
-    )
+    lines = {("list", row): book.arm_lines[need.arm] for row, need in enumerate(wanted) if need.arm in book.arm_lines}
+    file = SweepFile(book.arms_path, dump(content), SweepSpec.model_validate(content), dict(lines))
     return replace(expand(file), owner=tuple(command))
 
 
-def _point(need: Need, book: Book, bases: Mapping[str, Path]) -> dict[str, Any]:
+def _point(need: Need, book: Book, bases: Mapping[str, Path], *, alone: bool) -> dict[str, Any]:
     arm = book.arms[need.arm]
     model = {} if arm.base == LAB else {"model.name": str(bases[arm.base])}
     # Sums depend on the number of threads: one gives everyone the same numbers.
-    return {NAME: need.name, "run.threads": 1, **model, **arm.set, SEED: need.seed}
+    threads = {"run.threads": 1} if alone else {}
+    # A copy: YAML would write what two points share as an alias.
+    return {NAME: need.name, **threads, **model, **deepcopy(arm.set), SEED: need.seed}

@@ -10,7 +10,6 @@ from rlvr_cli.ledger.outcomes import Outcome, asked
 from rlvr_cli.ledger.results import Results
 from rlvr_cli.ledger.schema import Arm, Claim, Side
 from rlvr_cli.ledger.verdicts import DECIDED, MOST_SEEDS, Verdict, agreement, wrong_by_chance
-from rlvr_cli.report.comparison_words import count
 from rlvr_cli.sweeps.axes import override_text
 
 UNDECIDED = "undecided at this scale"
@@ -75,9 +74,9 @@ def by_chance(outcomes: Sequence[Outcome]) -> str:
         return "No verdict rests on an interval."
     least, most = wrong_by_chance(len(decided))
     return (
-        f"{count(len(decided), 'verdict')} by intervals, of which chance alone is to be expected to make {least:.1f} "
-        f"to {most:.1f} wrong: a 95% interval leaves the truth out on the wrong side in 2.5% of cases, and on either "
-        "side, where the truth is the threshold itself, in 5%."
+        f"Verdicts that rest on an interval: {len(decided)}. Chance alone is to be expected to make {least:.1f} to "
+        f"{most:.1f} of them wrong: a 95% interval leaves the truth out on the wrong side in 2.5% of cases, and on "
+        "either side, where the truth is the threshold itself, in 5%."
     )
 
 

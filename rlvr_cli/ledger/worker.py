@@ -41,12 +41,14 @@ def attempt(kind: str, content: dict[str, Any]) -> str | None:
 
 
 def main() -> None:
-    """Until standard input ends."""
+    """Until standard input ends. Argument: the threads to compute with; none = as many as there are cores."""
     from rlvr_cli.models.threads import set_threads
 
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    set_threads(1)
+    if len(sys.argv) > 1:
+        os.environ["OMP_NUM_THREADS"] = sys.argv[1]
+    set_threads(int(sys.argv[1]) if len(sys.argv) > 1 else None)
     for line in sys.stdin:
         job = json.loads(line)
         answers.write(json.dumps(attempt(job["kind"], job["content"])) + "\n")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -47,19 +47,14 @@ EXACT = {
 def write_book(folder: Path, claims: list[object], arms: object = ARMS) -> Path:
     """The data of a ledger with these arms and claims, the claims in the file of the paper that they name."""
     (folder / "claims").mkdir(parents=True, exist_ok=True)
-    (folder / "arms.yaml").write_text(_yaml(arms))
+    (folder / "arms.yaml").write_text(dump(arms))
     by_paper: dict[str, list[object]] = {}
     for claim in claims:
         paper = str(claim["id"]).partition("/")[0] if isinstance(claim, dict) else "landscape"
-        by_paper.setdefault(paper, []).append(claim)
+        by_paper.setdefault(paper, []).append(deepcopy(claim))
     for paper, own in by_paper.items():
-        (folder / "claims" / f"{paper}.yaml").write_text(_yaml(own))
+        (folder / "claims" / f"{paper}.yaml").write_text(dump(own))
     return folder
-
-
-def _yaml(data: object) -> str:
-    """With nothing that stands for something else: what is shared is written out."""
-    return dump(json.loads(json.dumps(data)))
 
 
 def book(folder: Path, claims: list[object], arms: object = ARMS) -> Book:
