@@ -15,31 +15,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rlvr_cli.analysis.method_step import MethodStep, Scored
 from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.rollout import Rollout
-from rlvr_cli.methods.tokens import Regions, Tokens
+from rlvr_cli.methods.tokens import Regions
 
 REGIONS = tuple(field.name for field in dataclasses.fields(Regions))
 QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 # Coefficients this close, relative to the larger, are equal: the two may add up the same terms in another order.
 TOLERANCE = 1e-9
-
-
-@dataclass(frozen=True)
-class Scored:
-    """A rollout and what the old and the current policy say of its tokens.
-
-    Attributes:
-        rollout: with the verifier's rewards, and every optional tensor that the compared methods need.
-        old_log_probs: (N, T) float64, under the policy that sampled.
-        log_probs: (N, T) float64, under the current policy.
-        entropies: (N, T) of the current policy, nats; only where a method needs them.
-    """
-
-    rollout: Rollout
-    old_log_probs: Tensor
-    log_probs: Tensor
-    entropies: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -120,7 +103,7 @@ def method_difference(first: Method, second: Method, scored: Scored, *, top: int
     return Difference(
         total=_group("all tokens", valid, *pair),
         by_region=tuple(_group(name, getattr(a.regions, name), *pair) for name in REGIONS),
-        by_old_prob=tuple(_group(name, chosen & valid, *pair) for name, chosen in _quarters(old_probs)),
+        by_old_prob=tuple(_group(name, chosen & valid, *pair) for name, chosen in quarters(old_probs)),
         largest=tuple(_largest(a, b, scored, top)),
         largest_drift=float(drift.abs().max()) if drift.numel() else 0.0,
     )
@@ -131,34 +114,15 @@ def apply_method(method: Method, scored: Scored) -> Applied:
 
     The passes of a schedule are added up as if the weights did not move in between.
     """
-    rollout = dataclasses.replace(scored.rollout, old_log_probs=scored.old_log_probs)
-    rollout = dataclasses.replace(rollout, rewards=method.rewards(rollout))
-    mask = rollout.mask
-    estimated, advantages = (of.double().expand_as(mask) for of in method.rollout_advantages(rollout))
-    threshold = method.schedule.threshold(rollout)
-    tokens = Tokens(
-        log_probs=scored.log_probs,
-        old_log_probs=scored.old_log_probs,
-        advantages=advantages,
-        mask=mask,
-        entropies=scored.entropies,
-        ref_log_probs=rollout.ref_log_probs,
-        low_threshold=None if threshold is None else torch.full((len(mask), 1), threshold, dtype=torch.float64),
-    )
-    count = method.aggregation.count(mask, estimated)
+    step = MethodStep.of(method, scored)
+    tokens, mask = step.tokens, step.tokens.mask
     coefficients, shaped_weights = torch.zeros_like(tokens.log_probs), torch.zeros_like(tokens.log_probs)
-    where: Regions | None = None
     for which in method.schedule.passes:
-        shaped = method.shaped(tokens, which)
-        statistics = method.weight.statistics(shaped) if method.weight.needs_statistics else None
-        coefficients += method.coefficients(tokens, count, which, statistics)
-        values = torch.where(shaped.advantages == 0, 0.0, method.weight.weight(shaped, statistics) * shaped.advantages)
-        shaped_weights += values
-        where = method.weight.regions(tokens, statistics) if where is None else where
-    assert where is not None
-    valid = mask.bool()
+        coefficients += step.coefficients(which)
+        shaped_weights += step.values(which)
+    valid, advantages = mask.bool(), tokens.advantages
     weights = torch.where(valid & (advantages != 0), shaped_weights / advantages, 0.0)
-    return Applied(torch.where(valid, advantages, 0.0), weights, coefficients, where)
+    return Applied(torch.where(valid, advantages, 0.0), weights, coefficients, step.regions())
 
 
 def differs(a: Tensor, b: Tensor) -> Tensor:
@@ -183,7 +147,8 @@ def _group(name: str, chosen: Tensor, first: Tensor, second: Tensor) -> Group:
     )
 
 
-def _quarters(old_probs: Tensor) -> Iterator[tuple[str, Tensor]]:
+def quarters(old_probs: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """The quarters of probability by their names, and which of the (N, T) ``old_probs`` lie in each."""
     for low, high in itertools.pairwise(QUARTERS):
         # Rounding may leave a probability just above 1.
         below = (old_probs < high) | (high == QUARTERS[-1])

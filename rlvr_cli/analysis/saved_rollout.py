@@ -99,7 +99,7 @@ def read_rollout(run: RunDir, number: int) -> list[dict[str, Any]]:
     """The records of a rollout. Raises UserError when there is no such file, or it has no token ids."""
     file = _file(run, number)
     if not file.exists():
-        kept = _saved(run)
+        kept = saved_numbers(run)
         which = f"Saved: {kept[0]} to {kept[-1]}." if kept else "None was saved."
         raise UserError(f"{run.path}: there is no rollout {number} ({file.name}). {which}")
     rows = read_jsonl(file)
@@ -124,7 +124,7 @@ def _checkpoint(run: RunDir, checkpoints: list[Checkpoint], step: int | None) ->
 def _rollout_number(run: RunDir, checkpoints: list[Checkpoint], current: Checkpoint, steps: int) -> int:
     """The newest saved rollout that a kept policy from before ``current`` has sampled."""
     sampled_by = {0, *(checkpoint.step for checkpoint in checkpoints)}
-    saved = [number for number in _saved(run) if number * steps in sampled_by and number * steps < current.step]
+    saved = [number for number in saved_numbers(run) if number * steps in sampled_by and number * steps < current.step]
     if not saved:
         raise UserError(
             f"{run.path}: no saved rollout was sampled by a kept checkpoint before step {current.step}. Name one with "
@@ -133,7 +133,8 @@ def _rollout_number(run: RunDir, checkpoints: list[Checkpoint], current: Checkpo
     return saved[-1]
 
 
-def _saved(run: RunDir) -> list[int]:
+def saved_numbers(run: RunDir) -> list[int]:
+    """The numbers of the rollouts that were saved, in their order."""
     numbers = (file.stem.removeprefix("rollout-") for file in run.rollouts_dir.glob("rollout-*.jsonl"))
     return sorted(int(number) for number in numbers if number.isdigit())
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlvr_cli.analysis.method_difference import Scored
-from rlvr_cli.analysis.saved_rollout import Policy, SavedRollout, read_rollout
+from rlvr_cli.analysis.loaded_policy import LoadedPolicy, load_policy, padded
+from rlvr_cli.analysis.method_step import Scored
+from rlvr_cli.analysis.saved_rollout import SavedRollout, read_rollout
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.schema import Config
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.rollout import Rollout
-from rlvr_cli.models.load import load_model, quiet_hub
-from rlvr_cli.training.head import MOST_LOGITS, log_probs_and_entropies
 
 
 @dataclass(frozen=True)
@@ -35,30 +35,32 @@ class ScoredRun:
     sampling_gap: float
 
 
-def score(saved: SavedRollout, methods: Sequence[Method]) -> ScoredRun:
+def score(saved: SavedRollout, methods: Sequence[Method], old: LoadedPolicy | None = None) -> ScoredRun:
     """Run the policies that ``methods`` need over the rollout.
+
+    Args:
+        old: ``saved.old``, where it is in memory already.
 
     Raises:
         UserError: a method needs what no saved rollout holds, or a policy cannot be loaded.
     """
     _check(saved, methods)
-    quiet_hub()
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    scorer = _Scorer(saved, device)
     rows = saved.rows
-    old_log_probs, old_entropies = scorer.score(saved.old, rows)
+    sampled_by = old or load_policy(saved, saved.old)
+    tokenizer = sampled_by.tokenizer
+    old_log_probs, old_entropies = sampled_by.score(rows)
+    del sampled_by  # one model in memory at a time
     if saved.current == saved.old:
         log_probs, entropies = old_log_probs, old_entropies
     else:
-        log_probs, entropies = scorer.score(saved.current, rows)
-    reference = scorer.score(saved.base, rows)[0] if any(method.needs_reference for method in methods) else None
+        log_probs, entropies = load_policy(saved, saved.current).score(rows)
+    reference, initial = _of_the_base(saved, methods)
     ids, mask = padded([row["token_ids"] for row in rows])
-    initial = _initial_entropy(saved, scorer) if any(method.needs_initial_entropy for method in methods) else None
     rollout = Rollout(
         rewards=_rewards(saved),
         group_size=saved.config.rollout.group_size,
         token_ids=ids,
-        mask=mask * _learned_from(saved),
+        mask=mask * learned_from(rows, saved.config),
         old_log_probs=old_log_probs,
         entropies=old_entropies,
         ref_log_probs=reference,
@@ -66,68 +68,7 @@ def score(saved: SavedRollout, methods: Sequence[Method]) -> ScoredRun:
     )
     sums = torch.tensor([row["log_prob"] for row in rows], dtype=torch.float64)
     gap = float(((old_log_probs * mask).sum(dim=1) - sums).abs().sum() / mask.sum().clamp(min=1))
-    return ScoredRun(Scored(rollout, old_log_probs, log_probs, entropies), scorer.tokenizer, gap)
-
-
-def padded(rows: Sequence[Sequence[float]], dtype: torch.dtype = torch.int64) -> tuple[Tensor, Tensor]:
-    """(N, T) the rows, right-padded with 0, and the (N, T) mask of what is not padding."""
-    width = max((len(row) for row in rows), default=0)
-    values = torch.zeros(len(rows), width, dtype=dtype)
-    mask = torch.zeros(len(rows), width, dtype=torch.int64)
-    for index, row in enumerate(rows):
-        values[index, : len(row)] = torch.tensor(list(row), dtype=dtype)
-        mask[index, : len(row)] = 1
-    return values, mask
-
-
-class _Scorer:
-    """Loads each policy once it is needed; one is in memory at a time."""
-
-    def __init__(self, saved: SavedRollout, device: torch.device) -> None:
-        self.config, self.device = saved.config, device
-        self.tokenizer: Any = None
-
-    def score(self, policy: Policy, rows: Sequence[dict[str, Any]]) -> tuple[Tensor, Tensor]:
-        """(N, T) log-probs and entropies (nats) of the rows' tokens under ``policy``, float64, 0 on padding."""
-        settings = self.config.model
-        # Only the model before training has a revision; training keeps its weights in float32.
-        revision = settings.revision if policy.step == 0 else None
-        dtype = "float32" if settings.dtype == "auto" else settings.dtype
-        model, self.tokenizer = load_model(policy.model, revision=revision, dtype=dtype, device=self.device)
-        width = max(len(row["token_ids"]) for row in rows)
-        log_probs, entropies = torch.zeros(2, len(rows), width, dtype=torch.float64)
-        for indices in self._batches(rows, model.config.vocab_size):
-            chosen = [rows[index] for index in indices]
-            scores, spreads = self._forward(model, chosen)
-            for place, (index, row) in enumerate(zip(indices, chosen, strict=True)):
-                length = len(row["token_ids"])
-                log_probs[index, :length] = scores[place, :length]
-                entropies[index, :length] = spreads[place, :length]
-        return log_probs, entropies
-
-    def _batches(self, rows: Sequence[dict[str, Any]], vocabulary: int) -> Iterator[list[int]]:
-        """Rows of one prompt, as many as their logits allow; completions then begin in the same column."""
-        by_prompt: dict[str, list[int]] = {}
-        for index, row in enumerate(rows):
-            if row["token_ids"]:
-                by_prompt.setdefault(row["prompt"], []).append(index)
-        for indices in by_prompt.values():
-            longest = max(len(rows[index]["token_ids"]) for index in indices)
-            size = max(1, MOST_LOGITS // ((longest + 1) * vocabulary))
-            yield from (indices[start : start + size] for start in range(0, len(indices), size))
-
-    @torch.no_grad()
-    def _forward(self, model: Any, rows: Sequence[dict[str, Any]]) -> tuple[Tensor, Tensor]:
-        prompt = list(self.tokenizer(rows[0]["prompt"], add_special_tokens=False)["input_ids"])
-        ids, mask = padded([[*prompt, *row["token_ids"]] for row in rows])
-        log_probs, entropies = log_probs_and_entropies(
-            model,
-            ids.to(self.device),
-            mask.to(self.device),
-            ids.shape[1] - len(prompt),
-            self.config.rollout.temperature,
-        )
-        return log_probs.double().cpu(), entropies.double().cpu()
+    return ScoredRun(Scored(rollout, old_log_probs, log_probs, entropies), tokenizer, gap)
 
 
 def _check(saved: SavedRollout, methods: Sequence[Method]) -> None:
@@ -147,15 +88,25 @@ def _rewards(saved: SavedRollout) -> Tensor:
     return torch.tensor([math.nan if value is None else value for value in values], dtype=torch.float64)
 
 
-def _learned_from(saved: SavedRollout) -> Tensor:
+def learned_from(rows: Sequence[dict[str, Any]], config: Config) -> Tensor:
     """(N, 1) 0 on the rows that ``rollout.drop_truncated`` keeps out of the update."""
-    dropped = [bool(row["truncated"]) and saved.config.rollout.drop_truncated for row in saved.rows]
+    dropped = [bool(row["truncated"]) and config.rollout.drop_truncated for row in rows]
     return 1 - torch.tensor(dropped, dtype=torch.int64).unsqueeze(1)
 
 
-def _initial_entropy(saved: SavedRollout, scorer: _Scorer) -> float:
+def _of_the_base(saved: SavedRollout, methods: Sequence[Method]) -> tuple[Tensor | None, float | None]:
+    """Reference log-probs and initial entropy, each where a method needs it."""
+    reference = any(method.needs_reference for method in methods)
+    initial = any(method.needs_initial_entropy for method in methods)
+    if not reference and not initial:
+        return None, None
+    base = load_policy(saved, saved.base)
+    return base.score(saved.rows)[0] if reference else None, _initial_entropy(saved, base) if initial else None
+
+
+def _initial_entropy(saved: SavedRollout, base: LoadedPolicy) -> float:
     """Mean token entropy of the model before training, on the first rollout, which it sampled itself."""
     rows = read_rollout(saved.run, 0)
-    _, entropies = scorer.score(saved.base, rows)
+    _, entropies = base.score(rows)
     tokens = sum(len(row["token_ids"]) for row in rows)
     return float(entropies.sum() / max(tokens, 1))

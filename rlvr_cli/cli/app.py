@@ -14,6 +14,7 @@ import typer
 
 from rlvr_cli import __version__
 from rlvr_cli.cli import (
+    analyze,
     compare,
     config,
     doctor,
@@ -23,6 +24,7 @@ from rlvr_cli.cli import (
     methods,
     plan,
     report,
+    reproduce,
     runs,
     score,
     sweep,
@@ -76,6 +78,8 @@ app.command("train")(train.train)
 app.command("eval")(eval.command)
 app.command("compare")(compare.command)
 app.command("report")(report.command)
+app.command("analyze")(analyze.command)
+app.command("reproduce")(reproduce.command)
 app.command("plan")(plan.command)
 app.command("export")(export.command)
 app.command("score")(score.command)

@@ -49,10 +49,11 @@ class KKTaskConfig(Section):
     )
     data: Data = None
     data_dir: DataDir = None
-    reward: Literal["logic_rl", "strict", "random"] = Field(
+    reward: Literal["logic_rl", "strict", "zero_one", "random"] = Field(
         "logic_rl",
-        description="logic_rl = the Logic-RL paper's score; strict = judges meaning, not surface; random = a coin that "
-        "knows nothing of the answer, a control from which nothing should be learned.",
+        description="logic_rl = the Logic-RL paper's score; strict = judges meaning, not surface; zero_one = 1 for "
+        "what logic_rl takes for right, else 0; random = a coin that knows nothing of the answer, a control from which "
+        "nothing should be learned.",
     )
 
 

@@ -65,6 +65,10 @@ class Phase(_Part):
     final_lr_ratio: Share = 0.1
     people: People
     noise: TraceNoise = TraceNoise()
+    # Left out at 0, so that recipes without it keep their fingerprint.
+    no_think: Share = Field(
+        0.0, description="share of traces that answer at once, with random roles", exclude_if=lambda share: share == 0
+    )
 
 
 _MOSTLY_FOUR = {2: 0.1, 3: 0.3, 4: 0.6}

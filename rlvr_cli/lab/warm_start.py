@@ -66,14 +66,16 @@ def draw_example(
     max_tokens: int,
     rng: random.Random,
 ) -> Example:
-    """A random puzzle of the phase with a random trace of at most `max_tokens` ids in all."""
+    """A random puzzle of the phase with a random trace, or an answer alone, of at most `max_tokens` ids in all."""
     noise = compact.Noise(**phase.noise.model_dump())
     (number,) = rng.choices(list(phase.people), weights=list(phase.people.values()))
     puzzle = rng.choice(pools[number])
     vocabulary = tokenizer.vocab
     prompt = [vocabulary[word] for word in compact.prompt(puzzle).split()]
+    at_once = phase.no_think > 0 and rng.random() < phase.no_think
     while True:
-        trace = [vocabulary[word] for word in compact.trace(puzzle, rng, noise).split()]
+        response = compact.answer_at_once(puzzle, rng) if at_once else compact.trace(puzzle, rng, noise)
+        trace = [vocabulary[word] for word in response.split()]
         if len(prompt) + len(trace) < max_tokens:
             return Example([*prompt, *trace, tokenizer.eos_token_id], len(prompt))
 

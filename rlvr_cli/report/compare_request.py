@@ -9,7 +9,7 @@ from rlvr_cli.analysis.saved_rollout import SavedRollout, find_saved_rollout
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.report.figure import check_path
-from rlvr_cli.report.named_methods import policy_config
+from rlvr_cli.report.named_methods import replayed_configs
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,7 @@ def compare_request(
         UserError: an unknown method, one that draws what cannot be drawn again, a number out of its range, a file that
             cannot be, and all that `find_saved_rollout` raises.
     """
-    configs = policy_config(first), policy_config(second)
-    for config in configs:
-        if config.reward.noise > 0:
-            raise UserError(
-                f"{config.name}: noise decides which rewards a rollout gets, not what is made of them; on a rollout "
-                "that is there already it has nothing to change."
-            )
+    configs = replayed_configs([first, second])
     if top < 0:
         raise UserError(f"--top {top}: must be 0 or more.")
     if rollout is not None and rollout < 0:
@@ -54,4 +48,4 @@ def compare_request(
     if figure is not None:
         check_path(figure)
     saved = find_saved_rollout(run, root, rollout=rollout, step=step)
-    return CompareRequest(*configs, saved, top, figure)
+    return CompareRequest(configs[0], configs[1], saved, top, figure)

@@ -95,7 +95,9 @@ class SampledCompletions:
     coloured: bool
 
 
-def sampled_completions(run: RunDir, most: int = MOST_PROBLEMS) -> SampledCompletions:
+def sampled_completions(
+    run: RunDir, most: int = MOST_PROBLEMS, *, rollouts: tuple[int, int] | None = None
+) -> SampledCompletions:
     """Completions of the first and of the last rollout of a run, before and after.
 
     Chosen without looking at what they say: problems that both rollouts have, else of each of some subgroups that both
@@ -104,16 +106,20 @@ def sampled_completions(run: RunDir, most: int = MOST_PROBLEMS) -> SampledComple
     problem, the first right and the first wrong completion.
 
     Args:
-        most: pairs of problems.
+        most: pairs of problems. rollouts: two others in place of the first and the last, from 0; of those that were
+            not saved, the nearest that were.
     Raises RunError for damaged records.
     """
     files = sorted(run.rollouts_dir.glob("rollout-*.jsonl"))
     if not files:
         return SampledCompletions((), "The run has no completions on disk.", False)
+    if rollouts is not None:
+        files = list(dict.fromkeys(min(files, key=lambda path: abs(_number(path) - wanted)) for wanted in rollouts))
     ends = [files[0], files[-1]] if len(files) > 1 else files
     groups = [_groups(path) for path in ends]
     chosen, how = _choose(groups, most)
-    whens = ("first rollout", "last rollout") if len(ends) > 1 else ("only rollout",)
+    names = ("first rollout", "last rollout") if rollouts is None else ("before", "after")
+    whens = names if len(ends) > 1 else ("only rollout",)
     pairs = tuple(
         tuple(
             _sampled(when, path, problem, found[problem])
@@ -133,6 +139,10 @@ def sampled_completions(run: RunDir, most: int = MOST_PROBLEMS) -> SampledComple
 
 
 Groups = dict[str, list[tuple[int, Record]]]
+
+
+def _number(path: Path) -> int:
+    return int(path.stem.rpartition("-")[2])
 
 
 def _groups(path: Path) -> Groups:
@@ -212,7 +222,7 @@ def _sampled(when: str, path: Path, problem: str, records: Sequence[tuple[int, R
     record = records[0][1]
     return Sampled(
         when=when,
-        rollout=int(path.stem.rpartition("-")[2]) + 1,
+        rollout=_number(path) + 1,
         problem=one_line(problem),
         subgroup=one_line(record["subgroup"]),
         prompt=shortened(visible(record["prompt"]), MOST_PROMPT),

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlvr_cli.analysis.method_difference import REGIONS, Scored, apply_method
+from rlvr_cli.analysis.method_difference import REGIONS, apply_method
+from rlvr_cli.analysis.method_step import Scored
 from rlvr_cli.methods.method import Method
 from rlvr_cli.report.figure import COLOURS
 

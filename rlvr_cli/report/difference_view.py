@@ -8,9 +8,8 @@ from typing import Any
 
 from rlvr_cli.analysis.method_difference import Group, TokenDifference
 from rlvr_cli.report.compare_methods import Outcome
+from rlvr_cli.report.policy_notes import policy_notes
 
-# Log-probs of the same weights, sampled and scored by different code, agree to about this in float32.
-SAME_POLICY = 1e-3
 BEFORE, AFTER = 8, 4
 GROUP_HEADER = ("", "tokens", "differ", "sum |a|", "sum |b|", "sum |a - b|", "|a| / |b|", "cosine")
 TOKEN_HEADER = ("row:token", "region", "p_old", "ratio", "A of a", "A of b", "w of a", "w of b", "a - b", "text")
@@ -67,16 +66,7 @@ def notes(outcome: Outcome) -> list[str]:
             "Every ratio is 1: the current policy is the old one. Token weights cannot differ there by their clipping; "
             "what differs comes from advantages, shaping, normalisers, or weights that are not 1 at ratio 1."
         )
-    if not saved.old_is_exact:
-        lines.append(
-            f"The policy that sampled this rollout (step {saved.sampled_after}) was not kept: {saved.old.label} stands "
-            f"in for it, and is {run.sampling_gap:.2g} nats a token away from it. Ratios are those to the stand-in."
-        )
-    elif run.sampling_gap > SAME_POLICY:
-        lines.append(
-            f"The old policy's log-probs are {run.sampling_gap:.2g} nats a token away from those at sampling, though "
-            "it is the same checkpoint: sampled on another device or in another number format."
-        )
+    lines += policy_notes(saved, run.sampling_gap)
     several = [method.name for method in (first, second) if len(method.schedule.passes) > 1]
     if several:
         lines.append(

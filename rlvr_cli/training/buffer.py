@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
+
+from rlvr_cli.streams import stream_seed
 
 Rows = dict[str, Tensor]
 
@@ -33,6 +35,16 @@ def gather_rows(rows: Mapping[str, Tensor], gather: Callable[[Tensor], Tensor], 
             value = torch.nn.functional.pad(value, sides, value=fill)
         gathered[key] = gather(value)
     return gathered
+
+
+def row_order(seed: int, stream: Sequence[str | int], rows: int) -> Tensor:
+    """(rows,) permutation that deals the rows of a rollout to optimizer steps; equal in all processes.
+
+    Args:
+        seed: of the run. stream: names the rollout's random streams (`rollback.stream_of_rollout`).
+    """
+    generator = torch.Generator().manual_seed(stream_seed(seed, "row-order", *stream))
+    return torch.randperm(rows, generator=generator)
 
 
 def split_into_steps(

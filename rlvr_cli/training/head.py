@@ -26,8 +26,21 @@ def log_probs_and_entropies(
 ) -> tuple[Tensor, Tensor]:
     """(B, T) log-probs of the last ``completion_length`` = T tokens, and entropies (nats, no gradient) before them.
 
-    Both under the distribution that was sampled from: logits divided by ``temperature``. Positions count from each
-    row's first token, however it is padded on the left.
+    Both under the distribution that was sampled from: logits divided by ``temperature``.
+    """
+    log_softmax = log_distributions(model, input_ids, attention_mask, completion_length, temperature)
+    log_probs = log_softmax.gather(-1, input_ids[:, -completion_length:].unsqueeze(-1)).squeeze(-1)
+    with torch.no_grad():
+        entropies = -(log_softmax.exp() * log_softmax).sum(dim=-1)
+    return log_probs, entropies
+
+
+def log_distributions(
+    model: Any, input_ids: Tensor, attention_mask: Tensor, completion_length: int, temperature: float
+) -> Tensor:
+    """(B, T, V) log-probs of every token of the vocabulary in place of the last ``completion_length`` = T tokens.
+
+    Positions count from each row's first token, however it is padded on the left.
     """
     outputs = model(
         input_ids=input_ids,
@@ -38,8 +51,5 @@ def log_probs_and_entropies(
     logits = outputs.logits[:, -completion_length - 1 : -1]
     # As TRL's head has it: which of the two is used must not decide the precision.
     logits = (logits if logits.dtype == torch.float64 else logits.float()) / temperature
-    log_softmax = logits.log_softmax(dim=-1)
-    log_probs = log_softmax.gather(-1, input_ids[:, -completion_length:].unsqueeze(-1)).squeeze(-1)
-    with torch.no_grad():
-        entropies = -(log_softmax.exp() * log_softmax).sum(dim=-1)
-    return log_probs, entropies
+    log_softmax: Tensor = logits.log_softmax(dim=-1)
+    return log_softmax

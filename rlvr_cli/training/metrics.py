@@ -34,6 +34,7 @@ class StepMeter:
         "entropy",
         "drift",
         "drift_square",
+        "distance",
         "kl",
         "kl_reference",
         "surrogate",
@@ -77,6 +78,7 @@ class StepMeter:
             torch.zeros_like(drift).sum() if tokens.entropies is None else total(tokens.entropies),
             total(drift),
             total(drift.square()),
+            total((current.exp() - old.exp()).abs()),
             total(k3(old, current)),
             total(reference),
             # A token without advantage has no part, however far its ratio overflowed.
@@ -101,12 +103,12 @@ class StepMeter:
     def summary(self, sums: Sequence[float]) -> dict[str, float | None]:
         """Means over tokens from the sums of all processes; None where one is not a finite number.
 
-        ``kl`` is the k3 estimate of KL(pi_old || pi) over the rollout's tokens, ``kl_reference`` that of
-        KL(pi || reference) (0 without a reference). ``region/LN`` and ``region/HP`` are the shares of tokens beyond
-        the trust region in the direction of their advantage, whose gradient the clipped ratio cuts; ``region/LP`` and
-        ``region/HN`` the shares in the two other corners. ``trained`` is the share of tokens with an advantage.
-        ``importance/weight`` is the mean weight for a sampler that differs, ``importance/capped`` the share that the
-        cap cut.
+        ``prob_distance`` is the mean |pi - pi_old| over the rollout's tokens, ``kl`` the k3 estimate of
+        KL(pi_old || pi) over them, ``kl_reference`` that of KL(pi || reference) (0 without a reference). ``region/LN``
+        and ``region/HP`` are the shares of tokens beyond the trust region in the direction of their advantage, whose
+        gradient the clipped ratio cuts; ``region/LP`` and ``region/HN`` the shares in the two other corners.
+        ``trained`` is the share of tokens with an advantage. ``importance/weight`` is the mean weight for a sampler
+        that differs, ``importance/capped`` the share that the cap cut.
         """
         named = dict(zip(self.SUMS, sums, strict=True))
         count = max(named["tokens"], 1.0)
@@ -117,6 +119,7 @@ class StepMeter:
             "ratio_mean": 1.0 + mean["drift"],
             # Rounding may leave a variance just below 0; max() alone would turn a NaN into 0 as well.
             "ratio_std": variance if math.isnan(variance) else max(0.0, variance) ** 0.5,
+            "prob_distance": mean["distance"],
             "kl": mean["kl"],
             "kl_reference": mean["kl_reference"],
             "surrogate": mean["surrogate"],

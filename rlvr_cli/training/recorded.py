@@ -35,14 +35,11 @@ from rlvr_cli.training import state
 from rlvr_cli.training.buffer import Rows
 from rlvr_cli.training.managed import ManagedTrainer
 from rlvr_cli.training.progress import Reporter
-from rlvr_cli.training.rollback import Sick
-from rlvr_cli.training.schedule import learning_rate_factor
+from rlvr_cli.training.rollback import Sick, rate_factor
 from rlvr_cli.training.sharded import load_weights, optimizer_name, sharding_of
 from rlvr_cli.training.stopping import SIGNALS, StopRequest
 from rlvr_cli.training.value_head import HEAD_FILE, split_off
 from rlvr_cli.training.value_head import NAME as VALUE_HEAD_NAME
-
-TRAINER_FOLDER = "trainer"
 
 
 class RecordedTrainer(ManagedTrainer):
@@ -127,13 +124,7 @@ class RecordedTrainer(ManagedTrainer):
         """Continue where :meth:`position` was called."""
 
     def learning_rate_factor(self, step: int) -> float:
-        lowered = self.config.train.rollback_lr_factor ** newest_before(self.rollbacks, step + 1)
-        return lowered * learning_rate_factor(
-            self.config.optimizer,
-            step,
-            steps_per_rollout=self.batch.steps_per_rollout,
-            steps_total=self.batch.steps_total,
-        )
+        return rate_factor(self.config, self.batch, self.rollbacks, step)
 
     # --- health ------------------------------------------------------------------------------------------------
 
@@ -265,7 +256,7 @@ class RecordedTrainer(ManagedTrainer):
                     model.config.use_cache = trained_with
                 self.processing_class.save_pretrained(folder)
                 self.state.save_to_json(str(folder / "trainer_state.json"))
-                inner = folder / TRAINER_FOLDER
+                inner = folder / state.FOLDER
                 inner.mkdir()
                 if optimizer_parts is None:
                     state.save_optimizer(inner, self.sharding.optimizer_part())
@@ -320,7 +311,7 @@ class RecordedTrainer(ManagedTrainer):
         before = Path(resume_from_checkpoint) if resume_from_checkpoint and self.sharding.divided else None
         if before is not None:
             self._load_from_checkpoint(str(before))
-            self.load_parts(before / TRAINER_FOLDER)
+            self.load_parts(before / state.FOLDER)
         prepared = super()._prepare_for_training(
             max_steps, train_dataloader, None if before else resume_from_checkpoint
         )
@@ -330,7 +321,7 @@ class RecordedTrainer(ManagedTrainer):
         return prepared
 
     def load_checkpoint(self, path: Path) -> None:
-        inner = path / TRAINER_FOLDER
+        inner = path / state.FOLDER
         counters = json.loads((inner / state.COUNTERS).read_text(encoding="utf-8"))
         if counters["processes"] != self.accelerator.num_processes:
             raise RunError(
@@ -360,7 +351,7 @@ class RecordedTrainer(ManagedTrainer):
         state.restore_random_states(self._process_state(path)[0])
 
     def _process_state(self, path: Path) -> tuple[dict[str, torch.Tensor], list[dict[str, torch.Tensor]]]:
-        return state.unpack_process(path / TRAINER_FOLDER / state.PROCESS.format(rank=self.accelerator.process_index))
+        return state.unpack_process(path / state.FOLDER / state.PROCESS.format(rank=self.accelerator.process_index))
 
 
 class _StopAtStepEnd(TrainerCallback):

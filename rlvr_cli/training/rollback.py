@@ -14,6 +14,7 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.runs.checkpoints import thinned, valid_checkpoints
 from rlvr_cli.runs.directory import RunDir, now
 from rlvr_cli.runs.rollbacks import Rollback, folder_of, newest_before, roll_back
+from rlvr_cli.training.schedule import learning_rate_factor
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,14 @@ def stream_of_rollout(rollbacks: Sequence[Rollback], batch: BatchArithmetic) -> 
         return (rollout, "rollback", number) if number else (rollout,)
 
     return stream
+
+
+def rate_factor(config: Config, batch: BatchArithmetic, rollbacks: Sequence[Rollback], step: int) -> float:
+    """Learning rate of optimizer step ``step`` (from 0) as a share of the configuration's peak."""
+    lowered = config.train.rollback_lr_factor ** newest_before(rollbacks, step + 1)
+    return lowered * learning_rate_factor(
+        config.optimizer, step, steps_per_rollout=batch.steps_per_rollout, steps_total=batch.steps_total
+    )
 
 
 def go_back(config: Config, run: RunDir, batch: BatchArithmetic, sick: Sick, rollbacks: Sequence[Rollback]) -> str:

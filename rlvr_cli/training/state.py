@@ -13,6 +13,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+# Of a checkpoint: where all this lies.
+FOLDER = "trainer"
 OPTIMIZER = "optimizer"
 SCHEDULER = "scheduler.json"
 PROCESS = "process-{rank}.safetensors"

@@ -14,7 +14,7 @@ from rlvr_cli.models.completions import Completions, Engine
 from rlvr_cli.runs.checkpoints import thinned
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.streams import stream_seed
-from rlvr_cli.training.buffer import Rows
+from rlvr_cli.training.buffer import Rows, row_order
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.recorded import RecordedTrainer
 from rlvr_cli.training.rollback import Sick, checkpoint_stride, collapsed, stream_of_rollout
@@ -108,10 +108,7 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
         return "bfloat16" if half or weights & {torch.bfloat16, torch.float16} else "float32"
 
     def row_order(self, rollout: int, rows: int) -> torch.Tensor:
-        generator = torch.Generator().manual_seed(
-            stream_seed(self.config.run.seed, "row-order", *self._stream(rollout))
-        )
-        return torch.randperm(rows, generator=generator)
+        return row_order(self.config.run.seed, self._stream(rollout), rows)
 
     def step_numbers(self) -> dict[str, Any]:
         sums = self.accelerator.reduce(self.meter.take().to(self.args.device), reduction="sum").tolist()

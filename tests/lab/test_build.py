@@ -49,6 +49,27 @@ def test_only_the_trace_is_trained_on():
     assert tokenizer.decode(example.ids[example.prompt :]).endswith("</answer> </s>")
 
 
+def test_a_phase_answers_at_once_in_the_share_that_it_names():
+    tokenizer, pools = make_tokenizer(), training_puzzles(TINY, 0)
+    phase = TINY.phases[0].model_copy(update={"no_think": 0.25})
+    rng = random.Random(0)
+    drawn = [draw_example(pools, phase, tokenizer, 128, rng) for _ in range(800)]
+    traces = [tokenizer.decode(example.ids[example.prompt :]).split() for example in drawn]
+    at_once = [trace for trace in traces if trace[0] == "</think>"]
+    assert 150 < len(at_once) < 250
+    assert all(compact.format_ok(" ".join(trace)) and len(trace) == 5 for trace in at_once)
+    assert len({trace[2] for trace in at_once}) == 4 + 8, "every guess for two and for three people"
+
+
+def test_a_recipe_without_answers_at_once_keeps_the_fingerprint_that_it_had():
+    dumped = Recipe().model_dump(mode="json")
+    assert all("no_think" not in phase for phase in dumped["phases"])
+    mixed = TINY.model_copy(update={"phases": (TINY.phases[0].model_copy(update={"no_think": 0.25}),)})
+    assert mixed.model_dump(mode="json")["phases"][0]["no_think"] == 0.25
+    assert mixed.fingerprint() != TINY.fingerprint()
+    assert Recipe.model_validate(mixed.model_dump(mode="json")) == mixed
+
+
 def test_the_learning_rate_warms_up_and_falls_to_its_final_share():
     phase = Phase(name="p", steps=100, lr=1.0, warmup=10, final_lr_ratio=0.1, people={2: 1.0})
     rates = [learning_rate(phase, step) for step in range(101)]
@@ -104,6 +125,7 @@ def load_recipe_of(tmp_path, text):
         ("model: {hidden: 30, heads: 4}", "multiple of 2 x heads=8"),
         ("phases: [{name: a, steps: 5, lr: 0.1, people: {6: 1.0}}]", "numbers of people must be 2 to 5"),
         ("compound: 2", "compound: Input should be less than or equal to 1"),
+        ("phases: [{name: a, steps: 5, lr: 0.1, people: {2: 1.0}, no_think: 2}]", "phases.0.no_think: Input should be"),
         ("- a", "a recipe is a mapping"),
         ("a: [", "not valid YAML"),
     ],

@@ -244,6 +244,16 @@ def test_hostile_text_gets_a_verdict(kind: str, reward: str, style: str) -> None
     assert set(verdict.parts) == {"format", "answer"}
 
 
+def test_zero_or_one_pays_for_what_logic_rl_takes_for_right_and_never_less_than_nothing() -> None:
+    wrong = answered(RIGHT.replace("knight", "knave"))
+    for response in (answered(RIGHT), wrong, answered("no idea"), "no tags"):
+        paper, plain = (task(reward).judge(ZOEY, response) for reward in ("logic_rl", "zero_one"))
+        assert (plain.reward, plain.parts) == (float(paper.correct), {"answer": float(paper.correct)})
+        assert (plain.correct, plain.answer, plain.reason) == (paper.correct, paper.answer, paper.reason)
+    assert task("zero_one").judge(ZOEY, answered(RIGHT)).reward == 1.0
+    assert task("zero_one").reward_range == (0.0, 1.0)
+
+
 def test_the_random_reward_is_a_fair_coin_that_knows_nothing_of_the_answer() -> None:
     coin = task("random")
     right = [coin.judge(ZOEY, f"{number}" + answered(RIGHT)) for number in range(400)]

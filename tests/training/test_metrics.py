@@ -69,3 +69,11 @@ def test_the_terms_of_several_meters_may_be_counted_together() -> None:
     for name in ("grpo", "dgpo"):
         StepMeter(method_of(name), executed).add(Tokens(ones, ones, ones, ones), "all", None)
     assert {"ClippedRatio": 1, "DGPO": 1}.items() <= executed.items()
+
+
+def test_the_distance_of_probabilities_is_that_of_the_sampled_tokens() -> None:
+    """Mean |pi - pi_old| over valid tokens: (0.1 + 0.3) / 2, padding left out."""
+    new, old = torch.tensor([[0.6, 0.2, 0.9]]).log(), torch.tensor([[0.5, 0.5, 0.1]]).log()
+    meter = StepMeter(method_of("grpo"))
+    meter.add(Tokens(new, old, torch.ones(1, 1), torch.tensor([[1, 1, 0]])), "all", None)
+    assert meter.summary(meter.take().tolist())["prob_distance"] == pytest.approx(0.2)

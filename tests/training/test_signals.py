@@ -88,6 +88,7 @@ def test_standard_errors_take_the_problem_as_the_unit() -> None:
         ("kk", (), (-1.0, 1.0)),
         ("kk", ("task.reward=strict",), (-1.0, 1.0)),
         ("kk", ("task.reward=random",), None),
+        ("kk", ("task.reward=zero_one",), None),
         ("countdown", (), (0.0, 0.1)),
         ("math", ("task.reward=gtpo",), (0.0, 10.0)),
         ("gsm8k", ("task.reward=gtpo",), (0.0, 10.0)),

@@ -127,6 +127,10 @@ def solutions(puzzle: Puzzle, rng: random.Random) -> Iterator[str]:
         yield trace(puzzle, rng, first=guess)
 
 
+def _answer(roles: Sequence[bool]) -> list[str]:
+    return ["</think>", "<answer>", roles_text(roles), "</answer>"]
+
+
 def trace(puzzle: Puzzle, rng: random.Random, noise: Noise = CLEAN, first: tuple[bool, ...] | None = None) -> str:
     """A worked response: guesses, checks, answer. Clean traces end in the right answer.
 
@@ -149,9 +153,14 @@ def trace(puzzle: Puzzle, rng: random.Random, noise: Noise = CLEAN, first: tuple
                 guess = next_guess(guess, max(speaker, *people_in(statement)))
                 break
             if speaker + 1 < len(people) and rng.random() < noise.stop:
-                return " ".join([*words, "</think>", "<answer>", roles_text(guess), "</answer>"])
+                return " ".join([*words, *_answer(guess)])
         else:
-            return " ".join([*words, "</think>", "<answer>", roles_text(guess), "</answer>"])
+            return " ".join([*words, *_answer(guess)])
+
+
+def answer_at_once(puzzle: Puzzle, rng: random.Random) -> str:
+    """A response without reasoning: the answer is a guess."""
+    return " ".join(_answer([rng.random() < 0.5 for _ in puzzle.statements]))
 
 
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)

@@ -64,14 +64,16 @@ class KnightsAndKnaves:
     @property
     def reward_range(self) -> tuple[float, float]:
         """Everything wrong and everything right; the coin's two faces for the control."""
+        if self.config.reward == "zero_one":
+            return 0.0, 1.0
         if self.config.reward == "random":
             return ANSWER_WRONG, ANSWER_RIGHT
         return FORMAT_WRONG + ANSWER_UNREADABLE, FORMAT_RIGHT + ANSWER_RIGHT
 
     @property
     def format_range(self) -> tuple[float, float] | None:
-        """The lowest and the highest reward of the format; the coin pays for none."""
-        return None if self.config.reward == "random" else (FORMAT_WRONG, FORMAT_RIGHT)
+        """The lowest and the highest reward of the format; 0 and 1, and the coin, pay for none."""
+        return None if self.config.reward in ("zero_one", "random") else (FORMAT_WRONG, FORMAT_RIGHT)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -127,6 +129,8 @@ class KnightsAndKnaves:
         else:
             reading = read_logic_rl(response, names)
         judged = verdict(reading, solution, truncated=truncated)
+        if self.config.reward == "zero_one":
+            return replace(judged, parts={"answer": float(judged.correct)}, reward=float(judged.correct))
         if self.config.reward == "random":
             parts = coin_parts(problem.id, response)
             return replace(judged, parts=parts, reward=sum(parts.values()))

@@ -1,0 +1,99 @@
+"""A saved rollout as the optimizer steps of one method see it: advantages, and the coefficients of any of its rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.rollout import Rollout
+from rlvr_cli.methods.tokens import Regions, Tokens
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A rollout and what the old and the current policy say of its tokens.
+
+    Attributes:
+        rollout: with the verifier's rewards, and every optional tensor that the compared methods need.
+        old_log_probs: (N, T) float64, under the policy that sampled.
+        log_probs: (N, T) float64, under the current policy.
+        entropies: (N, T) of the current policy, nats; only where a method needs them.
+    """
+
+    rollout: Rollout
+    old_log_probs: Tensor
+    log_probs: Tensor
+    entropies: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class MethodStep:
+    """The rows of one optimizer step of ``method``; at first the whole rollout.
+
+    Attributes:
+        tokens: (n, T) float64, with the advantages shaped by what looks at rows and groups of the whole rollout.
+        estimated: (n, T) advantages before that shaping, by which the aggregation counts.
+    """
+
+    method: Method
+    tokens: Tokens
+    estimated: Tensor
+
+    @classmethod
+    def of(cls, method: Method, scored: Scored) -> MethodStep:
+        """The whole rollout as one step, at the current policy."""
+        rollout = dataclasses.replace(scored.rollout, old_log_probs=scored.old_log_probs)
+        rollout = dataclasses.replace(rollout, rewards=method.rewards(rollout))
+        mask = rollout.mask
+        estimated, advantages = (of.double().expand_as(mask) for of in method.rollout_advantages(rollout))
+        threshold = method.schedule.threshold(rollout)
+        tokens = Tokens(
+            log_probs=scored.log_probs,
+            old_log_probs=scored.old_log_probs,
+            advantages=advantages,
+            mask=mask,
+            entropies=scored.entropies,
+            ref_log_probs=rollout.ref_log_probs,
+            low_threshold=None if threshold is None else torch.full((len(mask), 1), threshold, dtype=torch.float64),
+        )
+        return cls(method, tokens, estimated)
+
+    def at(self, log_probs: Tensor, entropies: Tensor | None) -> MethodStep:
+        """The same rows under another current policy."""
+        return dataclasses.replace(
+            self, tokens=dataclasses.replace(self.tokens, log_probs=log_probs, entropies=entropies)
+        )
+
+    def part(self, rows: Tensor) -> MethodStep:
+        """The step that is made of ``rows`` (indices) alone: it counts and measures over them."""
+        fields = {field.name: getattr(self.tokens, field.name) for field in dataclasses.fields(self.tokens)}
+        chosen = {name: value[rows] for name, value in fields.items() if value is not None}
+        return dataclasses.replace(self, tokens=Tokens(**chosen), estimated=self.estimated[rows])
+
+    def coefficients(self, which: str) -> Tensor:
+        """(n, T) what multiplies grad log pi in pass ``which`` of the schedule; 0 on padding."""
+        count = self.method.aggregation.count(self.tokens.mask, self.estimated)
+        return self.method.coefficients(self.tokens, count, which, self._statistics(which))
+
+    def values(self, which: str) -> Tensor:
+        """(n, T) token weight times shaped advantage in pass ``which``: F A, without normaliser and KL term."""
+        shaped = self.method.shaped(self.tokens, which)
+        weight = self.method.weight.weight(shaped, self._statistics(which))
+        # A token without advantage has no part, however far its ratio overflowed.
+        return torch.where(shaped.advantages == 0, 0.0, weight * shaped.advantages)
+
+    def regions(self) -> Regions:
+        """By the bounds of the method's weight in the first pass."""
+        return self.method.weight.regions(self.tokens, self._statistics(self.method.schedule.passes[0]))
+
+    def bounds(self) -> tuple[float | Tensor, float | Tensor]:
+        """eps_low and eps_high of the first pass, as `TokenWeight.bounds`."""
+        return self.method.weight.bounds(self.tokens, self._statistics(self.method.schedule.passes[0]))
+
+    def _statistics(self, which: str) -> Tensor | None:
+        weight = self.method.weight
+        return weight.statistics(self.method.shaped(self.tokens, which)) if weight.needs_statistics else None

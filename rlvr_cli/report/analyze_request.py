@@ -1,0 +1,159 @@
+"""What `rlvr analyze` was asked, checked before torch is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from rlvr_cli.config.analysis_kinds import ANALYSES, AnalysisKind
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.keys import describe_field
+from rlvr_cli.config.nearest import did_you_mean
+from rlvr_cli.config.overrides import label
+from rlvr_cli.config.problems import shown
+from rlvr_cli.config.section import Section
+from rlvr_cli.config.yaml_reader import YamlProblem, parse
+from rlvr_cli.report.analyses.findings import Subject
+from rlvr_cli.report.figure import check_path
+from rlvr_cli.runs.directory import find_run
+
+FOLDER = "analysis"
+
+
+@dataclass(frozen=True)
+class AnalyzeRequest:
+    """An analysis, its keys, what it looks at, and where figure and numbers go (``.json`` beside the figure)."""
+
+    name: str
+    options: Section
+    subject: Subject
+    figure: Path
+
+    @property
+    def numbers(self) -> Path:
+        return self.figure.with_suffix(".json")
+
+
+def analyze_request(
+    name: str,
+    runs: Sequence[str],
+    root: Path,
+    *,
+    rollout: int | None = None,
+    step: int | None = None,
+    overrides: Sequence[str] = (),
+    figure: Path | None = None,
+) -> AnalyzeRequest:
+    """The request of a command line.
+
+    Raises:
+        UserError: an unknown analysis or key, a value out of range, too many runs, a run that is not there, a file that
+            cannot be.
+    """
+    kind = kind_of(name)
+    problems: list[str] = []
+    options = _options(name, kind, overrides, problems)
+    if not runs:
+        problems.append(f"{name}: needs a run, as --run RUN.")
+    if kind.runs is not None and len(runs) > kind.runs:
+        problems.append(f"{name}: looks at one run; {len(runs)} were given.")
+    found = []
+    for run in dict.fromkeys(runs):
+        try:
+            found.append(find_run(run, root))
+        except UserError as error:
+            problems += error.problems
+    for value, what in ((rollout, "--rollout"), (step, "--step")):
+        if value is not None and value < 0:
+            problems.append(f"{what} {value}: must be 0 or more.")
+    if step is not None and not kind.policy:
+        problems.append(f"{name}: looks at rollouts alone; --step has no meaning for it.")
+    if figure is not None:
+        try:
+            check_path(figure)
+        except UserError as error:
+            problems += error.problems
+    if problems:
+        raise UserError(problems)
+    subject = Subject(tuple(found), root, rollout, step)
+    return AnalyzeRequest(name, options, subject, figure or _default_figure(name, subject))
+
+
+def kind_of(name: str) -> AnalysisKind:
+    """The kind of an analysis. Raises UserError for a name that is none."""
+    if name not in ANALYSES:
+        raise UserError(f"{name}: no such analysis.{did_you_mean(name, ANALYSES)} There are: {', '.join(ANALYSES)}.")
+    return ANALYSES[name]
+
+
+def options_of(name: str, values: Mapping[str, Any]) -> Section:
+    """The keys of analysis ``name`` from plain values.
+
+    Raises:
+        UserError: every unknown key and every value out of range.
+    """
+    kind, problems = kind_of(name), list[str]()
+    options = _validated(name, kind, values, {}, problems)
+    if problems:
+        raise UserError(problems)
+    return options
+
+
+def _options(name: str, kind: AnalysisKind, overrides: Sequence[str], problems: list[str]) -> Section:
+    values: dict[str, Any] = {}
+    places: dict[str, str] = {}
+    for text in overrides:
+        key, equals, written = text.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            problems.append(f"{label(text)}: expected `key=value`, as in {_example(kind)}")
+            continue
+        try:
+            values[key] = parse(written).data
+            places[key] = label(text)
+        except YamlProblem as problem:
+            problems.append(f"{label(text)}: {problem.message}")
+    return _validated(name, kind, values, places, problems)
+
+
+def _validated(
+    name: str, kind: AnalysisKind, values: Mapping[str, Any], places: Mapping[str, str], problems: list[str]
+) -> Section:
+    try:
+        return kind.options.model_validate(dict(values))
+    except ValidationError as error:
+        bad: dict[str, ErrorDetails] = {}
+        for detail in error.errors(include_url=False, include_context=False):
+            bad.setdefault(str(detail["loc"][0]), detail)
+        fields = kind.options.model_fields
+        for key, detail in bad.items():
+            place = places.get(key, f"{name}.{key}")
+            if key not in fields:
+                hint = did_you_mean(key, fields)
+                problems.append(f"{place}: unknown key.{hint} Keys of {name}: {', '.join(fields) or 'none'}")
+            elif detail["type"] == "value_error":
+                message = detail["msg"].removeprefix("Value error, ")
+                problems.append(f"{place}: {message}; got {shown(values[key])}")
+            else:
+                problems.append(f"{place}: must be {describe_field(fields[key])}; got {shown(values[key])}")
+        return kind.options.model_validate({key: value for key, value in values.items() if key not in bad})
+
+
+def _example(kind: AnalysisKind) -> str:
+    return next((f"{key}={shown(field.default)}" for key, field in kind.options.model_fields.items()), "key=value")
+
+
+def _default_figure(name: str, subject: Subject) -> Path:
+    """In the run's folder; with several runs, in the folder that holds them."""
+    parts = [name]
+    if subject.rollout is not None:
+        parts.append(f"rollout-{subject.rollout}")
+    if subject.step is not None:
+        parts.append(f"step-{subject.step}")
+    folder = subject.run.path if len(subject.runs) == 1 else subject.root
+    return folder / FOLDER / f"{'-'.join(parts)}.svg"

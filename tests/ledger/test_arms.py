@@ -1,0 +1,49 @@
+"""The ledger's arms are trainings that could start, on bases whose recipes are there, and each is another training."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rlvr_cli.config.batch import batch_arithmetic
+from rlvr_cli.config.load import load_config
+from rlvr_cli.config.schema import Config
+from rlvr_cli.lab.recipe import load_recipe
+from rlvr_cli.sweeps.axes import override_text
+
+DATA = Path(__file__).parents[2] / "rlvr_cli" / "ledger" / "data"
+ARMS: dict[str, Any] = yaml.safe_load((DATA / "arms.yaml").read_text(encoding="utf-8"))
+
+
+def config_of(arm: dict[str, Any]) -> Config:
+    model = "lab" if arm["base"] == "lab" else f"./{arm['base']}"
+    return load_config(overrides=[f"model.name={model}", *(override_text(key, arm["set"][key]) for key in arm["set"])])
+
+
+@pytest.mark.parametrize("name", ARMS)
+def test_an_arm_is_a_training_that_could_start(name: str) -> None:
+    arm = ARMS[name]
+    config = config_of(arm)
+    assert arm["base"] == "lab" or load_recipe(DATA / "bases" / f"{arm['base']}.yaml").phases
+    assert batch_arithmetic(config).steps_per_rollout == config.checkpoint.every, (
+        "a checkpoint after each rollout, so that the policy that sampled the last one is kept"
+    )
+    assert config.checkpoint.keep >= 2
+
+
+def test_no_two_arms_are_the_same_training() -> None:
+    configs = [config_of(arm).model_dump_json() for arm in ARMS.values()]
+    assert len(set(configs)) == len(ARMS)
+
+
+def test_the_arms_of_one_regime_have_one_schedule() -> None:
+    """Methods differ, not the learning rate that they are given: no method's rate was chosen for it."""
+    schedules: dict[tuple[bool, int], set[tuple[Any, ...]]] = {}
+    for name, arm in ARMS.items():
+        config = config_of(arm)
+        regime = (name.endswith("-collapse"), config.update.updates_per_rollout)
+        schedules.setdefault(regime, set()).add(
+            (arm["base"], config.optimizer.lr, config.train.rollouts, config.rollout, config.optimizer)
+        )
+    assert {regime: len(found) for regime, found in schedules.items()} == dict.fromkeys(schedules, 1)
