@@ -166,8 +166,8 @@ def _show(claims: list[Claim], results: Results, other: Results | None) -> None:
         chosen = {one.claim: one for one in outcomes}
         print(f"Another set of seeds: {words.agreements(chosen, other.outcomes)}.")
     for one in outcomes:
-        if one.verdict == "failed":
-            print(f"{one.claim} failed: {one.reason}")
+        if one.reason is not None:
+            print(f"{one.claim} {one.verdict}: {one.reason}")
 
 
 def _as_json(claims: list[Claim], results: Results, other: Results | None) -> dict[str, Any]:

@@ -25,6 +25,10 @@ from rlvr_cli.runs.directory import RunDir
 SHOWN = 12
 
 
+class NoValue(RunError):
+    """What is measured did not occur in a run: the analysis says null."""
+
+
 @dataclass(frozen=True)
 class Reading:
     """One analysis of one run, of which claims take numbers.
@@ -108,7 +112,8 @@ def number_of(numbers: Mapping[str, Any], name: str, absent: float | None) -> fl
     """The number ``name``: of the summary, or with dots a path into all numbers; true is 1.
 
     Raises:
-        RunError: there is none of that name, it is null and ``absent`` is None, or it is no number.
+        NoValue: it is null, and ``absent`` is None.
+        RunError: there is none of that name, or it is no number.
     """
     if "." not in name:
         summary = numbers.get("summary", {})
@@ -122,7 +127,7 @@ def number_of(numbers: Mapping[str, Any], name: str, absent: float | None) -> fl
             value = _inside(value, part, name)
     if value is None:
         if absent is None:
-            raise RunError(f"{name}: has no value in this run (null).")
+            raise NoValue(f"{name} has no value (null)")
         return absent
     if not isinstance(value, int | float) or not math.isfinite(value):
         raise RunError(f"{name}: is no number ({str(value)[:40]}).")

@@ -11,7 +11,7 @@ from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.ledger import exact
 from rlvr_cli.ledger.book import Book
 from rlvr_cli.ledger.fingerprint import digest
-from rlvr_cli.ledger.measures import number_of
+from rlvr_cli.ledger.measures import NoValue, number_of
 from rlvr_cli.ledger.schema import Call, Claim
 from rlvr_cli.ledger.verdicts import Verdict, judge
 
@@ -27,7 +27,7 @@ class Outcome:
         asked: a hash of all that decides it; another one means that the claim was changed since.
         seeds: those that ``values`` are of, in their order. None for an exact statement.
         sides: of a contrast, the numbers of both arms, seed by seed.
-        reason: why it failed.
+        reason: why it failed, or why it is undecided where something else than the interval says so.
     """
 
     claim: str
@@ -72,7 +72,9 @@ def outcome(claim: Claim, book: Book, seeds: Sequence[int], numbers: Numbers) ->
             return Outcome(
                 claim.id, hashed, found.verdict, values=[value], mean=found.mean, low=found.low, high=found.high
             )
-        rows = [[_number(claim, call, seed, numbers) for call in claim.calls()] for seed in seeds]
+        rows, without = _rows(claim, seeds, numbers)
+        if without:
+            return Outcome(claim.id, hashed, "undecided", list(seeds), reason="; ".join(without))
         values = [_contrast(claim, row) for row in rows]
         found = judge(values, claim.rule)
     except (RunError, UserError) as error:
@@ -91,9 +93,28 @@ def outcome(claim: Claim, book: Book, seeds: Sequence[int], numbers: Numbers) ->
     )
 
 
+def _rows(claim: Claim, seeds: Sequence[int], numbers: Numbers) -> tuple[list[list[float]], list[str]]:
+    """The numbers of each seed, and what has none: the other seeds alone would be a choice of those that fit.
+
+    Raises RunError for an analysis or a training that failed.
+    """
+    rows: list[list[float]] = []
+    without: list[str] = []
+    for seed in seeds:
+        rows.append([])
+        for call in claim.calls():
+            try:
+                rows[-1].append(_number(claim, call, seed, numbers))
+            except NoValue as nothing:
+                without.append(str(nothing))
+    return rows, list(dict.fromkeys(without))
+
+
 def _number(claim: Claim, call: Call, seed: int, numbers: Numbers) -> float:
     try:
         return number_of(numbers(call, seed), call.number, claim.measure.absent)
+    except NoValue as nothing:
+        raise NoValue(f"{call.arm}-s{seed}: {nothing}") from None
     except RunError as error:
         raise RunError(f"{call.analysis} of {call.arm}-s{seed}: {error}") from None
 

@@ -35,6 +35,8 @@ def verdict(found: Outcome) -> str:
     """`holds`, `undecided at this scale (31 seeds)`."""
     if found.verdict != "undecided":
         return found.verdict
+    if found.reason is not None:
+        return f"{UNDECIDED} (not seen with every seed)"
     many = f"more than {MOST_SEEDS}" if found.needed is None else f"about {found.needed}"
     return f"{UNDECIDED} ({many} seeds)"
 

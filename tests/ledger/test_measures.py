@@ -36,7 +36,7 @@ def test_a_number_by_its_name(name: str, value: float) -> None:
     [
         ("lenght_end", "no such number. Did you mean `length_end`?"),
         ("zzz", "It has: length_end, collapsed"),
-        ("never", "has no value in this run"),
+        ("never", "has no value"),
         ("word", "is no number"),
         ("groups.1.norm", "there is no 1 in it"),
         ("by.high.share", "there is no high in it"),
@@ -55,7 +55,12 @@ def test_what_stands_for_null() -> None:
 
 def test_a_contrast_is_seed_by_seed_and_a_failure_is_told(tmp_path: Path) -> None:
     read = book(tmp_path, [LENGTH, {**CONTRAST, "measure": {"analysis": "landscape", "number": "length_end"}}])
-    lengths = {("tiny-pl", 0): 4.0, ("tiny-pl", 1): 6.0, ("tiny-grpo", 0): 2.0, ("tiny-grpo", 1): 3.0}
+    lengths: dict[tuple[str, int], float | None] = {
+        ("tiny-pl", 0): 4.0,
+        ("tiny-pl", 1): 6.0,
+        ("tiny-grpo", 0): 2.0,
+        ("tiny-grpo", 1): 3.0,
+    }
 
     def numbers(call: Call, seed: int) -> dict[str, Any]:
         if seed == 2:
@@ -66,6 +71,9 @@ def test_a_contrast_is_seed_by_seed_and_a_failure_is_told(tmp_path: Path) -> Non
     found = outcome(ratio, read, [0, 1], numbers)
     assert (found.values, found.sides) == ([2.0, 2.0], [[4.0, 2.0], [6.0, 3.0]])
     assert found.verdict == "does not hold"
+    lengths["tiny-grpo", 1] = None
+    missing = outcome(ratio, read, [0, 1], numbers)
+    assert missing.verdict == "undecided" and missing.reason == "tiny-grpo-s1: length_end has no value (null)"
     failed = outcome(read.claims["landscape/length"], read, [0, 2], numbers)
     assert failed.verdict == "failed" and failed.reason == "landscape of tiny-grpo-s2: its training failed: no memory"
 
