@@ -24,6 +24,7 @@ from rlvr_cli.cli import (
     methods,
     plan,
     report,
+    reproduce,
     runs,
     score,
     sweep,
@@ -78,6 +79,7 @@ app.command("eval")(eval.command)
 app.command("compare")(compare.command)
 app.command("report")(report.command)
 app.command("analyze")(analyze.command)
+app.command("reproduce")(reproduce.command)
 app.command("plan")(plan.command)
 app.command("export")(export.command)
 app.command("score")(score.command)

@@ -251,6 +251,7 @@ def make_plan(config: Config) -> dict[str, Any]:
     """
     from rlvr_cli.config.batch import batch_arithmetic
     from rlvr_cli.config.method import SFTConfig
+    from rlvr_cli.evaluation.benchmarks import completions_of
     from rlvr_cli.training.rollback import checkpoints_to_go_back_to
 
     batch = batch_arithmetic(config)
@@ -290,6 +291,8 @@ def make_plan(config: Config) -> dict[str, Any]:
         "checkpoints_to_go_back_to": checkpoints_to_go_back_to(config),
         "evaluations": config.train.rollouts // config.eval.every if config.eval.every else 0,
         "eval_completions": config.eval.problems * (config.eval.samples + config.eval.greedy),
+        "eval_benchmarks": list(config.eval.benchmark),
+        "benchmark_completions": completions_of(config) if config.eval.benchmark else None,
     }
 
 
@@ -348,9 +351,15 @@ def _rows(plan: dict[str, Any]) -> list[tuple[str, str, str]]:
         (
             "evaluations on the way",
             number("evaluations"),
-            f"`rlvr eval` samples {plan['eval_completions']:,} completions",
+            _evaluation(plan),
         ),
     ]
+
+
+def _evaluation(plan: dict[str, Any]) -> str:
+    if not plan["eval_benchmarks"]:
+        return f"`rlvr eval` samples {plan['eval_completions']:,} completions"
+    return f"`rlvr eval` samples {plan['benchmark_completions']:,} completions on {', '.join(plan['eval_benchmarks'])}"
 
 
 def _problems(plan: dict[str, Any]) -> tuple[str, str]:

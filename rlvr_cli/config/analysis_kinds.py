@@ -114,6 +114,9 @@ class WordsOptions(Section):
     lists: Text | None = Field(None, description="YAML file: category -> list of words; null = AR-Lopti's table 5.")
     per: Literal["completion", "100 words"] = Field("completion", description="What a frequency is of.")
     rollouts: Count = Field(10, description="Saved rollouts that are looked at, the last of them --rollout.")
+    evaluation: Text | None = Field(
+        None, description="In place of rollouts, the samples of this folder in the run's `eval`, as 'kk-test-*'."
+    )
     bins: Count = Field(10, description="Bins of frequency in the figure.")
 
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.schema import Config
 from rlvr_cli.config.tree import choices as task_kinds
-from rlvr_cli.evaluation.suites import SUITES, Setting, Suite, alone
+from rlvr_cli.evaluation.suites import SIZES, SUITES, Setting, Suite, alone
 from rlvr_cli.tasks.kk.compact import MAX_PEOPLE
 from rlvr_cli.tasks.sets import DATA_SETS
 
@@ -85,6 +86,14 @@ def chosen(names: Sequence[str], *, data_folder: bool) -> tuple[list[Choice], li
     if single:
         tables.append(Table(None, tuple(single)))
     return found, tables
+
+
+def completions_of(config: Config) -> int:
+    """How many completions `rlvr eval` samples on the benchmarks that ``config`` names (`eval.benchmark`)."""
+    choices, _ = chosen(config.eval.benchmark, data_folder=data_folder(None, ()))
+    own = config.eval.problems * (config.eval.samples + config.eval.greedy)
+    settings = (choice.setting for choice in choices)
+    return sum(SIZES[one.benchmark] * (one.samples + one.greedy) if one is not None else own for one in settings)
 
 
 def overrides_for(choice: Choice, choices: Sequence[Choice], overrides: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -13,12 +14,15 @@ from rlvr_cli.config.method_names import canonical_name
 from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.config.overrides import parse_override
 from rlvr_cli.config.problems import shown
+from rlvr_cli.config.schema import RUN_NAME
 from rlvr_cli.config.tree import discriminator, is_known, variants
 from rlvr_cli.config.yaml_reader import dump
 from rlvr_cli.sweeps.ranges import RANGES, Interval, range_values, read_interval
 from rlvr_cli.sweeps.spec import Problem, SweepFile
 
 METHOD, SEED = "method.name", "run.seed"
+# The key of an item of `list` that names it.
+NAME = "name"
 GIVEN_BY_THE_SWEEP = {
     "run.name": "trials are named by what varies",
     "run.dir": "all trials of a sweep are in one folder; put it into `set`",
@@ -28,10 +32,15 @@ MOST_TRIALS = 10_000
 
 @dataclass(frozen=True)
 class Point:
-    """Values that are set together, by their keys (as :func:`full_key` writes them), and the place that says so."""
+    """Values that are set together, by their keys (as :func:`full_key` writes them), and the place that says so.
+
+    Attributes:
+        name: what a trial is called after instead of the values.
+    """
 
     values: Mapping[str, Any]
     place: str
+    name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -80,13 +89,13 @@ def read_axes(file: SweepFile, problems: list[Problem]) -> list[Axis]:
     if spec.methods is not None:
         axes.append(_simple(file, "methods", METHOD, list(spec.methods)))
     if "list" in spec.model_fields_set:
-        points = tuple(Point(_full(entry), file.place("list", row)) for row, entry in enumerate(spec.list))
+        points = tuple(_listed(file, row, entry, problems) for row, entry in enumerate(spec.list))
         axes.append(
             Axis(tuple(dict.fromkeys(key for point in points for key in point.values)), points, file.place("list"))
         )
-        for row, entry in enumerate(spec.list):
-            if not entry:
-                problems.append((file.place("list", row), "list: an item sets no key"))
+        for point in points:
+            if not point.values:
+                problems.append((point.place, "list: an item sets no key"))
     for row, entry in enumerate(spec.zip):
         where = ("zip", row) if ("zip", row) in file.lines else ("zip",)
         axes += _zipped(file, where, entry, problems)
@@ -162,6 +171,12 @@ def values_of(points: tuple[Point, ...]) -> dict[str, Any]:
     return {key: value for point in points for key, value in point.values.items()}
 
 
+def in_a_name(points: Sequence[Point]) -> tuple[list[str], dict[str, Any]]:
+    """What a trial's name is made of: the names of the points that have one, and the values of the others."""
+    names = [point.name for point in points if point.name is not None]
+    return names, values_of(tuple(point for point in points if point.name is None))
+
+
 def matches(rule: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
     """Whether ``values`` have one of the values that ``rule`` gives for each of its keys."""
     return all(
@@ -186,8 +201,14 @@ def _simple(file: SweepFile, name: str, key: str, values: list[Any]) -> Axis:
     return Axis((key,), points, file.place(name))
 
 
-def _full(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {full_key(str(key)): value for key, value in entry.items()}
+def _listed(file: SweepFile, row: int, entry: Mapping[str, Any], problems: list[Problem]) -> Point:
+    """An item of `list`; its key `name`, which is no configuration's, names it."""
+    name = entry.get(NAME)
+    if NAME in entry and not (isinstance(name, str) and re.fullmatch(RUN_NAME, name)):
+        said = f"list: {NAME}: must be letters, digits and _ - . +; got {shown(name)}"
+        problems.append((file.place("list", row, NAME), said))
+    values = {full_key(str(key)): value for key, value in entry.items() if key != NAME}
+    return Point(values, file.place("list", row), name if isinstance(name, str) else None)
 
 
 def _zipped(file: SweepFile, where: tuple[Any, ...], entry: dict[str, Any], problems: list[Problem]) -> Iterator[Axis]:

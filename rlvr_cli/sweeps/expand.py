@@ -19,6 +19,7 @@ from rlvr_cli.sweeps.axes import (
     Point,
     combinations,
     full_key,
+    in_a_name,
     key_problem,
     override_text,
     read_axes,
@@ -64,6 +65,8 @@ class Sweep:
         given: the command line's overrides.
         objective: by which trials are ranked.
         space, corners: what a search chooses from, and trials at the ends of it.
+        owner: the command that continues it, where that is not `rlvr sweep FILE`. The folder of such a sweep collects
+            the trials of all that the command ever asked for.
     """
 
     file: SweepFile
@@ -73,6 +76,7 @@ class Sweep:
     objective: Objective | None = None
     space: Space | None = None
     corners: tuple[Trial, ...] = ()
+    owner: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -115,16 +119,17 @@ def expand(file: SweepFile, overrides: Sequence[str] = ()) -> Sweep:
     found: dict[Problem, list[str]] = {}
     for combination in points:
         values = values_of(combination)
-        shown = {key: value for key, value in values.items() if key in varying}
+        names, unnamed = in_a_name(combination)
+        shown = {key: value for key, value in unnamed.items() if key in varying}
         try:
             config, method, own = load_trial(file.base, combination, given, places)
         except UserError as error:
-            name = trial_name(shown, shorts, "trial")
+            name = trial_name(shown, shorts, "trial", names)
             for problem in _found(error, file, combination):
                 found.setdefault(problem, []).append(name)
             continue
         id_ = identity(config)
-        name = trial_name(shown, shorts, config.method.name)
+        name = trial_name(shown, shorts, config.method.name, names)
         name = unique(name, id_, [trial.name for trial in trials])
         trials.append(Trial(name, id_, method, (*given, *own), values, config))
         combos.append(combination)

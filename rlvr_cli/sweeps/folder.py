@@ -89,7 +89,8 @@ class SearchState:
 class Plan:
     """What the workers of a sweep are to do: the content of `trials.json`.
 
-    ``given`` is what followed the file on the command line and has to again when the sweep is continued.
+    ``given`` is what followed the file on the command line and has to again when the sweep is continued; ``owner`` is
+    the whole command, where that is not `rlvr sweep`.
     """
 
     name: str
@@ -101,11 +102,12 @@ class Plan:
     given: list[str] = field(default_factory=list)
     objective: Objective | None = None
     search: SearchState | None = None
+    owner: list[str] = field(default_factory=list)
 
     @property
     def command(self) -> str:
         """What continues the sweep, on a command line."""
-        return shlex.join(["rlvr", "sweep", self.file, *self.given])
+        return shlex.join(self.owner or ["rlvr", "sweep", self.file, *self.given])
 
     @property
     def named(self) -> list[Entry]:

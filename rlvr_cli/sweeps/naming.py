@@ -66,16 +66,17 @@ def _safe(text: str) -> str:
     return _UNSAFE.sub("-", text).strip("-.") or "x"
 
 
-def trial_name(values: Mapping[str, Any], shorts: Mapping[str, str], fallback: str) -> str:
+def trial_name(values: Mapping[str, Any], shorts: Mapping[str, str], fallback: str, names: Sequence[str] = ()) -> str:
     """The name of a trial from the ``values`` that vary: the method first, the seed last.
 
     Args:
         fallback: the method, for a trial of which nothing but the seed varies.
+        names: what stands in front, for values that have a name of their own.
     """
     ordered = sorted(values, key=lambda key: (key != METHOD, key == SEED))
     parts = [f"{shorts[key]}{value_text(key, values[key])}" for key in ordered]
-    if not set(values) - {SEED}:
-        parts.insert(0, fallback)
+    if names or not set(values) - {SEED}:
+        parts = [*(names or [fallback]), *parts]
     return re.sub(r"^[^A-Za-z0-9_]+", "", "-".join(parts)) or fallback
 
 

@@ -48,7 +48,7 @@ def prepare(sweep: Sweep, folder: SweepDir, *, share: bool) -> Prepared:
             "or move the folder away."
         )
     known = {entry.id: entry.name for entry in before.trials} if before else {}
-    if before and before.trials and not any(trial.id in known for trial in sweep.trials):
+    if before and before.trials and not sweep.owner and not any(trial.id in known for trial in sweep.trials):
         raise UserError(_of_another_sweep(sweep, folder, before))
     names: dict[str, str] = {}
     for trial in sweep.trials:
@@ -80,8 +80,9 @@ def prepare(sweep: Sweep, folder: SweepDir, *, share: bool) -> Prepared:
         given=[*sweep.given, *(["--share-identical"] if share else [])],
         objective=sweep.objective,
         search=_search(sweep, base),
+        owner=list(sweep.owner),
     )
-    return Prepared(plan, tuple(_notes(before, plan)))
+    return Prepared(plan, () if sweep.owner else tuple(_notes(before, plan)))
 
 
 def write(sweep: Sweep, folder: SweepDir, plan: Plan) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.sweeps.axes import SEED, Point, values_of
+from rlvr_cli.sweeps.axes import SEED, Point, in_a_name, values_of
 from rlvr_cli.sweeps.expand import Sweep, Trial, load_trial
 from rlvr_cli.sweeps.folder import Plan
 from rlvr_cli.sweeps.identity import identity
@@ -39,10 +39,11 @@ def suggested_trials(
     found: list[Trial] = []
     for seed in space.seeds:
         values = values_of((*points, seed))
+        names, unnamed = in_a_name((*points, seed))
         config, method, own = load_trial(base, (*points, seed), given, {})
         id_ = identity(config)
-        shown = {key: value for key, value in values.items() if key in keys}
-        name = trial_name(shown, shorts, config.method.name)
+        shown = {key: value for key, value in unnamed.items() if key in keys}
+        name = trial_name(shown, shorts, config.method.name, names)
         name = unique(name, id_, {*taken, *(trial.name for trial in found)})
         found.append(Trial(name, id_, method, (*given, *own), values, config))
     return found

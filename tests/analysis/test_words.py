@@ -126,6 +126,27 @@ def test_words_that_are_paid_and_the_start(tmp_path: Path) -> None:
             one.draw()
 
 
+def test_the_samples_of_an_evaluation_but_not_the_greedy_ones(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "a", {0: records(["so"], [0.0])})
+
+    def sample(index: object, text: str, scorable: bool = True) -> dict[str, Any]:
+        return {"problem": "p", "sample": index, "text": text, "reward": 1.0, "scorable": scorable}
+
+    for name in ("kk-test-1", "kk-dev-1"):
+        (run.eval_dir / name).mkdir(parents=True)
+        samples = [sample("greedy", "so"), sample(0, "so so"), sample(1, "it"), sample(2, "so", scorable=False)]
+        # The record of a sample that was judged again comes later.
+        append_jsonl(run.eval_dir / name / "samples.jsonl", [*samples, sample(1, "so so so so")])
+    subject = Subject((run,), tmp_path)
+    found = analyze("words", subject, WordsOptions(evaluation="kk-test-*")).numbers
+    assert found["summary"]["completions"] == 2 and found["summary"]["conclusion_indicator_frequency"] == 3
+    assert found["runs"]["a"]["of"] == "kk-test-1" and found["summary"]["conclusion_indicator_start"] == 1
+    with pytest.raises(UserError, match="several evaluations are called kk"):
+        analyze("words", subject, WordsOptions(evaluation="kk-*"))
+    with pytest.raises(UserError, match=r"no evaluation is called math.* There are: kk-dev-1, kk-test-1"):
+        analyze("words", subject, WordsOptions(evaluation="math"))
+
+
 def test_a_text_without_any_of_the_words_is_said_plainly(tmp_path: Path) -> None:
     run = make_run(tmp_path, "lab", {0: records(["KNK A: BK t no"] * 4, [1.0, 0.0, 1.0, 0.0])})
     found = analyze("words", Subject((run,), tmp_path), WordsOptions())

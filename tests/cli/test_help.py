@@ -33,6 +33,8 @@ def test_the_commands() -> None:
         "train",
         "eval",
         "compare",
+        "reproduce",
+        "analyze",
         "report",
         "export",
         "plan",

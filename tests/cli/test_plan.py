@@ -123,6 +123,13 @@ def test_counts(capsys: pytest.CaptureFixture[str]) -> None:
     assert numbers["rollout_tokens_at_most"] * numbers["rollouts"] == numbers["completion_tokens_at_most"]
 
 
+def test_the_evaluation_of_a_run_with_benchmarks_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """AIME 2024: 30 problems, 32 samples and the greedy completion; evaluations on the way are the run's own."""
+    numbers = plan(capsys, "eval.benchmark=[aime24]", "eval={problems: 10, samples: 32}")
+    assert numbers["eval_benchmarks"] == ["aime24"]
+    assert (numbers["eval_completions"], numbers["benchmark_completions"]) == (330, 990)
+
+
 def test_sft_draws_demonstrations_and_samples_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     numbers = plan(capsys, "--method", "sft", "method.demonstrations=512", "update.epochs=2")
     assert (numbers["demonstrations"], numbers["data"], numbers["visits_per_demonstration"]) == (512, None, 15.0)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted((ROOT / "docs" / "papers").glob("*.md"))
+PAGES = sorted((ROOT / "docs" / "papers").glob("[!R]*.md"))
 # `table-1/hitab-*.yaml`, `figure-2/llama-{a,b}`, with or without the folder before it and the ending.
 NAMED = re.compile(r"(?:configs/papers/\w+/)?((?:table|figure)-\w+/[\w.+*{},-]+)")
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.config.task_kinds import CountdownTaskConfig
+from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.config.task_kinds import AnswerTaskConfig, CountdownTaskConfig
 from rlvr_cli.evaluation.request import Options, Plan, Request, make_plan, make_request
 from rlvr_cli.runs.directory import RunDir
 
@@ -205,3 +206,17 @@ def test_a_run_is_evaluated_on_the_benchmarks_that_its_configuration_names(
     assert asked(str(models[0]), "eval.benchmark=[aime24]") == ["aime24"]
     with pytest.raises(UserError, match=r"eval\.benchmark: math50: unknown"):
         asked("trained", "eval.benchmark=math50")
+
+
+@pytest.mark.parametrize(("model", "template"), [("qwen2.5-7b", "none"), ("qwen2.5-7b-instruct", "auto")])
+def test_a_recipes_run_is_evaluated_on_its_suite_with_the_prompts_that_it_was_trained_on(
+    tmp_path: Path, make_run: MakeRun, model: str, template: str
+) -> None:
+    """Base models without a chat template, for both of the landscape suite's tasks."""
+    recipe = Path(__file__).parents[2] / f"configs/papers/landscape/table-1/simplerl-{model}-pl.yaml"
+    make_run("trained").config_path.write_text(dump_yaml(load_config([recipe])), encoding="utf-8")
+    requests = make_plan((), Options(arguments=("trained", f"run.dir={tmp_path / 'runs'}"))).requests
+    assert len(requests) == 6 and all(one.settings.samples == 0 and one.settings.greedy for one in requests)
+    tasks = [one.config.task for one in requests]
+    assert {task.name for task in tasks} == {"gsm8k", "math"}
+    assert all(isinstance(task, AnswerTaskConfig) and task.template == template for task in tasks)

@@ -72,6 +72,16 @@ def test_a_problem_of_both_rollouts_is_shown_before_and_after(tmp_path: Path) ->
     assert not found.coloured and "no colours" in found.how
 
 
+def test_other_rollouts_may_be_asked_for_and_the_nearest_saved_are_shown(tmp_path: Path) -> None:
+    run = made(tmp_path, *([record("p", True, f"rollout {number}")] for number in range(6)))
+    (run.rollouts_dir / "rollout-000003.jsonl").unlink()
+    ((before, after),) = sampled_completions(run, rollouts=(1, 9)).pairs
+    assert [(one.when, one.rollout) for one in (before, after)] == [("before", 2), ("after", 6)]
+    assert after.completions[0].text == "rollout 5"
+    ((only,),) = sampled_completions(run, rollouts=(2, 2)).pairs
+    assert (only.when, only.rollout) == ("only rollout", 3)
+
+
 def test_else_problems_of_one_kind_those_with_probabilities_first(tmp_path: Path) -> None:
     first = [
         record("a", True, group="easy"),

@@ -40,6 +40,18 @@ CASES = {
         "prompts16-lr2e-3-epochs2",
     ],
     "list:\n  - {method: dgpo, method.weight.n: 2.0}\n  - {method: grpo}\nseeds: 1": ["dgpo-n2", "grpo"],
+    "list:\n  - {name: ours, method: dgpo, method.weight.n: 2.0}\n  - {method: grpo}\nseeds: 2": [
+        "ours-s0",
+        "ours-s1",
+        "grpo-s0",
+        "grpo-s1",
+    ],
+    "list:\n  - {name: low, optimizer.lr: 1e-3}\n  - {name: high, optimizer.lr: 2e-3}\nmethods: [grpo, dgpo]": [
+        "low-grpo",
+        "high-grpo",
+        "low-dgpo",
+        "high-dgpo",
+    ],
     "grid: {update.updates_per_rollout: {log_range: [1, 16], count: 5}}": ["upr1", "upr2", "upr4", "upr8", "upr16"],
     "grid: {optimizer.lr: {log_range: [1e-6, 1e-4], count: 3}}": ["lr1e-6", "lr1e-5", "lr1e-4"],
     "grid: {update.epochs: {range: [1, 4]}}": ["epochs1", "epochs2", "epochs3", "epochs4"],

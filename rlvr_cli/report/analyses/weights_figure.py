@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from rlvr_cli.analysis.method_difference import REGIONS
 from rlvr_cli.analysis.method_step import Scored
@@ -22,6 +23,8 @@ _BOUND: dict[str, Any] = {"color": "#7F7F7F", "linewidth": 0.8, "linestyle": (0,
 # An SVG with an element for every token would be larger than the rollout.
 _DOTS: dict[str, Any] = {"linewidths": 0, "rasterized": True}
 _POINTS = 400
+# Most tokens drawn inside the bounds, and as many outside: there may be millions.
+_MOST = 10_000
 
 
 def weights_figure(found: Sequence[MethodFound], scored: Scored, eps_low: float, eps_high: float) -> Figure:
@@ -32,9 +35,10 @@ def weights_figure(found: Sequence[MethodFound], scored: Scored, eps_low: float,
     (tokens, negative), (positive, bias) = figure.subplots(2, 2)
     bounds = (1 - eps_low, 1 + eps_high)
     span = _span(scored, bounds)
-    _draw_tokens(tokens, found[0], bounds)
-    _draw_weights(negative, found, -1, span, bounds)
-    _draw_weights(positive, found, 1, span, bounds)
+    shown = _thinned(found[0])
+    _draw_tokens(tokens, found[0], shown, bounds)
+    _draw_weights(negative, found, shown, -1, span, bounds)
+    _draw_weights(positive, found, shown, 1, span, bounds)
     _draw_bias(bias, found)
     handles, labels = bias.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 8))
@@ -49,14 +53,25 @@ def _span(scored: Scored, bounds: tuple[float, float]) -> tuple[float, float]:
     return min(low, bounds[0] / 1.5) / 1.05, max(high, bounds[1] * 1.5) * 1.05
 
 
-def _draw_tokens(axes: Any, first: MethodFound, bounds: tuple[float, float]) -> None:
+def _thinned(first: MethodFound) -> Tensor:
+    """(N, T) the tokens to draw."""
+    inside = first.weights.region("M")
+    shown = torch.zeros_like(inside)
+    for chosen in (inside, first.weights.learned & ~inside):
+        places = chosen.nonzero()
+        kept = places[:: max(1, math.ceil(len(places) / _MOST))]
+        shown[kept[:, 0], kept[:, 1]] = True
+    return shown
+
+
+def _draw_tokens(axes: Any, first: MethodFound, shown: Tensor, bounds: tuple[float, float]) -> None:
     of = first.weights
     axes.set_title("tokens with an advantage")
     if not bool(of.learned.any()):
         axes.text(0.5, 0.5, "none", transform=axes.transAxes, ha="center", color="#777777")
         return
     for sign, colour, name in ((1, COLOURS[7], "A > 0"), (-1, COLOURS[6], "A < 0")):
-        chosen = of.learned & ((of.true > 0) if sign > 0 else (of.true < 0))
+        chosen = shown & of.learned & ((of.true > 0) if sign > 0 else (of.true < 0))
         axes.scatter(of.old_probs[chosen], of.ratio[chosen], s=7, alpha=0.6, color=colour, label=name, **_DOTS)
     for bound in bounds:
         axes.axhline(bound, **_BOUND)
@@ -68,7 +83,12 @@ def _draw_tokens(axes: Any, first: MethodFound, bounds: tuple[float, float]) -> 
 
 
 def _draw_weights(
-    axes: Any, found: Sequence[MethodFound], sign: int, span: tuple[float, float], bounds: tuple[float, float]
+    axes: Any,
+    found: Sequence[MethodFound],
+    shown: Tensor,
+    sign: int,
+    span: tuple[float, float],
+    bounds: tuple[float, float],
 ) -> None:
     grid = torch.logspace(math.log10(span[0]), math.log10(span[1]), _POINTS, dtype=torch.float64)
     for place, of in enumerate(found):
@@ -79,7 +99,7 @@ def _draw_weights(
             # Earlier lines are wider: where several coincide, each still shows at the edges of the next.
             width = 1.2 + 3.0 * (len(found) - 1 - place) / max(len(found) - 1, 1)
             axes.plot(grid, line, color=colour, linewidth=width, alpha=0.55, zorder=2 + place / 100)
-        chosen = weights.learned & ((weights.true > 0) if sign > 0 else (weights.true < 0))
+        chosen = shown & weights.learned & ((weights.true > 0) if sign > 0 else (weights.true < 0))
         axes.scatter(
             weights.ratio[chosen], weights.relative[chosen], s=9, color=colour, zorder=3 + place / 100, **_DOTS
         )
@@ -117,10 +137,15 @@ def _draw_bias(axes: Any, found: Sequence[MethodFound]) -> None:
 
 def _linear_to_1(axes: Any) -> None:
     """Both are to be seen: what lies between 0 and 1, and how far up a divergence goes."""
-    axes.set_yscale("symlog", linthresh=1.0, linscale=1.0)
     top = max(axes.get_ylim()[1], 1.5)
-    decades = [10**power for power in range(1, 30) if 10**power <= top]
-    ticks = [0, 0.25, 0.5, 0.75, 1, *([2, 5] if top < 20 else []), *decades]
-    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    decades = int(math.log10(top))
+    # The linear part keeps a third of the height.
+    axes.set_yscale("symlog", linthresh=1.0, linscale=max(1.0, decades / 2))
+    powers = range(1, decades + 1, max(1, math.ceil(decades / 5)))
+    ticks = {0.0: "0", 0.25: "0.25", 0.5: "0.5", 0.75: "0.75", 1.0: "1"}
+    if decades < 2:
+        ticks |= {2.0: "2", 5.0: "5"}
+    ticks |= {10.0**power: "10" if power == 1 else f"$10^{{{power}}}$" for power in powers}
+    axes.set_yticks(list(ticks), list(ticks.values()))
     axes.minorticks_off()
     axes.set_ylim(-0.05, top)

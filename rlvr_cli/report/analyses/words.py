@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_cli.analysis.saved_rollout import saved_numbers
 from rlvr_cli.analysis.word_lists import Kind, compiled, find_lists, read_lists
-from rlvr_cli.analysis.words import Counted, KindFound, count, found_in, together
+from rlvr_cli.analysis.words import KindFound, found_in
 from rlvr_cli.config.analysis_kinds import WordsOptions
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.report.analyses.findings import Findings, Subject, Table
 from rlvr_cli.report.analyses.words_figure import words_figure
+from rlvr_cli.report.analyses.words_read import Looked, look
 from rlvr_cli.report.charts.text import listed, shortened
 from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.stats.clustered_correlation import Correlation
 from rlvr_cli.stats.intervals import Estimate
 
@@ -33,17 +32,9 @@ _READING = (
 
 @dataclass(frozen=True)
 class RunWords:
-    """The completions of a run, in numbers.
+    """What was looked at in a run, and what was found of each kind, by its name; ``before``: before training."""
 
-    Attributes:
-        rollouts: which. counted: their completions.
-        start: those of the rollout that was sampled before training, where it was saved.
-        kinds: what was found, by the kind's name. before: of ``start``.
-    """
-
-    rollouts: tuple[int, ...]
-    counted: Counted
-    start: Counted | None
+    looked: Looked
     kinds: dict[str, KindFound]
     before: dict[str, KindFound]
 
@@ -52,18 +43,25 @@ def analyze(subject: Subject, options: WordsOptions) -> Findings:
     """The words in the last ``options.rollouts`` saved rollouts of each run up to ``subject.rollout``.
 
     Raises:
-        UserError: lists that cannot be read, a run without a saved rollout, or none of whose completions has a reward.
+        UserError: lists that cannot be read, a run without a saved rollout or that evaluation, no rewards.
     """
     lists = read_lists(find_lists(options.lists))
+    patterns = [compiled(kind) for kind in lists.values()]
     problems: list[str] = []
-    names = _names(subject.runs)
     runs: dict[str, RunWords] = {}
-    for name, run in zip(names, subject.runs, strict=True):
-        found = _run_words(run, lists, subject.rollout, options, problems)
-        if found is not None:
-            runs[name] = found
+    for name, run in zip(_names(subject.runs), subject.runs, strict=True):
+        try:
+            looked = look(run, patterns, subject.rollout, options)
+        except UserError as error:
+            problems += error.problems
+            continue
+        of = {
+            part: dict(zip(lists, found_in(counted, options.per), strict=True)) if counted is not None else {}
+            for part, counted in (("now", looked.counted), ("before", looked.start))
+        }
+        runs[name] = RunWords(looked, of["now"], of["before"])
     if problems:
-        raise UserError(problems)
+        raise UserError(list(dict.fromkeys(problems)))
     summaries = {name: _summary(run) for name, run in runs.items()}
     return Findings(
         headline=_headline(runs),
@@ -75,40 +73,10 @@ def analyze(subject: Subject, options: WordsOptions) -> Findings:
         tables=(_list_table(lists), *(_table(name, run, options.per) for name, run in runs.items())),
         reading=_READING,
         draw=lambda: words_figure(
-            {name: (run.counted, run.kinds, run.before) for name, run in runs.items()}, options.per, options.bins
+            {name: (run.looked.counted, run.kinds, run.before) for name, run in runs.items()}, options.per, options.bins
         ),
         notes=_notes(runs, options.per),
     )
-
-
-def _run_words(
-    run: RunDir, lists: Mapping[str, Kind], last: int | None, options: WordsOptions, problems: list[str]
-) -> RunWords | None:
-    saved = saved_numbers(run)
-    if last is not None and last not in saved:
-        kept = f"Saved: {saved[0]} to {saved[-1]}." if saved else "None was saved."
-        problems.append(f"{run.path}: there is no rollout {last}. {kept}")
-        return None
-    chosen = [number for number in saved if last is None or number <= last][-options.rollouts :]
-    if not chosen:
-        problems.append(f"{run.path}: no rollout was saved yet, so there is nothing to look at.")
-        return None
-    patterns = [compiled(kind) for kind in lists.values()]
-
-    def of(number: int) -> Counted:
-        return count(read_jsonl(run.rollouts_dir / f"rollout-{number:06d}.jsonl"), patterns)
-
-    # One file after another, so that no more than one is in memory.
-    counted = together([of(number) for number in chosen])
-    if not len(counted.rewards):
-        problems.append(f"{run.path}: no completion of these rollouts has a reward.")
-        return None
-    start = of(0) if saved[0] == 0 else None
-    if start is not None and not len(start.rewards):
-        start = None
-    kinds = dict(zip(lists, found_in(counted, options.per), strict=True))
-    before = dict(zip(lists, found_in(start, options.per), strict=True)) if start is not None else {}
-    return RunWords(tuple(chosen), counted, start, kinds, before)
 
 
 def _names(runs: Sequence[RunDir]) -> list[str]:
@@ -119,9 +87,9 @@ def _names(runs: Sequence[RunDir]) -> list[str]:
 
 def _summary(run: RunWords) -> dict[str, float | int | None]:
     summary: dict[str, float | int | None] = {
-        "completions": len(run.counted.rewards),
-        "words_mean": float(run.counted.words.mean()),
-        "reward_mean": float(run.counted.rewards.mean()),
+        "completions": len(run.looked.counted.rewards),
+        "words_mean": float(run.looked.counted.words.mean()),
+        "reward_mean": float(run.looked.counted.rewards.mean()),
         "occurrences": sum(found.occurrences for found in run.kinds.values()),
     }
     for name, found in run.kinds.items():
@@ -150,11 +118,11 @@ def _as_json(run: RunWords) -> dict[str, Any]:
             for name, found in of.items()
         }
 
-    return {"rollouts": list(run.rollouts), "kinds": kinds(run.kinds), "before": kinds(run.before)}
+    return {"of": run.looked.where, "kinds": kinds(run.kinds), "before": kinds(run.before)}
 
 
 def _headline(runs: Mapping[str, RunWords]) -> str:
-    completions = sum(len(run.counted.rewards) for run in runs.values())
+    completions = sum(len(run.looked.counted.rewards) for run in runs.values())
     if not any(found.occurrences for run in runs.values() for found in run.kinds.values()):
         return (
             f"No such word: none of the {completions:,} completions has a word of the lists, so there is nothing to "
@@ -197,9 +165,8 @@ def _table(name: str, run: RunWords, per: str) -> Table:
                 _correlation(found.spearman),
             )
         )
-    which = f"rollout {run.rollouts[0]}" + (f" to {run.rollouts[-1]}" if len(run.rollouts) > 1 else "")
     header = ("kind", "times", f"per {per} [95%]", "at the start", "have any", "Pearson [95%]", "Spearman [95%]")
-    return Table(f"{name}: {which}, {len(run.counted.rewards):,} completions", header, rows)
+    return Table(f"{name}: {run.looked.where}, {len(run.looked.counted.rewards):,} completions", header, rows)
 
 
 def _estimate(found: Estimate) -> str:
@@ -222,9 +189,9 @@ def _notes(runs: Mapping[str, RunWords], per: str) -> tuple[str, ...]:
         absent = [kind for kind, found in run.kinds.items() if not found.occurrences]
         if absent and len(absent) < len(run.kinds):
             notes.append(f"{name}: no word of {listed(absent)}.")
-        if (run.counted.rewards == run.counted.rewards[0]).all():
+        if (run.looked.counted.rewards == run.looked.counted.rewards[0]).all():
             notes.append(f"{name}: all rewards are the same, so that nothing goes with them.")
-    if any(run.start is None for run in runs.values()):
+    if any(run.looked.start is None for run in runs.values()):
         notes.append("The rollout sampled before training was not saved for every run; there is no start of those.")
     if per == "completion":
         notes.append("Counts grow with the length of a completion; per='100 words' divides by it.")

@@ -1,0 +1,250 @@
+"""`rlvr reproduce`: the papers' claims, run, measured and judged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rlvr_cli.cli.common import Json, plain_table, print_json, print_table
+from rlvr_cli.config.errors import UserError
+
+if TYPE_CHECKING:
+    from rlvr_cli.ledger.book import Book
+    from rlvr_cli.ledger.folders import Folders
+    from rlvr_cli.ledger.results import Results
+    from rlvr_cli.ledger.run import Order
+    from rlvr_cli.ledger.schema import Claim
+
+FAILED = 1
+
+
+def command(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CLAIM|PAPER]...",
+            help="Claims, or papers for all of theirs. None: list the claims with their last verdicts.",
+            show_default=False,
+        ),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every claim of every paper.")] = False,
+    scale: Annotated[
+        str, typer.Option("--scale", metavar="lab|full", help="Miniatures on two cores, or the papers' own recipes.")
+    ] = "lab",
+    seed_from: Annotated[
+        int, typer.Option("--seed-from", metavar="N", min=0, help="First seed of the set: N, N+1, ...")
+    ] = 0,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", metavar="N", min=1, help="Processes at a time, a core each. Default: every core."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be built, trained and measured; start nothing.")
+    ] = False,
+    write: Annotated[
+        Path | None,
+        typer.Option(
+            "--write", metavar="FILE", help="Write the ledger as a page (.md); its figure and data go beside."
+        ),
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            "--against",
+            metavar="RESULTS",
+            help="Results (.json) of other seeds or another machine. Default: another set in --dir.",
+            show_default=False,
+        ),
+    ] = None,
+    root: Annotated[Path, typer.Option("--dir", metavar="FOLDER", help="Folder of the runs (run.dir).")] = Path("runs"),
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="FOLDER", help="Claims, arms and bases of your own.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Put the papers' claims to the test: train and measure what is missing, and judge each by its rule.
+
+    Ends with 0 whatever the verdicts are; 1 when a training or a measure failed; 130 after Ctrl-C, 143 after SIGTERM
+    (what is done stays done); 2 on bad input.
+    """
+    from rlvr_cli.ledger.book import DATA, read_book
+    from rlvr_cli.ledger.folders import Folders
+
+    if scale not in ("lab", "full"):
+        raise UserError(f"--scale {scale}: must be lab or full.")
+    book = read_book(data or DATA)
+    folders = Folders(root.resolve(), "lab" if scale == "lab" else "full")
+    if names and everything:
+        raise UserError("--all and names of claims: give one of them.")
+    if not names and not everything:
+        if dry_run or write is not None or scale == "full":
+            raise UserError("name claims or papers, or give --all; without any, this lists the lab's verdicts.")
+        _list(book, folders, as_json=as_json)
+        return
+    claims = tuple(book.claims.values()) if everything else tuple(book.choose(names or []))
+    _run(book, claims, folders, seed_from, workers, dry_run, write, against, as_json=as_json)
+
+
+def _run(
+    book: Book,
+    claims: tuple[Claim, ...],
+    folders: Folders,
+    seed_from: int,
+    workers: int | None,
+    dry_run: bool,
+    write: Path | None,
+    against: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    import sys
+
+    from rich.console import Console
+
+    from rlvr_cli.ledger.page import check_page, write_page
+    from rlvr_cli.ledger.pool import Stopped
+    from rlvr_cli.ledger.results import read_results
+    from rlvr_cli.ledger.run import Order, reproduce
+    from rlvr_cli.training.stopping import say
+
+    if folders.scale == "full":
+        from rlvr_cli.ledger.full import at_full_scale, recipes_folder
+
+        book, claims = at_full_scale(book, claims, recipes_folder())
+    command = ("rlvr", "reproduce", *sys.argv[2:])
+    order = Order(claims, book, folders, seed_from, workers, command)
+    if write is not None:
+        check_page(write)
+    other = None if against is None else read_results(against)
+    if dry_run:
+        _show_plan(order, as_json=as_json)
+        return
+    console = Console(stderr=as_json)
+    try:
+        results = reproduce(order, console)
+    except Stopped as stopped:
+        say(console, "stopped; what is done stays done. Continue with the same command.")
+        raise typer.Exit(stopped.exit_code) from None
+    other = other or _other(folders, seed_from)
+    chosen = [claim for claim in claims if claim.id in results.outcomes]
+    if as_json:
+        print_json(_as_json(chosen, results, other))
+    else:
+        _show(chosen, results, other)
+    if write is not None:
+        write_page(write, book, results, other)
+        say(console, f"\nwritten: {write}")
+    if any(results.outcomes[claim.id].verdict == "failed" for claim in chosen):
+        raise typer.Exit(FAILED)
+
+
+def _other(folders: Folders, seed_from: int) -> Results | None:
+    """The results of another set of seeds, the first that there is."""
+    from rlvr_cli.ledger.results import all_results
+
+    return next((found for found in all_results(folders) if found.seed_from != seed_from), None)
+
+
+def _show(claims: list[Claim], results: Results, other: Results | None) -> None:
+    from rlvr_cli.ledger import words
+    from rlvr_cli.report.comparison_words import count
+
+    second = [] if other is None else [f"seeds {other.seed_from}-"]
+    table = plain_table("claim", "paper", "ours [95%]", "rule", "n", "verdict", *second)
+    for claim in claims:
+        found = results.outcomes[claim.id]
+        cells = [claim.paper_value, words.effect(found), str(claim.rule), words.size(found), words.verdict(found)]
+        if other is not None:
+            cells.append(words.other_set(found, other.outcomes.get(claim.id)))
+        table.add_row(claim.id, *cells)
+    print_table(table)
+    outcomes = [results.outcomes[claim.id] for claim in claims]
+    print(f"\n{count(len(claims), 'claim')}: {words.counts(outcomes)}. {words.by_chance(outcomes)}")
+    if other is not None:
+        chosen = {one.claim: one for one in outcomes}
+        print(f"Another set of seeds: {words.agreements(chosen, other.outcomes)}.")
+    for one in outcomes:
+        if one.reason is not None:
+            print(f"{one.claim} {one.verdict}: {one.reason}")
+
+
+def _as_json(claims: list[Claim], results: Results, other: Results | None) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from rlvr_cli.ledger import words
+
+    rows = []
+    for claim in claims:
+        found = results.outcomes[claim.id]
+        second = None if other is None else other.outcomes.get(claim.id)
+        about = claim.model_dump(mode="json", by_alias=True, exclude_none=True)
+        said = None if other is None else words.other_set(found, second)
+        rows.append({**about, **asdict(found), "other_set": said})
+    return {
+        "seed_from": results.seed_from,
+        "scale": results.scale,
+        "seconds": results.seconds,
+        "machine": results.machine,
+        "claims": rows,
+    }
+
+
+def _list(book: Book, folders: Folders, *, as_json: bool) -> None:
+    """The claims, with the last verdict of each set of seeds."""
+    from rlvr_cli.ledger import words
+    from rlvr_cli.ledger.results import all_results
+
+    sets = all_results(folders)
+    if as_json:
+        print_json(
+            [
+                {
+                    **claim.model_dump(mode="json", by_alias=True, exclude_none=True),
+                    "verdicts": {
+                        str(one.seed_from): None
+                        if (found := words.current(claim, book, one)) is None
+                        else found.verdict
+                        for one in sets
+                    },
+                }
+                for claim in book.claims.values()
+            ]
+        )
+        return
+    table = plain_table("claim", "place", "statement", *(f"seeds {one.seed_from}-" for one in sets))
+    for claim in book.claims.values():
+        cells = [words.last(claim, book, one) for one in sets]
+        table.add_row(claim.id, claim.place, claim.statement, *cells)
+    print_table(table)
+    print(f"\n{len(book.claims)} claims. `rlvr reproduce CLAIM`, a paper's name, or --all puts them to the test.")
+
+
+def _show_plan(order: Order, *, as_json: bool) -> None:
+    from rlvr_cli.ledger.plan import make_plan
+    from rlvr_cli.planning.duration import in_words
+
+    plan = make_plan(order)
+    if as_json:
+        print_json(plan.as_json())
+        return
+    table = plain_table("arm", "base", "trainings", "done", "failed", "to do", "rollouts each")
+    for row in plan.arms:
+        counted = (row.trainings, row.done, row.failed, row.to_do, row.rollouts)
+        table.add_row(row.arm, row.base, *map(str, counted))
+    print_table(table)
+    to_do = sum(row.to_do for row in plan.arms)
+    rollouts = sum(row.to_do * row.rollouts for row in plan.arms)
+    print(
+        f"\n{plan.claims} claims, seeds {order.seed_from} and up: {to_do} trainings of {rollouts:,} rollouts to do, "
+        f"{plan.measures} analyses of one training each, {plan.workers} worker{'s' if plan.workers > 1 else ''}"
+    )
+    for said in plan.lacking:
+        print(f"this machine lacks: {said}")
+    if plan.bases:
+        print(f"to build first: {', '.join(plan.bases)}")
+    if plan.seconds is not None:
+        print(f"about {in_words(plan.seconds)} of training, by those that are done")
+    elif to_do:
+        print("how long it takes is told by the first training that is done")

@@ -1,0 +1,141 @@
+"""The numbers of an analysis of one training: computed once, and kept under all that decides them."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.config.errors import RunError
+from rlvr_cli.config.nearest import did_you_mean
+from rlvr_cli.config.problems import some
+from rlvr_cli.ledger.fingerprint import code_of, digest
+from rlvr_cli.ledger.jobs import Job
+from rlvr_cli.ledger.schema import At, Call
+from rlvr_cli.report.analyses.findings import Subject
+from rlvr_cli.report.analyze_request import options_of
+from rlvr_cli.runs.atomic import write_json
+from rlvr_cli.runs.checkpoints import file_hash
+from rlvr_cli.runs.directory import RunDir
+
+SHOWN = 12
+
+
+class NoValue(RunError):
+    """What is measured did not occur in a run: the analysis says null."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One analysis of one run, of which claims take numbers.
+
+    Attributes:
+        training: by what the run is known, the hash of its configuration.
+        options: all keys of the analysis, resolved.
+    """
+
+    run: RunDir
+    training: str
+    analysis: str
+    options: dict[str, Any]
+    at: At
+
+    @staticmethod
+    def of(call: Call, run: RunDir, training: str) -> Reading:
+        """What ``call`` wants of ``run``."""
+        options = options_of(call.analysis, call.options).model_dump(mode="json")
+        return Reading(run, training, call.analysis, options, call.at)
+
+    def key(self) -> dict[str, Any]:
+        """All that decides the numbers."""
+        return {
+            "training": self.training,
+            # A training that was repeated, on another machine perhaps, is measured again.
+            "metrics": file_hash(self.run.metrics_path),
+            "analysis": self.analysis,
+            "options": self.options,
+            "rollout": self.at.rollout,
+            "step": self.at.step,
+            "code": code_of(f"rlvr_cli.report.analyses.{self.analysis}"),
+        }
+
+    def path(self, folder: Path) -> Path:
+        """The file of the measure."""
+        return folder / self.analysis / f"{self.run.name}-{digest(self.key())}.json"
+
+    def job(self, folder: Path) -> Job:
+        """What computes it."""
+        content = {"run": str(self.run.path), "out": str(self.path(folder)), "key": self.key()}
+        return Job("measure", f"{self.analysis} of {self.run.name}", content)
+
+    def read(self, folder: Path) -> dict[str, Any] | None:
+        """Its numbers; None where they are not there, or the file is not what was written."""
+        try:
+            kept = json.loads(self.path(folder).read_text(encoding="utf-8"))
+            if kept["key"] == self.key() and kept["check"] == digest(kept["numbers"]):
+                numbers: dict[str, Any] = kept["numbers"]
+                return numbers
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+        return None
+
+
+def compute(content: Mapping[str, Any]) -> None:
+    """Carry out the job of a reading.
+
+    Raises:
+        UserError: the run does not hold what the analysis needs.
+        RunError: the analysis gave what no file can hold.
+    """
+    from rlvr_cli.report.analyses.catalog import analyze
+
+    key, run, out = content["key"], RunDir(Path(content["run"])), Path(content["out"])
+    subject = Subject((run,), run.path.parent, key["rollout"], key["step"])
+    begun = time.perf_counter()
+    found = analyze(key["analysis"], subject, options_of(key["analysis"], key["options"]))
+    seconds = round(time.perf_counter() - begun, 2)
+    try:
+        # As it will be read: tuples are lists, numbers as keys are text.
+        numbers = json.loads(json.dumps(found.numbers, allow_nan=False))
+    except ValueError as error:
+        raise RunError(f"{key['analysis']}: its numbers are not all finite ({error}).") from error
+    out.parent.mkdir(parents=True, exist_ok=True)
+    written = {"key": key, "numbers": numbers, "notes": list(found.notes), "seconds": seconds}
+    write_json(out, {**written, "check": digest(numbers)})
+
+
+def number_of(numbers: Mapping[str, Any], name: str, absent: float | None) -> float:
+    """The number ``name``: of the summary, or with dots a path into all numbers; true is 1.
+
+    Raises:
+        NoValue: it is null, and ``absent`` is None.
+        RunError: there is none of that name, or it is no number.
+    """
+    if "." not in name:
+        summary = numbers.get("summary", {})
+        if name not in summary:
+            hint = did_you_mean(name, summary) or f" It has: {some(list(summary), SHOWN)}."
+            raise RunError(f"{name}: the summary has no such number.{hint}")
+        value = summary[name]
+    else:
+        value = numbers
+        for part in name.split("."):
+            value = _inside(value, part, name)
+    if value is None:
+        if absent is None:
+            raise NoValue(f"{name} has no value (null)")
+        return absent
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise RunError(f"{name}: is no number ({str(value)[:40]}).")
+    return float(value)
+
+
+def _inside(value: Any, part: str, name: str) -> Any:
+    try:
+        return value[int(part)] if isinstance(value, list) else value[part]
+    except (KeyError, IndexError, ValueError, TypeError):
+        raise RunError(f"{name}: there is no {part} in it.") from None

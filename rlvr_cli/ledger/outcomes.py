@@ -1,0 +1,131 @@
+"""From the numbers of trainings to the outcome of each claim; what fails is said, and fails its claim alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.ledger import exact
+from rlvr_cli.ledger.book import Book
+from rlvr_cli.ledger.fingerprint import digest
+from rlvr_cli.ledger.measures import NoValue, number_of
+from rlvr_cli.ledger.schema import Call, Claim
+from rlvr_cli.ledger.verdicts import Verdict, judge
+
+# All numbers of a call for a seed; raises RunError, saying why there are none.
+Numbers = Callable[[Call, int], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a claim came to with one set of seeds, as the results file has it.
+
+    Attributes:
+        asked: a hash of all that decides it; another one means that the claim was changed since.
+        seeds: those that ``values`` are of, in their order. None for an exact statement.
+        sides: of a contrast, the numbers of both arms, seed by seed.
+        reason: why it failed, or why it is undecided where something else than the interval says so.
+    """
+
+    claim: str
+    asked: str
+    verdict: Verdict
+    seeds: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    sides: list[list[float]] = field(default_factory=list)
+    mean: float | None = None
+    low: float | None = None
+    high: float | None = None
+    needed: int | None = None
+    reason: str | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether it is a number that follows from a definition."""
+        return bool(self.values) and not self.seeds
+
+
+def asked(claim: Claim, book: Book) -> str:
+    """The hash of what decides the outcome of ``claim``: not its words."""
+    content: dict[str, Any] = claim.model_dump(mode="json", by_alias=True)
+    for words in ("statement", "paper_value", "place", "note", "full"):
+        content.pop(words)
+    arms = {name: book.arms[name].model_dump(mode="json") for name in claim.arms}
+    for arm in arms.values():
+        arm.pop("about")
+        if arm["base"] in book.recipes:
+            arm["recipe"] = book.recipes[arm["base"]].read_text(encoding="utf-8")
+    return digest({"claim": content, "arms": arms})
+
+
+def outcome(claim: Claim, book: Book, seeds: Sequence[int], numbers: Numbers) -> Outcome:
+    """The outcome of ``claim`` over ``seeds``."""
+    hashed = asked(claim, book)
+    measure = claim.measure
+    try:
+        if measure.exact is not None:
+            value = exact.compute(measure.exact, measure.options)
+            found = judge([value], claim.rule, exact=True)
+            return Outcome(
+                claim.id, hashed, found.verdict, values=[value], mean=found.mean, low=found.low, high=found.high
+            )
+        rows, without = _rows(claim, seeds, numbers)
+        if without:
+            return Outcome(claim.id, hashed, "undecided", list(seeds), reason="; ".join(without))
+        values = [_contrast(claim, row) for row in rows]
+        found = judge(values, claim.rule)
+    except (RunError, UserError) as error:
+        return Outcome(claim.id, hashed, "failed", reason=" ".join(str(error).split("\n")))
+    return Outcome(
+        claim.id,
+        hashed,
+        found.verdict,
+        list(seeds),
+        values,
+        rows if claim.contrast is not None else [],
+        found.mean,
+        found.low,
+        found.high,
+        found.needed,
+    )
+
+
+def _rows(claim: Claim, seeds: Sequence[int], numbers: Numbers) -> tuple[list[list[float]], list[str]]:
+    """The numbers of each seed, and what has none: the other seeds alone would be a choice of those that fit.
+
+    Raises RunError for an analysis or a training that failed.
+    """
+    rows: list[list[float]] = []
+    without: list[str] = []
+    for seed in seeds:
+        rows.append([])
+        for call in claim.calls():
+            try:
+                rows[-1].append(_number(claim, call, seed, numbers))
+            except NoValue as nothing:
+                without.append(str(nothing))
+    return rows, list(dict.fromkeys(without))
+
+
+def _number(claim: Claim, call: Call, seed: int, numbers: Numbers) -> float:
+    try:
+        return number_of(numbers(call, seed), call.number, claim.measure.absent)
+    except NoValue as nothing:
+        raise NoValue(f"{call.arm}-s{seed}: {nothing}") from None
+    except RunError as error:
+        raise RunError(f"{call.analysis} of {call.arm}-s{seed}: {error}") from None
+
+
+def _contrast(claim: Claim, row: Sequence[float]) -> float:
+    """The measure of one seed. Raises RunError for a ratio of what has none."""
+    if claim.contrast is None:
+        return row[0]
+    of, against = row
+    if claim.contrast.by == "difference":
+        return of - against
+    if against == 0 or (claim.contrast.by == "log_ratio" and of / against <= 0):
+        raise RunError(f"there is no {claim.contrast.by} of {of:g} and {against:g}.")
+    return of / against if claim.contrast.by == "ratio" else math.log(of / against)

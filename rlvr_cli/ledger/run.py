@@ -1,0 +1,169 @@
+"""`rlvr reproduce`: builds, trains and measures what is missing, then judges. Everything that is done is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.ledger.bases import base_folders, is_built
+from rlvr_cli.ledger.book import Book
+from rlvr_cli.ledger.folders import Folders
+from rlvr_cli.ledger.full import lacking
+from rlvr_cli.ledger.jobs import Job
+from rlvr_cli.ledger.material import Material
+from rlvr_cli.ledger.outcomes import Outcome, outcome
+from rlvr_cli.ledger.pool import Stopped, carry_out
+from rlvr_cli.ledger.results import Results, read_results, session, this_machine, time_taken
+from rlvr_cli.ledger.schema import Claim
+from rlvr_cli.ledger.trials import ONE_CORE, Need, make_sweep, needs
+from rlvr_cli.runs.locks import sole_writer
+from rlvr_cli.sweeps.driver import Orders, start
+from rlvr_cli.sweeps.expand import Sweep
+from rlvr_cli.sweeps.folder import Look, SweepDir
+from rlvr_cli.sweeps.slots import Slot, slots
+from rlvr_cli.training.stopping import say
+
+LOG = "workers.txt"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be reproduced.
+
+    Attributes:
+        workers: processes at a time; None for one a core.
+        command: what continues it.
+    """
+
+    claims: tuple[Claim, ...]
+    book: Book
+    folders: Folders
+    seed_from: int
+    workers: int | None
+    command: tuple[str, ...]
+
+    @property
+    def needs(self) -> list[Need]:
+        """The trainings."""
+        return needs(self.claims, self.book, self.seed_from)
+
+    @property
+    def bases(self) -> dict[str, Path]:
+        """The folder of each base that is needed beside `lab`."""
+        return base_folders({self.book.arms[need.arm].base for need in self.needs}, self.book, self.folders)
+
+    def slots(self) -> list[Slot]:
+        """What each worker has to itself: in the lab a core. Raises UserError for more workers than cores."""
+        return slots(self.workers, ONE_CORE if self.folders.scale == "lab" else {})
+
+    def sweep(self) -> Sweep | None:
+        """The trainings as a sweep; None where there are none. Raises UserError as `make_sweep`."""
+        wanted = self.needs
+        return make_sweep(wanted, self.book, self.folders, self.bases, self.command) if wanted else None
+
+
+def reproduce(order: Order, console: Console) -> Results:
+    """Bring the claims to their verdicts: the results of the set of seeds, with those of earlier claims.
+
+    Raises:
+        UserError: bad input, before anything is started.
+        RunError: a base that cannot be built, workers that fail.
+        Stopped: a signal came; run it again to continue.
+    """
+    own, sweep = order.slots(), order.sweep()
+    if order.folders.scale == "full" and (missing := lacking(sweep)):
+        raise UserError([f"--scale full: {said}" for said in missing])
+    folders = order.folders
+    try:
+        folders.own.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folders.own}: cannot be created ({error.strerror}). Give another --dir.") from error
+    with sole_writer(folders.own, "Wait for it, or stop it."), session(folders.sessions(order.seed_from)):
+        build_bases(order, own, console)
+        looks = {} if sweep is None else _train(order, sweep, own, console)
+        outcomes = _judge(order, looks, own, console)
+    return _keep(order, outcomes, sweep, len(own))
+
+
+def build_bases(order: Order, own: Sequence[Slot], console: Console) -> None:
+    """Build the bases that are missing. Raises RunError for one that is damaged or fails."""
+    missing = {name: folder for name, folder in order.bases.items() if not is_built(folder)}
+    jobs = [
+        Job("base", name, {"recipe": str(order.book.recipes[name].resolve()), "folder": str(folder)})
+        for name, folder in missing.items()
+    ]
+    failed = _carry_out(order, jobs, own, "bases", console)
+    if failed:
+        raise RunError("\n".join(f"base {jobs[number].name}: {why}" for number, why in failed.items()))
+
+
+def _train(order: Order, sweep: Sweep, own: Sequence[Slot], console: Console) -> dict[Need, Look]:
+    """Train what is not trained; how each training stands."""
+    folder = SweepDir(order.folders.sweep)
+    looks = trained(order, sweep)
+    if all(look is not None and look.state in ("finished", "failed") for look in looks.values()):
+        say(console, f"trainings: {len(looks)} of {len(looks)} are there")
+    else:
+        ended = start(sweep, Orders(len(own)), share=False, console=console)
+        if ended.exit_code > 1:
+            raise Stopped(ended.exit_code)
+        looks = trained(order, sweep)
+    found = {need: look for need, look in looks.items() if look is not None}
+    for need, look in found.items():
+        if look.state == "failed":
+            say(console, f"{need.name} failed: {look.reason}; try it again: rlvr sweep retry {folder.path} {need.name}")
+    return found
+
+
+def trained(order: Order, sweep: Sweep) -> dict[Need, Look | None]:
+    """How the training of each need stands; None for one that the folder does not know."""
+    folder = SweepDir(order.folders.sweep)
+    if not folder.exists():
+        return dict.fromkeys(order.needs)
+    plan = folder.read_plan()
+    entries = {entry.id: entry for entry in plan.trials}
+    found: dict[Need, Look | None] = {}
+    for need, trial in zip(order.needs, sweep.trials, strict=True):
+        found[need] = folder.look(plan, entries[trial.id]) if trial.id in entries else None
+    return found
+
+
+def _judge(order: Order, looks: Mapping[Need, Look], own: Sequence[Slot], console: Console) -> list[Outcome]:
+    """Measure what is not measured, and judge."""
+    material = Material(order.folders, looks)
+    missing = material.missing(order.claims, order.seed_from)
+    for path in missing:
+        if path.exists():
+            say(console, f"{path}: is damaged, and is computed again")
+    jobs = [reading.job(order.folders.measures) for reading in missing.values()]
+    failed = _carry_out(order, jobs, own, "measures", console)
+    material.failed = {path: failed[number] for number, path in enumerate(missing) if number in failed}
+    return [outcome(claim, order.book, claim.seeds_from(order.seed_from), material.numbers) for claim in order.claims]
+
+
+def _carry_out(order: Order, jobs: Sequence[Job], own: Sequence[Slot], what: str, console: Console) -> dict[int, str]:
+    """Why jobs failed, by their places; the others are done."""
+    ends = carry_out(jobs, own, order.folders.own / LOG, what, console)
+    return {number: why for number, why in enumerate(ends) if why is not None}
+
+
+def _keep(order: Order, outcomes: Sequence[Outcome], sweep: Sweep | None, workers: int) -> Results:
+    """The results with these outcomes, and with those of other claims that the file had."""
+    path = order.folders.results(order.seed_from)
+    before = read_results(path).outcomes if path.exists() else {}
+    seconds, sessions = time_taken(order.folders.sessions(order.seed_from))
+    found = Results(
+        scale=order.folders.scale,
+        seed_from=order.seed_from,
+        outcomes={**before, **{one.claim: one for one in outcomes}},
+        seconds=seconds,
+        sessions=sessions,
+        workers=workers,
+        machine=this_machine(),
+    )
+    found.write(path)
+    return found

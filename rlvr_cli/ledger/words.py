@@ -1,0 +1,139 @@
+"""Outcomes in words and in cells of tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from rlvr_cli.ledger.book import Book
+from rlvr_cli.ledger.outcomes import Outcome, asked
+from rlvr_cli.ledger.results import Results
+from rlvr_cli.ledger.schema import Arm, Claim, Side
+from rlvr_cli.ledger.verdicts import DECIDED, MOST_SEEDS, Verdict, agreement, wrong_by_chance
+from rlvr_cli.sweeps.axes import override_text
+
+UNDECIDED = "undecided at this scale"
+ORDER: tuple[Verdict, ...] = ("holds", "does not hold", "undecided", "failed")
+CHANGED = "changed since"
+
+
+def number(value: float) -> str:
+    """Three digits: `0.0123`, `-4.5`, `1.2e+07`."""
+    return f"{value:.3g}"
+
+
+def effect(found: Outcome) -> str:
+    """`0.62 [0.41, 0.83]`; without an interval where there is none, or no width of it."""
+    if found.mean is None:
+        return "-"
+    if found.low is None or found.high is None or found.low == found.high:
+        return number(found.mean)
+    return f"{number(found.mean)} [{number(found.low)}, {number(found.high)}]"
+
+
+def verdict(found: Outcome) -> str:
+    """`holds`, `undecided at this scale (31 seeds)`."""
+    if found.verdict != "undecided":
+        return found.verdict
+    if found.reason is not None:
+        return f"{UNDECIDED} (not seen with every seed)"
+    many = f"more than {MOST_SEEDS}" if found.needed is None else f"about {found.needed}"
+    return f"{UNDECIDED} ({many} seeds)"
+
+
+def size(found: Outcome) -> str:
+    """How many seeds: `5`; `exact` for a number that follows from a definition."""
+    return "exact" if found.exact else str(len(found.seeds)) if found.seeds else "-"
+
+
+def current(claim: Claim, book: Book, results: Results) -> Outcome | None:
+    """The outcome of ``claim`` as it is written today; None where there is none, or of an earlier wording of it."""
+    found = results.outcomes.get(claim.id)
+    return found if found is not None and found.asked == asked(claim, book) else None
+
+
+def last(claim: Claim, book: Book, results: Results) -> str:
+    """The last verdict on ``claim`` for a list of claims."""
+    found = results.outcomes.get(claim.id)
+    if found is None:
+        return "-"
+    return verdict(found) if current(claim, book, results) is not None else f"({found.verdict}; {CHANGED})"
+
+
+def counts(outcomes: Iterable[Outcome]) -> str:
+    """`30 hold, 4 do not hold, 3 are undecided at this scale`."""
+    found = Counter(one.verdict for one in outcomes)
+    one = {"holds": "holds", "does not hold": "does not hold", "undecided": f"is {UNDECIDED}", "failed": "failed"}
+    many = {"holds": "hold", "does not hold": "do not hold", "undecided": f"are {UNDECIDED}", "failed": "failed"}
+    parts = [f"{found[kind]} {(one if found[kind] == 1 else many)[kind]}" for kind in ORDER if found[kind]]
+    return ", ".join(parts) or "none"
+
+
+def by_chance(outcomes: Sequence[Outcome]) -> str:
+    """How many verdicts may be wrong by chance alone."""
+    decided = [one for one in outcomes if one.verdict in DECIDED and not one.exact and one.low != one.high]
+    if not decided:
+        return "No verdict rests on an interval."
+    least, most = wrong_by_chance(len(decided))
+    return (
+        f"Verdicts that rest on an interval: {len(decided)}. Chance alone is to be expected to make {least:.1f} to "
+        f"{most:.1f} of them wrong: a 95% interval leaves the truth out on the wrong side in 2.5% of cases, and on "
+        "either side, where the truth is the threshold itself, in 5%."
+    )
+
+
+def other_set(found: Outcome, other: Outcome | None) -> str:
+    """What a second set of seeds says: `agrees`, `contradicts: does not hold`, `-` where there is nothing to say."""
+    if other is None or found.exact:
+        return "-"
+    said = agreement(found.verdict, other.verdict)
+    if said is None:
+        return "-" if other.verdict == found.verdict else f"{other.verdict} there"
+    return f"contradicts: {other.verdict}" if said == "contradicts" else said
+
+
+def agreements(outcomes: Mapping[str, Outcome], others: Mapping[str, Outcome]) -> str:
+    """Of the decided claims, with how many a second set agrees."""
+    said = Counter(
+        agreement(found.verdict, others[name].verdict if name in others else None)
+        for name, found in outcomes.items()
+        if not found.exact
+    )
+    decided = sum(number for kind, number in said.items() if kind is not None)
+    parts = [f"{number} {kind}" for kind, number in sorted(said.items(), key=str) if kind not in (None, "agrees")]
+    also = f" ({', '.join(parts)})" if parts else ""
+    return f"{said['agrees']} of {decided} decided claims agree{also}"
+
+
+def measure(claim: Claim) -> str:
+    """`probability: norm_low_over_high (groups=4), rollout 5`."""
+    said = claim.measure
+    options = ", ".join(f"{key}={override_text(key, value).partition('=')[2]}" for key, value in said.options.items())
+    inside = f" ({options})" if options else ""
+    if said.exact is not None:
+        return f"{said.exact}{inside}, from its definition"
+    at = "".join(f", {key} {value}" for key, value in said.at if value is not None)
+    absent = "" if said.absent is None else f", {number(said.absent)} where there is none"
+    return f"{said.analysis}: {said.number}{inside}{at}{absent}"
+
+
+def subject(claim: Claim) -> str:
+    """`lopti - grpo`, the arms of a claim."""
+    if claim.contrast is None:
+        return claim.arm or "-"
+    of, against = (_side(side) for side in (claim.contrast.of, claim.contrast.against))
+    return {"difference": f"{of} - {against}", "ratio": f"{of} / {against}", "log_ratio": f"log({of} / {against})"}[
+        claim.contrast.by
+    ]
+
+
+def _side(side: Side) -> str:
+    own = [side.number] if side.number else []
+    own += [f"{key}={value}" for key, value in (side.options or {}).items()]
+    own += [f"{key} {value}" for key, value in side.at or () if value is not None]
+    return f"{side.arm} ({', '.join(own)})" if own else side.arm
+
+
+def overrides(arm: Arm) -> str:
+    """What an arm sets, as on a command line."""
+    return " ".join(f"`{override_text(key, value)}`" for key, value in arm.set.items()) or "none"

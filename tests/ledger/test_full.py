@@ -1,0 +1,57 @@
+"""The full scale: the papers' recipes in place of arms, and no start where something is lacking."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlvr_cli.cli.app import run
+from rlvr_cli.config.load import load_config
+from rlvr_cli.ledger import full
+from rlvr_cli.ledger.folders import Folders
+from rlvr_cli.ledger.trials import Need, make_sweep
+from rlvr_cli.sweeps.identity import differences
+from tests.ledger.files import CONTRAST, EXACT, LENGTH, book, write_book
+
+FOLDER = "ar_lopti/figure-4"
+RECIPES = {"of": f"{FOLDER}/qwen2.5-3b-lopti.yaml", "against": f"{FOLDER}/qwen2.5-3b-grpo.yaml"}
+
+
+def test_a_training_is_its_recipe(tmp_path: Path) -> None:
+    """What is flattened to overrides means what the file means."""
+    read = book(tmp_path, [{**CONTRAST, "full": RECIPES}])
+    changed, (claim,) = full.at_full_scale(read, list(read.claims.values()), full.recipes_folder())
+    names = ["ar_lopti-figure-4-qwen2.5-3b-lopti", "ar_lopti-figure-4-qwen2.5-3b-grpo"]
+    assert claim.arms == names
+    sweep = make_sweep([Need(name, 0) for name in names], changed, Folders(tmp_path, "full"), {}, ())
+    assert sweep.folder == tmp_path / "ledger-full" and sweep.file.spec.slots.cores is None
+    for trial, file in zip(sweep.trials, RECIPES.values(), strict=True):
+        recipe = load_config([full.recipes_folder() / file], overrides=["run.seed=0"])
+        assert differences(recipe, trial.config) == []
+
+
+def test_nothing_is_started_where_something_is_lacking(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(full, "visible_gpus", lambda: 0)
+    monkeypatch.setattr(full, "_models", lambda configs: iter(()))
+    data = write_book(tmp_path / "data", [{**CONTRAST, "full": RECIPES}, LENGTH, EXACT])
+    place = ["--scale", "full", "--data", str(data), "--dir", str(tmp_path / "runs")]
+    assert run(["reproduce", "landscape/length", *place]) == 2
+    assert "landscape/length: names no recipe for the full scale" in capsys.readouterr().err
+    assert run(["reproduce", "landscape/updates", *place]) == 2
+    assert "this machine has 0" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+    assert run(["reproduce", "landscape/updates", "--dry-run", "--json", *place]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["trainings_to_do"] == 4 and "this machine has 0" in plan["lacking"][0]
+    assert [arm["rollouts"] for arm in plan["arms"]] == [350, 350]
+
+
+def test_recipes_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    claim = {**LENGTH, "full": {"of": f"{FOLDER}/no-such.yaml"}}
+    data = write_book(tmp_path / "data", [claim])
+    assert run(["reproduce", "--all", "--scale", "full", "--data", str(data)]) == 2
+    assert "no such file" in capsys.readouterr().err
