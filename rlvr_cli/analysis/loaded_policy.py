@@ -51,9 +51,13 @@ class LoadedPolicy:
         return log_distributions(self.model, *self._inputs(rows), self.temperature)
 
     @torch.no_grad()
-    def score(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """(N, T) log-probs and entropies (nats) of the rows' tokens, float64, 0 on padding."""
-        width = max(len(row["token_ids"]) for row in rows)
+    def score(self, rows: Rows, width: int | None = None) -> tuple[Tensor, Tensor]:
+        """(N, T) log-probs and entropies (nats) of the rows' tokens, float64, 0 on padding.
+
+        Args:
+            width: T; None = the length of the longest row.
+        """
+        width = max(len(row["token_ids"]) for row in rows) if width is None else width
         log_probs, entropies = torch.zeros(2, len(rows), width, dtype=torch.float64)
         for indices in self.batches(rows):
             chosen = [rows[index] for index in indices]

@@ -79,9 +79,8 @@ def token_norms(policy: LoadedPolicy, rows: Rows, places: Sequence[tuple[int, in
 
 
 @torch.no_grad()
-def logit_gradients(policy: LoadedPolicy, rows: Rows) -> LogitGradients:
-    """The gradients of every token at the logits (AR-Lopti, arXiv:2505.12929, eq. 15 with w = 1)."""
-    width = max(len(row["token_ids"]) for row in rows)
+def logit_gradients(policy: LoadedPolicy, rows: Rows, width: int) -> LogitGradients:
+    """The gradients of every token at the logits, T = ``width`` (AR-Lopti, arXiv:2505.12929, eq. 15 with w = 1)."""
     norms, rest = torch.zeros(2, len(rows), width, dtype=torch.float64)
     vocabulary = 0
     for indices in policy.batches(rows):

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from rlvr_cli.analysis.loaded_policy import LoadedPolicy, Rows
-from rlvr_cli.analysis.method_step import MethodStep, Scored
+from rlvr_cli.analysis.method_step import MethodStep
 from rlvr_cli.analysis.policy_gradient import Gradient, gradient, logit_gradients, norm, stepped, token_norms
-from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.statistics import quantile
 from rlvr_cli.stats.correlation import pearson, spearman
 from rlvr_cli.streams import stream_seed
@@ -117,8 +116,7 @@ class ByProbability:
 def by_probability(
     policy: LoadedPolicy,
     rows: Rows,
-    scored: Scored,
-    methods: Sequence[Method],
+    steps: Sequence[MethodStep],
     *,
     bounds: Sequence[float],
     quantiles: bool,
@@ -126,31 +124,30 @@ def by_probability(
     sample: int,
     seed: int,
 ) -> ByProbability:
-    """Measure the gradient of the first of ``methods`` by groups, and the steps of all of them.
+    """Measure the gradient of the first of ``steps`` by groups, and what each of them moves.
 
     Args:
-        scored: the rollout at the policy that sampled it; ``policy`` is that one.
+        policy: the one that sampled.
+        steps: ``rows`` as several methods see them, at that policy.
         bounds: between the groups; shares of the tokens where ``quantiles``, else probabilities.
         sample: tokens of each group that are measured one at a time; fewer where the group has fewer.
     """
-    old = scored.old_log_probs
-    valid = scored.rollout.mask.bool()
+    first = steps[0]
+    old, valid = first.tokens.old_log_probs, first.tokens.mask.bool()
     edges = _edges(old.exp()[valid], bounds, quantiles)
     masks = [valid & (old.exp() >= low) & (old.exp() < high) for low, high in itertools.pairwise(edges)]
-    first = MethodStep.of(methods[0], scored)
-    coefficients = torch.stack([first.coefficients(which) for which in methods[0].schedule.passes]).sum(dim=0)
-    parts = [gradient(policy, rows, torch.where(mask, coefficients, 0.0)) for mask in masks]
-    whole = {name: torch.stack([part[name] for part in parts]).sum(dim=0) for name in parts[0]}
-    logits = logit_gradients(policy, rows)
+    coefficients = torch.stack([first.coefficients(which) for which in first.method.schedule.passes]).sum(dim=0)
+    part_norms, moved = _steps_of_groups(policy, rows, coefficients, masks, old, lr)
+    logits = logit_gradients(policy, rows, old.shape[1])
     places = _drawn(masks, sample, seed)
     norms = token_norms(policy, rows, [place for of_group in places for place in of_group])
     ends = list(itertools.accumulate((len(of_group) for of_group in places), initial=0))
     groups = []
-    for mask, part, (low, high), (start, end) in zip(
-        masks, parts, itertools.pairwise(edges), itertools.pairwise(ends), strict=True
+    for mask, part_norm, (low, high), (start, end) in zip(
+        masks, part_norms, itertools.pairwise(edges), itertools.pairwise(ends), strict=True
     ):
         per_token = float(norms[start:end].mean()) if end > start else None
-        groups.append(_group(mask, valid, first.tokens.advantages, low, high, norm(part), per_token, logits.norms))
+        groups.append(_group(mask, valid, first.tokens.advantages, low, high, part_norm, per_token, logits.norms))
     drawn = torch.tensor([place for of_group in places for place in of_group], dtype=torch.int64).reshape(-1, 2).T
     rest, norms_at_logits = (of[drawn[0], drawn[1]] for of in (logits.rest, logits.norms))
     return ByProbability(
@@ -159,8 +156,8 @@ def by_probability(
         sampled_at_logits=_norms(rest, norms_at_logits),
         at_logits=_norms(logits.rest[valid], logits.norms[valid]),
         violated=_violated(logits.rest[valid], logits.norms[valid], logits.vocabulary),
-        changes=_changes(policy, rows, old, masks, valid, {"all": whole, "low": parts[0], "high": parts[-1]}, lr),
-        directions=tuple(_direction(policy, rows, MethodStep.of(of, scored), masks, lr) for of in methods),
+        changes=_changes(moved, masks, valid),
+        directions=tuple(_direction(policy, rows, step, masks, lr) for step in steps),
     )
 
 
@@ -175,7 +172,7 @@ def after_steps(policy: LoadedPolicy, rows: Rows, step: MethodStep, lr: float) -
             return now.tokens.log_probs
         direction = gradient(policy, rows, now.coefficients(passes[0]))
         with stepped(policy, direction, lr):
-            return following(passes[1:], now.at(*policy.score(rows)))
+            return following(passes[1:], now.at(*policy.score(rows, step.tokens.mask.shape[1])))
 
     return following(step.method.schedule.passes, step)
 
@@ -235,20 +232,32 @@ def _violated(rest: Tensor, norms: Tensor, vocabulary: int) -> float:
     return float((below | above).double().mean())
 
 
-def _changes(
-    policy: LoadedPolicy,
-    rows: Rows,
-    old: Tensor,
-    masks: Sequence[Tensor],
-    valid: Tensor,
-    directions: dict[str, Gradient],
-    lr: float,
-) -> tuple[Change, ...]:
-    moved = {}
-    for by, direction in directions.items():
+def _steps_of_groups(
+    policy: LoadedPolicy, rows: Rows, coefficients: Tensor, masks: Sequence[Tensor], old: Tensor, lr: float
+) -> tuple[list[float], dict[str, Tensor]]:
+    """Norm of each group's gradient, and (N, T) changes of probability in a step by all, low and high tokens.
+
+    Two gradients are held at a time: the sum so far, and one group's.
+    """
+
+    def moved_by(direction: Gradient) -> Tensor:
         with stepped(policy, direction, lr):
             # Of log-probs first: a probability near 1 has fewer digits left.
-            moved[by] = old.exp() * torch.expm1(policy.score(rows)[0] - old)
+            return old.exp() * torch.expm1(policy.score(rows, old.shape[1])[0] - old)
+
+    norms, moved, whole = list[float](), dict[str, Tensor](), Gradient()
+    for index, mask in enumerate(masks):
+        part = gradient(policy, rows, torch.where(mask, coefficients, 0.0))
+        norms.append(norm(part))
+        for by, of in (("low", 0), ("high", len(masks) - 1)):
+            if index == of:
+                moved[by] = moved_by(part)
+        for name, value in part.items():
+            whole[name] = whole[name].add_(value) if name in whole else value.clone()
+    return norms, {"all": moved_by(whole), **moved}
+
+
+def _changes(moved: dict[str, Tensor], masks: Sequence[Tensor], valid: Tensor) -> tuple[Change, ...]:
     whole = moved["all"][valid].tolist()
     return tuple(
         Change(

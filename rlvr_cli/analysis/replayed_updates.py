@@ -70,11 +70,8 @@ class ReplayedUpdates:
         chosen = self._parts[part]
         rows = [self.saved.rows[int(index)] for index in chosen]
         now = self.step.part(chosen)
-        log_probs, entropies = self.policy.score(rows)
-        width = now.tokens.mask.shape[1]
-        coefficients = now.at(_widened(log_probs, width), _widened(entropies, width)).coefficients(
-            passes[rounds % len(passes)]
-        )
+        now = now.at(*self.policy.score(rows, now.tokens.mask.shape[1]))
+        coefficients = now.coefficients(passes[rounds % len(passes)])
         direction = gradient(self.policy, rows, coefficients)
         rate = self._rate(made)
         if self._adamw is None:
@@ -125,8 +122,3 @@ class ReplayedUpdates:
         state: dict[int, Any] = load_optimizer(folder)["state"]
         shapes = {index: values["exp_avg"].shape for index, values in state.items()}
         return state if shapes == {index: of.shape for index, of in enumerate(parameters)} else None
-
-
-def _widened(values: Tensor, width: int) -> Tensor:
-    """(n, T) values with zeros to the right up to ``width``."""
-    return torch.nn.functional.pad(values, (0, width - values.shape[1]))

@@ -104,4 +104,4 @@ def _list(as_json: bool) -> None:
         for key, field in kind.options.model_fields.items():
             keys.add_row(f"{name} {key}=", shown(field.default), describe_field(field), field.description or "")
     print_table(keys)
-    print("\nAs `rlvr analyze words --run RUN bins=5`. How to read each: docs/analyses.md")
+    print("\nAs `rlvr analyze words --run RUN bins=5`. How to read each: docs/analyses/README.md")

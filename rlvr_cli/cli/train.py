@@ -160,15 +160,21 @@ def _check_place(config: Config, run: RunDir | None, *, overwrite: bool) -> None
 
 
 def _next(config: Config, run: Path) -> str:
-    """What to do with a finished run: an evaluation, on dev problems where its data set has no test problems."""
+    """What to do with a finished run: an evaluation, on dev problems where its data set has no test problems.
+
+    A configuration that names benchmarks, or the greedy completion alone, says itself what is sampled.
+    """
     from rlvr_cli.tasks.rows import split_mark
 
+    if config.eval.benchmark:
+        return f"next: rlvr eval {run}"
+    pass_at = " --pass-at 32" if config.eval.samples else ""
     data = config.task.data
     if data in DATA_SETS:
         untested = "test" not in DATA_SETS[data].files
     else:
         untested = data is not None and split_mark(Path(data)) == "train"
-    return f"next: rlvr eval {run} --pass-at 32{' --split dev' if untested else ''}"
+    return f"next: rlvr eval {run}{pass_at}{' --split dev' if untested else ''}"
 
 
 def _train_here(config: Config, run: RunDir | None, *, overwrite: bool, console: Console, world: World) -> Outcome:

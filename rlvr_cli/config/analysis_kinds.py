@@ -40,6 +40,7 @@ class ProbabilityOptions(Section):
     lr: Annotated[float, Field(gt=0.0, le=1e6)] = Field(
         0.1, description="Learning rate of the one step of plain SGD; AR-Lopti has 1e-3 on 7 billion weights."
     )
+    rows: Count = Field(256, description="Completions that are looked at; of more, so many are drawn.")
     tokens: CountOrZero = Field(200, description="Tokens of each group whose gradient is measured one at a time.")
     dtype: Literal["float32", "float64"] | None = Field(
         None, description="Of the weights; null = float64 on a CPU, float32 on a GPU."

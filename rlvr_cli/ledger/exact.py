@@ -7,17 +7,13 @@ for: a claim about it fails when they no longer say what the paper says.
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.nearest import did_you_mean
 
-# Sign of the advantage, and two ratios far outside every trust region.
-REGIONS = {"LN": (-1, (1e-9, 1e-8)), "HP": (1, (1e8, 1e9))}
-# With it, all of these ratios are ratios of probabilities.
-_OLD_PROBABILITY = 1e-12
+REGIONS = ("LN", "HP")
 
 
 def updates_ratio(of: str, against: str) -> float:
@@ -37,22 +33,17 @@ def weight_exponent(method: str, region: str) -> float:
     without bound (DGPO paper, equation 9 and figure 2). Raises UserError for another region, and where the weight is
     0, as behind a hard clip.
     """
-    import torch
-
     from rlvr_cli.methods.make import make_method
     from rlvr_cli.report.named_methods import policy_config
-    from rlvr_cli.report.weight_curves import effective_weight
+    from rlvr_cli.report.weight_limits import far_slope
 
     if region not in REGIONS:
         raise UserError(f"region: must be one of {', '.join(REGIONS)}; got {region}")
-    sign, span = REGIONS[region]
-    ratios = torch.tensor(span, dtype=torch.float64)
-    made = make_method(policy_config(method), max_length=1)
-    weights, _ = effective_weight(made, ratios, _OLD_PROBABILITY, sign)
-    first, second = (abs(float(weight)) for weight in weights / ratios)
-    if first == 0.0 or second == 0.0:
+    slope = far_slope(make_method(policy_config(method), max_length=1), region)
+    if slope is None:
         raise UserError(f"{method}: its weight is 0 in {region}, where no power of the ratio describes it.")
-    return round(math.log(second / first) / math.log(span[1] / span[0]), 9)
+    # What is left of the logarithms' rounding is no part of an exponent.
+    return round(slope, 9)
 
 
 def passes_rise(method: str) -> float:

@@ -73,7 +73,7 @@ def test_the_updates_made_again_are_those_of_the_run(root: Path, rollout: int) -
 
 def test_probability(root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     figure = tmp_path / "probability.png"
-    keys = ["methods=[grpo, grpo+lopti, 'grpo+lopti:schedule.order=high_first']", "tokens=5"]
+    keys = ["methods=[grpo, grpo+lopti, 'grpo+lopti:schedule.order=high_first']", "tokens=5", "rows=20"]
     found = analyzed(capsys, root, "probability", *keys, "--rollout", "0", "--plot", str(figure))
     assert figure.stat().st_size > 10_000
     summary = found["numbers"]["summary"]
@@ -82,7 +82,7 @@ def test_probability(root: Path, capsys: pytest.CaptureFixture[str], tmp_path: P
     assert summary["norm_low_over_high"] == summary["norm_per_token_low"] / summary["norm_per_token_high"]
     assert {"right_high_grpo", "right_high_lopti", "right_all_lopti_schedule_order_high_first"} <= summary.keys()
     assert sum(summary[f"share_{index}"] for index in range(1, 5)) == pytest.approx(1)
-    assert found["notes"] == []
+    assert (found["numbers"]["rows"], found["notes"]) == (20, [])
 
 
 def test_ratio(root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -144,6 +144,26 @@ def test_parts_of_an_update_add_up_to_it(policy: LoadedPolicy, scored: Scored) -
     assert by_norm.norm == pytest.approx(norm(parts[0]) / norm(full))
 
 
+def test_angles_of_a_models_gradients_by_an_independent_decomposition(policy: LoadedPolicy, scored: Scored) -> None:
+    """Every matrix of the lab's model, tokens of A < 0 against all, by numpy and scipy."""
+    rows, step, k = lab_rows(policy), MethodStep.of(method("grpo"), scored), 3
+    groups = {group.name: group for group in token_groups(step, scored, low=0.3, high=0.3, entropy=0.2)}
+    full, part = (
+        gradient(policy, rows, coefficients)
+        for coefficients in (full_coefficients(step), groups["negative"].coefficients)
+    )
+    names = layer_matrices(policy.model, None)
+    found = Reference(full, names, k, "right").compare(part)
+    assert found is not None
+    means = []
+    for name in names:
+        bases = [np.linalg.svd(of[name].numpy())[2][:k].T for of in (full, part)]
+        means.append(float(np.rad2deg(scipy.linalg.subspace_angles(*bases)).mean()))
+        assert found.angles[name] == pytest.approx(means[-1], abs=1e-3)
+    assert found.angle == pytest.approx(np.mean(means), abs=1e-3)
+    assert np.ptp(means) > 1
+
+
 def test_groups_are_the_tokens_that_they_name(scored: Scored) -> None:
     step = MethodStep.of(method("grpo"), scored)
     groups = {group.name: group for group in token_groups(step, scored, low=0.2, high=0.8, entropy=0.25)}

@@ -78,7 +78,7 @@ def test_norms_of_single_tokens(
 
 
 def test_the_gradient_at_the_logits(policy: LoadedPolicy, rows: Rows) -> None:
-    found = logit_gradients(policy, rows)
+    found = logit_gradients(policy, rows, max(LENGTHS))
     assert found.vocabulary == policy.model.config.vocab_size
     log_probs, _ = policy.score(rows)
     for row, position in PLACES:

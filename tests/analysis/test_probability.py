@@ -48,10 +48,9 @@ def scored(policy: LoadedPolicy, rows: list[dict[str, Any]]) -> Scored:
 
 @pytest.fixture(scope="module")
 def found(policy: LoadedPolicy, rows: list[dict[str, Any]], scored: Scored) -> ByProbability:
-    methods = [method(name) for name in NAMES]
-    return by_probability(
-        policy, rows, scored, methods, bounds=BOUNDS, quantiles=False, lr=LR, sample=99, seed=0
-    )  # every token is measured
+    steps = [MethodStep.of(method(name), scored) for name in NAMES]
+    # Every token is measured.
+    return by_probability(policy, rows, steps, bounds=BOUNDS, quantiles=False, lr=LR, sample=99, seed=0)
 
 
 def places() -> list[tuple[int, int]]:
@@ -158,8 +157,8 @@ def test_after_a_small_step_lopti_moves_what_grpo_moves(found: ByProbability) ->
 def test_quantile_groups_have_as_many_tokens_each(
     policy: LoadedPolicy, rows: list[dict[str, Any]], scored: Scored
 ) -> None:
-    grpo = [method("grpo")]
-    found = by_probability(policy, rows, scored, grpo, bounds=(0.5,), quantiles=True, lr=LR, sample=0, seed=0)
+    grpo = [MethodStep.of(method("grpo"), scored)]
+    found = by_probability(policy, rows, grpo, bounds=(0.5,), quantiles=True, lr=LR, sample=0, seed=0)
     assert abs(found.groups[0].tokens - found.groups[1].tokens) <= 1
     assert found.groups[0].norm_per_token is None
     assert found.sampled.pearson is None

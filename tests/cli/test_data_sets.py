@@ -104,3 +104,10 @@ def test_a_folder_without_a_name_to_look_for_is_no_reason_to_generate(capsys, fo
 def test_the_evaluation_that_a_finished_run_names_has_problems(task, data, end):
     config = load_config(task=task, overrides=[f"task.data={data}"] if data else [])
     assert _next(config, Path("runs/one")) == f"next: rlvr eval runs/one {end}"
+
+
+@pytest.mark.parametrize("row", ["landscape/table-1/simplerl-qwen2.5-7b-grpo", "ar_lopti/figure-4/qwen2.5-3b-grpo"])
+def test_a_recipes_run_is_evaluated_as_the_recipe_says(row):
+    """Greedy completions, on a suite or on the task's own test problems: 32 samples would be refused."""
+    config = load_config([Path(__file__).parents[2] / f"configs/papers/{row}.yaml"])
+    assert _next(config, Path("runs/one")) == "next: rlvr eval runs/one"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,7 +74,8 @@ def _panel(axes: Any, names: Sequence[str], scale: YAxis, arms: Mapping[str, Seq
             curves = [_points(found, name) for found in group if found.curves[name].points]
             found = arm_line(place, arm, curves, scale, alone=len(arms) == 1, intervals=[None] * len(curves))
             if found is not None:
-                lines.append(found.line)
+                # Of two runs no band is drawn, and none takes room.
+                lines.append(replace(found.line, low=None, high=None) if found.line.faint else found.line)
                 _draw(axes, found, look)
             if name in ("accuracy", "length"):
                 _mark(axes, group, name, look)

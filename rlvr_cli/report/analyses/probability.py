@@ -8,6 +8,7 @@ import re
 
 import torch
 
+from rlvr_cli.analysis.drawn_rows import drawn_rows
 from rlvr_cli.analysis.loaded_policy import load_policy
 from rlvr_cli.analysis.method_step import MethodStep
 from rlvr_cli.analysis.probability import ByProbability, by_probability
@@ -17,8 +18,8 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.methods.make import make_method
 from rlvr_cli.report.analyses.findings import Findings, Subject, Table
 from rlvr_cli.report.analyses.probability_figure import probability_figure
-from rlvr_cli.report.analyses.saved_notes import sampled_by_notes
 from rlvr_cli.report.named_methods import variant_config
+from rlvr_cli.report.policy_notes import policy_notes
 
 READING = (
     "Left above: the gradient of single tokens against 1 - p, over all parameters and, in grey, at the logits, where "
@@ -45,19 +46,17 @@ def analyze(subject: Subject, options: ProbabilityOptions) -> Findings:
         saved, saved.old, dtype=dtype or (torch.float32 if torch.cuda.is_available() else torch.float64)
     )
     run = score(dataclasses.replace(saved, current=saved.old), methods, policy)
-    if not bool(run.scored.rollout.mask.any()):
-        raise UserError(f"{saved.run.path}: rollout {saved.number} has no token to learn from.")
-    first = MethodStep.of(methods[0], run.scored)
-    if not any(bool(first.coefficients(which).any()) for which in methods[0].schedule.passes):
+    chosen = drawn_rows(saved, options.rows)
+    steps = [MethodStep.of(method, run.scored).part(torch.tensor(chosen)) for method in methods]
+    if not any(bool(steps[0].coefficients(which).any()) for which in methods[0].schedule.passes):
         raise UserError(
             f"{saved.run.path}: {methods[0].name} has no gradient on rollout {saved.number}: all completions of each "
             "problem have the same reward. Choose another --rollout."
         )
     found = by_probability(
         policy,
-        saved.rows,
-        run.scored,
-        methods,
+        [saved.rows[index] for index in chosen],
+        steps,
         bounds=options.bounds,
         quantiles=options.groups == "quantile",
         lr=options.lr,
@@ -69,6 +68,7 @@ def analyze(subject: Subject, options: ProbabilityOptions) -> Findings:
         "rollout": saved.number,
         "policy": saved.old.step,
         "sampling_gap": run.sampling_gap,
+        "rows": len(chosen),
         "tokens": sum(group.tokens for group in found.groups),
         **dataclasses.asdict(found),
     }
@@ -80,7 +80,7 @@ def analyze(subject: Subject, options: ProbabilityOptions) -> Findings:
         tables=tables(found),
         reading=READING,
         draw=functools.partial(probability_figure, found),
-        notes=sampled_by_notes(saved, run.sampling_gap),
+        notes=tuple(policy_notes(saved, run.sampling_gap)),
     )
 
 

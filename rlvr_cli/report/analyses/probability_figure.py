@@ -11,7 +11,7 @@ from rlvr_cli.report.figure import COLOURS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_BY = {"all": "all tokens", "low": "the lowest group", "high": "the highest group"}
+_BY = {"all": "all tokens", "low": "lowest group", "high": "highest group"}
 
 
 def probability_figure(found: ByProbability) -> Figure:

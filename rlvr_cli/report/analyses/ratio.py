@@ -22,7 +22,7 @@ from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.methods.make import make_method
 from rlvr_cli.report.analyses.findings import Findings, Subject, Table
 from rlvr_cli.report.analyses.ratio_figure import ratio_figure
-from rlvr_cli.report.analyses.saved_notes import sampled_by_notes
+from rlvr_cli.report.policy_notes import policy_notes
 
 READING = (
     "Above, from the left: the ratio by probability after the last update (box: half of the tokens, whiskers: 98%); "
@@ -88,7 +88,7 @@ def analyze(subject: Subject, options: RatioOptions) -> Findings:
         tables=tables(before, after),
         reading=READING,
         draw=functools.partial(ratio_figure, before, after, last, vocabulary),
-        notes=(*sampled_by_notes(saved, run.sampling_gap), *_notes(saved, how, replay)),
+        notes=(*policy_notes(saved, run.sampling_gap), *_notes(saved, how, replay)),
     )
 
 
@@ -140,16 +140,6 @@ def summary(
     dominances = {of.updates: _dominance(of, "magnitude") for of in after}
     reversed_at = (updates for updates, value in dominances.items() if value is not None and value < 0)
     spread_all = [_pooled(of) for of in (first, last)]
-    excess = (
-        None
-        if clipped.low_share is None or clipped.low_share_of_all is None
-        else clipped.low_share - clipped.low_share_of_all
-    )
-    plain = (
-        None
-        if clipped.entropy is None or clipped.entropy_of_others is None
-        else clipped.entropy - clipped.entropy_of_others
-    )
     return {
         "spread_low": low.spread,
         "spread_high": high.spread,
@@ -164,6 +154,7 @@ def summary(
         "dominance_on_policy": _dominance(before, "magnitude"),
         "dominance_first": dominances[first.updates],
         "dominance_last": dominances[last.updates],
+        "dominance_change": _difference(dominances[last.updates], dominances[first.updates]),
         "dominance_signed_first": _dominance(first, "signed"),
         "dominance_signed_last": _dominance(last, "signed"),
         "reversal_at": next(reversed_at, None),
@@ -171,9 +162,9 @@ def summary(
         "reversal_kappa_magnitude": kappas[1],
         "clipped_share": clipped.share,
         "clipped_low_share": clipped.low_share,
-        "clipped_low_excess": excess,
+        "clipped_low_excess": _difference(clipped.low_share, clipped.low_share_of_all),
         "clipped_entropy_difference": clipped.entropy_difference,
-        "clipped_entropy_difference_plain": plain,
+        "clipped_entropy_difference_plain": _difference(clipped.entropy, clipped.entropy_of_others),
     }
 
 
@@ -260,6 +251,10 @@ def _pooled(of: Ratios) -> float | None:
     return math.sqrt(
         sum(count * ((spread or 0.0) ** 2 + (middle - mean) ** 2) for count, middle, spread in known) / total
     )
+
+
+def _difference(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else first - second
 
 
 def _over(first: float | None, second: float | None) -> float | None:
