@@ -40,11 +40,20 @@ def write_page(path: Path, book: Book, results: Results, other: Results | None) 
     beside = path.with_suffix("")
     beside.mkdir(exist_ok=True)
     sets = [results] if other is None else [results, other]
-    for one in sets:
-        one.write(beside / f"seeds-{one.seed_from}.json")
+    for one, name in zip(sets, data_files(results, other), strict=True):
+        one.write(beside / name)
     with style():
         write_figure(overview(_rows(book, results, other)), beside / FIGURE)
     write_text(path, page(book, results, other, beside.name))
+
+
+def data_files(results: Results, other: Results | None) -> list[str]:
+    """The names of the results' files beside the page: `seeds-0.json`; the same seeds once more are `again`."""
+    names = [f"seeds-{results.seed_from}.json"]
+    if other is not None:
+        again = "-again" if other.seed_from == results.seed_from else ""
+        names.append(f"seeds-{other.seed_from}{again}.json")
+    return names
 
 
 def page(book: Book, results: Results, other: Results | None, beside: str) -> str:
@@ -80,7 +89,9 @@ def _head(results: Results, other: Results | None, rows: Sequence[Row], beside: 
         decided = {claim.id: found for claim, found, _ in rows if found is not None}
         others = {claim.id: second for claim, _, second in rows if second is not None}
         said = words.agreements(decided, others)
-        yield _paragraph(f"A second set of seeds, none of which the first has: {said}.")
+        same = other.seed_from == results.seed_from
+        what = "The same seeds once more, on another machine" if same else "A second set of seeds"
+        yield _paragraph(f"{what}: {said}.")
     yield _summary(rows)
     yield f"![Each claim's distance from its threshold]({beside}/{FIGURE})"
     yield _paragraph(
@@ -165,11 +176,12 @@ def _method(book: Book, results: Results, other: Results | None, rows: Sequence[
     lines += [f"| {name} | {book.arms[name].base} | {_cell(words.overrides(book.arms[name]))} |" for name in used]
     yield "\n".join(lines)
     yield "## Where and how long"
-    for one in [results] if other is None else [results, other]:
-        yield _paragraph(_where(one, beside))
+    for one, name in zip([results, other], data_files(results, other), strict=False):
+        if one is not None:
+            yield _paragraph(_where(one, f"{beside}/{name}"))
 
 
-def _where(results: Results, beside: str) -> str:
+def _where(results: Results, file: str) -> str:
     """`Seeds 0 and up: 1 h 20 min on 2 cores (...), in 2 sessions.`"""
     machine = results.machine
     made = ", ".join(f"{name} {version}" for name, version in machine.items() if name not in ("processor", "cores"))
@@ -179,7 +191,7 @@ def _where(results: Results, beside: str) -> str:
     return (
         f"Seeds {results.seed_from} and up: {taken} on {cores} ({machine.get('processor', '?')}), {made}; "
         f"{count(decided, 'claim')} decided. All numbers, seed by seed: "
-        f"[seeds-{results.seed_from}.json]({beside}/seeds-{results.seed_from}.json)."
+        f"[{file.rpartition('/')[2]}]({file})."
     )
 
 

@@ -63,6 +63,7 @@ def verdicts(data: Path, runs: Path, source: Path, *names: str) -> dict[str, Any
     return {claim["id"]: claim["verdict"] for claim in json.loads(done.stdout)["claims"]}
 
 
+@pytest.mark.slow
 def test_lopti_in_reverse(tmp_path: Path) -> None:
     data = write_book(tmp_path / "data", [LOW_FIRST, LEARNS], {"grpo": {"set": SHORT}})
     true = Path(rlvr_cli.__file__).parents[1]
