@@ -13,6 +13,7 @@ start, so that their log-probs are the same function and their coefficients do a
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from rlvr_cli.methods.group import group_advantage
 from rlvr_cli.methods.gtpo import ConflictMask, mirrored
 from rlvr_cli.methods.rollout import Rollout
 
+# A sum this small beside the sum of the sizes of its terms is 0 but for rounding, whose sign means nothing.
+ROUNDING = 1e-12
 # Equation 9: nothing on conflict tokens of rows with A < 0, twice on those of rows with A > 0.
 GTPO = ConflictMask("both", positive=2.0, negative=0.0)
 
@@ -163,7 +166,7 @@ def shared_spans(rows: Sequence[Sequence[int]], coefficients: Sequence[float]) -
             end, shortest = start + 1, min(len(rows[row]) for row in branch)
             while end < shortest and len({rows[row][end] for row in branch}) == 1:
                 end += 1
-            found.append(Span(tuple(branch), start, end - start, sum(values)))
+            found.append(Span(tuple(branch), start, end - start, _net(values)))
             waiting.append((tuple(branch), end))
     return found
 
@@ -204,7 +207,9 @@ def _net_by_offset(ids: Tensor, mask: Tensor, coefficients: Tensor, group_size: 
     keys = places * (int(ids.max()) + 1) + ids
     which = torch.unique(keys[mask], return_inverse=True)[1]
     values = coefficients.expand(rows, width)[mask]
-    sums = torch.zeros(int(which.max()) + 1, dtype=values.dtype).scatter_add_(0, which, values)
+    nothing = torch.zeros(int(which.max()) + 1, dtype=values.dtype)
+    sums, sizes = (nothing.scatter_add(0, which, terms) for terms in (values, values.abs()))
+    sums = torch.where(sums.abs() > ROUNDING * sizes, sums, 0.0)
     net = torch.zeros(rows, width, dtype=values.dtype)
     net[mask] = sums[which]
     return net
@@ -215,6 +220,11 @@ def _spans_of_group(rollout: Rollout, coefficients: Tensor, group: int) -> list[
     rows = range(first, first + rollout.group_size)
     ids = [rollout.token_ids[row][rollout.mask[row].bool()].tolist() for row in rows]
     return shared_spans(ids, [float(coefficients[row, 0]) for row in rows])
+
+
+def _net(values: Sequence[float]) -> float:
+    total = math.fsum(values)
+    return total if abs(total) > ROUNDING * math.fsum(map(abs, values)) else 0.0
 
 
 def _lengths(run: Tensor) -> Counter[int]:

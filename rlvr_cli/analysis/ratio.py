@@ -20,6 +20,8 @@ from rlvr_cli.analysis.probability import mean_of
 from rlvr_cli.methods.statistics import quantile
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+# A clipped token's entropy is compared with that of so many others on either side of it in probability.
+NEIGHBOURS = 5
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ class Clipped:
         tokens, share: how many are clipped, and of how many.
         low_share, low_share_of_all: how many of the clipped, and of all, are in the first bin.
         entropy, entropy_of_others: mean entropy, nats.
-        entropy_difference: clipped minus others within each bin, weighed by the clipped tokens of the bin.
+        entropy_difference: mean over the clipped tokens of their entropy minus the mean of the ``NEIGHBOURS`` others next
+            above and next below it in probability.
     """
 
     tokens: int
@@ -128,7 +131,7 @@ def measure(updates: int, now: MethodStep, old_entropies: Tensor, *, bins: int, 
             for (low, high), mask in zip(itertools.pairwise(edges), masks, strict=True)
         ),
         exponent=_exponent(distance[valid], rest[valid], groups),
-        clipped=_clipped(cut, learned, old_entropies, masks),
+        clipped=_clipped(cut, learned, old_entropies, tokens.old_probs, masks[0]),
         kappa=kappa,
     )
 
@@ -216,23 +219,29 @@ def _exponent(distance: Tensor, rest: Tensor, groups: int) -> Exponent:
     return Exponent(tuple(x for x, _ in points), tuple(y for _, y in points), exponent, fit)
 
 
-def _clipped(cut: Tensor, learned: Tensor, entropies: Tensor, masks: list[Tensor]) -> Clipped:
+def _clipped(cut: Tensor, learned: Tensor, entropies: Tensor, old_probs: Tensor, lowest: Tensor) -> Clipped:
     clipped, others = learned & cut, learned & ~cut
-    count = int(clipped.sum())
-    differences, weights = [], []
-    for mask in masks:
-        inside, outside = mean_of(entropies[mask & clipped]), mean_of(entropies[mask & others])
-        if inside is not None and outside is not None:
-            differences.append(inside - outside)
-            weights.append(int((mask & clipped).sum()))
     return Clipped(
-        tokens=count,
+        tokens=int(clipped.sum()),
         share=mean_of(cut[learned]),
-        low_share=mean_of(masks[0][clipped]),
-        low_share_of_all=mean_of(masks[0][learned]),
+        low_share=mean_of(lowest[clipped]),
+        low_share_of_all=mean_of(lowest[learned]),
         entropy=mean_of(entropies[clipped]),
         entropy_of_others=mean_of(entropies[others]),
-        entropy_difference=sum(map(math.prod, zip(differences, weights, strict=True))) / sum(weights)
-        if weights
-        else None,
+        entropy_difference=_at_equal_probability(clipped, others, old_probs, entropies),
     )
+
+
+def _at_equal_probability(clipped: Tensor, others: Tensor, old_probs: Tensor, values: Tensor) -> float | None:
+    """Mean over the clipped of their value minus that of their neighbours; None where there are none of either.
+
+    Neighbours and not bins: even in a narrow bin near 1 most others are much more certain than the clipped tokens.
+    """
+    if not bool(clipped.any()) or not bool(others.any()):
+        return None
+    probabilities, order = old_probs[others].sort()
+    sums = torch.cat([torch.zeros(1, dtype=torch.float64), values[others][order].double().cumsum(dim=0)])
+    place = torch.searchsorted(probabilities, old_probs[clipped])
+    first, end = (place - NEIGHBOURS).clamp(min=0), (place + NEIGHBOURS).clamp(max=len(probabilities))
+    nearby = (sums[end] - sums[first]) / (end - first)
+    return float((values[clipped] - nearby).mean())

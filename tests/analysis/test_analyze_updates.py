@@ -134,6 +134,15 @@ def test_a_rollout_without_advantages_has_neither_weights_nor_directions(
         assert Path(found["figure"]).exists()
 
 
+def test_a_run_with_an_adapter_is_looked_at_merged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = [*SETTINGS, "train.rollouts=1", "update.updates_per_rollout=1", "checkpoint.every=1"]
+    assert run(["train", f"run.dir={tmp_path}", "run.name=lab", "model.adapter={kind: lora, rank: 4}", *settings]) == 0
+    found = analyzed(capsys, tmp_path, "directions", "matrices=1")
+    assert found["numbers"]["summary"]["norm_old"] > 0
+    found = analyzed(capsys, tmp_path, "ratio", "updates=[1]")
+    assert found["numbers"]["summary"]["kappa_first"] > 0
+
+
 def test_the_human_view(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, key, words in (
         ("weights", "gradients=false", ("W ~ r^", "ce-gppo", "HP")),

@@ -67,19 +67,29 @@ def test_the_measured_gradient_is_equation_3_and_near_proposition_1() -> None:
 
 
 def test_clipped_tokens_are_compared_at_equal_probability() -> None:
-    """Two bins; in each the clipped have 0.1 nats less, and most clipped lie where the entropy is higher."""
-    probabilities = torch.tensor([[0.1] * 4 + [0.9] * 4], dtype=torch.float64)
-    ratios = torch.tensor([[2.0, 2.0, 2.0, 1.0, 2.0, 1.0, 1.0, 1.0]], dtype=torch.float64)
-    advantages = torch.ones(1, 8)
-    entropies = torch.where(probabilities < 0.5, 1.0, 0.2) - torch.where(ratios > 1.2, 0.1, 0.0)
-    now = step(probabilities, ratios, advantages)
-    clipped = measure(1, now, entropies, bins=2, groups=3).clipped
-    assert (clipped.tokens, clipped.share) == (4, 0.5)
-    assert (clipped.low_share, clipped.low_share_of_all) == (0.75, 0.5)
-    assert clipped.entropy_difference == pytest.approx(-0.1)
+    """Inside a bin the clipped are the less likely ones, where entropies are higher; at their own place they are lower."""
+    probabilities = (0.8 + 0.2 * (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000).unsqueeze(0)
+    ratios = torch.ones_like(probabilities)
+    ratios[0, 20:520:20] = 1.3
+    entropies = 5 * (1 - probabilities) - torch.where(ratios > 1.2, 0.1, 0.0)
+    now = step(probabilities, ratios, torch.ones_like(probabilities))
+    clipped = measure(1, now, entropies, bins=5, groups=3).clipped
+    assert (clipped.tokens, clipped.share) == (25, 0.025)
+    assert clipped.entropy_difference == pytest.approx(-0.1, abs=0.001)
     assert clipped.entropy is not None and clipped.entropy_of_others is not None
-    assert clipped.entropy > clipped.entropy_of_others
+    assert clipped.entropy > clipped.entropy_of_others + 0.1
     assert plane(now, entropies).clipped == tuple((ratios > 1.2).flatten().tolist())
+
+
+def test_clipped_tokens_have_neighbours_at_the_ends_and_in_ties() -> None:
+    probabilities = torch.tensor([[0.1] * 12 + [0.9] * 12], dtype=torch.float64)
+    ratios = torch.ones_like(probabilities)
+    ratios[0, [0, 1, 2, 23]] = 2.0
+    entropies = torch.where(probabilities < 0.5, 1.0, 0.2) - torch.where(ratios > 1.2, 0.1, 0.0)
+    clipped = measure(1, step(probabilities, ratios, torch.ones(1, 24)), entropies, bins=2, groups=3).clipped
+    assert (clipped.low_share, clipped.low_share_of_all) == (0.75, 0.5)
+    # Five on either side of the likely one, of which those below are the unlikely ones' last.
+    assert clipped.entropy_difference == pytest.approx(-0.1 - 0.4 / 4)
 
 
 def test_without_any_move_there_is_no_spread_and_nothing_is_clipped() -> None:
