@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -63,8 +64,8 @@ def at_full_scale(book: Book, claims: Sequence[Claim], folder: Path) -> tuple[Bo
 
 
 def arm_name(file: str) -> str:
-    """The arm of a recipe, which names its trainings: `ar_lopti-table-1-lopti`."""
-    return file.removesuffix(".yaml").replace("/", "-")
+    """The arm of a recipe, which names its trainings: `ar-lopti-table-1-orz-lopti`."""
+    return re.sub(r"[^a-z0-9]+", "-", file.removesuffix(".yaml"))
 
 
 def recipe_values(path: Path) -> dict[str, Any]:

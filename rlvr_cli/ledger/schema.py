@@ -29,7 +29,7 @@ def _one_line(value: Any) -> Any:
 
 Words = Annotated[Text, BeforeValidator(_one_line)]
 ClaimId = Annotated[str, StringConstraints(pattern=rf"^[a-z_]+/{WORD}$", max_length=80)]
-ArmName = Annotated[str, StringConstraints(pattern=rf"^{WORD}$", max_length=60)]
+ArmName = Annotated[str, StringConstraints(pattern=rf"^{WORD}$", max_length=100)]
 A_SIDE = "an arm's name, or a mapping of arm, number, options and at"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rlvr_cli.config.load import load_config
+from rlvr_cli.models.threads import set_threads
 from rlvr_cli.report.analyses.catalog import analyze
 from rlvr_cli.report.analyses.findings import Findings
 from rlvr_cli.report.analyze_request import AnalyzeRequest
@@ -15,6 +17,7 @@ def analyze_and_write(request: AnalyzeRequest) -> Findings:
     Raises:
         UserError: the runs do not hold what the analysis needs.
     """
+    set_threads(load_config([request.subject.run.config_path]).run.threads)
     found = analyze(request.name, request.subject, request.options)
     request.figure.parent.mkdir(parents=True, exist_ok=True)
     with style():

@@ -23,13 +23,23 @@ def test_a_training_is_its_recipe(tmp_path: Path) -> None:
     """What is flattened to overrides means what the file means."""
     read = book(tmp_path, [{**CONTRAST, "full": RECIPES}])
     changed, (claim,) = full.at_full_scale(read, list(read.claims.values()), full.recipes_folder())
-    names = ["ar_lopti-figure-4-qwen2.5-3b-lopti", "ar_lopti-figure-4-qwen2.5-3b-grpo"]
+    names = ["ar-lopti-figure-4-qwen2-5-3b-lopti", "ar-lopti-figure-4-qwen2-5-3b-grpo"]
     assert claim.arms == names
     sweep = make_sweep([Need(name, 0) for name in names], changed, Folders(tmp_path, "full"), {}, ())
     assert sweep.folder == tmp_path / "ledger-full" and sweep.file.spec.slots.cores is None
     for trial, file in zip(sweep.trials, RECIPES.values(), strict=True):
         recipe = load_config([full.recipes_folder() / file], overrides=["run.seed=0"])
         assert differences(recipe, trial.config) == []
+
+
+def test_every_shipped_claim_has_its_recipes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(["reproduce", "--all", "--scale", "full", "--dry-run", "--json", "--dir", str(tmp_path)]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    recipes = {
+        full.arm_name(str(file.relative_to(full.recipes_folder()))) for file in full.recipes_folder().rglob("*.yaml")
+    }
+    assert {arm["arm"] for arm in plan["arms"]} <= recipes
+    assert len(recipes) == len([*full.recipes_folder().rglob("*.yaml")])
 
 
 def test_nothing_is_started_where_something_is_lacking(
