@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.origins import Layer
+from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.problems import shown
 from rlvr_cli.config.yaml_reader import Document, YamlProblem, dump, parse, read_text
 
 INCLUDE = "include"
+MAX_DEPTH = 20
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,9 @@ def _sources(
     if real in laid:
         return
     laid.add(real)
+    if len(above) > MAX_DEPTH:
+        problems.append((place, f"{prefix}lies below more than {MAX_DEPTH} files; a configuration has a few levels"))
+        return
     try:
         text = read_text(file)
         document = parse(text)
@@ -83,8 +89,7 @@ def _sources(
         where = f"{file}:{document.lines[()]}"
         problems.append((where, f"must be a mapping of sections, as in `rollout: ...`; got {got}"))
     else:
-        for name, line in _included(file, document, problems):
-            path = _short(file.parent / Path(name).expanduser())
+        for path, line in _included(file, document, problems):
             yield from _sources(path, f"{file}:{line}", (*above, file), laid, problems)
         values = {key: value for key, value in document.data.items() if key != INCLUDE}
         yield SourceFile(file, text, document, values)
@@ -96,18 +101,26 @@ def _short(path: Path) -> Path:
     return short if os.path.realpath(short) == os.path.realpath(path) else path
 
 
-def _included(file: Path, document: Document, problems: list[tuple[str, str]]) -> list[tuple[str, int]]:
-    """The names of the files that ``file`` includes, each with its line."""
+def _included(file: Path, document: Document, problems: list[tuple[str, str]]) -> Iterator[tuple[Path, int]]:
+    """The files that ``file`` includes, each with its line."""
     if INCLUDE not in document.data:
-        return []
+        return
     value, line = document.data[INCLUDE], document.lines[(INCLUDE,)]
-    if isinstance(value, str) and value:
-        return [(value, line)]
-    if isinstance(value, list) and value and all(isinstance(item, str) and item for item in value):
-        return [(name, document.lines.get((INCLUDE, number), line)) for number, name in enumerate(value)]
-    said = "must be a file or a list of files, their paths from this file's folder"
-    problems.append((f"{file}:{line}", f"{INCLUDE}: {said}; got {shown(value)}"))
-    return []
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not names or not all(map(_is_name, names)):
+        said = "must be a file or a list of files, their paths from this file's folder"
+        problems.append((f"{file}:{line}", f"{INCLUDE}: {said}; got {shown(value)}"))
+        return
+    for number, name in enumerate(names):
+        at = document.lines.get((INCLUDE, number), line)
+        try:
+            yield _short(file.parent / local_path(name)), at
+        except UserError as error:
+            problems.append((f"{file}:{at}", f"{INCLUDE}: {error}"))
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and value != "" and "\0" not in value
 
 
 def of_today(values: dict[Any, Any]) -> dict[Any, Any]:

@@ -164,7 +164,7 @@ def _unknown_key(path: Path, data: Any) -> str:
     if section:
         known = (own,) if own else variants(section)
         return f"unknown key. Keys of {_dotted(section)}: {_key_names(known)}"
-    return f"unknown section. Sections: {', '.join(sections())}"
+    return f"unknown section. Sections: {', '.join(sections())}; in a file also `include`"
 
 
 def _of_another_kind(path: Path, values: Any, others: list[Variant]) -> str:

@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.keys import describe_field
 from rlvr_cli.config.nearest import did_you_mean
+from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.problems import layout, shown
 from rlvr_cli.config.schema import RUN_NAME, CountOrZero, FromList, OneOrMore, RunName
 from rlvr_cli.config.section import Count, Section, Text
@@ -162,8 +163,8 @@ class SweepFile:
 
     @property
     def base(self) -> list[Path]:
-        """The base configuration files."""
-        return [self.path.parent / Path(name).expanduser() for name in self.spec.base]
+        """The base configuration files. Raises UserError for the home folder of nobody."""
+        return [self.path.parent / local_path(name) for name in self.spec.base]
 
     def place(self, *path: Any) -> str:
         """`sweep.yaml:7`, of the value at ``path``, or of what it stands in."""

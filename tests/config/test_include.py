@@ -88,6 +88,11 @@ def test_a_link_on_the_way_is_followed_as_the_system_does(tmp_path: Path) -> Non
         ("include: 3", f"row.yaml:2 include: {WANTED} 3"),
         ("include: []", f"row.yaml:2 include: {WANTED} []"),
         ("include:", f"row.yaml:2 include: {WANTED} null"),
+        ('include: "a\\0.yaml"', f'row.yaml:2 include: {WANTED} "a\\u0000.yaml"'),
+        (
+            "include:\n  - base.yaml\n  - ~nobody-here/a.yaml",
+            "row.yaml:4 include: ~nobody-here/a.yaml: there is no home folder ~nobody-here. Write the path out.",
+        ),
     ],
 )
 def test_what_cannot_be_included_is_refused_with_its_line(tmp_path: Path, include: str, said: str) -> None:
@@ -102,8 +107,17 @@ def test_what_cannot_be_included_is_refused_with_its_line(tmp_path: Path, includ
     assert len(found) == 2, "what else is wrong is told too, and nothing twice"
 
 
+def test_a_chain_of_files_has_an_end(tmp_path: Path) -> None:
+    files = [write(tmp_path / f"{depth}.yaml", f"include: {depth + 1}.yaml\n") for depth in range(40)]
+    assert problems(files[0]) == [
+        "20.yaml:1 include: 21.yaml: lies below more than 20 files; a configuration has a few levels"
+    ]
+    write(tmp_path / "20.yaml", "rollout: {prompts: 2}\n")
+    assert load_config([files[0]]).rollout.prompts == 2
+
+
 def test_include_is_for_files_not_for_overrides() -> None:
-    with pytest.raises(UserError, match="include: unknown section"):
+    with pytest.raises(UserError, match="include: unknown section.*; in a file also `include`"):
         load_config(overrides=["include=base.yaml"])
 
 

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.config.batch import batch_arithmetic
+from rlvr_cli.config.data_sets import DATA_SETS
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.yaml_reader import parse, read_text
+from rlvr_cli.evaluation.benchmarks import chosen
 from rlvr_cli.planning.rates import learning_rate
 from rlvr_cli.planning.report import resources
 from rlvr_cli.planning.setup import adapter_of
@@ -115,6 +117,17 @@ def test_it_begins_with_its_place_its_commands_and_what_the_paper_has(file: Path
     train = re.search(rf"rlvr train -c {re.escape(path)} (?:--data-dir DATA )?run\.name=(\S+)", joined)
     assert train is not None
     assert re.search(rf"rlvr (eval|report) '?{re.escape(train[1])}(\s|$)", joined)
+
+
+def test_the_commands_name_a_folder_where_problems_are_on_no_hub() -> None:
+    for file in ROWS:
+        config, head = loaded(file), read_text(file).partition("\ninclude:")[0].replace("\\\n#", "")
+        train, evaluation = (re.search(rf"^# +rlvr {command}.*$", head, re.MULTILINE) for command in ("train", "eval"))
+        assert train is not None and ("--data-dir DATA" in train[0]) == waits_for_a_folder(config), file
+        if evaluation is not None:
+            # A run's own folder is in its configuration; that of other sets is not.
+            sets = (DATA_SETS[choice.benchmark] for choice in chosen(config.eval.benchmark, data_folder=True)[0])
+            assert ("--data-dir DATA" in evaluation[0]) == any(one.hub is None for one in sets), file
 
 
 def test_no_two_rows_are_the_same_run() -> None:
