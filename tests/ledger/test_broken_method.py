@@ -74,6 +74,7 @@ def test_lopti_in_reverse(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_an_advantage_of_the_wrong_sign(tmp_path: Path) -> None:
     data = write_book(tmp_path / "data", [LEARNS], {"grpo": {"set": SHORT}})
     true = Path(rlvr_cli.__file__).parents[1]
