@@ -15,6 +15,7 @@ from rlvr_cli.analysis.ratio import entropy_bounds, measure, plane
 from rlvr_cli.config.load import load_config
 from rlvr_cli.methods.make import make_method
 from rlvr_cli.methods.tokens import Tokens
+from rlvr_cli.report.analyses.ratio import headline
 from rlvr_cli.report.analyses.ratio_figure import ratio_figure
 from rlvr_cli.report.figure import style, write_figure
 
@@ -151,6 +152,8 @@ def test_a_rollout_of_few_tokens_has_a_figure(tmp_path: Path) -> None:
     now = step(probabilities, ratios, advantages)
     found = measure(1, now, torch.zeros(3, 1), bins=5, groups=20)
     assert found.exponent.rest == ()
+    only_low = measure(1, step(probabilities * 0.1, ratios, advantages), torch.zeros(3, 1), bins=5, groups=20)
+    assert "cannot be compared" in headline([only_low], {"spread_low_over_high": None, "reversal_at": None})
     with style():
         write_figure(ratio_figure(found, [found], plane(now, torch.zeros(3, 1)), 93), tmp_path / "ratio.svg")
     assert (tmp_path / "ratio.svg").stat().st_size
