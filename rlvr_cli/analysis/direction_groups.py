@@ -31,7 +31,7 @@ class Group:
         kind: ``TOKENS``, ``SIGNS`` or ``CLIPPING``.
         what: for people.
         coefficients: (N, T) what multiplies grad log pi.
-        tokens: how many have a part: those with an advantage, clipped ones too.
+        members: (N, T) the tokens that have a part: those with an advantage, clipped ones too.
         at_old: whether the gradient is that of the policy that sampled.
     """
 
@@ -39,13 +39,18 @@ class Group:
     kind: str
     what: str
     coefficients: Tensor
-    tokens: int
+    members: Tensor
     at_old: bool = False
 
+    @property
+    def tokens(self) -> int:
+        """How many have a part."""
+        return int(self.members.sum())
 
-def full_coefficients(step: MethodStep) -> Tensor:
-    """(N, T) of the whole update; the passes of a schedule are added up."""
-    return torch.stack([step.coefficients(which) for which in step.method.schedule.passes]).sum(dim=0)
+    def of_rows(self, kept: Tensor) -> Group:
+        """What some of the rows, ``kept`` (N, 1), have of it."""
+        coefficients = torch.where(kept, self.coefficients, 0.0)
+        return dataclasses.replace(self, coefficients=coefficients, members=self.members & kept)
 
 
 def token_groups(step: MethodStep, scored: Scored, *, low: float, high: float, entropy: float) -> Iterator[Group]:
@@ -54,7 +59,7 @@ def token_groups(step: MethodStep, scored: Scored, *, low: float, high: float, e
     Args:
         low, high: bounds of the old probability. entropy: share of the rollout's tokens, under the policy that sampled.
     """
-    whole, old_probs = full_coefficients(step), step.tokens.old_probs
+    whole, old_probs = step.full_coefficients(), step.tokens.old_probs
     advantages = step.tokens.advantages.expand_as(whole)
     learned = step.tokens.mask.bool() & (advantages != 0)
     parts = (
@@ -66,7 +71,7 @@ def token_groups(step: MethodStep, scored: Scored, *, low: float, high: float, e
     )
     for name, kind, what, chosen in parts:
         part = torch.where(chosen & learned, whole, 0.0)
-        yield Group(name, kind, what, part, int((chosen & learned).sum()))
+        yield Group(name, kind, what, part, chosen & learned)
 
 
 def clipping_variants(step: MethodStep, weights: Mapping[str, TokenWeight], scored: Scored) -> Iterator[Group]:
@@ -76,10 +81,10 @@ def clipping_variants(step: MethodStep, weights: Mapping[str, TokenWeight], scor
         weights: name -> weight, beside those without settings: no clipping (F = r), and F = 1 at the current policy
             and at the old one, which is the update that is made on policy.
     """
-    learned = int((step.tokens.mask.bool() & (step.tokens.advantages != 0)).sum())
+    learned = step.tokens.mask.bool() & (step.tokens.advantages != 0)
 
     def variant(weight: TokenWeight, of: MethodStep = step) -> Tensor:
-        return full_coefficients(dataclasses.replace(of, method=with_weight(of.method, weight)))
+        return dataclasses.replace(of, method=with_weight(of.method, weight)).full_coefficients()
 
     at_old = step.at(scored.old_log_probs, scored.rollout.entropies)
     yield Group("noclip", CLIPPING, "no clipping", variant(Ratio()), learned)

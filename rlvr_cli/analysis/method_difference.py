@@ -116,13 +116,9 @@ def apply_method(method: Method, scored: Scored) -> Applied:
     """
     step = MethodStep.of(method, scored)
     tokens, mask = step.tokens, step.tokens.mask
-    coefficients, shaped_weights = torch.zeros_like(tokens.log_probs), torch.zeros_like(tokens.log_probs)
-    for which in method.schedule.passes:
-        coefficients += step.coefficients(which)
-        shaped_weights += step.values(which)
     valid, advantages = mask.bool(), tokens.advantages
-    weights = torch.where(valid & (advantages != 0), shaped_weights / advantages, 0.0)
-    return Applied(torch.where(valid, advantages, 0.0), weights, coefficients, step.regions())
+    weights = torch.where(valid & (advantages != 0), step.full_values() / advantages, 0.0)
+    return Applied(torch.where(valid, advantages, 0.0), weights, step.full_coefficients(), step.regions())
 
 
 def differs(a: Tensor, b: Tensor) -> Tensor:

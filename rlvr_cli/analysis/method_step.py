@@ -79,6 +79,14 @@ class MethodStep:
         count = self.method.aggregation.count(self.tokens.mask, self.estimated)
         return self.method.coefficients(self.tokens, count, which, self._statistics(which))
 
+    def full_coefficients(self) -> Tensor:
+        """(n, T) those of all passes added up, as if the weights did not move in between."""
+        return torch.stack([self.coefficients(which) for which in self.method.schedule.passes]).sum(dim=0)
+
+    def full_values(self) -> Tensor:
+        """(n, T) F A of all passes added up."""
+        return torch.stack([self.values(which) for which in self.method.schedule.passes]).sum(dim=0)
+
     def values(self, which: str) -> Tensor:
         """(n, T) token weight times shaped advantage in pass ``which``: F A, without normaliser and KL term."""
         shaped = self.method.shaped(self.tokens, which)

@@ -20,6 +20,8 @@ from torch import Tensor
 from rlvr_cli.analysis.loaded_policy import LoadedPolicy, Rows
 
 Gradient = dict[str, Tensor]
+# Whose distributions are held in float64 at a time.
+POSITIONS = 256
 
 
 @dataclass(frozen=True)
@@ -85,16 +87,17 @@ def logit_gradients(policy: LoadedPolicy, rows: Rows, width: int) -> LogitGradie
     vocabulary = 0
     for indices in policy.batches(rows):
         chosen = [rows[index] for index in indices]
-        # Normalised again: rounded to float32, the probabilities do not add up to 1 closely enough.
-        others = policy.distributions(chosen).double().log_softmax(dim=-1).exp()
-        vocabulary = others.shape[-1]
+        distributions = policy.distributions(chosen)
+        vocabulary = distributions.shape[-1]
         for place, (index, row) in enumerate(zip(indices, chosen, strict=True)):
-            length = len(row["token_ids"])
-            ids = torch.tensor(row["token_ids"], device=others.device).unsqueeze(1)
-            own = others[place, :length].scatter(1, ids, 0.0)
-            share = own.sum(dim=1)
-            rest[index, :length] = share.cpu()
-            norms[index, :length] = (share.square() + own.square().sum(dim=1)).sqrt().cpu()
+            ids = torch.tensor(row["token_ids"], device=distributions.device).unsqueeze(1)
+            for start in range(0, len(ids), POSITIONS):
+                some = slice(start, min(start + POSITIONS, len(ids)))
+                # Normalised again: rounded to float32, the probabilities do not add up to 1 closely enough.
+                others = distributions[place, some].double().log_softmax(dim=-1).exp().scatter(1, ids[some], 0.0)
+                share = others.sum(dim=1)
+                rest[index, some] = share.cpu()
+                norms[index, some] = (share.square() + others.square().sum(dim=1)).sqrt().cpu()
     return LogitGradients(norms, rest, vocabulary)
 
 

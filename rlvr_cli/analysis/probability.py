@@ -136,8 +136,7 @@ def by_probability(
     old, valid = first.tokens.old_log_probs, first.tokens.mask.bool()
     edges = _edges(old.exp()[valid], bounds, quantiles)
     masks = [valid & (old.exp() >= low) & (old.exp() < high) for low, high in itertools.pairwise(edges)]
-    coefficients = torch.stack([first.coefficients(which) for which in first.method.schedule.passes]).sum(dim=0)
-    part_norms, moved = _steps_of_groups(policy, rows, coefficients, masks, old, lr)
+    part_norms, moved = _steps_of_groups(policy, rows, first.full_coefficients(), masks, old, lr)
     logits = logit_gradients(policy, rows, old.shape[1])
     places = _drawn(masks, sample, seed)
     norms = token_norms(policy, rows, [place for of_group in places for place in of_group])

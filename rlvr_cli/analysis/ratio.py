@@ -71,8 +71,8 @@ class Clipped:
         tokens, share: how many are clipped, and of how many.
         low_share, low_share_of_all: how many of the clipped, and of all, are in the first bin.
         entropy, entropy_of_others: mean entropy, nats.
-        entropy_difference: mean over the clipped tokens of their entropy minus the mean of the ``NEIGHBOURS`` others next
-            above and next below it in probability.
+        entropy_difference: mean over the clipped tokens of their entropy minus that of the others next to them in
+            probability, ``NEIGHBOURS`` on either side.
     """
 
     tokens: int
@@ -119,9 +119,7 @@ def measure(updates: int, now: MethodStep, old_entropies: Tensor, *, bins: int, 
     masks = bin_masks(tokens.old_probs, valid, bins)
     fourth = float(rest[valid].pow(4).mean())
     kappa = math.sqrt(float(distance[valid].square().mean()) / fourth) if fourth else 0.0
-    gradients = -torch.expm1(tokens.log_probs) * torch.stack([now.values(of) for of in now.method.schedule.passes]).sum(
-        0
-    )
+    gradients = -torch.expm1(tokens.log_probs) * now.full_values()
     expected = _expected(now, rest, kappa, learned)
     edges = [index / bins for index in range(bins + 1)]
     return Ratios(

@@ -14,6 +14,8 @@ from rlvr_cli.runs.checkpoints import Checkpoint, valid_checkpoints
 from rlvr_cli.runs.directory import RunDir, find_run
 from rlvr_cli.runs.records import read_jsonl
 
+NONE_SAVED = "no rollout was saved, so there is nothing to look at (a run of sft samples none)."
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -74,7 +76,7 @@ def find_saved_rollout(
     steps = batch_arithmetic(config).steps_per_rollout
     checkpoints = valid_checkpoints(run.checkpoints_dir)
     if not checkpoints:
-        raise UserError(f"{run.path}: this run has no checkpoint, so there is no policy to compare the methods at.")
+        raise UserError(f"{run.path}: this run has no checkpoint, so there is no policy to look at.")
     current = _checkpoint(run, checkpoints, step)
     number = _rollout_number(run, checkpoints, current, steps) if rollout is None else rollout
     sampled_after = number * steps
@@ -85,12 +87,7 @@ def find_saved_rollout(
             f"{run.path}: step {current.step} is from before the updates on rollout {number} (steps "
             f"{sampled_after + 1} to {sampled_after + steps}). Choose a later --step or an earlier --rollout."
         )
-    rows = read_rollout(run, number)
-    if len(rows) % config.rollout.group_size:
-        raise UserError(
-            f"{_file(run, number)}: {len(rows)} completions do not form groups of {config.rollout.group_size} "
-            "(rollout.group_size); the file was altered."
-        )
+    rows = read_groups(run, number, config.rollout.group_size)
     policy = Policy(current.step, str(current.path))
     return SavedRollout(run, config, number, tuple(rows), old, policy, sampled_after)
 
@@ -106,9 +103,34 @@ def read_rollout(run: RunDir, number: int) -> list[dict[str, Any]]:
     if not rows or any("token_ids" not in row for row in rows):
         raise UserError(
             f"{file}: holds no token ids (`token_ids`); it was written by a version that did not keep them, and text "
-            "cannot be turned back into the tokens that were sampled. Train again to compare on its rollouts."
+            "cannot be turned back into the tokens that were sampled. Train again to look at its rollouts."
         )
     return rows
+
+
+def read_groups(run: RunDir, number: int, group_size: int) -> list[dict[str, Any]]:
+    """The records of a rollout in whole groups. Raises UserError as `read_rollout`, and where one is not whole."""
+    rows = read_rollout(run, number)
+    if len(rows) % group_size:
+        raise UserError(
+            f"{_file(run, number)}: {len(rows)} completions do not form groups of {group_size} "
+            "(rollout.group_size); the file was altered."
+        )
+    return rows
+
+
+def last_rollouts(run: RunDir, last: int | None, most: int) -> list[int]:
+    """The numbers of the ``most`` newest saved rollouts up to ``last``; None for the newest of all.
+
+    Raises:
+        UserError: none was saved, or not ``last``.
+    """
+    saved = saved_numbers(run)
+    if not saved:
+        raise UserError(f"{run.path}: {NONE_SAVED}")
+    if last is not None and last not in saved:
+        raise UserError(f"{run.path}: there is no rollout {last}. Saved: {saved[0]} to {saved[-1]}.")
+    return [number for number in saved if last is None or number <= last][-most:]
 
 
 def _checkpoint(run: RunDir, checkpoints: list[Checkpoint], step: int | None) -> Checkpoint:
@@ -124,6 +146,8 @@ def _checkpoint(run: RunDir, checkpoints: list[Checkpoint], step: int | None) ->
 def _rollout_number(run: RunDir, checkpoints: list[Checkpoint], current: Checkpoint, steps: int) -> int:
     """The newest saved rollout that a kept policy from before ``current`` has sampled."""
     sampled_by = {0, *(checkpoint.step for checkpoint in checkpoints)}
+    if not saved_numbers(run):
+        raise UserError(f"{run.path}: {NONE_SAVED}")
     saved = [number for number in saved_numbers(run) if number * steps in sampled_by and number * steps < current.step]
     if not saved:
         raise UserError(

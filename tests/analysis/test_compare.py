@@ -149,7 +149,7 @@ def test_what_cannot_be_compared_is_refused(
 def test_a_run_without_checkpoints_or_rollouts_is_refused(copy: Path) -> None:
     for file in (copy / "rollouts").iterdir():
         file.unlink()
-    with pytest.raises(UserError, match="no saved rollout"):
+    with pytest.raises(UserError, match="no rollout was saved"):
         find_saved_rollout("lab", copy.parent)
     with pytest.raises(UserError, match="None was saved"):
         find_saved_rollout("lab", copy.parent, rollout=0)

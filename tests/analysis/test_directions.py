@@ -11,7 +11,7 @@ import scipy.linalg
 import torch
 from torch import Tensor
 
-from rlvr_cli.analysis.direction_groups import clipping_variants, full_coefficients, token_groups
+from rlvr_cli.analysis.direction_groups import clipping_variants, token_groups
 from rlvr_cli.analysis.directions import Reference, layer_matrices, principal_angles, top_directions
 from rlvr_cli.analysis.loaded_policy import LoadedPolicy
 from rlvr_cli.analysis.method_step import MethodStep, Scored
@@ -133,7 +133,7 @@ def scored(policy: LoadedPolicy) -> Scored:
 def test_parts_of_an_update_add_up_to_it(policy: LoadedPolicy, scored: Scored) -> None:
     rows, step = lab_rows(policy), MethodStep.of(method("grpo"), scored)
     groups = {group.name: group for group in token_groups(step, scored, low=0.3, high=0.3, entropy=0.2)}
-    full = gradient(policy, rows, full_coefficients(step))
+    full = gradient(policy, rows, step.full_coefficients())
     for pair in (("low", "high"), ("positive", "negative")):
         assert all(groups[name].tokens for name in pair)
         parts = [gradient(policy, rows, groups[name].coefficients) for name in pair]
@@ -150,7 +150,7 @@ def test_angles_of_a_models_gradients_by_an_independent_decomposition(policy: Lo
     groups = {group.name: group for group in token_groups(step, scored, low=0.3, high=0.3, entropy=0.2)}
     full, part = (
         gradient(policy, rows, coefficients)
-        for coefficients in (full_coefficients(step), groups["negative"].coefficients)
+        for coefficients in (step.full_coefficients(), groups["negative"].coefficients)
     )
     names = layer_matrices(policy.model, None)
     found = Reference(full, names, k, "right").compare(part)
@@ -173,7 +173,7 @@ def test_groups_are_the_tokens_that_they_name(scored: Scored) -> None:
     for row in range(len(LENGTHS)):
         for position in range(LENGTHS[row]):
             at = (row, position)
-            coefficient = float(full_coefficients(step)[at])
+            coefficient = float(step.full_coefficients()[at])
             for name, inside in (
                 ("low", bool(old[at] < 0.2)),
                 ("high", bool(old[at] > 0.8)),
@@ -211,7 +211,7 @@ def test_on_policy_all_ways_of_clipping_are_one(scored: Scored) -> None:
     step = MethodStep.of(method("grpo"), still)
     weights = {name: method(name).weight for name in ("cispo", "dapo", "acpo")}
     for group in clipping_variants(step, weights, still):
-        torch.testing.assert_close(group.coefficients, full_coefficients(step))
+        torch.testing.assert_close(group.coefficients, step.full_coefficients())
 
 
 def test_matrices_are_those_of_the_layers_evenly_spaced(policy: LoadedPolicy) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +15,9 @@ from rlvr_cli.analysis.ratio import entropy_bounds, measure, plane
 from rlvr_cli.config.load import load_config
 from rlvr_cli.methods.make import make_method
 from rlvr_cli.methods.tokens import Tokens
+from rlvr_cli.report.analyses.ratio import headline
+from rlvr_cli.report.analyses.ratio_figure import ratio_figure
+from rlvr_cli.report.figure import style, write_figure
 
 ROWS, LENGTH = 400, 10
 
@@ -67,7 +71,7 @@ def test_the_measured_gradient_is_equation_3_and_near_proposition_1() -> None:
 
 
 def test_clipped_tokens_are_compared_at_equal_probability() -> None:
-    """Inside a bin the clipped are the less likely ones, where entropies are higher; at their own place they are lower."""
+    """Inside a bin the clipped are the less likely ones, where entropies are higher; beside others they are lower."""
     probabilities = (0.8 + 0.2 * (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000).unsqueeze(0)
     ratios = torch.ones_like(probabilities)
     ratios[0, 20:520:20] = 1.3
@@ -140,3 +144,16 @@ def test_a_method_that_does_not_clip_has_its_own_gradient() -> None:
     )
     assert grpo.bins[0].magnitude is not None and cispo.bins[0].magnitude is not None
     assert cispo.bins[0].magnitude > grpo.bins[0].magnitude
+
+
+def test_a_rollout_of_few_tokens_has_a_figure(tmp_path: Path) -> None:
+    """Fewer tokens than groups: no group has a spread."""
+    probabilities, ratios, advantages = (of[:3, :1] for of in drawn())
+    now = step(probabilities, ratios, advantages)
+    found = measure(1, now, torch.zeros(3, 1), bins=5, groups=20)
+    assert found.exponent.rest == ()
+    only_low = measure(1, step(probabilities * 0.1, ratios, advantages), torch.zeros(3, 1), bins=5, groups=20)
+    assert "cannot be compared" in headline([only_low], {"spread_low_over_high": None, "reversal_at": None})
+    with style():
+        write_figure(ratio_figure(found, [found], plane(now, torch.zeros(3, 1)), 93), tmp_path / "ratio.svg")
+    assert (tmp_path / "ratio.svg").stat().st_size

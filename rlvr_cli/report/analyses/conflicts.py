@@ -11,10 +11,9 @@ import torch
 
 from rlvr_cli.analysis.conflicts import Tally, pooled, summary, tally
 from rlvr_cli.analysis.loaded_policy import padded
-from rlvr_cli.analysis.saved_rollout import read_rollout, saved_numbers
+from rlvr_cli.analysis.saved_rollout import last_rollouts, read_groups
 from rlvr_cli.analysis.scoring import learned_from
 from rlvr_cli.config.analysis_kinds import ConflictsOptions
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.methods.rollout import Rollout
@@ -42,7 +41,7 @@ def analyze(subject: Subject, options: ConflictsOptions) -> Findings:
     """
     run = subject.run
     config = load_config([run.config_path])
-    numbers = _numbers(run, subject.rollout, options.rollouts)
+    numbers = last_rollouts(run, subject.rollout, options.rollouts)
     tallies = {number: tally(_rollout(run, number, config)) for number in numbers}
     total = pooled(tallies.values())
     found = summary(total)
@@ -63,28 +62,13 @@ def analyze(subject: Subject, options: ConflictsOptions) -> Findings:
     )
 
 
-def _numbers(run: RunDir, last: int | None, count: int) -> list[int]:
-    saved = saved_numbers(run)
-    if last is not None and last not in saved:
-        read_rollout(run, last)
-    chosen = [number for number in saved if last is None or number <= last][-count:]
-    if not chosen:
-        raise UserError(f"{run.path}: no rollout was saved yet, so there is nothing to look at.")
-    return chosen
-
-
 def _rollout(run: RunDir, number: int, config: Config) -> Rollout:
-    rows, size = read_rollout(run, number), config.rollout.group_size
-    if len(rows) % size:
-        raise UserError(
-            f"{run.path}: the {len(rows)} completions of rollout {number} do not form groups of {size} "
-            "(rollout.group_size); the file was altered."
-        )
+    rows = read_groups(run, number, config.rollout.group_size)
     ids, mask = padded([row["token_ids"] for row in rows])
     rewards = [math.nan if row["reward"] is None else row["reward"] for row in rows]
     return Rollout(
         rewards=torch.tensor(rewards, dtype=torch.float64),
-        group_size=size,
+        group_size=config.rollout.group_size,
         token_ids=ids,
         mask=mask * learned_from(rows, config),
     )

@@ -34,7 +34,7 @@ def analyze(subject: Subject, options: DirectionsOptions) -> Findings:
 
     import torch
 
-    from rlvr_cli.analysis.direction_groups import clipping_variants, full_coefficients, token_groups
+    from rlvr_cli.analysis.direction_groups import clipping_variants, token_groups
     from rlvr_cli.analysis.drawn_rows import drawn_rows
     from rlvr_cli.analysis.method_step import MethodStep
     from rlvr_cli.analysis.scoring import score
@@ -48,14 +48,14 @@ def analyze(subject: Subject, options: DirectionsOptions) -> Findings:
     run = score(saved, [method])
     step = MethodStep.of(method, run.scored)
     weights = {name: make_method(policy_config(name), max_length=length).weight for name in VARIANTS}
-    groups = [
+    kept = torch.zeros(len(saved.rows), 1, dtype=torch.bool)
+    kept[drawn_rows(saved, options.rows)] = True
+    every = [
         *token_groups(step, run.scored, low=options.low, high=options.high, entropy=options.entropy),
         *clipping_variants(step, weights, run.scored),
     ]
-    full = full_coefficients(step)
-    kept = torch.zeros(len(saved.rows), 1, dtype=torch.bool)
-    kept[drawn_rows(saved, options.rows)] = True
-    found = _compare(saved, torch.where(kept, full, 0.0), groups, kept, options)
+    full = torch.where(kept, step.full_coefficients(), 0.0)
+    found = _compare(saved, full, [group.of_rows(kept) for group in every], options)
     numbers = numbers_of(saved, run, step, found)
     return Findings(
         headline=words.headline(numbers["summary"], saved, method.name),
@@ -67,12 +67,8 @@ def analyze(subject: Subject, options: DirectionsOptions) -> Findings:
     )
 
 
-def _compare(
-    saved: SavedRollout, full: Tensor, groups: Sequence[Group], kept: Tensor, options: DirectionsOptions
-) -> Found:
+def _compare(saved: SavedRollout, full: Tensor, groups: Sequence[Group], options: DirectionsOptions) -> Found:
     """One gradient of a whole model is held at a time."""
-    import torch
-
     from rlvr_cli.analysis.directions import Compared, Reference, layer_matrices
     from rlvr_cli.analysis.loaded_policy import load_policy
     from rlvr_cli.analysis.policy_gradient import gradient
@@ -87,7 +83,6 @@ def _compare(
     for group in groups:
         if group.at_old and saved.current != saved.old:
             policy = load_policy(saved, saved.old)
-        coefficients = torch.where(kept, group.coefficients, 0.0)
-        compared.append(reference.compare(gradient(policy, saved.rows, coefficients)) if group.tokens else None)
+        compared.append(reference.compare(gradient(policy, saved.rows, group.coefficients)) if group.tokens else None)
     seed = stream_seed(saved.config.run.seed, "analysis-directions")
     return Found(tuple(zip(groups, compared, strict=True)), reference, reference.random_angle(seed))

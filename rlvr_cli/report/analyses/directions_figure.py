@@ -32,12 +32,11 @@ def directions_figure(found: Found) -> Figure:
 
 def _draw_norms(axes: Any, found: Found, kind: str) -> None:
     groups = [(group, compared) for group, compared in found.groups if group.kind == kind]
-    learned = max((group.tokens for group, _ in found.groups), default=0)
     for place, (group, compared) in enumerate(groups):
         if compared is None:
             continue
         axes.bar(place, 100 * compared.norm, 0.7, color=COLOURS[place])
-        own = own_norm(group, compared, learned)
+        own = own_norm(group, compared, found.learned)
         tallest = max(compared.norm, own or 0.0)
         if own is not None:
             axes.plot(place, 100 * own, "o", markerfacecolor="none", markeredgecolor=COLOURS[place], markersize=6)

@@ -22,6 +22,11 @@ class Found:
     reference: Reference
     random_angle: float | None
 
+    @property
+    def learned(self) -> int:
+        """How many tokens of the completions looked at have an advantage: all that a way of clipping is about."""
+        return next(group.tokens for group, _ in self.groups if group.kind == CLIPPING)
+
 
 def own_norm(group: Group, compared: Compared, learned: int) -> float | None:
     """The norm relative to the full update's if either is divided by its own number of tokens; for parts of it."""
@@ -55,9 +60,8 @@ def numbers_of(saved: SavedRollout, run: ScoredRun, step: MethodStep, found: Fou
 
 def _summary(saved: SavedRollout, step: MethodStep, found: Found) -> Iterator[tuple[str, float | int | None]]:
     tokens = step.tokens
-    learned = int((tokens.mask.bool() & (tokens.advantages != 0)).sum())
     yield "tokens", int(tokens.mask.sum())
-    yield "tokens_with_advantage", learned
+    yield "tokens_with_advantage", int((tokens.mask.bool() & (tokens.advantages != 0)).sum())
     yield "updates_since", saved.current.step - saved.sampled_after
     yield "matrices", len(found.reference.k)
     yield "k", statistics.median(found.reference.k.values()) if found.reference.k else None
@@ -66,5 +70,5 @@ def _summary(saved: SavedRollout, step: MethodStep, found: Found) -> Iterator[tu
         yield f"norm_{group.name}", compared.norm if compared else None
         yield f"angle_{group.name}", compared.angle if compared else None
         if group.kind != CLIPPING:
-            yield f"share_{group.name}", group.tokens / learned if learned else None
-            yield f"own_norm_{group.name}", own_norm(group, compared, learned) if compared else None
+            yield f"share_{group.name}", group.tokens / found.learned if found.learned else None
+            yield f"own_norm_{group.name}", own_norm(group, compared, found.learned) if compared else None

@@ -40,14 +40,13 @@ def headline(summary: Mapping[str, Any], saved: SavedRollout, method: str) -> st
 
 def group_table(found: Found) -> Table:
     """A row each group."""
-    learned = max((group.tokens for group, _ in found.groups), default=0)
     rows = [
         (
             group.name,
             group.what,
             f"{group.tokens:,}",
             _percent(compared.norm if compared else None),
-            _percent(own_norm(group, compared, learned) if compared else None),
+            _percent(own_norm(group, compared, found.learned) if compared else None),
             _degrees(compared.angle if compared else None),
         )
         for group, compared in found.groups

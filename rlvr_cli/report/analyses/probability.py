@@ -18,7 +18,7 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.methods.make import make_method
 from rlvr_cli.report.analyses.findings import Findings, Subject, Table
 from rlvr_cli.report.analyses.probability_figure import probability_figure
-from rlvr_cli.report.named_methods import variant_config
+from rlvr_cli.report.named_methods import replayed_configs
 from rlvr_cli.report.policy_notes import policy_notes
 
 READING = (
@@ -38,7 +38,7 @@ def analyze(subject: Subject, options: ProbabilityOptions) -> Findings:
     Raises:
         UserError: an unknown method, no rollout or policy, or no token that has an advantage.
     """
-    configs = [variant_config(text) for text in options.methods]
+    configs = replayed_configs(options.methods)
     saved = subject.saved()
     methods = [make_method(config, max_length=saved.config.rollout.max_new_tokens) for config in configs]
     dtype = None if options.dtype is None else getattr(torch, options.dtype)
@@ -48,7 +48,7 @@ def analyze(subject: Subject, options: ProbabilityOptions) -> Findings:
     run = score(dataclasses.replace(saved, current=saved.old), methods, policy)
     chosen = drawn_rows(saved, options.rows)
     steps = [MethodStep.of(method, run.scored).part(torch.tensor(chosen)) for method in methods]
-    if not any(bool(steps[0].coefficients(which).any()) for which in methods[0].schedule.passes):
+    if not bool(steps[0].full_coefficients().any()):
         raise UserError(
             f"{saved.run.path}: {methods[0].name} has no gradient on rollout {saved.number}: all completions of each "
             "problem have the same reward. Choose another --rollout."

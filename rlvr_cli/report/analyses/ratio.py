@@ -172,16 +172,17 @@ def headline(after: list[Ratios], numbers: dict[str, Any]) -> str:
     """One sentence."""
     first, last = after[0], after[-1]
     times, reversal = numbers["spread_low_over_high"], numbers["reversal_at"]
-    spread = "as far" if times is None else f"{times:.3g} times as far"
+    low, high = f"tokens below p {last.bins[0].high:.2g}", f"tokens above {last.bins[-1].low:.2g}"
+    if times is None or all(_dominance(of, "magnitude") is None for of in after):
+        return f"After {last.updates} updates on the rollout, {low} and {high} cannot be compared."
     dominance = (
         "low-probability tokens have the larger gradients throughout"
         if reversal is None
         else f"high-probability tokens have the larger gradients from {reversal} on"
     )
     return (
-        f"After {last.updates} updates on the rollout the ratio of tokens below p {last.bins[0].high:.2g} spreads "
-        f"{spread} as that of tokens above {last.bins[-1].low:.2g}; over {first.updates} to {last.updates} updates, "
-        f"{dominance}."
+        f"After {last.updates} updates on the rollout the ratio of {low} spreads {times:.3g} times as far as that of "
+        f"{high}; over {first.updates} to {last.updates} updates, {dominance}."
     )
 
 

@@ -67,8 +67,10 @@ def _spreads(axes: Any, after: Sequence[Ratios], shades: Sequence[Any]) -> None:
         top = max(last.spread)
         axes.plot([start, end], [top * (start / end) ** 2, top], ":", color="#7F7F7F")
         axes.set_ylim(min(min(of.exponent.spread, default=top) for of in after) / 2, 2 * top)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    # Without a point there is nothing that a logarithmic scale could show.
+    if any(of.exponent.rest for of in after):
+        axes.set_xscale("log")
+        axes.set_yscale("log")
     axes.set_xlabel(r"$1 - \pi_{\mathrm{old}}$")
     axes.set_ylabel("standard deviation of the ratio")
     axes.set_title("spread, and lemma 1 (dotted)")

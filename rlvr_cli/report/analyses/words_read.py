@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_cli.analysis.saved_rollout import saved_numbers
+from rlvr_cli.analysis.saved_rollout import last_rollouts, saved_numbers
 from rlvr_cli.analysis.words import Counted, count, together
 from rlvr_cli.config.analysis_kinds import WordsOptions
 from rlvr_cli.config.errors import UserError
@@ -48,7 +48,7 @@ def look(run: RunDir, kinds: Kinds, last: int | None, options: WordsOptions) -> 
             raise UserError(f"--rollout {last}: has no meaning for the completions of an evaluation.")
         where, counted = _evaluation(run, kinds, options.evaluation)
     else:
-        numbers = _numbers(run, last, options.rollouts)
+        numbers = last_rollouts(run, last, options.rollouts)
         where = f"rollout {numbers[0]}" + (f" to {numbers[-1]}" if len(numbers) > 1 else "")
         # One file after another, so that no more than one is in memory.
         counted = together([_rollout(run, number, kinds) for number in numbers])
@@ -56,15 +56,6 @@ def look(run: RunDir, kinds: Kinds, last: int | None, options: WordsOptions) -> 
         raise UserError(f"{run.path}: no completion of {where} has a reward.")
     start = _rollout(run, 0, kinds) if 0 in saved_numbers(run) else None
     return Looked(where, counted, start if start is not None and len(start.rewards) else None)
-
-
-def _numbers(run: RunDir, last: int | None, most: int) -> list[int]:
-    saved = saved_numbers(run)
-    if not saved:
-        raise UserError(f"{run.path}: no rollout was saved yet, so there is nothing to look at.")
-    if last is not None and last not in saved:
-        raise UserError(f"{run.path}: there is no rollout {last}. Saved: {saved[0]} to {saved[-1]}.")
-    return [number for number in saved if last is None or number <= last][-most:]
 
 
 def _rollout(run: RunDir, number: int, kinds: Kinds) -> Counted:
