@@ -117,7 +117,7 @@ def test_a_chain_of_files_has_an_end(tmp_path: Path) -> None:
 
 
 def test_include_is_for_files_not_for_overrides() -> None:
-    with pytest.raises(UserError, match="include: unknown section.*; in a file also `include`"):
+    with pytest.raises(UserError, match=r"include: unknown section.*; in a file also `include`"):
         load_config(overrides=["include=base.yaml"])
 
 
