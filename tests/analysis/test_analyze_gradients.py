@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,6 +17,7 @@ from rlvr_cli.analysis.scoring import score
 from rlvr_cli.cli.app import run
 from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.methods.make import make_method
+from tests.analysis.lab_runs import analyzed, trained
 
 SETTINGS = [
     "method=lopti",
@@ -38,16 +38,7 @@ SETTINGS = [
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs")
-    assert run(["train", f"run.dir={folder}", "run.name=lab", *SETTINGS]) == 0
-    return folder
-
-
-def analyzed(capsys: pytest.CaptureFixture[str], root: Path, *arguments: str) -> dict[str, Any]:
-    capsys.readouterr()
-    assert run(["analyze", *arguments, "--run", "lab", "--dir", str(root), "--json"]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+    return trained(tmp_path_factory, SETTINGS)
 
 
 @pytest.mark.parametrize("rollout", [0, 1])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rlvr_cli.cli.app import run
+from tests.analysis.lab_runs import analyzed, trained
 
 SETTINGS = [
     "train.rollouts=2",
@@ -28,16 +28,7 @@ SETTINGS = [
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs")
-    assert run(["train", f"run.dir={folder}", "run.name=lab", *SETTINGS]) == 0
-    return folder
-
-
-def analyzed(capsys: pytest.CaptureFixture[str], root: Path, *arguments: str) -> dict[str, Any]:
-    capsys.readouterr()
-    assert run(["analyze", *arguments, "--run", "lab", "--dir", str(root), "--json"]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+    return trained(tmp_path_factory, SETTINGS)
 
 
 def refused(capsys: pytest.CaptureFixture[str], root: Path, *arguments: str) -> str:

@@ -12,6 +12,7 @@ import pytest
 from rlvr_cli.analysis.saved_rollout import find_saved_rollout
 from rlvr_cli.cli.app import run
 from rlvr_cli.config.errors import UserError
+from tests.analysis.lab_runs import trained
 
 SETTINGS = [
     "train.rollouts=3",
@@ -29,9 +30,7 @@ SETTINGS = [
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs")
-    assert run(["train", f"run.dir={folder}", "run.name=lab", *SETTINGS]) == 0
-    return folder
+    return trained(tmp_path_factory, SETTINGS)
 
 
 @pytest.fixture

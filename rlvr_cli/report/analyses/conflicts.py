@@ -18,6 +18,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.methods.rollout import Rollout
 from rlvr_cli.models.load import load_tokenizer
+from rlvr_cli.report.analyses.absent import shown
 from rlvr_cli.report.analyses.conflicts_figure import conflicts_figure
 from rlvr_cli.report.analyses.findings import Findings, Subject, Table
 from rlvr_cli.report.charts.text import visible
@@ -119,7 +120,7 @@ def _trend(tallies: Mapping[int, Tally]) -> Table:
         "negative_net_share": "shared prefixes net down",
     }
     rows = [
-        (str(number), *(_percent(summary(one)[name]) for name in names), _number(summary(one)["span_mean"]))
+        (str(number), *(_percent(summary(one)[name]) for name in names), shown(summary(one)["span_mean"], ".1f"))
         for number, one in tallies.items()
     ]
     return Table("by rollout", ("from 0", *names.values(), "mean span"), rows)
@@ -168,7 +169,3 @@ def _sorted(counts: Mapping[int, int]) -> dict[str, int]:
 
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"

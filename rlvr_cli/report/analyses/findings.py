@@ -40,6 +40,12 @@ class Subject:
         return find_saved_rollout(str(self.run.path), self.root, rollout=self.rollout, step=self.step)
 
 
+def told_apart(runs: Sequence[RunDir]) -> list[str]:
+    """The runs' names; the path of one whose name another has too."""
+    names = [run.name for run in runs]
+    return [run.name if names.count(run.name) == 1 else str(run.path) for run in runs]
+
+
 @dataclass(frozen=True)
 class Table:
     """Numbers for people: ``rows`` have as many cells as ``header``."""

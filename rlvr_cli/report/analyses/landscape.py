@@ -12,7 +12,7 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.evaluation.comparison.arms import group_arms
 from rlvr_cli.evaluation.comparison.find import find_runs
 from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
-from rlvr_cli.report.analyses.findings import Findings, Subject, Table
+from rlvr_cli.report.analyses.findings import Findings, Subject, Table, told_apart
 from rlvr_cli.report.analyses.landscape_figure import landscape_figure
 from rlvr_cli.report.charts.text import one_line, shortened
 from rlvr_cli.report.completions import sampled_completions
@@ -71,7 +71,7 @@ def analyze(subject: Subject, options: LandscapeOptions) -> Findings:
     problems: list[str] = []
     runs = find_runs([str(run.path) for run in subject.runs], subject.root, problems, [], unfinished=True)
     arms = group_arms(runs, problems, alone=True) if runs else ()
-    names = _names(runs)
+    names = dict(zip((run.path for run in runs), told_apart([run.run for run in runs]), strict=True))
     courses = {names[run.path]: found for run in runs if (found := _course(run, subject.rollout, problems)) is not None}
     if problems:
         raise UserError(problems)
@@ -104,12 +104,6 @@ def _course(run: ComparedRun, last: int | None, problems: list[str]) -> Course |
         return None
     kept = [row for row in rows if last is None or row["rollout"] <= last]
     return course(kept, run.config.rollout.prompts, batch_arithmetic(run.config).steps_per_rollout)
-
-
-def _names(runs: Sequence[ComparedRun]) -> dict[str, str]:
-    """By each run's path its name, or the path where another run has the same."""
-    names = [run.run.name for run in runs]
-    return {run.path: run.run.name if names.count(run.run.name) == 1 else run.path for run in runs}
 
 
 def _as_json(found: Course) -> dict[str, Any]:

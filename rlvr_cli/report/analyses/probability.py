@@ -16,6 +16,7 @@ from rlvr_cli.analysis.scoring import score
 from rlvr_cli.config.analysis_kinds import ProbabilityOptions
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.methods.make import make_method
+from rlvr_cli.report.analyses.absent import over, shown
 from rlvr_cli.report.analyses.findings import Findings, Subject, Table
 from rlvr_cli.report.analyses.probability_figure import probability_figure
 from rlvr_cli.report.named_methods import replayed_configs
@@ -104,9 +105,9 @@ def summary(found: ByProbability) -> dict[str, float | None]:
         **shares,
         "norm_per_token_low": low.norm_per_token,
         "norm_per_token_high": high.norm_per_token,
-        "norm_low_over_high": _over(low.norm_per_token, high.norm_per_token),
-        "norm_at_logits_low_over_high": _over(low.norm_at_logits, high.norm_at_logits),
-        "group_norm_low_over_high": _over(low.norm, high.norm),
+        "norm_low_over_high": over(low.norm_per_token, high.norm_per_token),
+        "norm_at_logits_low_over_high": over(low.norm_at_logits, high.norm_at_logits),
+        "group_norm_low_over_high": over(low.norm, high.norm),
         "norm_correlation_pearson": found.sampled.pearson,
         "norm_correlation_spearman": found.sampled.spearman,
         "logit_norm_correlation_pearson": found.at_logits.pearson,
@@ -114,7 +115,7 @@ def summary(found: ByProbability) -> dict[str, float | None]:
         "bounds_violated": found.violated,
         "change_low": by["all"].size[0],
         "change_high": by["all"].size[-1],
-        "change_high_by_low_over_by_high": _over(by["low"].size[-1], by["high"].size[-1]),
+        "change_high_by_low_over_by_high": over(by["low"].size[-1], by["high"].size[-1]),
         "match_low": by["low"].match,
         "match_high": by["high"].match,
         **right,
@@ -142,22 +143,22 @@ def tables(found: ByProbability) -> tuple[Table, ...]:
             f"{group.tokens:,}",
             f"{group.share:.1%}",
             f"{group.positive:.0%}",
-            _number(group.positive_advantage, "+.2f"),
+            shown(group.positive_advantage, "+.2f"),
             f"{group.negative:.0%}",
-            _number(group.negative_advantage, "+.2f"),
+            shown(group.negative_advantage, "+.2f"),
             f"{group.norm:.3g}",
-            _number(group.norm_per_token, ".3g"),
-            _number(group.norm_at_logits, ".3g"),
+            shown(group.norm_per_token, ".3g"),
+            shown(group.norm_at_logits, ".3g"),
         )
         for name, group in zip(names, found.groups, strict=True)
     ]
     header = ("", "tokens", "share", "A > 0", "mean", "A < 0", "mean", "norm", "norm a token", "at the logits")
     changes = [
-        (change.by, *(_number(value, ".2e") for value in change.size), _number(change.match, ".3f"))
+        (change.by, *(shown(value, ".2e") for value in change.size), shown(change.match, ".3f"))
         for change in found.changes
     ]
     directions = [
-        (of.method, *(_number(value, ".1%") for value in of.positive), _number(of.positive_all, ".1%"))
+        (of.method, *(shown(value, ".1%") for value in of.positive), shown(of.positive_all, ".1%"))
         for of in found.directions
     ]
     return (
@@ -171,13 +172,5 @@ def _name(low: float, high: float) -> str:
     return f"p {low:.2g} to {high:.2g}"
 
 
-def _over(first: float | None, second: float | None) -> float | None:
-    return None if first is None or not second else first / second
-
-
 def _times(value: float | None) -> str:
     return "an unknown number of times" if value is None else f"{value:.3g} times"
-
-
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)

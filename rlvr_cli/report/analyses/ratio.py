@@ -20,6 +20,7 @@ from rlvr_cli.config.analysis_kinds import RatioOptions
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.methods.make import make_method
+from rlvr_cli.report.analyses.absent import difference, over, shown
 from rlvr_cli.report.analyses.findings import Findings, Subject, Table
 from rlvr_cli.report.analyses.ratio_figure import ratio_figure
 from rlvr_cli.report.policy_notes import policy_notes
@@ -143,18 +144,18 @@ def summary(
     return {
         "spread_low": low.spread,
         "spread_high": high.spread,
-        "spread_low_over_high": _over(low.spread, high.spread),
-        "spread_low_over_high_first": _over(first.bins[0].spread, first.bins[-1].spread),
+        "spread_low_over_high": over(low.spread, high.spread),
+        "spread_low_over_high_first": over(first.bins[0].spread, first.bins[-1].spread),
         "spread_exponent": first.exponent.exponent,
         "spread_exponent_fit": first.exponent.fit,
         "spread_exponent_last": last.exponent.exponent,
-        "spread_growth": _over(spread_all[1], spread_all[0]),
+        "spread_growth": over(spread_all[1], spread_all[0]),
         "kappa_first": first.kappa,
         "kappa_last": last.kappa,
         "dominance_on_policy": _dominance(before, "magnitude"),
         "dominance_first": dominances[first.updates],
         "dominance_last": dominances[last.updates],
-        "dominance_change": _difference(dominances[last.updates], dominances[first.updates]),
+        "dominance_change": difference(dominances[last.updates], dominances[first.updates]),
         "dominance_signed_first": _dominance(first, "signed"),
         "dominance_signed_last": _dominance(last, "signed"),
         "reversal_at": next(reversed_at, None),
@@ -162,9 +163,9 @@ def summary(
         "reversal_kappa_magnitude": kappas[1],
         "clipped_share": clipped.share,
         "clipped_low_share": clipped.low_share,
-        "clipped_low_excess": _difference(clipped.low_share, clipped.low_share_of_all),
+        "clipped_low_excess": difference(clipped.low_share, clipped.low_share_of_all),
         "clipped_entropy_difference": clipped.entropy_difference,
-        "clipped_entropy_difference_plain": _difference(clipped.entropy, clipped.entropy_of_others),
+        "clipped_entropy_difference_plain": difference(clipped.entropy, clipped.entropy_of_others),
     }
 
 
@@ -193,13 +194,13 @@ def tables(before: Ratios, after: list[Ratios]) -> tuple[Table, ...]:
         (
             f"p {of.low:.2g} to {of.high:.2g}",
             f"{of.tokens:,}",
-            _number(of.mean, ".4f"),
-            _number(of.spread, ".3g"),
-            _number(of.clipped, ".2%"),
-            _number(of.magnitude, ".3g"),
-            _number(of.expected_magnitude, ".3g"),
-            _number(of.signed, ".3g"),
-            _number(of.expected_signed, ".3g"),
+            shown(of.mean, ".4f"),
+            shown(of.spread, ".3g"),
+            shown(of.clipped, ".2%"),
+            shown(of.magnitude, ".3g"),
+            shown(of.expected_magnitude, ".3g"),
+            shown(of.signed, ".3g"),
+            shown(of.expected_signed, ".3g"),
         )
         for of in last.bins
     ]
@@ -208,13 +209,13 @@ def tables(before: Ratios, after: list[Ratios]) -> tuple[Table, ...]:
         (
             str(of.updates),
             f"{of.kappa:.3g}",
-            _number(of.bins[0].spread, ".3g"),
-            _number(of.bins[-1].spread, ".3g"),
-            _number(of.exponent.exponent, ".2f"),
-            _number(of.exponent.fit, ".2f"),
-            _number(of.clipped.share, ".2%"),
-            _number(_dominance(of, "magnitude"), "+.2f"),
-            _number(_dominance(of, "signed"), "+.2f"),
+            shown(of.bins[0].spread, ".3g"),
+            shown(of.bins[-1].spread, ".3g"),
+            shown(of.exponent.exponent, ".2f"),
+            shown(of.exponent.fit, ".2f"),
+            shown(of.clipped.share, ".2%"),
+            shown(_dominance(of, "magnitude"), "+.2f"),
+            shown(_dominance(of, "signed"), "+.2f"),
         )
         for of in (before, *after)
     ]
@@ -252,15 +253,3 @@ def _pooled(of: Ratios) -> float | None:
     return math.sqrt(
         sum(count * ((spread or 0.0) ** 2 + (middle - mean) ** 2) for count, middle, spread in known) / total
     )
-
-
-def _difference(first: float | None, second: float | None) -> float | None:
-    return None if first is None or second is None else first - second
-
-
-def _over(first: float | None, second: float | None) -> float | None:
-    return None if first is None or not second else first / second
-
-
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +10,10 @@ from rlvr_cli.analysis.word_lists import Kind, compiled, find_lists, read_lists
 from rlvr_cli.analysis.words import KindFound, found_in
 from rlvr_cli.config.analysis_kinds import WordsOptions
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.report.analyses.findings import Findings, Subject, Table
+from rlvr_cli.report.analyses.findings import Findings, Subject, Table, told_apart
 from rlvr_cli.report.analyses.words_figure import words_figure
 from rlvr_cli.report.analyses.words_read import Looked, look
 from rlvr_cli.report.charts.text import listed, shortened
-from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.stats.clustered_correlation import Correlation
 from rlvr_cli.stats.intervals import Estimate
 
@@ -49,7 +48,7 @@ def analyze(subject: Subject, options: WordsOptions) -> Findings:
     patterns = [compiled(kind) for kind in lists.values()]
     problems: list[str] = []
     runs: dict[str, RunWords] = {}
-    for name, run in zip(_names(subject.runs), subject.runs, strict=True):
+    for name, run in zip(told_apart(subject.runs), subject.runs, strict=True):
         try:
             looked = look(run, patterns, subject.rollout, options)
         except UserError as error:
@@ -77,12 +76,6 @@ def analyze(subject: Subject, options: WordsOptions) -> Findings:
         ),
         notes=_notes(runs, options.per),
     )
-
-
-def _names(runs: Sequence[RunDir]) -> list[str]:
-    """The runs' names, or the path where another has the same."""
-    names = [run.name for run in runs]
-    return [run.name if names.count(run.name) == 1 else str(run.path) for run in runs]
 
 
 def _summary(run: RunWords) -> dict[str, float | int | None]:

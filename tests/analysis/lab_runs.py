@@ -1,0 +1,27 @@
+"""A short run of the lab, and what `rlvr analyze` says of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_cli.cli.app import run
+
+
+def trained(folders: pytest.TempPathFactory, settings: Sequence[str]) -> Path:
+    """The folder that holds the run `lab`."""
+    folder = folders.mktemp("runs")
+    assert run(["train", f"run.dir={folder}", "run.name=lab", *settings]) == 0
+    return folder
+
+
+def analyzed(capsys: pytest.CaptureFixture[str], root: Path, *arguments: str) -> dict[str, Any]:
+    """The JSON of an analysis of that run."""
+    capsys.readouterr()
+    assert run(["analyze", *arguments, "--run", "lab", "--dir", str(root), "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
