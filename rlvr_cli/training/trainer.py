@@ -154,14 +154,14 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
         return spent
 
     def position(self) -> tuple[dict[str, Any], list[Rows]]:
-        micro_batches, buffer, initial_entropy = self.export_position()
+        steps, buffer, initial_entropy = self.export_position()
         return {
-            "micro_batches": micro_batches,
+            "steps": steps,
             "initial_entropy": initial_entropy,
             "rollout_summary": self.rollouts.summary,
         }, buffer
 
     def restore_position(self, counters: dict[str, Any], rows: list[Rows]) -> None:
-        self.import_position(counters["micro_batches"], rows, counters["initial_entropy"])
+        self.import_position(counters["steps"], rows, counters["initial_entropy"])
         self.rollouts.summary = counters["rollout_summary"]
         self._watch.see_all(read_jsonl(self.run.metrics_path))
