@@ -16,7 +16,7 @@ from rlvr_cli.methods.tokens import Tokens
 
 REGIONS = ("LN", "HP", "LP", "HN")
 IMPORTANCE = ("importance/weight", "importance/capped", "importance/tokens")
-OF_TRAINED = ("drift", "drift_square", "distance", "kl", "kl_reference")
+OF_TRAINED = ("drift", "drift_square", "distance", "kl", "kl_reference", "entropy")
 # What keeps a verifier from an opinion, by the reasons of verdicts.
 VERIFIER = {"verifier/timeout": ("timeout", "died"), "verifier/unparsed": ("unparsed",)}
 
@@ -29,6 +29,8 @@ class StepMeter:
     Args:
         executed: counts how often each term of the method was executed; None = a counter of its own.
         importance: whether tokens are weighed for the difference between trainer and sampler.
+        entropies: whether to average the entropies of the tokens that are trained on, where no rollout's summary has
+            those of all.
     """
 
     SUMS = (
@@ -40,14 +42,17 @@ class StepMeter:
         "distance",
         "kl",
         "kl_reference",
+        "entropy",
         "surrogate",
         "value_loss",
         *REGIONS,
         *IMPORTANCE,
     )
 
-    def __init__(self, method: Method, executed: Counter[str] | None = None, *, importance: bool = False) -> None:
-        self.method, self.importance = method, importance
+    def __init__(
+        self, method: Method, executed: Counter[str] | None = None, *, importance: bool = False, entropies: bool = False
+    ) -> None:
+        self.method, self.importance, self.entropies = method, importance, entropies
         # An empty counter is false, and is meant all the same.
         self.executed: Counter[str] = Counter() if executed is None else executed
         self._sums = torch.zeros(len(self.SUMS), dtype=torch.float64)
@@ -82,7 +87,7 @@ class StepMeter:
             torch.zeros_like(drift) if tokens.ref_log_probs is None else k3(current, tokens.ref_log_probs.double())
         )
         sums = [
-            torch.zeros_like(drift).sum(),  # begin_step has counted them
+            drift.new_zeros(()),  # begin_step has counted them
             (mask & (shaped.advantages != 0)).sum(dtype=torch.float64),
             trained.sum(dtype=torch.float64),
             total(drift),
@@ -90,11 +95,12 @@ class StepMeter:
             total((current.exp() - old.exp()).abs()),
             total(k3(old, current)),
             total(reference),
+            total(tokens.entropies) if self.entropies and tokens.entropies is not None else drift.new_zeros(()),
             # A token without advantage has no part, however far its ratio overflowed.
             total(torch.where(shaped.advantages == 0, 0, self.method.weight.surrogate(shaped, statistics)), mask),
-            torch.zeros_like(drift).sum() if value_loss is None else value_loss.double(),
+            drift.new_zeros(()) if value_loss is None else value_loss.double(),
             *((getattr(where, name) & trained).sum(dtype=torch.float64) for name in REGIONS),
-            *(torch.zeros_like(drift).sum() for _ in IMPORTANCE),
+            *(drift.new_zeros(()) for _ in IMPORTANCE),
         ]
         self._sums = self._sums.to(drift.device) + torch.stack(sums)
 
@@ -126,6 +132,7 @@ class StepMeter:
         weighed = max(named["importance/tokens"], 1.0)
         variance = mean["drift_square"] - mean["drift"] ** 2
         values = {
+            **({"entropy": mean["entropy"]} if self.entropies else {}),
             "ratio_mean": 1.0 + mean["drift"],
             # Rounding may leave a variance just below 0; max() alone would turn a NaN into 0 as well.
             "ratio_std": variance if math.isnan(variance) else max(0.0, variance) ** 0.5,

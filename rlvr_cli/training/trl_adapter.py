@@ -395,9 +395,9 @@ class MethodTrainer(Position, GRPOTrainer):
     ) -> Tensor:
         """-sum(coefficient * log pi) over some rows; its gradient is this part of the step's gradient."""
         read = inputs["read"]
-        outputs = self._forward(
-            model, inputs, read, entropies=self.method.weight.needs_entropies, share_prompts=share_prompts
-        )
+        # With TRL's own generation nobody else tells how certain the policy is.
+        entropies = self.method.weight.needs_entropies or self.rollouts is None
+        outputs = self._forward(model, inputs, read, entropies=entropies, share_prompts=share_prompts)
         if "old_log_probs" not in inputs and self.steps_per_rollout > 1:
             self._keep(inputs["index"], outputs.log_probs.detach())
         tokens = self._tokens(inputs, outputs.log_probs.detach(), outputs.entropies, read)
