@@ -16,11 +16,14 @@ class Completions:
         the whole vocabulary. With top_p < 1 or top_k this is still the full distribution, not what it was drawn
         from; with temperature 0 it is the distribution at temperature 1.
     truncated: True where `max_new_tokens` was reached without an end-of-sequence token.
+    entropies: for every token of `ids`, the entropy in nats of the distribution of `log_probs`; None where the engine
+        cannot tell.
     """
 
     ids: list[list[int]] = field(default_factory=list)
     log_probs: list[list[float]] = field(default_factory=list)
     truncated: list[bool] = field(default_factory=list)
+    entropies: list[list[float]] | None = None
 
 
 class Engine(Protocol):

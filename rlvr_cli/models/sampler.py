@@ -54,7 +54,7 @@ def sample(
     if reason := supports(model):
         raise ValueError(f"the local sampler cannot run this model: {reason}")
     if not prompts:
-        return Completions([], [], [])
+        return Completions([], [], [], [])
     lock = threading.Lock()
     eos = frozenset(eos_token_ids)
 
@@ -85,6 +85,7 @@ def sample(
         [ids for result in results for ids in result.ids],
         [values for result in results for values in result.log_probs],
         [flag for result in results for flag in result.truncated],
+        [values for result in results for values in result.entropies or ()],
     )
 
 

@@ -151,7 +151,7 @@ class StepMeter:
 
 def rollout_summary(
     rows: Sequence[Mapping[str, Any]], reasons: Sequence[str], format_range: tuple[float, float] | None = None
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     """Means over the completions of one rollout. ``rows`` are the records of ``rollouts/``; none are left out.
 
     ``reward`` averages the finite rewards that training used, ``clean_reward`` the verifier's where those are others;
@@ -162,6 +162,10 @@ def rollout_summary(
     process with it, ``verifier/unparsed`` the share whose answer or gold answer could not be read as mathematics; both
     are 0 for a task without such a verifier. ``format`` is the reward's part `format` as a share of ``format_range``,
     where the reward has one. ``accuracy/se`` and ``format/se`` are standard errors over what could be scored.
+
+    ``entropy`` is that of the policy that sampled, in nats, its mean over all tokens of the rollout. Where the engine
+    does not tell it (a row's ``entropy`` is None) it is the mean of -log p of the sampled tokens, which estimates the
+    same without bias for top_p=1 and top_k=0. None where neither is known.
     """
     count = len(rows)
 
@@ -185,10 +189,21 @@ def rollout_summary(
         "length": mean(lengths),
         "length_max": float(max(lengths)),
         "truncated": mean([float(row["truncated"]) for row in rows]),
+        "entropy": _entropy(rows),
         "diversity": len({(row["problem"], row["completion"]) for row in rows}) / count,
         "nonzero_advantage": mean([float(row["advantage"] != 0) for row in rows]),
         **_values_by_verdict(rows),
     }
+
+
+def _entropy(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """Mean over tokens, from the sums of the rows."""
+    if any(row["entropy"] is None for row in rows):
+        sums = [(-row["log_prob"], row["tokens"]) for row in rows if row["log_prob"] is not None]
+    else:
+        sums = [(row["entropy"], row["tokens"]) for row in rows]
+    tokens = sum(count for _, count in sums)
+    return math.fsum(total for total, _ in sums) / tokens if tokens else None
 
 
 def _format_and_accuracy(

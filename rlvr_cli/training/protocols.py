@@ -21,7 +21,7 @@ class Rollouts(Protocol):
         """For every token just sampled, the log-prob that its sampler gave it at the sampling temperature."""
 
     def sampler_entropies(self) -> list[list[float]] | None:
-        """The entropies (nats) of what those tokens were drawn from, at the sampling temperature; None if unknown."""
+        """The entropies in nats at those tokens' positions, of the same distributions; None where it cannot tell."""
 
     def judge(self) -> list[float]:
         """The rewards of the rows just sampled; NaN for a row that must not be learned from."""

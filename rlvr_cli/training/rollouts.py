@@ -60,7 +60,7 @@ class RolloutSource:
         self.noise = config.method.reward.noise if isinstance(config.method, PolicyMethodConfig) else 0.0
         self.model: Any = None
         self.seconds = {"rollout": 0.0, "verify": 0.0}
-        self.summary: dict[str, float] = {}
+        self.summary: dict[str, float | None] = {}
         self.unscored = 0
 
     def sample(self, rollout: int, problems: Sequence[int], first_row: int) -> tuple[list[list[int]], list[list[int]]]:
@@ -114,11 +114,18 @@ class RolloutSource:
         )
         self.seconds["rollout"] += time.perf_counter() - started
         started = time.perf_counter()
-        for row, slot, ids, log_probs, truncated in zip(
-            rows, slots, completions.ids, completions.log_probs, completions.truncated, strict=True
+        for row, slot, ids, log_probs, truncated, entropies in zip(
+            rows,
+            slots,
+            completions.ids,
+            completions.log_probs,
+            completions.truncated,
+            completions.entropies or itertools.repeat(None, len(slots)),
+            strict=True,
         ):
             slot.prompt, slot.ids, slot.truncated = encoded[slot.problem], ids, truncated
             slot.log_probs = log_probs
+            slot.entropies = entropies
             slot.text = response_text(self.tokenizer, ids)
             slot.flipped = self._flipped(self.first_row + row, attempt)
         verdicts = judge_all(
@@ -170,6 +177,11 @@ class RolloutSource:
         """For every token just sampled its log-prob at the sampling temperature, as the engine computed it."""
         return [slot.log_probs for slot in self.slots]
 
+    def sampler_entropies(self) -> list[list[float]] | None:
+        """The entropies in nats at those tokens' positions; None where the engine cannot tell."""
+        known = [slot.entropies for slot in self.slots if slot.entropies is not None]
+        return known if len(known) == len(self.slots) else None
+
     def judge(self) -> list[float]:
         """The reward of every completion just sampled, NaN where it is not a finite number.
 
@@ -216,6 +228,7 @@ class RolloutSource:
     def _record(self, slot: _Slot, prompt: str, reward: float, advantage: float, value: float | None) -> dict[str, Any]:
         problem, verdict = self.problems[slot.problem], slot.verdict
         log_prob = sum(slot.log_probs)
+        entropy = math.nan if slot.entropies is None else sum(slot.entropies)
         finite = verdict.scorable and math.isfinite(verdict.reward)
         return {
             "problem": problem.id,
@@ -225,6 +238,7 @@ class RolloutSource:
             "token_ids": slot.ids,
             "tokens": len(slot.ids),
             "log_prob": log_prob if math.isfinite(log_prob) else None,
+            "entropy": entropy if math.isfinite(entropy) else None,
             "truncated": slot.truncated,
             "reward": reward if math.isfinite(reward) else None,
             "clean_reward": verdict.reward if finite else None,
@@ -251,6 +265,7 @@ class _Slot:
     prompt: list[int] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
+    entropies: list[float] | None = None
     truncated: bool = False
     text: str = ""
     flipped: bool = False
