@@ -167,7 +167,9 @@ def _looking(model: Any) -> Iterator[None]:
 
 
 def _some_ids(head: Any) -> Tensor:
-    return torch.arange(8, device=head.weight.device).unsqueeze(0) % head.out_features
+    """(1, 8)."""
+    ids = torch.arange(8, device=head.weight.device) % int(head.out_features)
+    return ids.unsqueeze(0)
 
 
 def _same(one: Tensor, other: Tensor) -> bool:

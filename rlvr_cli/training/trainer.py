@@ -9,6 +9,7 @@ import torch
 
 from rlvr_cli.analysis.collapse import Collapse, CollapseWatch
 from rlvr_cli.analysis.collapse_thresholds import Thresholds
+from rlvr_cli.config.errors import RunError
 from rlvr_cli.models.adapter import merged
 from rlvr_cli.models.completions import Completions, Engine
 from rlvr_cli.runs.checkpoints import thinned
@@ -162,6 +163,11 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
         }, buffer
 
     def restore_position(self, counters: dict[str, Any], rows: list[Rows]) -> None:
+        if "steps" not in counters:
+            raise RunError(
+                f"{self.run.path}: its checkpoints were written by an earlier version of rlvr, which counted forward "
+                "passes where this one counts optimizer steps. Resume it with that version, or start it anew."
+            )
         self.import_position(counters["steps"], rows, counters["initial_entropy"])
         self.rollouts.summary = counters["rollout_summary"]
         self._watch.see_all(read_jsonl(self.run.metrics_path))
