@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from rlvr_cli.evaluation.store import Key, SampleStore
 from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.models.completions import Completions, Engine, OnDone
 from rlvr_cli.models.engines import choose_engine
+from rlvr_cli.models.greedy import greedy_once
 from rlvr_cli.models.load import eos_token_ids
 from rlvr_cli.models.sampler import rows_that_fit, sample
 from rlvr_cli.streams import stream_seed
@@ -241,14 +243,14 @@ def _sample(
         most = min(most, rows_that_fit(source.model, of_rows, settings.max_new_tokens, sorts=top_p < 1))
 
     def sampled(on_done: OnDone | None) -> Completions:
-        return source.engine(
+        engine = partial(source.engine, temperature=temperature) if temperature else partial(greedy_once, source.engine)
+        return engine(
             source.model,
             of_rows,
             keys=[row_key(problem_id, index) for problem_id, index in keys],
             seed=stream_seed(settings.seed, "eval"),
             max_new_tokens=settings.max_new_tokens,
             eos_token_ids=source.stops,
-            temperature=temperature,
             top_p=top_p,
             max_rows=most,
             on_done=on_done,
