@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlvr_cli.config.errors import RunError
-from rlvr_cli.models.completions import Completions
+from rlvr_cli.models.completions import Completions, OnDone, joined
 from rlvr_cli.models.decoder import Cache, Decoder
 from rlvr_cli.models.draws import draw, nucleus, uniforms
 
@@ -96,8 +96,12 @@ class Batch:
         top_p: float,
         on_progress: Callable[[int], None],
         top_k: int = 0,
+        on_done: OnDone | None = None,
     ) -> Completions:
-        """Decode until every row has ended. Raises RunError if the model's probabilities are not finite."""
+        """Decode until every row has ended; on_done gets rows as they leave the batch.
+
+        Raises RunError if the model's probabilities are not finite.
+        """
         device, steps = self.decoder.device, self.max_new_tokens
         ids = torch.zeros(steps, self.rows, dtype=torch.int64, device=device)
         chosen = torch.ones(steps, self.rows, dtype=torch.float32, device=device)
@@ -108,6 +112,25 @@ class Batch:
         rows = torch.arange(self.rows, device=device)  # the row that each slot of the cache decodes
         active = torch.ones(self.rows, dtype=torch.bool, device=device)  # by slot
         remaining, logits = self.rows, self.first_logits
+        taken: list[int] = []
+        parts: list[Completions] = []
+
+        def take_out(which: Tensor, longest: int) -> None:
+            probabilities = chosen[:longest, which]
+            if not bool(torch.isfinite(probabilities).all()):
+                raise RunError("The model's probabilities are not finite numbers: its weights are damaged or diverged.")
+            part = _collect(
+                ids[:longest, which],
+                probabilities.log_(),
+                entropies[:longest, which],
+                lengths[which],
+                truncated[which],
+            )
+            parts.append(part)
+            taken.extend(which.tolist())
+            if on_done is not None:
+                on_done(which.tolist(), part)
+
         for t in range(steps):
             at = t % _POSITIONS_AT_ONCE
             if at == 0:
@@ -127,13 +150,13 @@ class Batch:
                 if remaining == 0:
                     break
                 if len(rows) - remaining >= _DROP_SHARE * len(rows):
+                    take_out(rows[~active], t + 1)
                     order = self._drop(active, remaining, self.width + t)
                     rows, tokens, active = rows[order], tokens[order], active[order]
             if t + 1 < steps:
                 logits = self._step(tokens, t)
-        if not bool(torch.isfinite(chosen).all()):
-            raise RunError("The model's probabilities are not finite numbers: its weights are damaged or diverged.")
-        return _collect(ids, chosen.log_(), entropies, lengths, truncated)
+        take_out(rows, t + 1)
+        return joined(parts).of(sorted(range(self.rows), key=taken.__getitem__))
 
     def _step(self, tokens: Tensor, t: int) -> Tensor:
         if self.positions is None:

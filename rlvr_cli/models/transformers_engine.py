@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlvr_cli.models.completions import Completions, check_arguments
+from rlvr_cli.models.completions import Completions, OnDone, check_arguments, joined
 from rlvr_cli.models.draws import stream_start
 from rlvr_cli.models.room import told_with_rows
 
@@ -29,6 +29,7 @@ def generate_with_transformers(
     top_k: int = 0,
     max_rows: int | None = None,
     on_progress: Callable[[int], None] | None = None,
+    on_done: OnDone | None = None,
 ) -> Completions:
     """Sample one completion for every prompt with `generate`; log-probs and entropies come from one more forward.
 
@@ -47,7 +48,7 @@ def generate_with_transformers(
         pad_token_id=stops[0] if stops else 0,
         **(sampling if temperature > 0 else {"do_sample": False}),
     )
-    result = Completions([], [], [], entropies := [])
+    groups = [Completions([], [], [], [])]
     size = max_rows or 64
     devices = [model.device] if model.device.type == "cuda" else []
     was_training, defaults = model.training, model.generation_config
@@ -61,17 +62,17 @@ def generate_with_transformers(
                 part = prompts[first : first + size]
                 with told_with_rows(len(part), max(map(len, part)) + max_new_tokens):
                     ids = _generate(model, part, config, frozenset(stops))
-                    log_probs, of_part = _score(model, part, ids, temperature or 1.0)
-                result.log_probs.extend(log_probs)
-                entropies.extend(of_part)
-                result.ids.extend(ids)
-                result.truncated.extend(row[-1] not in eos_token_ids for row in ids)
+                    log_probs, entropies = _score(model, part, ids, temperature or 1.0)
+                truncated = [row[-1] not in eos_token_ids for row in ids]
+                groups.append(Completions(ids, log_probs, truncated, entropies))
                 if on_progress is not None:
                     on_progress(sum(map(len, ids)))
+                if on_done is not None:
+                    on_done(range(first, first + len(part)), groups[-1])
     finally:
         model.train(was_training)
         model.generation_config = defaults
-    return result
+    return joined(groups)
 
 
 def _generate(model: Any, prompts: Sequence[Sequence[int]], config: Any, stops: frozenset[int]) -> list[list[int]]:

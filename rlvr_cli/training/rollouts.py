@@ -17,13 +17,14 @@ import torch
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.config.schema import Config
+from rlvr_cli.evaluation.judged import sample_and_judge
 from rlvr_cli.methods.reward import flip
-from rlvr_cli.models.completions import Completions, Engine
+from rlvr_cli.models.completions import Completions, Engine, OnDone
 from rlvr_cli.models.load import eos_token_ids
 from rlvr_cli.models.pieces import token_pieces
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.streams import stream_seed
-from rlvr_cli.tasks.base import Problem, RewardsFormat, Task, Verdict, judge_all, prompt_ids, response_text
+from rlvr_cli.tasks.base import Problem, RewardsFormat, Task, Verdict, prompt_ids
 from rlvr_cli.training.metrics import rollout_summary
 
 # Groups of each rollout whose completions are recorded token by token: enough to look at, little to store.
@@ -38,6 +39,10 @@ class RolloutSource:
         main: whether this process writes files.
         on_tokens: told how many tokens were sampled since the last call.
         stream: what names the random streams of a rollout: its number, and what tells it from one that was thrown away.
+
+    Attributes:
+        seconds: spent on `rollout`, which is sampling and what is judged meanwhile, and on `verify`, which is judging
+            after the last completion was sampled.
     """
 
     def __init__(
@@ -99,21 +104,25 @@ class RolloutSource:
         }
         settings = self.config.rollout
         stream = ("rollout", *self.stream(self.rollout), *(("attempt", attempt) if attempt else ()))
-        completions: Completions = self.engine(
-            self.model,
-            [encoded[slot.problem] for slot in slots],
-            keys=[self.first_row + row for row in rows],
-            seed=stream_seed(self.config.run.seed, *stream),
-            max_new_tokens=settings.max_new_tokens,
-            eos_token_ids=eos_token_ids(self.model, self.tokenizer),
-            temperature=settings.temperature,
-            top_p=settings.top_p,
-            top_k=settings.top_k,
-            max_rows=settings.batch,
-            on_progress=self.on_tokens,
-        )
-        self.seconds["rollout"] += time.perf_counter() - started
-        started = time.perf_counter()
+
+        def sampled(on_done: OnDone | None) -> Completions:
+            return self.engine(
+                self.model,
+                [encoded[slot.problem] for slot in slots],
+                keys=[self.first_row + row for row in rows],
+                seed=stream_seed(self.config.run.seed, *stream),
+                max_new_tokens=settings.max_new_tokens,
+                eos_token_ids=eos_token_ids(self.model, self.tokenizer),
+                temperature=settings.temperature,
+                top_p=settings.top_p,
+                top_k=settings.top_k,
+                max_rows=settings.batch,
+                on_progress=self.on_tokens,
+                on_done=on_done,
+            )
+
+        judged = sample_and_judge(sampled, self.task, [self.problems[slot.problem] for slot in slots], self.tokenizer)
+        completions = judged.completions
         for row, slot, ids, log_probs, truncated, entropies in zip(
             rows,
             slots,
@@ -126,17 +135,11 @@ class RolloutSource:
             slot.prompt, slot.ids, slot.truncated = encoded[slot.problem], ids, truncated
             slot.log_probs = log_probs
             slot.entropies = entropies
-            slot.text = response_text(self.tokenizer, ids)
             slot.flipped = self._flipped(self.first_row + row, attempt)
-        verdicts = judge_all(
-            self.task,
-            [self.problems[slot.problem] for slot in slots],
-            [slot.text for slot in slots],
-            completions.truncated,
-        )
-        for slot, verdict in zip(slots, verdicts, strict=True):
-            slot.verdict = verdict
-        self.seconds["verify"] += time.perf_counter() - started
+        for slot, text, verdict in zip(slots, judged.texts, judged.verdicts, strict=True):
+            slot.text, slot.verdict = text, verdict
+        self.seconds["verify"] += judged.seconds
+        self.seconds["rollout"] += time.perf_counter() - started - judged.seconds
 
     def _flipped(self, row: int, attempt: int) -> bool:
         seed = stream_seed(self.config.run.seed, "reward-noise", *self.stream(self.rollout), attempt, row)

@@ -9,6 +9,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.models.completions import Completions
 from rlvr_cli.models.engines import choose_engine
 from rlvr_cli.models.sampler import sample
 from rlvr_cli.models.transformers_engine import generate_with_transformers
@@ -42,6 +43,17 @@ def test_log_probs_and_entropies_equal_the_full_forward(temperature: float) -> N
         assert truncated == (ids[-1] not in (3, 11))
         assert not set(ids[:-1]) & {3, 11}
     assert model.generation_config.repetition_penalty == 5.0
+
+
+def test_each_group_is_handed_over_before_the_next() -> None:
+    counted: list[int] = []
+    given: list[tuple[list[int], int, Completions]] = []
+
+    def done(rows: Any, completions: Completions) -> None:
+        given.append((list(rows), len(counted), completions))
+
+    out = generate_with_transformers(gpt2(), PROMPTS, **OPTIONS, max_rows=3, on_progress=counted.append, on_done=done)
+    assert given == [([0, 1, 2], 1, out.of(range(3))), ([3], 2, out.of([3]))]
 
 
 def test_it_is_seeded_by_the_call_and_leaves_the_global_stream_alone() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.models.batch import _pick, _together
+from rlvr_cli.models.completions import Completions, joined
 from rlvr_cli.models.decoder import Decoder, row_memory
 from rlvr_cli.models.room import USED
 from rlvr_cli.models.sampler import (
@@ -275,6 +277,50 @@ def test_progress_counts_every_token() -> None:
     counted: list[int] = []
     out = run(make("qwen3"), on_progress=counted.append, max_rows=4)
     assert sum(counted) == sum(map(len, out.ids))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("max_rows", [None, 4])
+def test_rows_are_handed_over_as_they_end(max_rows: int | None, threads: int) -> None:
+    before, sampled, early = torch.get_num_threads(), 0, 0
+    given: dict[int, Any] = {}
+
+    def progress(tokens: int) -> None:
+        nonlocal sampled
+        sampled += tokens
+
+    def done(rows: Any, completions: Completions) -> None:
+        nonlocal early
+        assert not given.keys() & set(rows)
+        given.update((row, completions.of([index])) for index, row in enumerate(rows))
+        early += len(rows) if sampled < 0.9 * total else 0
+
+    torch.set_num_threads(threads)
+    try:
+        model = make("qwen3")
+        plain = run(model, max_rows=max_rows)
+        total = sum(map(len, plain.ids))
+        assert run(model, max_rows=max_rows, on_progress=progress, on_done=done) == plain
+    finally:
+        torch.set_num_threads(before)
+    assert joined([given[row] for row in range(len(PROMPTS))]) == plain
+    assert early >= 5, "several of the 15 rows are short"
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_error_of_who_takes_rows_ends_the_sampling(threads: int) -> None:
+    before, alive = torch.get_num_threads(), threading.active_count()
+
+    def refuse(rows: Any, completions: Completions) -> None:
+        raise KeyError("not these")
+
+    torch.set_num_threads(threads)
+    try:
+        with pytest.raises(KeyError, match="not these"):
+            run(make("qwen3"), max_rows=4, on_done=refuse)
+        assert torch.get_num_threads() == threads and threading.active_count() == alive
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("vocabulary", [50, 2000])
