@@ -73,9 +73,11 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
         self._metrics["train"].clear()  # TRL's own, which nobody reads here
         self.skips += self.rollouts.unscored > 0
         self.check_skips()
-        torch.manual_seed(
-            stream_seed(self.config.run.seed, "update", *self._stream(rollout), self.accelerator.process_index)
-        )
+        seed = stream_seed(self.config.run.seed, "update", *self._stream(rollout), self.accelerator.process_index)
+        # What torch.manual_seed does, which also formats the stack once for each kind of device that is not there.
+        torch.default_generator.manual_seed(seed)
+        if torch.cuda.is_available():
+            torch.cuda.manual_seed_all(seed)
 
     def rollout_sampled(self, rows: Rows) -> None:
         """Check the sampler: at a run's first rollout, with vLLM at the first two of every start."""
