@@ -131,6 +131,7 @@ def child(case: Case, folder: Path) -> dict[str, Any]:
     """Measure one case in this process."""
     import torch
 
+    from benchmarks.tensors import most_bytes, profiled
     from rlvr_cli.config.load import load_config
     from rlvr_cli.training.probe import measure
 
@@ -154,15 +155,9 @@ def child(case: Case, folder: Path) -> dict[str, Any]:
         held = sum(weight.numel() * weight.element_size() for weight in model.parameters())
 
         def watched() -> Any:
-            activity = [torch.profiler.ProfilerActivity.CPU]
-            with torch.profiler.profile(activities=activity, profile_memory=True) as profiler:
+            with profiled() as profiler:
                 result = train()
-            live = most = 0
-            events = profiler.profiler.kineto_results.events()
-            for event in sorted((e for e in events if e.name() == "[memory]"), key=lambda e: e.start_ns()):
-                live += event.nbytes()
-                most = max(most, live)
-            found["tensors"] = held + most
+            found["tensors"] = held + most_bytes(profiler)
             return result
 
         trainer.train = watched
