@@ -180,7 +180,7 @@ def _encode(statement: Statement, labels: Sequence[str], positive: bool = True) 
 
 
 def _views(statements: Sequence[Statement], mentioned: Sequence[Sequence[int]], colours: Sequence[int]) -> list[list[str]]:
-    """What each speaker says (row), with people as their colours, the speaker marked, and one person (column) too."""
+    """What each speaker says (row), people as their colours, the speaker marked, and one person (column) too."""
     views = []
     for speaker, statement in enumerate(statements):
         labels = [f"{colour} " for colour in colours]
