@@ -10,6 +10,8 @@ from torch import Tensor
 
 # Sharing prompts takes a second, shorter pass through the layers: it must save this share of the tokens.
 LEAST_SAVED = 0.2
+# What one more pass costs beside its tokens, in tokens: padding is worth as much to have one pass less.
+PASS_TOKENS = 256
 
 
 @dataclass(frozen=True)
@@ -58,21 +60,38 @@ def deal(rows: list[Row], *, most_tokens: int, most_rows: int | None = None, sha
     return shared if shared.tokens <= (1 - LEAST_SAVED) * alone.tokens else alone
 
 
-def _tokens(rows: list[Row], *, shared: bool) -> int:
-    """Columns x rows of one pass: all prompts as wide as the longest, and all completions."""
-    prompts = len({row.prompt_id for row in rows}) if shared else len(rows)
-    return prompts * max(row.prompt for row in rows) + len(rows) * max(row.completion for row in rows)
+@dataclass
+class _Pass:
+    """Rows that share a pass, and the columns x rows that they take: every row as wide as the widest."""
 
+    shared: bool
+    rows: int = 0
+    prompts: int = 0
+    prompt: int = 0
+    completion: int = 0
 
-def _fits(rows: list[Row], most_tokens: int, most_rows: int | None, *, shared: bool) -> bool:
-    return _tokens(rows, shared=shared) <= most_tokens and (most_rows is None or len(rows) <= most_rows)
+    def add(self, piece: list[Row]) -> None:
+        """Take in rows, of a prompt that none of the others has."""
+        self.rows += len(piece)
+        self.prompts += 1 if self.shared else len(piece)
+        self.prompt = max(self.prompt, *(row.prompt for row in piece))
+        self.completion = max(self.completion, *(row.completion for row in piece))
+
+    @property
+    def tokens(self) -> int:
+        return self.prompts * self.prompt + self.rows * self.completion
+
+    def fits(self, most_tokens: int, most_rows: int | None) -> bool:
+        return self.tokens <= most_tokens and (most_rows is None or self.rows <= most_rows)
 
 
 def _pieces(group: list[Row], most_tokens: int, most_rows: int | None) -> Iterator[list[Row]]:
     """The completions of one prompt, whole where one pass has room for them."""
     piece: list[Row] = []
     for row in group:
-        if piece and not _fits([*piece, row], most_tokens, most_rows, shared=True):
+        longer = _Pass(shared=True)
+        longer.add([*piece, row])
+        if piece and not longer.fits(most_tokens, most_rows):
             yield piece
             piece = []
         piece.append(row)
@@ -80,18 +99,27 @@ def _pieces(group: list[Row], most_tokens: int, most_rows: int | None) -> Iterat
 
 
 def _packed(pieces: list[list[Row]], most_tokens: int, most_rows: int | None, *, shared: bool) -> Parts:
-    """Consecutive pieces together as long as they fit."""
-    passes: list[list[Row]] = []
-    for piece in pieces:
-        if passes and _fits([*passes[-1], *piece], most_tokens, most_rows, shared=shared):
-            passes[-1].extend(piece)
-        else:
-            passes.append(list(piece))
-    return Parts(
-        [[row.index for row in rows] for rows in passes],
-        sum(_tokens(rows, shared=shared) for rows in passes),
-        shared,
-    )
+    """Consecutive pieces together: of all cuts those with the fewest tokens, padding and passes counted."""
+    # For the pieces before each place: the least cost, the place of the last cut, the tokens of what follows it.
+    best: list[tuple[int, int, int]] = [(0, 0, 0)]
+    for end in range(1, len(pieces) + 1):
+        found: tuple[int, int, int] | None = None
+        last = _Pass(shared)
+        for start in range(end - 1, -1, -1):
+            last.add(pieces[start])
+            if found is not None and not last.fits(most_tokens, most_rows):
+                break
+            cost = best[start][0] + last.tokens + PASS_TOKENS
+            if found is None or cost < found[0]:
+                found = (cost, start, last.tokens)
+        assert found is not None
+        best.append(found)
+    passes, tokens, end = [], 0, len(pieces)
+    while end > 0:
+        _, start, own = best[end]
+        passes.append([row.index for piece in pieces[start:end] for row in piece])
+        tokens, end = tokens + own, start
+    return Parts(passes[::-1], tokens, shared)
 
 
 def numbered_prompts(prompt_ids: Tensor, prompt_mask: Tensor) -> list[int]:
