@@ -275,6 +275,7 @@ def make_plan(config: Config) -> dict[str, Any]:
         "completions_per_step": batch.step_batch,
         "micro_batch": batch.micro_batch,
         "micro_batches_per_step": batch.micro_batches,
+        "micro_tokens": config.update.micro_tokens,
         "rollouts": config.train.rollouts,
         "steps_total": batch.steps_total,
         "policy_age": None if sft else {"mean": sum(ages) / len(ages), "largest": ages[-1], "of_each_step": ages},
@@ -305,6 +306,18 @@ def _checkpoints(steps_total: int, every: int) -> int:
 PER_METHOD = ("method", "optimizer steps per rollout", "optimizer steps", "checkpoints")
 
 
+def _forward_passes(plan: dict[str, Any], rows: str) -> tuple[str, str]:
+    """How many, and what is in one."""
+    if plan["policy_age"] is None:
+        return f"{plan['micro_batches_per_step']:,}", f"of {plan['micro_batch']} {rows} (update.micro_batch)"
+    if plan["micro_tokens"] is not None:
+        return "-", f"of {plan['micro_tokens']:,} tokens (update.micro_tokens); as many as the completions need"
+    return (
+        f"up to {plan['micro_batches_per_step']:,}",
+        f"of as many tokens as {plan['micro_batch']} of the longest {rows} have (update.micro_batch)",
+    )
+
+
 def _rows(plan: dict[str, Any]) -> list[tuple[str, str, str]]:
     def number(name: str) -> str:
         return f"{plan[name]:,}"
@@ -329,11 +342,7 @@ def _rows(plan: dict[str, Any]) -> list[tuple[str, str, str]]:
             + (f" x {plan['passes']} passes of the method" if plan["passes"] > 1 else ""),
         ),
         (f"{rows} per step", number("completions_per_step"), ""),
-        (
-            "forward passes per step",
-            number("micro_batches_per_step"),
-            f"of {plan['micro_batch']} {rows} (update.micro_batch)",
-        ),
+        ("forward passes per step", *_forward_passes(plan, rows)),
         ("rollouts" if sampled else "batches", number("rollouts"), "the budget (train.rollouts)"),
         ("optimizer steps", number("steps_total"), f"{'rollouts' if sampled else 'batches'} x steps per {batch}"),
         (

@@ -140,8 +140,8 @@ class UpdateConfig(Section):
     )
     micro_tokens: Count | None = Field(
         None,
-        description="Tokens in one forward pass, prompts included (a longer row has a pass of its own); null = as many "
-        "as micro_batch of the longest completions with their prompts.",
+        description="Tokens in one forward pass, prompts included (a longer row has a pass of its own; not for sft); "
+        "null = as many as micro_batch of the longest completions with their prompts.",
     )
     max_grad_norm: Annotated[float, Field(gt=0.0)] = Field(
         1.0, description="The gradient is scaled down to this norm when it is longer."
