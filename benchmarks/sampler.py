@@ -1,11 +1,13 @@
 """Tokens per second of the local sampler against `model.generate` as TRL calls it, interleaved in one run.
 
-    python -m benchmarks.sampler [--threads 1 2] [--repeats 5]
+    python -m benchmarks.sampler [--threads 1 2] [--repeats 5] [--counts]
 
 Cases: rollouts of the lab base (its own puzzles and its own ends of sequence; a random model of its shape where
 the base is not there), the same with no end before the limit, and a vocabulary of 32,000. A token counts when it
 is part of a completion; what is computed after a row's end does not. Times are wall time: on a machine that does
-other work, compare the ratios only.
+other work, compare the ratios only, or what is counted (`--counts`, without any time).
+
+TRL 1.16 itself samples with this same call of `generate` (GRPOTrainer._generate_single_turn): it is no second peer.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import Any
 import torch
 from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
+from benchmarks.sampler_work import Work, work_of_generate, work_of_the_sampler
 from rlvr_cli.models.load import eos_token_ids, load_model
 from rlvr_cli.models.sampler import sample
 from rlvr_cli.models.source import PRESETS
@@ -98,7 +101,8 @@ def with_generate(case: Case) -> int:
         top_k=0,
         repetition_penalty=1.0,
         pad_token_id=0,
-        eos_token_id=list(case.eos) or None,
+        # Without any it would take the model's own: one that no model says.
+        eos_token_id=list(case.eos) or [case.model.config.vocab_size],
         disable_compile=True,
     )
     with torch.no_grad():
@@ -136,12 +140,34 @@ def compare(case: Case, repeats: int) -> tuple[list[float], list[float]]:
     return [pair[0] for pair in pairs[1:]], [pair[1] for pair in pairs[1:]]
 
 
+def count(case: Case) -> tuple[Work, Work]:
+    """What generate and the sampler compute for one rollout, each for its own draws."""
+    with work_of_generate(case.model) as theirs:
+        with_generate(case)
+    with work_of_the_sampler() as ours:
+        with_sampler(case, seed=0)
+    return theirs, ours
+
+
+def print_counts() -> None:
+    print(f"{'case':44}  {'':8}  prompt tokens    steps  rows decoded  head rows")
+    for case in cases():
+        torch.manual_seed(0)
+        for name, work in zip(("generate", "sampler"), count(case), strict=True):
+            counts = f"{work.prompt_tokens:13,}  {work.steps:7,}  {work.rows:12,}  {work.head_rows:9,}"
+            print(f"{case.name:44}  {name:8}  {counts}")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sampler", description=__doc__.splitlines()[0])
     both = sorted({1, os.cpu_count() or 1})
     parser.add_argument("--threads", type=int, nargs="+", default=both, help="thread counts to measure")
     parser.add_argument("--repeats", type=int, default=5, help="measured pairs a case")
+    parser.add_argument("--counts", action="store_true", help="count the work, in place of the time it takes")
     options = parser.parse_args(arguments)
+    if options.counts:
+        print_counts()
+        return
     print(f"Tokens per second, median of {options.repeats}; ratio = median over pairs (lowest - highest)")
     print(f"load average at the start {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n")
     print(f"{'case':44}  threads  generate   sampler  ratio")

@@ -102,9 +102,10 @@ def _score(
         ids = torch.tensor([[*s, *[0] * (width - len(s))] for s in part], device=model.device)
         mask = torch.tensor([[1] * len(s) + [0] * (width - len(s)) for s in part], device=model.device)
         logits: Tensor = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[:, :-1].float()
-        every = (logits / temperature).log_softmax(-1)
-        del logits
-        taken = every.gather(2, ids[:, 1:, None]).squeeze(2)
+        logits = logits / temperature
+        total = logits.logsumexp(-1, keepdim=True)
+        taken = (logits.gather(2, ids[:, 1:, None]) - total).squeeze(2)
+        every = logits.sub_(total)
         # A probability of 0 times its logarithm is NaN, and adds nothing.
         spread = -every.exp().mul_(every).nansum(-1)
         for row, (values, of_row) in enumerate(zip(taken.tolist(), spread.tolist(), strict=True), start=first):

@@ -91,7 +91,7 @@ class JudgesMany(Protocol):
 
 
 class Judging(Protocol):
-    """Responses that are judged while others are still to come. A context manager: it ends what is still under way."""
+    """Responses that are judged while others are still to come. A context manager: it gives up what has not begun."""
 
     def add(self, problem: Problem, response: str, *, truncated: bool = False) -> None:
         """Have a response judged, without waiting for it."""

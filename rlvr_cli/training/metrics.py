@@ -164,8 +164,8 @@ def rollout_summary(
     where the reward has one. ``accuracy/se`` and ``format/se`` are standard errors over what could be scored.
 
     ``entropy`` is that of the policy that sampled, in nats, its mean over all tokens of the rollout. Where the engine
-    does not tell it (a row's ``entropy`` is None) it is the mean of -log p of the sampled tokens, which estimates the
-    same without bias for top_p=1 and top_k=0. None where neither is known.
+    does not tell it (a row's ``entropy`` is None) it is the mean of -log p of the sampled tokens: for top_p=1 and
+    top_k=0 the expectation of their sum is that of the sum of the entropies. None where neither is known.
     """
     count = len(rows)
 

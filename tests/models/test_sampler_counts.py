@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rlvr_cli.models.decoder import Decoder
+from benchmarks.sampler_work import work_of_generate, work_of_the_sampler
 from rlvr_cli.models.sampler import sample
 from tests.models.tiny import make
 
@@ -20,31 +20,6 @@ PROMPTS = [prompt for prompt in DISTINCT for _ in range(8)]
 ROWS, LONGEST = 40, 60
 # Slots of rows that have ended are given up once they are a tenth of the batch.
 KEPT = 0.1
-
-
-class Work:
-    """Prompt tokens read (padding among them), rows decoded by step, and rows through the head."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.prompt_tokens, self.head_rows = 0, 0
-        self.steps: list[int] = []
-        prefill, step, logits = Decoder.prefill, Decoder.step, Decoder.logits
-
-        def counted_prefill(decoder: Decoder, ids: torch.Tensor, *rest: Any) -> Any:
-            self.prompt_tokens += ids.numel()
-            return prefill(decoder, ids, *rest)
-
-        def counted_step(decoder: Decoder, tokens: torch.Tensor, *rest: Any) -> Any:
-            self.steps.append(len(tokens))
-            return step(decoder, tokens, *rest)
-
-        def counted_logits(decoder: Decoder, x: torch.Tensor) -> Any:
-            self.head_rows += len(x)
-            return logits(decoder, x)
-
-        monkeypatch.setattr(Decoder, "prefill", counted_prefill)
-        monkeypatch.setattr(Decoder, "step", counted_step)
-        monkeypatch.setattr(Decoder, "logits", counted_logits)
 
 
 class Operators(TorchDispatchMode):
@@ -64,25 +39,37 @@ def run(**options: Any) -> Any:
     return sample(make("qwen3"), PROMPTS, **given)
 
 
-def test_a_prompt_is_read_once_and_a_row_is_decoded_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    work = Work(monkeypatch)
-    lengths = [len(ids) for ids in run().ids]
+def test_a_prompt_is_read_once_and_a_row_is_decoded_until_it_ends() -> None:
+    with work_of_the_sampler() as work:
+        lengths = [len(ids) for ids in run().ids]
     assert len(set(lengths)) > 10
     assert work.prompt_tokens == len(DISTINCT) * max(map(len, DISTINCT)), "not of each of the 40 rows"
     # The first token of a row comes from its prompt; the last is not read.
     needed = sum(lengths) - ROWS
-    assert len(work.steps) == max(lengths) - 1
-    assert needed <= sum(work.steps) <= needed / (1 - KEPT)
-    assert sum(work.steps) < 0.8 * ROWS * (max(lengths) - 1), "far fewer than of a batch that stays whole"
-    assert work.head_rows == len(DISTINCT) + sum(work.steps), "the last position of a prompt, then one a step"
+    assert work.steps == max(lengths) - 1
+    assert needed <= work.rows <= needed / (1 - KEPT)
+    assert work.head_rows == len(DISTINCT) + work.rows, "the last position of a prompt, then one a step"
+
+
+def test_generate_reads_every_copy_and_decodes_every_row_to_the_end_of_the_longest() -> None:
+    """Greedy, so that both give the same completions."""
+    model, width = make("qwen2"), max(map(len, PROMPTS))
+    padded = torch.tensor([[*[0] * (width - len(prompt)), *prompt] for prompt in PROMPTS])
+    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in PROMPTS])
+    options = {"do_sample": False, "max_new_tokens": LONGEST, "eos_token_id": [3, 11], "pad_token_id": 0}
+    with work_of_generate(model) as theirs:
+        model.generate(padded, attention_mask=mask, **options)
+    assert (theirs.prompt_tokens, theirs.rows) == (ROWS * width, ROWS * theirs.steps)
+    with work_of_the_sampler() as ours:
+        sample(model, PROMPTS, keys=range(ROWS), seed=0, max_new_tokens=LONGEST, eos_token_ids=(3, 11), temperature=0.0)
+    assert ours.steps == theirs.steps
+    assert ours.prompt_tokens == theirs.prompt_tokens / 8 and ours.rows < 0.9 * theirs.rows
 
 
 @pytest.mark.parametrize("max_rows", [8, 20])
-def test_a_prompt_is_read_once_in_every_part_that_has_rows_of_it(
-    max_rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    work = Work(monkeypatch)
-    run(max_rows=max_rows)
+def test_a_prompt_is_read_once_in_every_part_that_has_rows_of_it(max_rows: int) -> None:
+    with work_of_the_sampler() as work:
+        run(max_rows=max_rows)
     parts = [PROMPTS[first : first + max_rows] for first in range(0, ROWS, max_rows)]
     distinct = [{tuple(prompt) for prompt in part} for part in parts]
     assert work.prompt_tokens == sum(len(prompts) * max(map(len, prompts)) for prompts in distinct)
