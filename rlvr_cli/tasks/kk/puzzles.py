@@ -179,7 +179,9 @@ def _encode(statement: Statement, labels: Sequence[str], positive: bool = True) 
     return f"{'' if positive else '!'}({kind} {' '.join(parts)})"
 
 
-def _views(statements: Sequence[Statement], mentioned: Sequence[Sequence[int]], colours: Sequence[int]) -> list[list[str]]:
+def _views(
+    statements: Sequence[Statement], mentioned: Sequence[Sequence[int]], colours: Sequence[int]
+) -> list[list[str]]:
     """What each speaker says (row), with people as their colours, the speaker marked, and one person (column) too."""
     views = []
     for speaker, statement in enumerate(statements):
