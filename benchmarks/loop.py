@@ -19,10 +19,12 @@ import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 from rich.console import Console
 
 from rlvr_cli.config.load import load_config
+from rlvr_cli.tasks.base import judge_all
 
 PEER = 'python -c "from trl import GRPOTrainer"'
 FIRST_STEP = "rlvr train, to the first step"
@@ -61,13 +63,16 @@ def first_step(repeats: int) -> dict[str, tuple[float, float]]:
                 timed = to_the_line(command, begins, folder)
                 if number > 0:
                     found[name].append(timed)
-    return {name: tuple(map(statistics.median, zip(*pairs, strict=True))) for name, pairs in found.items()}  # type: ignore[misc]
+    return {
+        name: (statistics.median(wall for wall, _ in pairs), statistics.median(cpu for _, cpu in pairs))
+        for name, pairs in found.items()
+    }
 
 
 def steps(rollouts: int) -> list[tuple[float, float, int]]:
     """Seconds of each step of a training with one update a rollout, the loop's among them, and waits for the disk.
 
-    Without the first two steps, which warm up, and those of a checkpoint.
+    Without the first two steps, which warm up; no checkpoint is among them.
     """
     from rlvr_cli.training import build
     from rlvr_cli.training import rollouts as sampling
@@ -122,14 +127,18 @@ def steps(rollouts: int) -> list[tuple[float, float, int]]:
             found.append((now - self._began, now - self._began - spent[0], waits[0]))
             self._began, spent[0], waits[0] = now, 0.0, 0
 
-    def fsync(descriptor: int, real: Callable[[int], None] = os.fsync) -> None:
-        waits[0] += 1
-        real(descriptor)
+    real_fsync = os.fsync
 
-    with tempfile.TemporaryDirectory() as folder:
-        build.RunTrainer = Timed  # type: ignore[misc]
-        sampling.judge_all = timed(sampling.judge_all)
-        os.fsync = fsync
+    def fsync(descriptor: int) -> None:
+        waits[0] += 1
+        real_fsync(descriptor)
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        patch.object(build, "RunTrainer", Timed),
+        patch.object(sampling, "judge_all", timed(judge_all)),
+        patch.object(os, "fsync", fsync),
+    ):
         changes = [f"run.dir={folder}", "run.name=steps", f"train.rollouts={rollouts}", "checkpoint.every=100000"]
         running.start(load_config([], overrides=changes), overwrite=False, console=Console(quiet=True))
     return found[2:]
