@@ -74,6 +74,9 @@ SHAPES: dict[str, Callable[[], Any]] = {
     "tiny": lambda: shape("qwen3", 64, 16, 1, 2, 2, 32),
     "lab": lambda: shape("qwen3", len(make_tokenizer()), 96, 4, 4, 4, 256),
     "10M": lambda: shape("qwen3", 32_000, 192, 8, 6, 2, 640),
+    # Next to nothing but a head.
+    "head, V=32,000": lambda: shape("qwen3", 32_000, 256, 1, 4, 4, 64),
+    "head, V=150,000": lambda: shape("qwen3", 150_000, 256, 1, 4, 4, 64),
     "100M": lambda: shape("qwen3", 32_000, 704, 13, 11, 11, 2048),
 }
 
@@ -83,18 +86,20 @@ class Place:
     """Where and in what precision both sides compute.
 
     Attributes:
-        bf16: mixed precision; ``checkpointing``: of gradients. Both are TRL's defaults, and bad ones on a CPU.
+        bf16: weights and arithmetic; ``checkpointing``: of gradients. TRL's defaults, and bad ones on a CPU.
+        optimizer: as transformers names it.
     """
 
     gpu: bool = False
     bf16: bool = False
     checkpointing: bool = False
+    optimizer: str = "adamw_torch"
 
     def model(self, config: Any) -> Any:
         """A model with random weights from a seed, the same at every call."""
         torch.manual_seed(0)
         with torch.device("cuda" if self.gpu else "cpu"):
-            return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+            return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16 if self.bf16 else torch.float32)
 
 
 class _Boundaries(TrainerCallback):
@@ -236,6 +241,7 @@ def _arguments(folder: Path, rollout: Rollout, place: Place, part: int, passes: 
         "use_cpu": not place.gpu,
         "bf16": place.bf16,
         "gradient_checkpointing": place.checkpointing,
+        "optim": place.optimizer,
         "learning_rate": 0.0,
         "lr_scheduler_type": "constant",
         # Measured as always, and never reached: both gradients stay what they are.

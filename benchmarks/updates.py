@@ -1,7 +1,7 @@
 """Seconds of the update on one rollout: ours against TRL's on the same rows, and every method against our own GRPO.
 
     python -m benchmarks.updates trl [--models lab 10M 100M] [--repeats 7] [--threads 1]
-    python -m benchmarks.updates lopti | methods
+    python -m benchmarks.updates lopti | head | methods
 
 Rows are scripted (scripted.py) and models have random weights (peers.py, which says what is timed). Nothing is printed
 of a case in which the gradients of the two trainers differ by more than 1e-4 of their norm, in float32. Two sides take
@@ -122,6 +122,15 @@ def trl_table(models: list[str], repeats: int) -> None:
             print(line([*case.cells, *found]), flush=True)
 
 
+def head_table(models: list[str], repeats: int) -> None:
+    """GRPO on models of one thin layer and rows of one length, which leave little but the head to be computed."""
+    rollout = Rollout(rows=8, group=4, prompt=16, mean=64, longest=64, spread="fixed", part=4)
+    print(heading(*COLUMNS, "TRL, s", "ours, s", "ours / TRL", "FLOPs"))
+    for model in models:
+        case = Case(model, rollout)
+        print(line([*case.cells, *against_trl(case, repeats)]), flush=True)
+
+
 def lopti_table(models: list[str], repeats: int) -> None:
     """Lopti's two passes against two of TRL's over all tokens, and against one update of our GRPO."""
     print(heading(*COLUMNS, "TRL twice, s", "ours, s", "ours / TRL twice", "FLOPs", "ours / our GRPO"))
@@ -145,8 +154,13 @@ def methods_table(models: list[str], repeats: int) -> None:
             print(line([model, name, *cells]), flush=True)
 
 
-TABLES = {"trl": trl_table, "lopti": lopti_table, "methods": methods_table}
-MODELS = {"trl": ["lab", "10M", "100M"], "lopti": ["lab", "10M"], "methods": ["lab"]}
+TABLES = {"trl": trl_table, "head": head_table, "lopti": lopti_table, "methods": methods_table}
+MODELS = {
+    "trl": ["lab", "10M", "100M"],
+    "head": ["head, V=32,000", "head, V=150,000"],
+    "lopti": ["lab", "10M"],
+    "methods": ["lab"],
+}
 
 
 def main() -> None:

@@ -79,6 +79,7 @@ def test_the_kl_term_and_the_value_head_need_every_row(tmp_path: Path) -> None:
     assert found.reference == 0
 
 
+@needs_levers
 def test_lopti_makes_the_logits_of_each_pass_for_its_own_tokens(tmp_path: Path) -> None:
     """Those of every token once, to divide them, and then of the likely ones only."""
     found = update(tmp_path, ROLLOUT, "grpo+lopti")
