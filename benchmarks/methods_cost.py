@@ -17,12 +17,14 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import PrinterCallback
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.config.methods import method_presets
+from rlvr_cli.config.schema import SpeedConfig
 from rlvr_cli.methods.make import make_method
 from rlvr_cli.models.load import eos_token_ids, load_model
 from rlvr_cli.models.sampler import sample
@@ -54,6 +56,10 @@ all these passes, over `grpo`'s with as many updates; padding is among them, and
 `gtpo`) needs less of it than one over each step. Sampling and verification are not counted, nor is what is no matrix
 product; `sft` has no rollout and is left out. `reweight` and `lopti` have the KL term of their paper; `grpo+reweight`
 and `grpo+lopti` are the same without it. Made by `make docs`."""
+
+
+# What an algorithm asks for; docs/performance.md has what can be left out of it.
+NOTHING_LEFT_OUT = SpeedConfig(**dict.fromkeys(SpeedConfig.model_fields, False))
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,9 @@ class Recorded:
     def sampler_log_probs(self) -> list[list[float]]:
         raise NotImplementedError("nothing is weighed for the sampler here")
 
+    def sampler_entropies(self) -> list[list[float]] | None:
+        return None
+
     def judge(self) -> list[float]:
         return self.rewards
 
@@ -107,13 +116,13 @@ class CountingTrainer(MethodTrainer):
         self.rows = {"with_gradient": 0, "without_gradient": 0, "reference": 0}
         super().__init__(**arguments)
 
-    def _forward(self, model: Any, rows: Rows) -> Outputs:
+    def _forward(self, model: Any, rows: Rows, read: Tensor, **named: Any) -> Outputs:
         if model is self.ref_model:
             kind = "reference"
         else:
             kind = "with_gradient" if torch.is_grad_enabled() else "without_gradient"
         self.rows[kind] += len(rows["completion_ids"])
-        return super()._forward(model, rows)
+        return super()._forward(model, rows, read, **named)
 
 
 def cost(name: str, updates: int, rollouts: Recorded, *overrides: str) -> Cost:
@@ -141,6 +150,7 @@ def cost(name: str, updates: int, rollouts: Recorded, *overrides: str) -> Cost:
         trainer = CountingTrainer(
             method=method,
             rollouts=rollouts,
+            speed=NOTHING_LEFT_OUT,
             model=model,
             processing_class=tokenizer,
             args=arguments,

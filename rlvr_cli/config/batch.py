@@ -17,8 +17,9 @@ class BatchArithmetic:
         completions: completions of one rollout batch, prompts x group_size.
         step_batch: completions of one optimizer step.
         processes: how many share each optimizer step: step_batch = micro_batch x micro_batches x processes.
-        micro_batch: completions of one forward pass in one process.
-        micro_batches: forward passes of one optimizer step in each process.
+        share: completions of an optimizer step in each process.
+        micro_batch: completions of one forward pass, if all are as long as the longest.
+        micro_batches: forward passes of one optimizer step in each process; fewer where completions are shorter.
         passes: passes over the rollout batch that the method's schedule makes of one epoch (2 in Lopti).
         steps_per_rollout: optimizer steps made from one rollout batch, over all passes and epochs.
         steps_total: optimizer steps of the whole training.
@@ -27,6 +28,7 @@ class BatchArithmetic:
     completions: int
     step_batch: int
     processes: int
+    share: int
     micro_batch: int
     micro_batches: int
     passes: int
@@ -47,6 +49,7 @@ def batch_arithmetic(config: Config) -> BatchArithmetic:
         completions=completions,
         step_batch=step_batch,
         processes=processes,
+        share=share,
         micro_batch=micro_batch,
         micro_batches=share // micro_batch,
         passes=passes,

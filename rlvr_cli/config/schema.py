@@ -138,8 +138,38 @@ class UpdateConfig(Section):
         description="Completions in one forward pass; null = a process's share of the step's batch, or its largest "
         "divisor up to 16.",
     )
+    micro_tokens: Count | None = Field(
+        None,
+        description="Tokens in one forward pass, prompts included (a longer row has a pass of its own); null = as many "
+        "as micro_batch of the longest completions with their prompts.",
+    )
     max_grad_norm: Annotated[float, Field(gt=0.0)] = Field(
         1.0, description="The gradient is scaled down to this norm when it is longer."
+    )
+
+
+class SpeedConfig(Section):
+    """What an update leaves out because the gradient is the same without it; each switch shows what it saves."""
+
+    skip_rows: bool = Field(
+        True, description="Completions without a gradient (all rewards of the group equal) take no forward pass."
+    )
+    end_rows: bool = Field(True, description="Completions end at their last token with a gradient.")
+    compact_head: bool = Field(
+        True, description="The language-model head is applied where a token with a gradient follows, and nowhere else."
+    )
+    pack_rows: bool = Field(
+        True, description="Forward passes are filled by tokens, so that more of the short completions share one."
+    )
+    share_prompts: bool = Field(
+        True,
+        description="A prompt is computed once for its completions in a forward pass, where that saves a fifth of its "
+        "tokens.",
+    )
+    reuse_log_probs: bool = Field(
+        True,
+        description="Old log-probs and entropies are the sampler's where it computes them as the trainer does, in "
+        "float32: no forward pass takes them again.",
     )
 
 
@@ -290,6 +320,7 @@ class Config(Section):
     method: MethodConfig = Field(default=PolicyMethodConfig(), description="The training method.")
     rollout: RolloutConfig = Field(default=RolloutConfig(), description=str(RolloutConfig.__doc__))
     update: UpdateConfig = Field(default=UpdateConfig(), description=str(UpdateConfig.__doc__))
+    speed: SpeedConfig = Field(default=SpeedConfig(), description=str(SpeedConfig.__doc__))
     optimizer: OptimizerConfig = Field(default=OptimizerConfig(), description=str(OptimizerConfig.__doc__))
     train: TrainConfig = Field(default=TrainConfig(), description=str(TrainConfig.__doc__))
     eval: EvalConfig = Field(default=EvalConfig(), description=str(EvalConfig.__doc__))

@@ -7,21 +7,24 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 
 from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.evaluation.judged import sample_and_judge
 from rlvr_cli.evaluation.plan import Progress, ProgressCallback, check_problems, deal, passes, sample_record
 from rlvr_cli.evaluation.settings import EvalSettings, digest, row_key
 from rlvr_cli.evaluation.store import Key, SampleStore
 from rlvr_cli.launch.world import ALONE, World
-from rlvr_cli.models.completions import Engine
+from rlvr_cli.models.completions import Completions, Engine, OnDone
 from rlvr_cli.models.engines import choose_engine
+from rlvr_cli.models.greedy import greedy_once
 from rlvr_cli.models.load import eos_token_ids
 from rlvr_cli.models.sampler import rows_that_fit, sample
 from rlvr_cli.streams import stream_seed
-from rlvr_cli.tasks.base import Problem, Task, judge_all, prompt_ids, response_text
+from rlvr_cli.tasks.base import Problem, Task, prompt_ids
 
 __all__ = ["LocalSampler", "Progress", "ProgressCallback", "fill", "fill_batches", "identity", "weights_hash"]
 
@@ -238,17 +241,23 @@ def _sample(
     most = settings.kept_at_once
     if settings.batch is None and source.engine is sample:
         most = min(most, rows_that_fit(source.model, of_rows, settings.max_new_tokens, sorts=top_p < 1))
-    completions = source.engine(
-        source.model,
-        of_rows,
-        keys=[row_key(problem_id, index) for problem_id, index in keys],
-        seed=stream_seed(settings.seed, "eval"),
-        max_new_tokens=settings.max_new_tokens,
-        eos_token_ids=source.stops,
-        temperature=temperature,
-        top_p=top_p,
-        max_rows=most,
-    )
+
+    def sampled(on_done: OnDone | None) -> Completions:
+        engine = partial(source.engine, temperature=temperature) if temperature else partial(greedy_once, source.engine)
+        return engine(
+            source.model,
+            of_rows,
+            keys=[row_key(problem_id, index) for problem_id, index in keys],
+            seed=stream_seed(settings.seed, "eval"),
+            max_new_tokens=settings.max_new_tokens,
+            eos_token_ids=source.stops,
+            top_p=top_p,
+            max_rows=most,
+            on_done=on_done,
+        )
+
+    judged = sample_and_judge(sampled, task, [problems[problem_id] for problem_id, _ in keys], source.tokenizer)
+    completions = judged.completions
     log_probs = [math.fsum(of_tokens) for of_tokens in completions.log_probs]
     for (problem_id, _), log_prob in zip(keys, log_probs, strict=True):
         if not math.isfinite(log_prob):
@@ -256,8 +265,6 @@ def _sample(
                 f"the model gave a completion of problem {problem_id} the log-probability {log_prob}: its weights "
                 "hold NaN or infinity. Evaluate an earlier checkpoint."
             )
-    texts = [response_text(source.tokenizer, ids) for ids in completions.ids]
-    verdicts = judge_all(task, [problems[problem_id] for problem_id, _ in keys], texts, completions.truncated)
     scored = source.scored_at is None or temperature in source.scored_at
     return [
         sample_record(
@@ -271,6 +278,6 @@ def _sample(
             verdict=verdict,
         )
         for (problem_id, index), ids, truncated, log_prob, text, verdict in zip(
-            keys, completions.ids, completions.truncated, log_probs, texts, verdicts, strict=True
+            keys, completions.ids, completions.truncated, log_probs, judged.texts, judged.verdicts, strict=True
         )
     ]

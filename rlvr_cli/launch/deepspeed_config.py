@@ -16,6 +16,7 @@ from typing import Any
 from rlvr_cli.config.batch import BatchArithmetic, batch_arithmetic
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.launch_keys import LaunchConfig
+from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.schema import Config
@@ -128,8 +129,12 @@ def filled(config: Config, *, bf16: bool) -> dict[str, Any]:
     check_deepspeed(config, bf16=bf16)
     settings = deepspeed_settings(config.launch)
     assert settings is not None
-    for fact in _facts(config, batch_arithmetic(config)):
+    batch = batch_arithmetic(config)
+    for fact in _facts(config, batch):
         settings[fact.key] = fact.value
+    if not isinstance(config.method, SFTConfig):
+        # The trainer itself splits a step into forward passes, and says which of them is the last.
+        settings |= {"train_micro_batch_size_per_gpu": batch.share, "gradient_accumulation_steps": 1}
     settings["bf16"] = {**_section(settings, "bf16"), "enabled": bf16}
     # The run makes the same optimizer itself, with a group of its own rate for PPO's value head.
     for unused in ("fp16", "optimizer"):

@@ -1,11 +1,15 @@
-"""The lab bases that arms begin with: built once from their recipes, and checked before they are used."""
+"""The lab bases that arms begin with: one a recipe and seed, built once and checked before it is used.
+
+Each seed of the ledger has a base of its own. A method's result differs between bases of one recipe by more than
+between seeds on one of them, so that an interval over seeds alone would be one about that base.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.ledger.book import Book
@@ -13,20 +17,29 @@ from rlvr_cli.ledger.folders import Folders
 from rlvr_cli.ledger.schema import LAB
 from rlvr_cli.runs.checkpoints import file_hash
 
-SEED = 0
 MANIFEST = "lab_manifest.json"
 
 
-def base_folder(name: str, recipe: Path, folders: Folders) -> Path:
-    """Where the base of a recipe is kept: another recipe, another place. Raises UserError for no valid recipe."""
+class Base(NamedTuple):
+    """The base of a recipe, built with a seed."""
+
+    recipe: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.recipe}, seed {self.seed}"
+
+
+def base_folder(base: Base, recipe: Path, folders: Folders) -> Path:
+    """Where a base is kept: another recipe or seed, another place. Raises UserError for no valid recipe."""
     from rlvr_cli.lab.recipe import load_recipe
 
-    return folders.bases / f"{name}-{load_recipe(recipe).fingerprint()[:12]}"
+    return folders.bases / f"{base.recipe}-s{base.seed}-{load_recipe(recipe).fingerprint()[:12]}"
 
 
-def base_folders(names: Iterable[str], book: Book, folders: Folders) -> dict[str, Path]:
+def base_folders(bases: Iterable[Base], book: Book, folders: Folders) -> dict[Base, Path]:
     """The folder of each base but `lab`, built or not."""
-    return {name: base_folder(name, book.recipes[name], folders) for name in names if name != LAB}
+    return {base: base_folder(base, book.recipes[base.recipe], folders) for base in sorted(bases) if base.recipe != LAB}
 
 
 def is_built(folder: Path) -> bool:
@@ -52,9 +65,9 @@ def is_built(folder: Path) -> bool:
     return True
 
 
-def build_base(recipe: Path, folder: Path) -> None:
+def build_base(recipe: Path, seed: int, folder: Path) -> None:
     """Build the base; the folder appears complete or not at all."""
     from rlvr_cli.lab.build import build
     from rlvr_cli.lab.recipe import load_recipe
 
-    build(folder, recipe=load_recipe(recipe), seed=SEED)
+    build(folder, recipe=load_recipe(recipe), seed=seed)

@@ -58,6 +58,7 @@ def asked(claim: Claim, book: Book) -> str:
         arm.pop("about")
         if arm["base"] in book.recipes:
             arm["recipe"] = book.recipes[arm["base"]].read_text(encoding="utf-8")
+            arm["bases"] = "one a seed"  # earlier results had one for all
     return digest({"claim": content, "arms": arms})
 
 

@@ -169,7 +169,7 @@ def _method(book: Book, results: Results, other: Results | None, rows: Sequence[
     yield "## The trainings"
     yield _paragraph(
         "Overrides of `rlvr train` on the base that is named; `lab` is the model that ships with the project, the "
-        "others are built by `rlvr lab build` from the recipes in `rlvr_cli/ledger/data/bases`."
+        "others are built by `rlvr lab build` from the recipes in `rlvr_cli/ledger/data/bases`, one with each seed."
     )
     used = [name for name in book.arms if any(name in claim.arms for claim in book.claims.values())]
     lines = ["| arm | base | overrides |", "|---|---|---|"]

@@ -71,7 +71,7 @@ def make_plan(order: Order) -> LedgerPlan:
         rows.append(ArmPlan(arm, model, *counted, costs[own[0]].rollouts))
     return LedgerPlan(
         claims=len(order.claims),
-        bases=[name for name, folder in order.bases.items() if not is_built(folder)],
+        bases=[str(base) for base, folder in order.bases.items() if not is_built(folder)],
         arms=rows,
         measures=_measures(order),
         workers=workers,

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from rlvr_cli.config.errors import RunError, UserError
-from rlvr_cli.ledger.bases import base_folders, is_built
+from rlvr_cli.ledger.bases import Base, base_folders, is_built
 from rlvr_cli.ledger.book import Book
 from rlvr_cli.ledger.folders import Folders
 from rlvr_cli.ledger.full import lacking
@@ -52,9 +52,9 @@ class Order:
         return needs(self.claims, self.book, self.seed_from)
 
     @property
-    def bases(self) -> dict[str, Path]:
+    def bases(self) -> dict[Base, Path]:
         """The folder of each base that is needed beside `lab`."""
-        return base_folders({self.book.arms[need.arm].base for need in self.needs}, self.book, self.folders)
+        return base_folders({need.base(self.book) for need in self.needs}, self.book, self.folders)
 
     def slots(self) -> list[Slot]:
         """What each worker has to itself: in the lab a core. Raises UserError for more workers than cores."""
@@ -91,10 +91,18 @@ def reproduce(order: Order, console: Console) -> Results:
 
 def build_bases(order: Order, own: Sequence[Slot], console: Console) -> None:
     """Build the bases that are missing. Raises RunError for one that is damaged or fails."""
-    missing = {name: folder for name, folder in order.bases.items() if not is_built(folder)}
+    missing = {base: folder for base, folder in order.bases.items() if not is_built(folder)}
     jobs = [
-        Job("base", name, {"recipe": str(order.book.recipes[name].resolve()), "folder": str(folder)})
-        for name, folder in missing.items()
+        Job(
+            "base",
+            str(base),
+            {
+                "recipe": str(order.book.recipes[base.recipe].resolve()),
+                "seed": base.seed,
+                "folder": str(folder),
+            },
+        )
+        for base, folder in missing.items()
     ]
     failed = _carry_out(order, jobs, own, "bases", console)
     if failed:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.yaml_reader import dump
+from rlvr_cli.ledger.bases import Base
 from rlvr_cli.ledger.book import Book
 from rlvr_cli.ledger.folders import Folders
 from rlvr_cli.ledger.schema import LAB, Claim
@@ -31,6 +32,10 @@ class Need:
     def name(self) -> str:
         return f"{self.arm}-s{self.seed}"
 
+    def base(self, book: Book) -> Base:
+        """What it begins with."""
+        return Base(book.arms[self.arm].base, self.seed)
+
 
 def needs(claims: Sequence[Claim], book: Book, seed_from: int) -> list[Need]:
     """Every training that ``claims`` look at, seed by seed, so that what is broken shows early."""
@@ -48,7 +53,7 @@ def needs(claims: Sequence[Claim], book: Book, seed_from: int) -> list[Need]:
 
 
 def make_sweep(
-    wanted: Sequence[Need], book: Book, folders: Folders, bases: Mapping[str, Path], command: Sequence[str]
+    wanted: Sequence[Need], book: Book, folders: Folders, bases: Mapping[Base, Path], command: Sequence[str]
 ) -> Sweep:
     """The sweep whose trials are ``wanted``, in the ledger's folder.
 
@@ -70,9 +75,9 @@ def make_sweep(
     return replace(expand(file), owner=tuple(command))
 
 
-def _point(need: Need, book: Book, bases: Mapping[str, Path], *, alone: bool) -> dict[str, Any]:
+def _point(need: Need, book: Book, bases: Mapping[Base, Path], *, alone: bool) -> dict[str, Any]:
     arm = book.arms[need.arm]
-    model = {} if arm.base == LAB else {"model.name": str(bases[arm.base])}
+    model = {} if arm.base == LAB else {"model.name": str(bases[need.base(book)])}
     # Sums depend on the number of threads: one gives everyone the same numbers.
     threads = {"run.threads": 1} if alone else {}
     # A copy: YAML would write what two points share as an alias.

@@ -20,7 +20,7 @@ def carry_out(kind: str, content: dict[str, Any]) -> None:
     if kind == "base":
         from rlvr_cli.ledger.bases import build_base
 
-        build_base(Path(content["recipe"]), Path(content["folder"]))
+        build_base(Path(content["recipe"]), content["seed"], Path(content["folder"]))
         return
     from rlvr_cli.ledger.measures import compute
 

@@ -48,6 +48,10 @@ class ASPO(TokenWeight):
     def needs_entropies(self) -> bool:
         return self.eps_high_entropy is not None
 
+    @property
+    def reads_whole_rows(self) -> bool:
+        return self.needs_entropies
+
     def low_entropy(self, tokens: Tokens) -> Tensor:
         """(B, T) valid tokens whose entropy does not exceed the quantile of their own row (linear interpolation)."""
         if tokens.entropies is None:

@@ -108,6 +108,29 @@ class Method:
         selected = self.schedule.selected(tokens, which)
         return dataclasses.replace(tokens, advantages=torch.where(selected, advantages, 0.0))
 
+    def trained(self, tokens: Tokens, which: str = "all") -> Tensor:
+        """(B, T) the tokens that have a part in the policy's gradient in pass ``which``; ``log_probs`` is not read."""
+        trained = self.shaped(tokens, which).advantages != 0
+        return trained | self.schedule.selected(tokens, which) if self.kl.beta > 0 else trained
+
+    def read(self, tokens: Tokens, which: str = "all", *, old_known: bool = True) -> Tensor:
+        """(B, T) the tokens whose current log-prob the gradient of pass ``which`` depends on.
+
+        All others may be left out of the step's forward passes: nothing that is trained would be another.
+
+        Args:
+            tokens: ``log_probs`` is not read. old_known: whether ``old_log_probs`` is there already; if not, it is
+                going to be the current policy's, and every token that the pass may turn out to train on is read.
+        """
+        valid = tokens.mask.bool()
+        if self.advantage.needs_values:
+            return self.schedule.selected(tokens, which) if old_known else valid
+        if old_known:
+            read = self.trained(tokens, which)
+        else:
+            read = valid if self.kl.beta > 0 else valid & (tokens.advantages != 0)
+        return valid & read.any(dim=1, keepdim=True) if self.weight.reads_whole_rows else read
+
     def coefficients(
         self,
         tokens: Tokens,

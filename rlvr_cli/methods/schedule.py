@@ -34,6 +34,7 @@ class OnePass:
 
     passes: ClassVar[tuple[str, ...]] = ("all",)
     needs_old_log_probs_of_the_rollout: ClassVar[bool] = False
+    chooses_by_old_log_probs: ClassVar[bool] = False
 
     def threshold(self, rollout: Rollout) -> float | None:
         """No probability divides the tokens."""
@@ -57,6 +58,8 @@ class ByProbability:
     order: str
     eta: float
     rule: str
+
+    chooses_by_old_log_probs: ClassVar[bool] = True
 
     @property
     def passes(self) -> tuple[str, ...]:

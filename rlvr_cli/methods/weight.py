@@ -31,6 +31,11 @@ class TokenWeight(ABC):
         """Whether :meth:`weight` reads ``tokens.entropies``."""
         return False
 
+    @property
+    def reads_whole_rows(self) -> bool:
+        """Whether the weight of one token depends on the other tokens of its row."""
+        return self.per_sequence
+
     def statistics(self, tokens: Tokens) -> Tensor | None:
         """What :meth:`weight` must know of the whole optimizer step.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlvr_cli.config.errors import RunError
-from rlvr_cli.models.completions import Completions
+from rlvr_cli.models.completions import Completions, OnDone, joined
 from rlvr_cli.models.decoder import Cache, Decoder
 from rlvr_cli.models.draws import draw, nucleus, uniforms
 
@@ -95,25 +96,50 @@ class Batch:
         top_p: float,
         on_progress: Callable[[int], None],
         top_k: int = 0,
+        on_done: OnDone | None = None,
     ) -> Completions:
-        """Decode until every row has ended. Raises RunError if the model's probabilities are not finite."""
+        """Decode until every row has ended; on_done gets rows as they leave the batch.
+
+        Raises RunError if the model's probabilities are not finite.
+        """
         device, steps = self.decoder.device, self.max_new_tokens
         ids = torch.zeros(steps, self.rows, dtype=torch.int64, device=device)
         chosen = torch.ones(steps, self.rows, dtype=torch.float32, device=device)
+        entropies = torch.zeros(steps, self.rows, dtype=torch.float32, device=device)
         lengths = torch.full((self.rows,), steps, dtype=torch.int64, device=device)
         truncated = torch.ones(self.rows, dtype=torch.bool, device=device)
         stops = torch.tensor(sorted(eos), dtype=torch.int64, device=device)
         rows = torch.arange(self.rows, device=device)  # the row that each slot of the cache decodes
         active = torch.ones(self.rows, dtype=torch.bool, device=device)  # by slot
         remaining, logits = self.rows, self.first_logits
+        taken: list[int] = []
+        parts: list[Completions] = []
+
+        def take_out(which: Tensor, longest: int) -> None:
+            probabilities = chosen[:longest, which]
+            if not bool(torch.isfinite(probabilities).all()):
+                raise RunError("The model's probabilities are not finite numbers: its weights are damaged or diverged.")
+            part = _collect(
+                ids[:longest, which],
+                probabilities.log_(),
+                entropies[:longest, which],
+                lengths[which],
+                truncated[which],
+            )
+            parts.append(part)
+            taken.extend(which.tolist())
+            if on_done is not None:
+                on_done(which.tolist(), part)
+
         for t in range(steps):
             at = t % _POSITIONS_AT_ONCE
             if at == 0:
                 block = uniforms(seed, keys, t, min(_POSITIONS_AT_ONCE, steps - t))
                 u = torch.from_numpy(block).to(device)
-            tokens, probability = _pick(logits, u[at].index_select(0, rows), temperature, top_p, top_k)
+            tokens, probability, entropy = _pick(logits, u[at].index_select(0, rows), temperature, top_p, top_k)
             ids[t].index_copy_(0, rows, tokens)
             chosen[t].index_copy_(0, rows, probability)
+            entropies[t].index_copy_(0, rows, entropy)
             on_progress(remaining)
             ended = torch.isin(tokens, stops).logical_and_(active)
             if bool(ended.any()):
@@ -124,13 +150,13 @@ class Batch:
                 if remaining == 0:
                     break
                 if len(rows) - remaining >= _DROP_SHARE * len(rows):
+                    take_out(rows[~active], t + 1)
                     order = self._drop(active, remaining, self.width + t)
                     rows, tokens, active = rows[order], tokens[order], active[order]
             if t + 1 < steps:
                 logits = self._step(tokens, t)
-        if not bool(torch.isfinite(chosen).all()):
-            raise RunError("The model's probabilities are not finite numbers: its weights are damaged or diverged.")
-        return _collect(ids, chosen.log_(), lengths, truncated)
+        take_out(rows, t + 1)
+        return joined(parts).of(sorted(range(self.rows), key=taken.__getitem__))
 
     def _step(self, tokens: Tensor, t: int) -> Tensor:
         if self.positions is None:
@@ -158,22 +184,41 @@ class Batch:
         return order
 
 
-def _pick(logits: Tensor, u: Tensor, temperature: float, top_p: float, top_k: int = 0) -> tuple[Tensor, Tensor]:
-    """The next token of each row [n] and its probability [n]; logits [n, vocabulary], u [n] in [0, 1)."""
+def _pick(logits: Tensor, u: Tensor, temperature: float, top_p: float, top_k: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """The next token of each row [n], its probability [n] and the entropy of the row's distribution [n].
+
+    logits [n, vocabulary], which are overwritten; u [n] in [0, 1).
+    """
+    if temperature not in (0, 1):
+        logits.div_(temperature)
+    probabilities = torch.softmax(logits, dim=-1)
     if temperature == 0:
-        probabilities = torch.softmax(logits, dim=-1)
         tokens = logits.argmax(-1, keepdim=True)
     else:
-        probabilities = torch.softmax(logits if temperature == 1 else logits / temperature, dim=-1)
         tokens = draw(probabilities if top_p == 1 and top_k == 0 else nucleus(probabilities, top_p, top_k), u)
-    return tokens.squeeze(1), probabilities.gather(1, tokens).squeeze(1)
+    chosen = probabilities.gather(1, tokens)
+    return tokens.squeeze(1), chosen.squeeze(1), _entropies(logits, probabilities, tokens, chosen)
 
 
-def _collect(ids: Tensor, log_probs: Tensor, lengths: Tensor, truncated: Tensor) -> Completions:
-    """ids and log_probs [steps, rows] cut to each row's length."""
+def _entropies(logits: Tensor, probabilities: Tensor, tokens: Tensor, chosen: Tensor) -> Tensor:
+    """Entropy of each row [n] in nats, without a logarithm of every probability.
+
+    With p = softmax(l), for any token k: H = -log p_k - sum_i p_i (l_i - l_k). Logits and probabilities
+    [n, vocabulary] are overwritten; tokens and chosen [n, 1] are k and p_k.
+    """
+    # Softmax sums a large vocabulary in float32 with an error that all its probabilities share.
+    total = probabilities.sum(-1)
+    difference = logits.sub_(logits.gather(1, tokens))
+    # A logit of minus infinity times its probability of 0 is NaN, and adds nothing.
+    mean = probabilities.mul_(difference).nansum(-1)
+    return (-(chosen.squeeze(1) / total).log() - mean / total).clamp_(min=0)
+
+
+def _collect(ids: Tensor, log_probs: Tensor, entropies: Tensor, lengths: Tensor, truncated: Tensor) -> Completions:
+    """ids, log_probs and entropies [steps, rows] cut to each row's length."""
     counts = lengths.tolist()
-    return Completions(
-        [row[:n] for row, n in zip(ids.t().tolist(), counts, strict=True)],
-        [row[:n] for row, n in zip(log_probs.t().tolist(), counts, strict=True)],
-        truncated.tolist(),
-    )
+
+    def cut(values: Tensor) -> list[Any]:
+        return [row[:n] for row, n in zip(values.t().tolist(), counts, strict=True)]
+
+    return Completions(cut(ids), cut(log_probs), truncated.tolist(), cut(entropies))

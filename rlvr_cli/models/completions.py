@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,11 +16,39 @@ class Completions:
         the whole vocabulary. With top_p < 1 or top_k this is still the full distribution, not what it was drawn
         from; with temperature 0 it is the distribution at temperature 1.
     truncated: True where `max_new_tokens` was reached without an end-of-sequence token.
+    entropies: for every token of `ids`, the entropy in nats of the distribution of `log_probs`; None where the engine
+        cannot tell.
     """
 
     ids: list[list[int]] = field(default_factory=list)
     log_probs: list[list[float]] = field(default_factory=list)
     truncated: list[bool] = field(default_factory=list)
+    entropies: list[list[float]] | None = None
+
+    def of(self, rows: Iterable[int]) -> Completions:
+        """The completions of these rows, in this order."""
+        rows = list(rows)
+        return Completions(
+            [self.ids[row] for row in rows],
+            [self.log_probs[row] for row in rows],
+            [self.truncated[row] for row in rows],
+            None if self.entropies is None else [self.entropies[row] for row in rows],
+        )
+
+
+def joined(parts: Sequence[Completions]) -> Completions:
+    """The completions of all parts, one after another."""
+    told = all(part.entropies is not None for part in parts)
+    return Completions(
+        [ids for part in parts for ids in part.ids],
+        [values for part in parts for values in part.log_probs],
+        [flag for part in parts for flag in part.truncated],
+        [values for part in parts for values in part.entropies or ()] if told else None,
+    )
+
+
+# Gets rows (indices into the prompts) and their completions.
+OnDone = Callable[[Sequence[int], Completions], None]
 
 
 class Engine(Protocol):
@@ -29,6 +57,8 @@ class Engine(Protocol):
     top_k keeps that many of the likeliest tokens (0: all), before top_p.
     prompts: token ids of each row's prompt (none empty). keys: one integer per row that names the row's own
     random stream. on_progress is called with the number of tokens sampled since the last call.
+    on_done is called with what has ended while other rows are still sampled: each row at most once, in any order,
+    possibly on another thread but never twice at the same time. An engine that gets all at once does not call it.
     Raises ValueError on arguments outside their range.
     """
 
@@ -46,6 +76,7 @@ class Engine(Protocol):
         top_k: int = 0,
         max_rows: int | None = None,
         on_progress: Callable[[int], None] | None = None,
+        on_done: OnDone | None = None,
     ) -> Completions: ...
 
 

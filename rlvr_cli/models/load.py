@@ -9,6 +9,7 @@ from typing import Any
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.models.adapter_folder import base_of, holds_adapter
+from rlvr_cli.models.libraries import import_library
 from rlvr_cli.models.source import (
     ModelSource,
     connection_problem,
@@ -69,6 +70,8 @@ def load_model(
     source = resolve_model(name, revision=revision)
     # First: it is small, and shows most of what can be wrong.
     tokenizer = load_tokenizer(name, revision=revision)
+    import_library("transformers.modeling_utils")
+    import_library("transformers.generation")
     import torch
 
     target = torch.device(device)

@@ -3,7 +3,7 @@
 No torch is imported here. Bytes of one row of W tokens, prompt and completion, of a vocabulary of V words:
 
 - keys and values: two numbers a token, block, key head and head dimension, for all W tokens from the start;
-- a step's logits in float32 and what is made of them: logits, tempered logits, probabilities and a padded copy, 16 V.
+- a step's logits in float32 and what is made of them: logits, probabilities, a padded copy and one to spare, 16 V.
   top_p and top_k sort them: 48 V with the order, the running sums and the sorting's own room.
 
 Beside the rows, prompts are read: at most ``PREFILL_TOKENS`` at once, each token with its keys and values and what a

@@ -12,7 +12,7 @@ import psutil
 import torch
 
 from rlvr_cli.models.batch import Batch
-from rlvr_cli.models.completions import Completions, check_arguments
+from rlvr_cli.models.completions import Completions, OnDone, check_arguments, joined
 from rlvr_cli.models.decoder import Decoder, row_memory, supports
 from rlvr_cli.models.room import MOST_ROWS, told_with_rows, usable
 
@@ -37,6 +37,7 @@ def sample(
     top_k: int = 0,
     max_rows: int | None = None,
     on_progress: Callable[[int], None] | None = None,
+    on_done: OnDone | None = None,
 ) -> Completions:
     """Sample one completion for every prompt.
 
@@ -46,15 +47,15 @@ def sample(
 
     max_rows: most rows decoded at once (None chooses by the memory that is free and the size of the model). Small
     models on a CPU decode several batches at a time, one a thread: which rows share a batch does not depend on the
-    number of threads, nor do the results. on_progress gets the number of new tokens, possibly on another thread but
-    never twice at the same time. Raises ValueError on arguments out of range, or on a model for which `supports`
+    number of threads, nor do the results. on_progress gets the number of new tokens, on_done rows as they leave
+    their batch. Raises ValueError on arguments out of range, or on a model for which `supports`
     gives a reason; SamplingMemoryError when the rows decoded at once are too many for the memory.
     """
     check_arguments(prompts, keys, max_new_tokens, temperature, top_p, max_rows, top_k)
     if reason := supports(model):
         raise ValueError(f"the local sampler cannot run this model: {reason}")
     if not prompts:
-        return Completions([], [], [])
+        return Completions([], [], [], [])
     lock = threading.Lock()
     eos = frozenset(eos_token_ids)
 
@@ -66,10 +67,15 @@ def sample(
     with torch.inference_mode():
         decoder = Decoder(model)
 
-    def decode(rows: slice) -> Completions:
-        with torch.inference_mode(), told_with_rows(rows.stop - rows.start, longest):
-            batch = Batch(decoder, prompts[rows], max_new_tokens)
-            return batch.run(keys[rows], seed, eos, temperature, top_p, report, top_k)
+    def decode(part: slice) -> Completions:
+        def hand_over(rows: Sequence[int], completions: Completions) -> None:
+            if on_done is not None:
+                with lock:
+                    on_done([part.start + row for row in rows], completions)
+
+        with torch.inference_mode(), told_with_rows(part.stop - part.start, longest):
+            batch = Batch(decoder, prompts[part], max_new_tokens)
+            return batch.run(keys[part], seed, eos, temperature, top_p, report, top_k, hand_over)
 
     longest = max(map(len, prompts)) + max_new_tokens
     if max_rows is not None:
@@ -81,11 +87,7 @@ def sample(
         parts = _split(len(prompts), most) if most <= fitting else _split_by_prompt(prompts, fitting)
     small = decoder.device.type == "cpu" and decoder.weight_bytes < _SMALL_WEIGHTS
     results = _each_on_one_thread(decode, parts) if small else [decode(part) for part in parts]
-    return Completions(
-        [ids for result in results for ids in result.ids],
-        [values for result in results for values in result.log_probs],
-        [flag for result in results for flag in result.truncated],
-    )
+    return joined(results)
 
 
 def rows_that_fit(model: Any, prompts: Sequence[Sequence[int]], max_new_tokens: int, *, sorts: bool = False) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from rlvr_cli.models.libraries import import_library
 from rlvr_cli.runs.environment import usable_cores
 
 
@@ -15,6 +16,7 @@ def set_threads(wanted: int | None) -> int:
     """
     threads = wanted or usable_cores()
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    import_library("torch")
     import torch
 
     torch.set_num_threads(threads)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlvr_cli.models.completions import Completions, check_arguments
+from rlvr_cli.models.completions import Completions, OnDone, check_arguments, joined
 from rlvr_cli.models.draws import stream_start
 from rlvr_cli.models.room import told_with_rows
 
@@ -29,8 +29,9 @@ def generate_with_transformers(
     top_k: int = 0,
     max_rows: int | None = None,
     on_progress: Callable[[int], None] | None = None,
+    on_done: OnDone | None = None,
 ) -> Completions:
-    """Sample one completion for every prompt with `generate`; log-probs come from one more forward.
+    """Sample one completion for every prompt with `generate`; log-probs and entropies come from one more forward.
 
     Each group of max_rows rows (default 64) is seeded by (seed, the first row's key): the same call gives the
     same completions, but unlike with the local sampler they depend on which rows share a group.
@@ -47,7 +48,7 @@ def generate_with_transformers(
         pad_token_id=stops[0] if stops else 0,
         **(sampling if temperature > 0 else {"do_sample": False}),
     )
-    result = Completions([], [], [])
+    groups = [Completions([], [], [], [])]
     size = max_rows or 64
     devices = [model.device] if model.device.type == "cuda" else []
     was_training, defaults = model.training, model.generation_config
@@ -61,15 +62,17 @@ def generate_with_transformers(
                 part = prompts[first : first + size]
                 with told_with_rows(len(part), max(map(len, part)) + max_new_tokens):
                     ids = _generate(model, part, config, frozenset(stops))
-                    result.log_probs.extend(_score(model, part, ids, temperature or 1.0))
-                result.ids.extend(ids)
-                result.truncated.extend(row[-1] not in eos_token_ids for row in ids)
+                    log_probs, entropies = _score(model, part, ids, temperature or 1.0)
+                truncated = [row[-1] not in eos_token_ids for row in ids]
+                groups.append(Completions(ids, log_probs, truncated, entropies))
                 if on_progress is not None:
                     on_progress(sum(map(len, ids)))
+                if on_done is not None:
+                    on_done(range(first, first + len(part)), groups[-1])
     finally:
         model.train(was_training)
         model.generation_config = defaults
-    return result
+    return joined(groups)
 
 
 def _generate(model: Any, prompts: Sequence[Sequence[int]], config: Any, stops: frozenset[int]) -> list[list[int]]:
@@ -84,23 +87,28 @@ def _generate(model: Any, prompts: Sequence[Sequence[int]], config: Any, stops: 
 
 def _score(
     model: Any, prompts: Sequence[Sequence[int]], completions: list[list[int]], temperature: float
-) -> list[list[float]]:
-    """Log-probabilities of the completions' tokens, a list a row.
+) -> tuple[list[list[float]], list[list[float]]]:
+    """Log-probabilities of the completions' tokens and entropies at their positions, a list a row.
 
     Sequences are padded on the right, where causal attention never looks, so positions need no correction.
     """
     sequences = [[*p, *c] for p, c in zip(prompts, completions, strict=True)]
     width = max(map(len, sequences))
     at_once = max(1, _LOGITS_AT_ONCE // (width * model.config.get_text_config().vocab_size))
-    scores: list[list[float]] = []
+    log_probs: list[list[float]] = []
+    entropies: list[list[float]] = []
     for first in range(0, len(sequences), at_once):
         part = sequences[first : first + at_once]
         ids = torch.tensor([[*s, *[0] * (width - len(s))] for s in part], device=model.device)
         mask = torch.tensor([[1] * len(s) + [0] * (width - len(s)) for s in part], device=model.device)
         logits: Tensor = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[:, :-1].float()
-        logits = logits / temperature
-        taken = logits.gather(2, ids[:, 1:, None]).squeeze(2) - logits.logsumexp(-1)
-        for row, values in enumerate(taken.tolist(), start=first):
-            begin = len(prompts[row]) - 1
-            scores.append(values[begin : begin + len(completions[row])])
-    return scores
+        every = (logits / temperature).log_softmax(-1)
+        del logits
+        taken = every.gather(2, ids[:, 1:, None]).squeeze(2)
+        # A probability of 0 times its logarithm is NaN, and adds nothing.
+        spread = -every.exp().mul_(every).nansum(-1)
+        for row, (values, of_row) in enumerate(zip(taken.tolist(), spread.tolist(), strict=True), start=first):
+            positions = slice(len(prompts[row]) - 1, len(prompts[row]) - 1 + len(completions[row]))
+            log_probs.append(values[positions])
+            entropies.append(of_row[positions])
+    return log_probs, entropies

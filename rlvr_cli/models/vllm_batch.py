@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.errors import RunError, UserError
-from rlvr_cli.models.completions import Completions, check_arguments
+from rlvr_cli.models.completions import Completions, OnDone, check_arguments
 from rlvr_cli.models.draws import stream_start
 from rlvr_cli.models.source import resolve_model
 
@@ -140,8 +140,9 @@ def generate_with_vllm(
     top_k: int = 0,
     max_rows: int | None = None,
     on_progress: Callable[[int], None] | None = None,
+    on_done: OnDone | None = None,
 ) -> Completions:
-    """Sample one completion for every prompt; see :class:`Engine`. ``model`` is a `vllm.LLM`.
+    """Sample one completion for every prompt; see :class:`Engine`. ``model`` is a `vllm.LLM`, which gives all at once.
 
     Each row has a seed of its own, so its completion does not depend on which rows share the call, but for rounding.
     ``max_rows`` is of no use here: vLLM schedules by itself. The log-probs are those that ``model`` was loaded to give:

@@ -7,7 +7,8 @@ intermediate and vocabulary size, L = blocks, q = heads x head_dim, N = processe
   DDP's buckets are as large as the gradients (its `gradient_as_bucket_view` is off).
 - Activations: what autograd keeps of a block of transformers 5 (Qwen2, Qwen3, Llama), counted operation by operation
   (:func:`block_activations`); with gradient checkpointing the input of each block and, in the backward pass, one block.
-- Head: this project's (`training/head.py`), or TRL 1.16's, which projects tiles of 4096 tokens x 32768 words.
+- Head: this project's (`training/head.py`), at most 2^26 logits at a time; TRL 1.16's for demonstrations, which
+  projects tiles of 4096 tokens x 32768 words.
 - Keys and values: two numbers a token, block, key head and head dimension.
 
 `docs/plan.md` compares the estimate with measured memory. What was measured is the CPU's float32 arithmetic; the terms
@@ -28,10 +29,10 @@ Strategy = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp"]
 Engine = Literal["none", "local", "transformers", "vllm_colocate", "vllm_server"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 
+# training/head.py.
+MOST_LOGITS = 2**26
 # TRL 1.16: kernels/chunked_logprob.py and trainer/utils.py.
 TILE_TOKENS, TILE_WORDS = 4096, 32768
-# This project's head, training/head.py: MOST_LOGITS.
-PLAIN_HEAD_LOGITS = 2**26
 # models/transformers_engine.py.
 TRANSFORMERS_ROWS, SCORED_LOGITS = 64, 2**28
 # NF4 with double quantization (arXiv:2305.14314, section 3): 4 bits, and 0.127 bits of constants.
@@ -68,7 +69,8 @@ class Training:
         step_rows: rows of an optimizer step in all processes; None = not known.
         processes: GPUs that train together.
         reference: a second model for the KL term; with adapters it is the base, and costs nothing.
-        gpu: tiles and sampler of a GPU, in place of a CPU's.
+        supervised: fine-tuning on demonstrations, by TRL's loss.
+        gpu: sampler (and TRL's tiles) of a GPU, in place of a CPU's.
         offload_optimizer, offload_weights: DeepSpeed keeps them in the computer's memory.
     """
 
@@ -85,6 +87,7 @@ class Training:
     reference: bool = False
     value_head: bool = False
     attention: Attention = "sdpa"
+    supervised: bool = False
     gpu: bool = True
     offload_optimizer: bool = False
     offload_weights: bool = False
@@ -400,19 +403,31 @@ def _casts(model: Architecture, training: Training, weights: int, which: str) ->
 
 def _head(model: Architecture, training: Training) -> tuple[Term, Term]:
     """What the head needs beside the hidden states, at the end of the forward and at the start of the backward pass."""
-    b, length, v, h = training.micro_batch, training.tokens, model.vocabulary, model.hidden
+    if training.supervised:
+        return _tiled_head(model, training)
+    b, v, h = training.micro_batch, model.vocabulary, model.hidden
     frozen = training.adapter is not None
     gathered = not frozen and training.accumulates
     weight_gradient = 0 if frozen else 4 * v * h
+    rows = b * training.completion_tokens
+    at_once = min(rows, max(1, MOST_LOGITS // v))
+    # Logits in float32, made of those in the format of the arithmetic.
+    logits = (4 + (training.compute if training.compute != 4 else 0)) * at_once * v
+    picked = training.stream * rows * h
+    again = ", computed again in the backward pass" if at_once < rows else ""
+    forward = Term("head", 2 * logits + picked, f"logits of {at_once:,} tokens and their exponentials{again}")
+    # The gradient of the weight is added to that of earlier forward passes, or of earlier parts of this one.
+    added = weight_gradient if gathered or at_once < rows else 0
+    backward = Term("head", 2 * logits + picked + 4 * rows * h + added, "logits, their gradients and the head's")
+    return forward, backward
+
+
+def _tiled_head(model: Architecture, training: Training) -> tuple[Term, Term]:
+    """The same of TRL's head, which fine-tuning on demonstrations goes through."""
+    b, length, v, h = training.micro_batch, training.tokens, model.vocabulary, model.hidden
+    frozen = training.adapter is not None
+    weight_gradient = 0 if frozen else 4 * v * h
     if not training.gpu:
-        logits = b * (training.completion_tokens + 1) * v
-        if logits <= PLAIN_HEAD_LOGITS:
-            # Logits, tempered logits, log-probabilities; for the entropy, probabilities and their product.
-            forward = Term("logits", 5 * 4 * logits, "five float32 tensors of completions x vocabulary")
-            backward = Term(
-                "logits", 4 * 4 * logits + (weight_gradient if gathered else 0), "four tensors, and a gradient"
-            )
-            return forward, backward
         rows = b * (length - 1)
         tile = min(rows, TILE_TOKENS) * min(v, TILE_WORDS)
         buffer = 4 * min(rows, TILE_TOKENS) * TILE_WORDS

@@ -101,20 +101,25 @@ def training_of(config: Config, device: Device, prompt_tokens: int | None = None
     wanted = model.gradient_checkpointing
     weights = 2 if model.dtype == "bfloat16" else 4
     offload_optimizer, offload_weights = offloads_of(config)
+    prompt = prompt_tokens or _usual_prompt(config)
+    rows = batch.micro_batch
+    if config.update.micro_tokens is not None:
+        rows = max(1, min(batch.share, config.update.micro_tokens // (prompt + config.rollout.max_new_tokens)))
     return Training(
-        micro_batch=batch.micro_batch,
-        prompt_tokens=prompt_tokens or _usual_prompt(config),
+        micro_batch=rows,
+        prompt_tokens=prompt,
         completion_tokens=config.rollout.max_new_tokens,
         weights=weights,  # type: ignore[arg-type]
         autocast=device.gpu,
         checkpointing=device.gpu if wanted == "auto" else wanted == "on",
-        accumulates=batch.micro_batches > 1,
+        accumulates=batch.share > rows,
         strategy=strategy_of(config),
         processes=config.launch.processes,
         adapter=adapter_of(config),
         reference=needs_reference(method),
         value_head=isinstance(method, PolicyMethodConfig) and isinstance(method.advantage, GAEAdvantageConfig),
         attention=_attention(model.attention),
+        supervised=isinstance(method, SFTConfig),
         gpu=device.gpu,
         offload_optimizer=offload_optimizer,
         offload_weights=offload_weights,

@@ -9,6 +9,7 @@ from typing import Any, Protocol, cast
 from rlvr_cli.config.schema import TaskConfig
 from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.tasks.base import (
+    JudgesBeside,
     JudgesMany,
     Problem,
     Split,
@@ -21,6 +22,7 @@ from rlvr_cli.tasks.base import (
 )
 
 __all__ = [
+    "JudgesBeside",
     "JudgesMany",
     "Problem",
     "Split",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, Literal, Protocol, runtime_checkable
 
 Split = Literal["train", "dev", "test"]
@@ -87,6 +88,30 @@ class JudgesMany(Protocol):
         self, problems: Sequence[Problem], responses: Sequence[str], truncated: Sequence[bool]
     ) -> list[Verdict]:
         """The verdict on each response, in order: those that ``judge`` would give."""
+
+
+class Judging(Protocol):
+    """Responses that are judged while others are still to come. A context manager: it ends what is still under way."""
+
+    def add(self, problem: Problem, response: str, *, truncated: bool = False) -> None:
+        """Have a response judged, without waiting for it."""
+
+    def verdicts(self) -> list[Verdict]:
+        """The verdict on each response, in the order in which they were added: those that ``judge`` would give."""
+
+    def __enter__(self) -> Judging: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+@runtime_checkable
+class JudgesBeside(Protocol):
+    """A task that judges in other processes, and so beside whatever this one does."""
+
+    def judging(self) -> Judging:
+        """Begin to judge responses that come one after another."""
 
 
 @runtime_checkable

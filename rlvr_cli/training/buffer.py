@@ -1,4 +1,4 @@
-"""The rows of a rollout batch: gathered from all processes, dealt out again to optimizer steps and micro-batches."""
+"""The rows of a rollout batch: gathered from all processes, dealt out again to optimizer steps and processes."""
 
 from __future__ import annotations
 
@@ -47,22 +47,21 @@ def row_order(seed: int, stream: Sequence[str | int], rows: int) -> Tensor:
     return torch.randperm(rows, generator=generator)
 
 
-def split_into_steps(
-    rows: Rows, order: Tensor, *, steps: int, micro_batches: int, process: int, processes: int
-) -> list[Rows]:
-    """This process's micro-batches of one pass over a rollout, those of the first optimizer step first.
+def split_into_steps(rows: Rows, order: Tensor, *, steps: int, process: int, processes: int) -> list[Rows]:
+    """This process's rows of each optimizer step of one pass over a rollout.
 
-    The rows of an optimizer step are the same for any number of processes and micro-batches. Within a step the
-    shortest come first, so that rows of like length share a micro-batch and need little padding.
+    The rows of an optimizer step are the same for any number of processes. Those with an advantage are dealt out first
+    and by their length, so that every process has as much to compute.
 
     Args:
         rows: the whole rollout, of all processes.
         order: (N,) permutation of the rows; optimizer step i takes the i-th of ``steps`` equal parts.
     """
     lengths = rows["completion_mask"].sum(dim=1)
+    idle = (rows["advantages"] == 0).all(dim=1)
     parts: list[Rows] = []
     for chosen in order.to(lengths.device).chunk(steps):
         by_length = chosen[torch.sort(lengths[chosen], stable=True).indices]
-        for part in by_length[process::processes].chunk(micro_batches):
-            parts.append({key: value[part] for key, value in rows.items()})
+        dealt = by_length[torch.sort(idle[by_length].int(), stable=True).indices]
+        parts.append({key: value[dealt[process::processes]] for key, value in rows.items()})
     return parts

@@ -12,6 +12,7 @@ from datasets import Dataset
 from transformers import PrinterCallback
 
 from rlvr_cli.config.batch import BatchArithmetic
+from rlvr_cli.config.engine_checks import uses_vllm
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.schema import Config
 from rlvr_cli.launch.deepspeed_config import is_sharded
@@ -65,8 +66,6 @@ def build_trainer(
         # Every weight has its part in every loss; looking for others costs a walk of the graph in each micro-batch.
         "ddp_find_unused_parameters": False,
         "seed": config.run.seed,
-        "per_device_train_batch_size": batch.micro_batch,
-        "gradient_accumulation_steps": batch.micro_batches,
         "max_steps": batch.steps_total,
         "save_steps": config.checkpoint.every,
         "learning_rate": learning_rate(config, lambda: of_model(prepared.model)),
@@ -124,7 +123,11 @@ def _sft_trainer(
 ) -> SFTRunTrainer:
     lengths = [len(row.prompt) + len(row.completion) for row in method.demonstrations]
     return SFTRunTrainer(
-        args=sft_config(**arguments),
+        args=sft_config(
+            **arguments,
+            per_device_train_batch_size=batch.micro_batch,
+            gradient_accumulation_steps=batch.micro_batches,
+        ),
         train_dataset=training_data(method.demonstrations, training_order(lengths, config, batch)),
         **of_every_run,
     )
@@ -140,6 +143,14 @@ def _loading(config: Config) -> dict[str, Any] | None:
     return options or None
 
 
+def _sampler_exact(config: Config, model: Any, *, bf16: bool) -> bool:
+    """Whether what samples computes log-probs as the trainer does: the same weights, in float32, without dropout."""
+    weights = {parameter.dtype for parameter in model.parameters()}
+    drops = any(isinstance(module, torch.nn.Dropout) and module.p > 0 for module in model.modules())
+    plain = config.model.adapter.kind == "none" and not uses_vllm(config)
+    return plain and not bf16 and weights == {torch.float32} and not drops
+
+
 def _policy_trainer(
     config: Config,
     batch: BatchArithmetic,
@@ -151,7 +162,8 @@ def _policy_trainer(
 ) -> RunTrainer:
     args = trl_config(
         **arguments,
-        steps_per_generation=batch.micro_batches * config.update.updates_per_rollout,
+        per_device_train_batch_size=batch.share,
+        steps_per_generation=config.update.updates_per_rollout,
         num_iterations=config.update.epochs,
         # TRL wants at least two; the trainer is told the true size of a group.
         num_generations=config.rollout.group_size if config.rollout.group_size > 1 else batch.completions,
@@ -186,5 +198,9 @@ def _policy_trainer(
         rollouts=rollouts,
         meter=StepMeter(method, of_every_run["executed"], importance=config.rollout.importance_cap is not None),
         importance_cap=config.rollout.importance_cap,
+        micro_tokens=config.update.micro_tokens,
+        micro_rows=batch.micro_batch,
+        speed=config.speed,
+        sampler_exact=_sampler_exact(config, prepared.model, bf16=args.bf16),
         **of_every_run,
     )

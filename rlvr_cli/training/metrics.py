@@ -15,36 +15,44 @@ from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.tokens import Tokens
 
 REGIONS = ("LN", "HP", "LP", "HN")
-IMPORTANCE = ("importance/weight", "importance/capped")
+IMPORTANCE = ("importance/weight", "importance/capped", "importance/tokens")
+OF_TRAINED = ("drift", "drift_square", "distance", "kl", "kl_reference", "entropy")
 # What keeps a verifier from an opinion, by the reasons of verdicts.
 VERIFIER = {"verifier/timeout": ("timeout", "died"), "verifier/unparsed": ("unparsed",)}
 
 
 class StepMeter:
-    """Token statistics of one optimizer step, over all its micro-batches; sums only, so that processes add up.
+    """Token statistics of one optimizer step, over all its forward passes; sums only, so that processes add up.
+
+    Ratios and distances are those of the tokens that are trained on: the others need not be computed at all.
 
     Args:
         executed: counts how often each term of the method was executed; None = a counter of its own.
         importance: whether tokens are weighed for the difference between trainer and sampler.
+        entropies: whether to average the entropies of the tokens that are trained on, where no rollout's summary has
+            those of all.
     """
 
     SUMS = (
         "tokens",
         "trained",
-        "entropy",
+        "moved",
         "drift",
         "drift_square",
         "distance",
         "kl",
         "kl_reference",
+        "entropy",
         "surrogate",
         "value_loss",
         *REGIONS,
         *IMPORTANCE,
     )
 
-    def __init__(self, method: Method, executed: Counter[str] | None = None, *, importance: bool = False) -> None:
-        self.method, self.importance = method, importance
+    def __init__(
+        self, method: Method, executed: Counter[str] | None = None, *, importance: bool = False, entropies: bool = False
+    ) -> None:
+        self.method, self.importance, self.entropies = method, importance, entropies
         # An empty counter is false, and is meant all the same.
         self.executed: Counter[str] = Counter() if executed is None else executed
         self._sums = torch.zeros(len(self.SUMS), dtype=torch.float64)
@@ -53,45 +61,52 @@ class StepMeter:
         """Count the terms that the rollout just scored went through."""
         self.executed.update(self.method.rollout_terms())
 
-    def add(self, tokens: Tokens, which: str, statistics: Tensor | None, value_loss: Tensor | None = None) -> None:
-        """Take in one micro-batch (detached) of pass ``which``, and count the terms that it went through.
+    def begin_step(self, mask: Tensor) -> None:
+        """Count the valid tokens (n, T) of the step's rows, of which forward passes may leave out some."""
+        self._sums = self._sums.to(mask.device)
+        self._sums[0] += mask.sum(dtype=torch.float64)
 
-        ``value_loss`` is summed over the micro-batch's tokens.
+    def add(self, tokens: Tokens, which: str, statistics: Tensor | None, value_loss: Tensor | None = None) -> None:
+        """Take in one forward pass (detached) of pass ``which``, and count the terms that it went through.
+
+        ``value_loss`` is summed over its tokens.
         """
         self.executed.update(self.method.token_terms(which))
         shaped = self.method.shaped(tokens, which)
         mask = tokens.mask.bool()
+        trained = self.method.trained(tokens, which)
         where = self.method.weight.regions(shaped, statistics)
         # Around 1 and in float64: neither do squares overflow, nor does the spread drown near ratio 1.
         current, old = tokens.log_probs.double(), tokens.old_log_probs.double()
         drift = torch.expm1(current - old)
 
-        def total(values: Tensor) -> Tensor:
-            return torch.where(mask, values, 0).sum(dtype=torch.float64)
+        def total(values: Tensor, where: Tensor = trained) -> Tensor:
+            return torch.where(where, values, 0).sum(dtype=torch.float64)
 
         reference = (
             torch.zeros_like(drift) if tokens.ref_log_probs is None else k3(current, tokens.ref_log_probs.double())
         )
         sums = [
-            mask.sum(dtype=torch.float64),
+            drift.new_zeros(()),  # begin_step has counted them
             (mask & (shaped.advantages != 0)).sum(dtype=torch.float64),
-            torch.zeros_like(drift).sum() if tokens.entropies is None else total(tokens.entropies),
+            trained.sum(dtype=torch.float64),
             total(drift),
             total(drift.square()),
             total((current.exp() - old.exp()).abs()),
             total(k3(old, current)),
             total(reference),
+            total(tokens.entropies) if self.entropies and tokens.entropies is not None else drift.new_zeros(()),
             # A token without advantage has no part, however far its ratio overflowed.
-            total(torch.where(shaped.advantages == 0, 0, self.method.weight.surrogate(shaped, statistics))),
-            torch.zeros_like(drift).sum() if value_loss is None else value_loss.double(),
-            *(getattr(where, name).sum(dtype=torch.float64) for name in REGIONS),
-            *(torch.zeros_like(drift).sum() for _ in IMPORTANCE),
+            total(torch.where(shaped.advantages == 0, 0, self.method.weight.surrogate(shaped, statistics)), mask),
+            drift.new_zeros(()) if value_loss is None else value_loss.double(),
+            *((getattr(where, name) & trained).sum(dtype=torch.float64) for name in REGIONS),
+            *(drift.new_zeros(()) for _ in IMPORTANCE),
         ]
         self._sums = self._sums.to(drift.device) + torch.stack(sums)
 
-    def add_importance(self, weights: Tensor, capped: Tensor, mask: Tensor) -> None:
-        """Take in the weights of one micro-batch's tokens (importance.py), and which of them the cap cut."""
-        sums = [torch.where(mask.bool(), values, 0).sum(dtype=torch.float64) for values in (weights, capped)]
+    def add_importance(self, weights: Tensor, capped: Tensor, read: Tensor) -> None:
+        """Take in the weights of the tokens that a forward pass read (importance.py), and which of them the cap cut."""
+        sums = [torch.where(read, values, 0).sum(dtype=torch.float64) for values in (weights, capped, read.double())]
         self._sums = self._sums.to(weights.device)
         self._sums[-len(IMPORTANCE) :] += torch.stack(sums)
 
@@ -103,19 +118,21 @@ class StepMeter:
     def summary(self, sums: Sequence[float]) -> dict[str, float | None]:
         """Means over tokens from the sums of all processes; None where one is not a finite number.
 
-        ``prob_distance`` is the mean |pi - pi_old| over the rollout's tokens, ``kl`` the k3 estimate of
-        KL(pi_old || pi) over them, ``kl_reference`` that of KL(pi || reference) (0 without a reference). ``region/LN``
-        and ``region/HP`` are the shares of tokens beyond the trust region in the direction of their advantage, whose
-        gradient the clipped ratio cuts; ``region/LP`` and ``region/HN`` the shares in the two other corners.
-        ``trained`` is the share of tokens with an advantage. ``importance/weight`` is the mean weight for a sampler
-        that differs, ``importance/capped`` the share that the cap cut.
+        Of the tokens that are trained on: ``ratio_mean`` and ``ratio_std``; ``prob_distance``, the mean |pi - pi_old|;
+        ``kl``, the k3 estimate of KL(pi_old || pi); ``kl_reference``, that of KL(pi || reference) (0 without a
+        reference; with a KL penalty every token is trained on). Of all tokens of the step: ``region/LN`` and
+        ``region/HP``, the shares of tokens beyond the trust region in the direction of their advantage, whose gradient
+        the clipped ratio cuts; ``region/LP`` and ``region/HN``, those in the two other corners; ``trained``, the share
+        with an advantage; the mean ``surrogate``. ``importance/weight`` is the mean weight for a sampler that differs,
+        ``importance/capped`` the share that the cap cut.
         """
         named = dict(zip(self.SUMS, sums, strict=True))
-        count = max(named["tokens"], 1.0)
-        mean = {name: value / count for name, value in named.items()}
+        count, moved = max(named["tokens"], 1.0), max(named["moved"], 1.0)
+        mean = {name: value / (moved if name in OF_TRAINED else count) for name, value in named.items()}
+        weighed = max(named["importance/tokens"], 1.0)
         variance = mean["drift_square"] - mean["drift"] ** 2
         values = {
-            "entropy": mean["entropy"],
+            **({"entropy": mean["entropy"]} if self.entropies else {}),
             "ratio_mean": 1.0 + mean["drift"],
             # Rounding may leave a variance just below 0; max() alone would turn a NaN into 0 as well.
             "ratio_std": variance if math.isnan(variance) else max(0.0, variance) ** 0.5,
@@ -125,7 +142,7 @@ class StepMeter:
             "surrogate": mean["surrogate"],
             **{f"region/{name}": mean[name] for name in REGIONS},
             "trained": mean["trained"],
-            **({name: mean[name] for name in IMPORTANCE} if self.importance else {}),
+            **({name: named[name] / weighed for name in IMPORTANCE[:2]} if self.importance else {}),
             **({"value_loss": mean["value_loss"]} if self.method.advantage.needs_values else {}),
             "update_tokens": named["tokens"],
         }
@@ -134,7 +151,7 @@ class StepMeter:
 
 def rollout_summary(
     rows: Sequence[Mapping[str, Any]], reasons: Sequence[str], format_range: tuple[float, float] | None = None
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     """Means over the completions of one rollout. ``rows`` are the records of ``rollouts/``; none are left out.
 
     ``reward`` averages the finite rewards that training used, ``clean_reward`` the verifier's where those are others;
@@ -145,6 +162,10 @@ def rollout_summary(
     process with it, ``verifier/unparsed`` the share whose answer or gold answer could not be read as mathematics; both
     are 0 for a task without such a verifier. ``format`` is the reward's part `format` as a share of ``format_range``,
     where the reward has one. ``accuracy/se`` and ``format/se`` are standard errors over what could be scored.
+
+    ``entropy`` is that of the policy that sampled, in nats, its mean over all tokens of the rollout. Where the engine
+    does not tell it (a row's ``entropy`` is None) it is the mean of -log p of the sampled tokens, which estimates the
+    same without bias for top_p=1 and top_k=0. None where neither is known.
     """
     count = len(rows)
 
@@ -168,10 +189,21 @@ def rollout_summary(
         "length": mean(lengths),
         "length_max": float(max(lengths)),
         "truncated": mean([float(row["truncated"]) for row in rows]),
+        "entropy": _entropy(rows),
         "diversity": len({(row["problem"], row["completion"]) for row in rows}) / count,
         "nonzero_advantage": mean([float(row["advantage"] != 0) for row in rows]),
         **_values_by_verdict(rows),
     }
+
+
+def _entropy(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """Mean over tokens, from the sums of the rows."""
+    if any(row["entropy"] is None for row in rows):
+        sums = [(-row["log_prob"], row["tokens"]) for row in rows if row["log_prob"] is not None]
+    else:
+        sums = [(row["entropy"], row["tokens"]) for row in rows]
+    tokens = sum(count for _, count in sums)
+    return math.fsum(total for total, _ in sums) / tokens if tokens else None
 
 
 def _format_and_accuracy(

@@ -46,7 +46,7 @@ class NamedTrainer(MethodTrainer):
         if args.eval_strategy != "no" or trl_arguments.get("eval_dataset") is not None:
             raise ValueError("evaluation during training is not supported: evaluate the checkpoints (`rlvr eval`).")
         method = make_method(config.method, max_length=args.max_completion_length)
-        super().__init__(method=method, meter=StepMeter(method), args=args, **trl_arguments)
+        super().__init__(method=method, meter=StepMeter(method, entropies=True), args=args, **trl_arguments)
         if args.save_strategy == "steps" and args.save_steps % self.steps_per_rollout:
             warnings.warn(
                 f"save_steps={args.save_steps:g} is not a multiple of the {self.steps_per_rollout} optimizer steps "

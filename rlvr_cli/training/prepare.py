@@ -19,6 +19,7 @@ from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.launch.deepspeed_config import is_sharded
 from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.models.adapter_folder import Base, holds_adapter
+from rlvr_cli.models.libraries import import_library
 from rlvr_cli.models.load import check_bitsandbytes, load_model, quiet_hub
 from rlvr_cli.models.source import prompt_style, resolve_model
 from rlvr_cli.models.threads import set_threads
@@ -109,6 +110,7 @@ def prepare(config: Config, world: World = ALONE) -> Prepared:
     """Load and check everything ``config`` names. Raises UserError."""
     check_model(config)
     threads = join(config, world)
+    import_library("rlvr_cli.training.build")
     with world.one_before_the_others() if _may_download(config) else nullcontext():
         prepared = _loaded(config, device_of(world, config.launch), threads)
     if uses_vllm(config):

@@ -20,6 +20,9 @@ class Rollouts(Protocol):
     def sampler_log_probs(self) -> list[list[float]]:
         """For every token just sampled, the log-prob that its sampler gave it at the sampling temperature."""
 
+    def sampler_entropies(self) -> list[list[float]] | None:
+        """The entropies in nats at those tokens' positions, of the same distributions; None where it cannot tell."""
+
     def judge(self) -> list[float]:
         """The rewards of the rows just sampled; NaN for a row that must not be learned from."""
 
@@ -33,16 +36,19 @@ class Rollouts(Protocol):
 
 
 class Meter(Protocol):
-    """What watches the update, micro-batch by micro-batch."""
+    """What watches the update, forward pass by forward pass."""
 
     def add_rollout(self) -> None:
         """A rollout was scored."""
 
-    def add(self, tokens: Tokens, which: str, statistics: Tensor | None, value_loss: Tensor | None) -> None:
-        """The detached tokens of one micro-batch in pass ``which`` of the schedule, and their summed value loss."""
+    def begin_step(self, mask: Tensor) -> None:
+        """An optimizer step begins; (n, T) ``mask`` holds the valid tokens of this process's rows, read or not."""
 
-    def add_importance(self, weights: Tensor, capped: Tensor, mask: Tensor) -> None:
-        """The weights of a micro-batch's tokens for what sampled them, and where the cap cut them."""
+    def add(self, tokens: Tokens, which: str, statistics: Tensor | None, value_loss: Tensor | None) -> None:
+        """The detached tokens of one forward pass in pass ``which`` of the schedule, and their summed value loss."""
+
+    def add_importance(self, weights: Tensor, capped: Tensor, read: Tensor) -> None:
+        """The weights of the tokens that a forward pass ``read`` for what sampled them, and where the cap cut them."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +56,12 @@ class Outputs:
     """What a forward pass says of the completions of some rows.
 
     Attributes:
-        log_probs, entropies: (n, T), 0 on padding. values: (n, T) of the value head, where there is one.
+        log_probs: (n, T), 0 on what was not read. entropies: the same, where they were asked for.
+        values: (n, T) of the value head, where there is one.
         aux_loss: () the router's auxiliary loss, for a mixture of experts.
     """
 
     log_probs: Tensor
-    entropies: Tensor
+    entropies: Tensor | None
     values: Tensor | None
     aux_loss: Tensor | None

@@ -17,13 +17,14 @@ import torch
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.config.schema import Config
+from rlvr_cli.evaluation.judged import sample_and_judge
 from rlvr_cli.methods.reward import flip
-from rlvr_cli.models.completions import Completions, Engine
+from rlvr_cli.models.completions import Completions, Engine, OnDone
 from rlvr_cli.models.load import eos_token_ids
 from rlvr_cli.models.pieces import token_pieces
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.streams import stream_seed
-from rlvr_cli.tasks.base import Problem, RewardsFormat, Task, Verdict, judge_all, prompt_ids, response_text
+from rlvr_cli.tasks.base import Problem, RewardsFormat, Task, Verdict, prompt_ids
 from rlvr_cli.training.metrics import rollout_summary
 
 # Groups of each rollout whose completions are recorded token by token: enough to look at, little to store.
@@ -38,6 +39,10 @@ class RolloutSource:
         main: whether this process writes files.
         on_tokens: told how many tokens were sampled since the last call.
         stream: what names the random streams of a rollout: its number, and what tells it from one that was thrown away.
+
+    Attributes:
+        seconds: spent on `rollout`, which is sampling and what is judged meanwhile, and on `verify`, which is judging
+            after the last completion was sampled.
     """
 
     def __init__(
@@ -60,7 +65,7 @@ class RolloutSource:
         self.noise = config.method.reward.noise if isinstance(config.method, PolicyMethodConfig) else 0.0
         self.model: Any = None
         self.seconds = {"rollout": 0.0, "verify": 0.0}
-        self.summary: dict[str, float] = {}
+        self.summary: dict[str, float | None] = {}
         self.unscored = 0
 
     def sample(self, rollout: int, problems: Sequence[int], first_row: int) -> tuple[list[list[int]], list[list[int]]]:
@@ -99,37 +104,42 @@ class RolloutSource:
         }
         settings = self.config.rollout
         stream = ("rollout", *self.stream(self.rollout), *(("attempt", attempt) if attempt else ()))
-        completions: Completions = self.engine(
-            self.model,
-            [encoded[slot.problem] for slot in slots],
-            keys=[self.first_row + row for row in rows],
-            seed=stream_seed(self.config.run.seed, *stream),
-            max_new_tokens=settings.max_new_tokens,
-            eos_token_ids=eos_token_ids(self.model, self.tokenizer),
-            temperature=settings.temperature,
-            top_p=settings.top_p,
-            top_k=settings.top_k,
-            max_rows=settings.batch,
-            on_progress=self.on_tokens,
-        )
-        self.seconds["rollout"] += time.perf_counter() - started
-        started = time.perf_counter()
-        for row, slot, ids, log_probs, truncated in zip(
-            rows, slots, completions.ids, completions.log_probs, completions.truncated, strict=True
+
+        def sampled(on_done: OnDone | None) -> Completions:
+            return self.engine(
+                self.model,
+                [encoded[slot.problem] for slot in slots],
+                keys=[self.first_row + row for row in rows],
+                seed=stream_seed(self.config.run.seed, *stream),
+                max_new_tokens=settings.max_new_tokens,
+                eos_token_ids=eos_token_ids(self.model, self.tokenizer),
+                temperature=settings.temperature,
+                top_p=settings.top_p,
+                top_k=settings.top_k,
+                max_rows=settings.batch,
+                on_progress=self.on_tokens,
+                on_done=on_done,
+            )
+
+        judged = sample_and_judge(sampled, self.task, [self.problems[slot.problem] for slot in slots], self.tokenizer)
+        completions = judged.completions
+        for row, slot, ids, log_probs, truncated, entropies in zip(
+            rows,
+            slots,
+            completions.ids,
+            completions.log_probs,
+            completions.truncated,
+            completions.entropies or itertools.repeat(None, len(slots)),
+            strict=True,
         ):
             slot.prompt, slot.ids, slot.truncated = encoded[slot.problem], ids, truncated
             slot.log_probs = log_probs
-            slot.text = response_text(self.tokenizer, ids)
+            slot.entropies = entropies
             slot.flipped = self._flipped(self.first_row + row, attempt)
-        verdicts = judge_all(
-            self.task,
-            [self.problems[slot.problem] for slot in slots],
-            [slot.text for slot in slots],
-            completions.truncated,
-        )
-        for slot, verdict in zip(slots, verdicts, strict=True):
-            slot.verdict = verdict
-        self.seconds["verify"] += time.perf_counter() - started
+        for slot, text, verdict in zip(slots, judged.texts, judged.verdicts, strict=True):
+            slot.text, slot.verdict = text, verdict
+        self.seconds["verify"] += judged.seconds
+        self.seconds["rollout"] += time.perf_counter() - started - judged.seconds
 
     def _flipped(self, row: int, attempt: int) -> bool:
         seed = stream_seed(self.config.run.seed, "reward-noise", *self.stream(self.rollout), attempt, row)
@@ -169,6 +179,11 @@ class RolloutSource:
     def sampler_log_probs(self) -> list[list[float]]:
         """For every token just sampled its log-prob at the sampling temperature, as the engine computed it."""
         return [slot.log_probs for slot in self.slots]
+
+    def sampler_entropies(self) -> list[list[float]] | None:
+        """The entropies in nats at those tokens' positions; None where the engine cannot tell."""
+        known = [slot.entropies for slot in self.slots if slot.entropies is not None]
+        return known if len(known) == len(self.slots) else None
 
     def judge(self) -> list[float]:
         """The reward of every completion just sampled, NaN where it is not a finite number.
@@ -216,6 +231,7 @@ class RolloutSource:
     def _record(self, slot: _Slot, prompt: str, reward: float, advantage: float, value: float | None) -> dict[str, Any]:
         problem, verdict = self.problems[slot.problem], slot.verdict
         log_prob = sum(slot.log_probs)
+        entropy = math.nan if slot.entropies is None else sum(slot.entropies)
         finite = verdict.scorable and math.isfinite(verdict.reward)
         return {
             "problem": problem.id,
@@ -225,6 +241,7 @@ class RolloutSource:
             "token_ids": slot.ids,
             "tokens": len(slot.ids),
             "log_prob": log_prob if math.isfinite(log_prob) else None,
+            "entropy": entropy if math.isfinite(entropy) else None,
             "truncated": slot.truncated,
             "reward": reward if math.isfinite(reward) else None,
             "clean_reward": verdict.reward if finite else None,
@@ -251,6 +268,7 @@ class _Slot:
     prompt: list[int] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
+    entropies: list[float] | None = None
     truncated: bool = False
     text: str = ""
     flipped: bool = False

@@ -9,6 +9,7 @@ import torch
 
 from rlvr_cli.analysis.collapse import Collapse, CollapseWatch
 from rlvr_cli.analysis.collapse_thresholds import Thresholds
+from rlvr_cli.config.errors import RunError
 from rlvr_cli.models.adapter import merged
 from rlvr_cli.models.completions import Completions, Engine
 from rlvr_cli.runs.checkpoints import thinned
@@ -72,9 +73,11 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
         self._metrics["train"].clear()  # TRL's own, which nobody reads here
         self.skips += self.rollouts.unscored > 0
         self.check_skips()
-        torch.manual_seed(
-            stream_seed(self.config.run.seed, "update", *self._stream(rollout), self.accelerator.process_index)
-        )
+        seed = stream_seed(self.config.run.seed, "update", *self._stream(rollout), self.accelerator.process_index)
+        # What torch.manual_seed does, which also formats the stack once for each kind of device that is not there.
+        torch.default_generator.manual_seed(seed)
+        if torch.cuda.is_available():
+            torch.cuda.manual_seed_all(seed)
 
     def rollout_sampled(self, rows: Rows) -> None:
         """Check the sampler: at a run's first rollout, with vLLM at the first two of every start."""
@@ -154,14 +157,19 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
         return spent
 
     def position(self) -> tuple[dict[str, Any], list[Rows]]:
-        micro_batches, buffer, initial_entropy = self.export_position()
+        steps, buffer, initial_entropy = self.export_position()
         return {
-            "micro_batches": micro_batches,
+            "steps": steps,
             "initial_entropy": initial_entropy,
             "rollout_summary": self.rollouts.summary,
         }, buffer
 
     def restore_position(self, counters: dict[str, Any], rows: list[Rows]) -> None:
-        self.import_position(counters["micro_batches"], rows, counters["initial_entropy"])
+        if "steps" not in counters:
+            raise RunError(
+                f"{self.run.path}: its checkpoints were written by an earlier version of rlvr, which counted forward "
+                "passes where this one counts optimizer steps. Resume it with that version, or start it anew."
+            )
+        self.import_position(counters["steps"], rows, counters["initial_entropy"])
         self.rollouts.summary = counters["rollout_summary"]
         self._watch.see_all(read_jsonl(self.run.metrics_path))

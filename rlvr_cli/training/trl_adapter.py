@@ -6,43 +6,50 @@ What is overridden, and what each override relies on:
   of tensors whose first dimension is rows. It calls ``_get_per_token_logps_and_entropies`` for old log-probs where
   there are several updates, and ``_calculate_rewards``, which returns (N, functions) rewards gathered over all
   processes in the order of the rows. With ``beta`` 0 it leaves the reference alone.
-- ``_prepare_inputs``: called for every micro-batch; fills the buffer once a rollout. TRL shuffles the rows within each
-  process; here the split into optimizer steps is the same for any number of processes.
-- ``compute_loss``: the loss of a micro-batch, already scaled for accumulation (``loss_is_scaled_for_ga``); gradients
-  are averaged over processes. It is ``-sum(coefficient * log pi)`` with every choice of the method, the KL term and
-  the normaliser inside the coefficient, so none of TRL's losses takes part.
-- ``_get_per_token_logps_and_entropies``: TRL's forward pass, used where ours (head.py) does not fit; ``ref_model``, or
-  an adapter that is switched off, for the reference policy.
+- ``_prepare_inputs``: fills the buffer once a rollout, with the rows of each optimizer step. TRL shuffles the rows
+  within each process; here the split into optimizer steps is the same for any number of processes.
+- ``training_step``: TRL accumulates nothing (``gradient_accumulation_steps`` is 1): one call makes all forward and
+  backward passes of an optimizer step, as many as its rows need. Gradients are averaged over processes, in the last
+  backward pass (``accelerator.no_sync``; ``gradient_state._set_sync_gradients``, as transformers does it).
+- ``compute_loss``: the loss of the rows of one forward pass. It is ``-sum(coefficient * log pi)`` with every choice of
+  the method, the KL term and the normaliser inside the coefficient, so none of TRL's losses takes part.
+- ``_get_per_token_logps_and_entropies``: TRL's forward pass, used for models that ours (forward.py) does not fit;
+  ``ref_model``, or an adapter that is switched off, for the reference policy.
 - ``_clip_grad_norm`` clips all parameters by one norm; ``_save`` writes all of the model's weights.
 - ``_get_train_sampler``: which prompts make a rollout, each repeated by the size of its group.
-- ``_step`` and ``_buffered_inputs``: the micro-batch counter and the rollout buffer, which TRL does not save.
-- ``current_gradient_accumulation_steps``, ``args.steps_per_generation``, ``num_iterations``, ``beta``, ``_metrics``.
+- ``_step`` and ``_buffered_inputs``: the counter of steps and the rollout buffer, which TRL does not save.
+- ``args.steps_per_generation``, ``num_iterations``, ``beta``, ``_metrics``.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import DistributedType
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers import TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import RepeatSampler, use_adapter
 
+from rlvr_cli.config.schema import SpeedConfig
 from rlvr_cli.methods.gae import GAEAdvantage, value_loss
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.rollout import Rollout
 from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.training.buffer import Rows, gather_rows, split_into_steps
-from rlvr_cli.training.head import log_probs_and_entropies, plain_head_fits
+from rlvr_cli.training.forward import head_is_linear, inside, prompts_can_be_shared, read_tokens
 from rlvr_cli.training.importance import importance_ratios, in_rows
+from rlvr_cli.training.parts import Parts, Row, deal, numbered_prompts
 from rlvr_cli.training.position import Position
 from rlvr_cli.training.protocols import Meter, Outputs, Rollouts
 from rlvr_cli.training.trl_arguments import with_method
@@ -59,9 +66,14 @@ class MethodTrainer(Position, GRPOTrainer):
     Args:
         method: the method; it decides everything that TRL's loss options would.
         rollouts: where completions and rewards come from; None = TRL's own generation and ``reward_funcs``.
-        meter: watches every micro-batch.
+        meter: watches every forward pass of an update.
         group_size: completions of each prompt; None = ``args.num_generations``, which TRL wants to be 2 at least.
         importance_cap: largest weight of a token where trainer and sampler differ (importance.py); None = no weights.
+        micro_tokens: tokens of one forward pass; None = as many as ``micro_rows`` of the step's longest row have.
+        micro_rows: rows of one forward pass, where ``micro_tokens`` or the packing of short rows does not decide;
+            None = ``args.per_device_train_batch_size``.
+        speed: what may be left out of the forward passes because it changes no gradient.
+        sampler_exact: whether the log-probs and entropies that ``rollouts`` tells are the policy's up to rounding.
         trl_arguments: as for ``trl.GRPOTrainer``. ``args.num_iterations`` counts whole schedules: a method with two
             passes makes twice as many optimizer steps. ``args.max_steps`` counts optimizer steps.
 
@@ -80,23 +92,34 @@ class MethodTrainer(Position, GRPOTrainer):
         meter: Meter | None = None,
         group_size: int | None = None,
         importance_cap: float | None = None,
+        micro_tokens: int | None = None,
+        micro_rows: int | None = None,
+        speed: SpeedConfig | None = None,
+        sampler_exact: bool = False,
         **trl_arguments: Any,
     ) -> None:
         self.method, self.rollouts, self.meter = method, rollouts, meter
         self.importance_cap = importance_cap
+        self.micro_tokens, self.speed = micro_tokens, speed or SpeedConfig()
         if importance_cap is not None and rollouts is None:
             raise ValueError(
                 "importance_cap weighs by the sampler's log-probs, which TRL's own generation does not give"
             )
+        # With weights for a sampler that differs, the old log-probs must be the trainer's own.
+        self._sampler_told = sampler_exact and self.speed.reuse_log_probs and importance_cap is None
         self._gathered_rewards: Tensor | None = None
         self._generating = False
         self._initial_entropy: float | None = None
         self._step_count: Tensor | None = None
         self._step_tokens: Tensor | None = None
         self._statistics: Tensor | None = None
+        self._step_rows = 0
+        self._current: Tensor | None = None
         if rollouts is not None:
             trl_arguments |= {"reward_funcs": [self._rewards], "rollout_func": self._sample}
-        arguments = with_method(trl_arguments.pop("args", None) or GRPOConfig(), method)
+        given = trl_arguments.pop("args", None) or GRPOConfig()
+        self.micro_rows = micro_rows or given.per_device_train_batch_size
+        arguments = with_method(given, method)
         self.group_size = group_size or arguments.num_generations
         if arguments.generation_batch_size % self.group_size:
             raise ValueError(
@@ -113,18 +136,20 @@ class MethodTrainer(Position, GRPOTrainer):
         self.beta = 0.0
         if self.value_head is not None:
             self.value_head.train()
-        plain = self.model.get_base_model() if hasattr(self.model, "peft_config") else self.model
-        reads = inspect.signature(type(plain).forward).parameters
-        self._plain_head = {"logits_to_keep", "position_ids"} <= set(reads)
+        self._own_forward = not self.aux_loss_enabled and head_is_linear(self.model)
+        # Neither does gradient checkpointing keep keys and values, nor may a divided layer be called twice.
+        self._prompts_shared = (
+            self.speed.share_prompts
+            and self._own_forward
+            and not self.args.gradient_checkpointing
+            and not self._divided
+            and prompts_can_be_shared(self.model)
+        )
 
-    # --- where we are ------------------------------------------------------------------------------------------
-
-    def _window(self) -> list[Rows]:
-        """The micro-batches of the current optimizer step, on this process."""
-        accumulation = self.args.gradient_accumulation_steps
-        first = self._step % self.args.steps_per_generation // accumulation * accumulation
-        assert self._buffered_inputs is not None
-        return self._buffered_inputs[first : first + accumulation]
+    @property
+    def _divided(self) -> bool:
+        """Whether the processes hold the model in parts: then each must call it as often as the others."""
+        return self.accelerator.distributed_type in (DistributedType.DEEPSPEED, DistributedType.FSDP)
 
     # --- what a run adds ---------------------------------------------------------------------------------------
 
@@ -209,21 +234,34 @@ class MethodTrainer(Position, GRPOTrainer):
         return {**rows, "advantages": advantages, "estimated": estimated}
 
     def _measured(self, own: Rows) -> Rows:
-        """What the method must know before the first update, from a forward pass of the policy or its reference."""
+        """What the method must know before the first update: of the sampler, or from a forward pass."""
         method = self.method
         measured = {"ref_log_probs": self._reference_log_probs(own)} if method.needs_reference else {}
         if self.importance_cap is not None:
             measured["sampler_log_probs"] = self._sampler_log_probs(own)
         first_entropy = method.needs_initial_entropy and self._initial_entropy is None
         entropies_needed = method.needs_rollout_entropies or first_entropy
-        if entropies_needed or method.needs_rollout_log_probs or self.value_head is not None:
-            outputs = self._without_gradient(own)
-            measured["old_log_probs"] = outputs.log_probs
-            if entropies_needed:
+        old_needed = method.needs_rollout_log_probs
+        if self._sampler_told:
+            # Lopti's first pass can leave out what it does not train on only if it knows the old log-probs before it.
+            if old_needed or method.schedule.chooses_by_old_log_probs or self.steps_per_rollout > 1:
+                measured["old_log_probs"], old_needed = self._sampler_log_probs(own), False
+            entropies = self._sampler_entropies(own) if entropies_needed else None
+            if entropies is not None:
+                measured["entropies"], entropies_needed = entropies, False
+        if entropies_needed or old_needed or self.value_head is not None:
+            outputs = self._without_gradient(own, entropies=entropies_needed)
+            measured.setdefault("old_log_probs", outputs.log_probs)
+            if outputs.entropies is not None:
                 measured["entropies"] = outputs.entropies
             if outputs.values is not None:
                 measured["values"] = outputs.values
         return measured
+
+    def _sampler_entropies(self, own: Rows) -> Tensor | None:
+        assert self.rollouts is not None
+        entropies = self.rollouts.sampler_entropies()
+        return None if entropies is None else in_rows(entropies, own["completion_mask"])
 
     def _sampler_log_probs(self, own: Rows) -> Tensor:
         assert self.rollouts is not None
@@ -253,44 +291,122 @@ class MethodTrainer(Position, GRPOTrainer):
         return dataclasses.replace(rollout, rewards=self.method.rewards(rollout))
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
-        if self._step % self.micro_batches_per_rollout == 0 or self._buffered_inputs is None:
+        if self.step_in_rollout == 0 or self._buffered_inputs is None:
             rollout = self.rollout_index
             rows = self._generate_and_score_completions(generation_batch)
-            updates = self.args.steps_per_generation // self.args.gradient_accumulation_steps
             self._buffered_inputs = split_into_steps(
                 rows,
                 self.row_order(rollout, len(rows["completion_ids"])),
-                steps=updates,
-                micro_batches=self.args.gradient_accumulation_steps,
+                steps=self.args.steps_per_generation,
                 process=self.accelerator.process_index,
                 processes=self.accelerator.num_processes,
             )
             # The first step's old log-probs are its own; those of later steps must be taken before the policy moves.
-            for later in self._buffered_inputs[self.args.gradient_accumulation_steps :]:
+            for later in self._buffered_inputs[1:]:
                 if "old_log_probs" not in later:
-                    later["old_log_probs"] = self._without_gradient(later).log_probs
+                    later["old_log_probs"] = self._without_gradient(later, read=self._old_needed(later)).log_probs
             self.begin_updates(rollout)
         return self._buffered_inputs[self._step % self.args.steps_per_generation]
 
+    def _old_needed(self, rows: Rows) -> Tensor:
+        """(n, T) the tokens whose old log-probs some later pass reads."""
+        if self.method.weight.needs_statistics or not self.speed.skip_rows:
+            return rows["completion_mask"].bool()
+        return self._read(rows)
+
     # --- update ------------------------------------------------------------------------------------------------
 
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
+        """All forward and backward passes of one optimizer step; returns its loss."""
+        model.train()
+        rows = self._prepare_inputs(inputs)
+        self._begin_step(rows)
+        read = self._read(rows)
+        parts = self._dealt(rows, read)
+        # DeepSpeed would divide by its number of micro-batches.
+        undivided = {"scale_wrt_gas": False} if self._with_deepspeed else {}
+        loss = torch.zeros((), device=self.args.device)
+        for number, chosen in enumerate(parts.rows):
+            with self._gradients_synchronised(model, last=number + 1 == len(parts.rows)):
+                part = {key: value[chosen] for key, value in rows.items()}
+                part |= {"read": read[chosen], "index": torch.tensor(chosen, device=read.device)}
+                found = self.compute_loss(model, part, share_prompts=parts.share_prompts)
+                self.accelerator.backward(found, **undivided)
+                loss = loss + found.detach()
+        if self._current is not None:
+            rows["old_log_probs"], self._current = self._current, None
+        self._step += 1
+        return loss
+
+    @contextmanager
+    def _gradients_synchronised(self, model: Any, *, last: bool) -> Iterator[None]:
+        """In the step's last backward pass the processes average their gradients, in no other."""
+        self.accelerator.gradient_state._set_sync_gradients(last)
+        apart = not last and not self._with_deepspeed
+        with self.accelerator.no_sync(model) if apart else nullcontext():
+            yield
+
+    @property
+    def _with_deepspeed(self) -> bool:
+        return bool(self.accelerator.distributed_type == DistributedType.DEEPSPEED)
+
+    def _read(self, rows: Rows) -> Tensor:
+        """(n, T) the tokens whose log-probs this step's gradient, or a later one by way of the ratio, depends on."""
+        known = "old_log_probs" in rows
+        tokens = self._tokens(rows, torch.zeros_like(rows["completion_ids"], dtype=torch.float32), None)
+        return self.method.read(tokens, self.current_pass, old_known=known)
+
+    def _dealt(self, rows: Rows, read: Tensor) -> Parts:
+        """The forward passes over ``rows`` in which the log-probs of the tokens ``read`` are computed."""
+        mask = rows["completion_mask"].bool()
+        # The auxiliary loss of a mixture of experts is one of all rows.
+        wanted = read if self.speed.skip_rows and not self.aux_loss_enabled else read | mask
+        needed = wanted if self.speed.end_rows else mask & wanted.any(dim=1, keepdim=True)
+        ends = _ends(needed).tolist()
+        lengths = rows["prompt_mask"].sum(dim=1).tolist()
+        same = numbered_prompts(rows["prompt_ids"], rows["prompt_mask"])
+        every = [Row(*numbers) for numbers in zip(range(len(same)), lengths, ends, same, strict=True)]
+        # Somebody must go backward even if nothing is trained: a gradient of 0 is not no gradient.
+        dealt = [row for row in every if row.completion] or [min(every, key=lambda row: (row.prompt, row.index))]
+        longest = max(row.prompt + int(length) for row, length in zip(every, mask.sum(dim=1).tolist(), strict=True))
+        by_tokens = self.micro_tokens or (self.micro_rows * longest if self.speed.pack_rows else None)
+        parts = deal(
+            dealt,
+            most_tokens=by_tokens or 2**62,
+            most_rows=None if by_tokens else self.micro_rows,
+            share_prompts=self._prompts_shared,
+        )
+        if self._divided:
+            # Each forward and backward pass gathers what all processes hold.
+            passes = torch.tensor([len(parts.rows)], device=self.args.device)
+            most = int(self.accelerator.gather(passes).max())
+            empty = min(every, key=lambda row: (row.prompt + row.completion, row.index)).index
+            parts = dataclasses.replace(parts, rows=[*[[empty]] * (most - len(parts.rows)), *parts.rows])
+        return parts
+
     def compute_loss(
-        self, model: Any, inputs: Rows, return_outputs: bool = False, num_items_in_batch: Any = None
+        self,
+        model: Any,
+        inputs: Rows,
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+        *,
+        share_prompts: bool = False,
     ) -> Tensor:
-        """-sum(coefficient * log pi) over a micro-batch; its gradient is this part of the step's gradient."""
-        if self._step % self.args.gradient_accumulation_steps == 0:
-            self._begin_step()
-        outputs = self._forward(model, inputs)
-        current = outputs.log_probs.detach()
+        """-sum(coefficient * log pi) over some rows; its gradient is this part of the step's gradient."""
+        read = inputs["read"]
+        # With TRL's own generation nobody else tells how certain the policy is.
+        entropies = self.method.weight.needs_entropies or self.rollouts is None
+        outputs = self._forward(model, inputs, read, entropies=entropies, share_prompts=share_prompts)
         if "old_log_probs" not in inputs and self.steps_per_rollout > 1:
-            inputs["old_log_probs"] = current
-        tokens = self._tokens(inputs, current, outputs.entropies.detach())
+            self._keep(inputs["index"], outputs.log_probs.detach())
+        tokens = self._tokens(inputs, outputs.log_probs.detach(), outputs.entropies, read)
         correction = inputs.get("importance_sampling_ratio")
         if self.importance_cap is not None:
             ratios = importance_ratios(tokens.old_log_probs, inputs["sampler_log_probs"])
             correction = ratios.clamp(max=self.importance_cap)
             if self.meter is not None:
-                self.meter.add_importance(correction, ratios > self.importance_cap, tokens.mask)
+                self.meter.add_importance(correction, ratios > self.importance_cap, read)
         assert self._step_count is not None
         coefficients = self.method.coefficients(
             tokens,
@@ -311,8 +427,14 @@ class MethodTrainer(Position, GRPOTrainer):
         # Gradients are averaged over the processes, and every part is a share of the step of all of them.
         loss = loss * self.accelerator.num_processes
         if outputs.aux_loss is not None:
-            loss = loss + self.router_aux_loss_coef * outputs.aux_loss / self.args.gradient_accumulation_steps
+            loss = loss + self.router_aux_loss_coef * outputs.aux_loss * len(read) / self._step_rows
         return loss
+
+    def _keep(self, index: Tensor, log_probs: Tensor) -> None:
+        """What the policy that sampled says of some rows of the step: old log-probs of the rollout's later steps."""
+        if self._current is None:
+            self._current = log_probs.new_zeros(self._step_rows, log_probs.shape[1])
+        self._current[index] = log_probs
 
     def _value_loss(self, advantage: GAEAdvantage, rows: Rows, tokens: Tokens, predictions: Tensor) -> Tensor:
         """This micro-batch's share of the step's value loss; each pass of the schedule trains on its own tokens."""
@@ -322,10 +444,12 @@ class MethodTrainer(Position, GRPOTrainer):
             predictions, rows["values"], rows["returns"], selected, self._step_tokens, advantage.value_clip
         )
 
-    def _tokens(self, rows: Rows, log_probs: Tensor, entropies: Tensor | None) -> Tokens:
+    def _tokens(self, rows: Rows, log_probs: Tensor, entropies: Tensor | None, read: Tensor | None = None) -> Tokens:
+        """The completions of some rows; a token that was not ``read`` is as the policy that sampled it has it."""
+        old = rows.get("old_log_probs", log_probs)
         return Tokens(
-            log_probs=log_probs,
-            old_log_probs=rows.get("old_log_probs", log_probs),
+            log_probs=log_probs if read is None else torch.where(read, log_probs, old),
+            old_log_probs=old,
             advantages=rows["advantages"].to(log_probs.dtype),
             mask=rows["completion_mask"],
             entropies=entropies,
@@ -333,84 +457,102 @@ class MethodTrainer(Position, GRPOTrainer):
             low_threshold=rows.get("low_threshold"),
         )
 
-    def _begin_step(self) -> None:
-        """Count and measure the optimizer step that begins, over all its micro-batches and processes."""
-        window = self._window()
-        counts = []
-        for rows in window:
-            mask = rows["completion_mask"]
-            rows_or_tokens = self.method.aggregation.count(mask, rows["estimated"])
-            counts.append(torch.stack([rows_or_tokens, mask.sum(dtype=torch.float64)]))
-        self._step_count, self._step_tokens = self.accelerator.reduce(torch.stack(counts).sum(dim=0), reduction="sum")
+    def _begin_step(self, rows: Rows) -> None:
+        """Count and measure the optimizer step that begins, over all of its rows and all processes."""
+        mask = rows["completion_mask"]
+        counts = torch.stack([self.method.aggregation.count(mask, rows["estimated"]), mask.sum(dtype=torch.float64)])
+        self._step_count, self._step_tokens = self.accelerator.reduce(counts, reduction="sum")
+        self._step_rows = len(mask)
+        if self.meter is not None:
+            self.meter.begin_step(mask)
         self._statistics = None
         if self.method.weight.needs_statistics:
-            processes = self.accelerator.num_processes
-            parts = [self._step_part(rows) for rows in window]
-            joined = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
-            whole = Tokens(**gather_rows(joined, self.accelerator.gather, processes, 0))
+            own = self._every_token(rows)
+            parts = {field.name: getattr(own, field.name) for field in dataclasses.fields(own)}
+            parts = {key: value for key, value in parts.items() if value is not None}
+            whole = Tokens(**gather_rows(parts, self.accelerator.gather, self.accelerator.num_processes, 0))
             self._statistics = self.method.weight.statistics(self.method.shaped(whole, self.current_pass))
 
-    def _step_part(self, rows: Rows) -> Rows:
-        """The tokens of one micro-batch of the step that begins, from a forward pass where the policy has moved."""
-        old = rows.get("old_log_probs")
+    def _every_token(self, rows: Rows) -> Tokens:
+        """All tokens of the step that begins, from a forward pass where the policy has moved."""
         if self.step_in_rollout > 0:
-            outputs = self._without_gradient(rows)
-            log_probs, entropies = outputs.log_probs, outputs.entropies
-        else:
-            log_probs = torch.zeros_like(rows["completion_ids"], dtype=torch.float32) if old is None else old
-            entropies = torch.zeros_like(log_probs)
-        tokens = self._tokens(rows, log_probs, entropies)
-        parts = {field.name: getattr(tokens, field.name) for field in dataclasses.fields(tokens)}
-        return {key: value for key, value in parts.items() if value is not None}
+            outputs = self._without_gradient(rows, entropies=True)
+            return self._tokens(rows, outputs.log_probs, outputs.entropies)
+        log_probs = rows.get("old_log_probs", torch.zeros_like(rows["completion_ids"], dtype=torch.float32))
+        return self._tokens(rows, log_probs, torch.zeros_like(log_probs))
 
-    def _forward(self, model: Any, rows: Rows) -> Outputs:
+    def _forward(
+        self, model: Any, rows: Rows, read: Tensor, *, entropies: bool, share_prompts: bool = False
+    ) -> Outputs:
         """One forward pass over some rows, with gradient unless it is switched off.
 
-        Columns that are padding in every row are cut away, which changes no number but for rounding.
+        Columns that are padding in every row are cut away, and those behind the last token that is read.
         """
-        input_ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], dim=1)
-        attention_mask = torch.cat([rows["prompt_mask"], rows["completion_mask"]], dim=1)
-        used = attention_mask.any(dim=0).nonzero().squeeze(1)
-        prompt_length = rows["prompt_ids"].shape[1]
-        first = min(int(used[0]), prompt_length - 1)
-        last = max(int(used[-1]) + 1, prompt_length + 1)
-        ids, mask, kept = input_ids[:, first:last], attention_mask[:, first:last], last - prompt_length
+        needed = read if self.speed.end_rows and self._own_forward else rows["completion_mask"].bool() | read
+        wide = max(1, int(_ends(needed).max()))
+        first = min(int(rows["prompt_mask"].any(dim=0).int().argmax()), rows["prompt_mask"].shape[1] - 1)
+        prompt_ids, prompt_mask = rows["prompt_ids"][:, first:], rows["prompt_mask"][:, first:]
+        ids, mask, read = rows["completion_ids"][:, :wide], rows["completion_mask"][:, :wide], read[:, :wide]
         aux_loss = None
-        if self._plain_head and not self.aux_loss_enabled and plain_head_fits(self.model, ids, kept):
+        if self._own_forward:
+            plain = self.accelerator.unwrap_model(model)
+            prompts = None
+            if share_prompts:
+                numbers = numbered_prompts(prompt_ids, prompt_mask)
+                distinct = sorted(set(numbers))
+                prompts = torch.tensor([distinct.index(number) for number in numbers], device=ids.device)
+                prompt_ids, prompt_mask = prompt_ids[distinct], prompt_mask[distinct]
+            at = read if self.speed.compact_head else torch.ones_like(read)
+            function = partial(read_tokens, plain, temperature=self.temperature, entropies=entropies)
             with self.accelerator.autocast():
-                log_probs, entropies = log_probs_and_entropies(model, ids, mask, kept, self.temperature)
+                log_probs, found, states = inside(
+                    model, plain, function, prompt_ids, prompt_mask, ids, mask, at, prompts
+                )
+            values = None if self.value_head is None or model is self.ref_model else self.value_head.values(states)
         else:
-            # TRL's head gives the policy's entropies alone.
-            measured = model is not self.ref_model
-            log_probs, entropies, aux_loss = super()._get_per_token_logps_and_entropies(
-                model, ids, mask, kept, compute_entropy=measured, compute_aux_loss=self.aux_loss_enabled
+            log_probs, found, aux_loss = super()._get_per_token_logps_and_entropies(
+                model,
+                torch.cat([prompt_ids, ids], dim=1),
+                torch.cat([prompt_mask, mask], dim=1),
+                wide,
+                # TRL's head gives the policy's entropies alone.
+                compute_entropy=entropies and model is not self.ref_model,
+                compute_aux_loss=self.aux_loss_enabled,
             )
-            entropies = entropies if measured else torch.zeros_like(log_probs)
-        values = None if self.value_head is None or model is self.ref_model else self.value_head.values(kept)
-        width = rows["completion_ids"].shape[1]
-        valid = _padded(mask[:, -kept:], width).bool()
+            values = None
+            if self.value_head is not None and model is not self.ref_model:
+                values = self.value_head.values(self.value_head.latest_states(wide))
+        missing = rows["completion_ids"].shape[1] - wide
 
-        def placed(columns: Tensor) -> Tensor:
-            return torch.where(valid, _padded(columns, width), 0.0)
+        def placed(columns: Tensor | None, where: Tensor) -> Tensor | None:
+            return None if columns is None else pad(torch.where(where, columns, 0.0), (0, missing))
 
-        return Outputs(placed(log_probs), placed(entropies), None if values is None else placed(values), aux_loss)
+        found_log_probs = placed(log_probs, read)
+        assert found_log_probs is not None
+        return Outputs(found_log_probs, placed(found, read), placed(values, mask.bool()), aux_loss)
 
     @torch.no_grad()
-    def _without_gradient(self, rows: Rows, model: Any = None) -> Outputs:
-        """A forward pass over any number of rows, in micro-batches of like lengths."""
-        order = torch.sort(rows["completion_mask"].sum(dim=1), stable=True).indices
-        parts = []
+    def _without_gradient(
+        self, rows: Rows, model: Any = None, *, read: Tensor | None = None, entropies: bool = False
+    ) -> Outputs:
+        """Forward passes over any number of rows, for all tokens or those that are ``read`` (n, T)."""
+        read = rows["completion_mask"].bool() if read is None else read
+        parts = self._dealt(rows, read)
+        whole: dict[str, Tensor] = {}
         with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
-            for chosen in order.split(self.args.per_device_train_batch_size):
-                parts.append(self._forward(model or self.model, {key: rows[key][chosen] for key in READ}))
-        back = torch.argsort(order)
-        values = [part.values for part in parts if part.values is not None]
-        return Outputs(
-            log_probs=torch.cat([part.log_probs for part in parts])[back],
-            entropies=torch.cat([part.entropies for part in parts])[back],
-            values=torch.cat(values)[back] if values else None,
-            aux_loss=None,
-        )
+            for chosen in parts.rows:
+                outputs = self._forward(
+                    model or self.model,
+                    {key: rows[key][chosen] for key in READ},
+                    read[chosen],
+                    entropies=entropies,
+                    share_prompts=parts.share_prompts,
+                )
+                for name in ("log_probs", "entropies", "values"):
+                    found = getattr(outputs, name)
+                    if found is not None:
+                        whole.setdefault(name, found.new_zeros(read.shape))[chosen] = found
+        return Outputs(whole["log_probs"], whole.get("entropies"), whole.get("values"), None)
 
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, *args: Any, **kwargs: Any
@@ -472,23 +614,24 @@ class MethodTrainer(Position, GRPOTrainer):
                     f"{checkpoint} was saved in the middle of a rollout (step {step}, {self.steps_per_rollout} steps "
                     "each), and TRL does not save the rollout. Resume from a step between two rollouts."
                 )
-            self._step = step * self.args.gradient_accumulation_steps
+            self._step = step
 
     def export_position(self) -> tuple[int, list[Rows], float | None]:
-        """The micro-batch counter, this process's rollout buffer (none between two rollouts), the initial entropy."""
-        between = self._step % self.micro_batches_per_rollout == 0 or self._buffered_inputs is None
+        """The counter of steps, this process's rollout buffer (none between two rollouts), the initial entropy."""
+        between = self.step_in_rollout == 0 or self._buffered_inputs is None
         buffer = [] if between else [dict(rows) for rows in self._buffered_inputs or []]
         return self._step, buffer, self._initial_entropy
 
     def import_position(
-        self, micro_batches: int, buffer: Sequence[Mapping[str, Tensor]], initial_entropy: float | None
+        self, steps: int, buffer: Sequence[Mapping[str, Tensor]], initial_entropy: float | None
     ) -> None:
         """Continue where :meth:`export_position` was called."""
-        self._step, self._initial_entropy = micro_batches, initial_entropy
+        self._step, self._initial_entropy = steps, initial_entropy
         device = self.args.device
         self._buffered_inputs = [{key: value.to(device) for key, value in rows.items()} for rows in buffer] or None
 
 
-def _padded(values: Tensor, width: int) -> Tensor:
-    """(n, T) values with zeros to the right up to ``width``."""
-    return torch.nn.functional.pad(values, (0, width - values.shape[1]))
+def _ends(chosen: Tensor) -> Tensor:
+    """(n,) for each row of (n, T) one more than the last column that is chosen; 0 where none is."""
+    columns = torch.arange(1, chosen.shape[1] + 1, device=chosen.device)
+    return (chosen * columns).amax(dim=1)

@@ -55,13 +55,17 @@ def with_method(arguments: GRPOConfig, method: Method) -> GRPOConfig:
             f"GRPOConfig sets {', '.join(taken)}, which method {method.name} decides: leave them at their defaults "
             "and choose or change the method instead."
         )
-    if arguments.steps_per_generation % arguments.gradient_accumulation_steps:
+    accumulation = arguments.gradient_accumulation_steps
+    if arguments.steps_per_generation % accumulation:
         raise ValueError(
             f"steps_per_generation={arguments.steps_per_generation} is not a multiple of "
-            f"gradient_accumulation_steps={arguments.gradient_accumulation_steps}: a rollout must split into whole "
-            "optimizer steps."
+            f"gradient_accumulation_steps={accumulation}: a rollout must split into whole optimizer steps."
         )
     arguments = copy.copy(arguments)
+    # The trainer itself splits an optimizer step into forward passes.
+    arguments.per_device_train_batch_size *= accumulation
+    arguments.steps_per_generation //= accumulation
+    arguments.gradient_accumulation_steps = 1
     arguments.num_iterations *= len(method.schedule.passes)
     # TRL loads the reference policy where this is not 0; the penalty itself is part of the method.
     arguments.beta = 1.0 if method.needs_reference else 0.0

@@ -57,13 +57,17 @@ class ValueHead:
     def _remember(self, module: nn.Module, inputs: Any, output: Any) -> None:
         self._hidden = output.last_hidden_state
 
-    def values(self, completion_length: int) -> Tensor:
-        """(B, T) predictions at the states before each of the last ``completion_length`` = T tokens."""
+    def latest_states(self, completion_length: int) -> Tensor:
+        """(B, T, H) the states of the latest forward pass before each of its last ``completion_length`` = T tokens."""
         assert self._hidden is not None
-        hidden, self._hidden = self._hidden[:, -completion_length - 1 : -1], None
+        return self._hidden[:, -completion_length - 1 : -1]
+
+    def values(self, states: Tensor) -> Tensor:
+        """(B, T) predictions at (B, T, H) hidden states."""
+        self._hidden = None
         if not self.train_backbone:
-            hidden = hidden.detach()
-        values: Tensor = self.layer(hidden.to(self.layer.weight.dtype)).squeeze(-1)
+            states = states.detach()
+        values: Tensor = self.layer(states.to(self.layer.weight.dtype)).squeeze(-1)
         return values
 
     def train(self) -> None:

@@ -72,20 +72,14 @@ class Pool:
 
         Raises RunError when no worker process can be started, and RuntimeError when the pool is closed.
         """
-        outcomes: dict[tuple[str, str], Outcome | Future[Outcome]] = {}
-        try:
+        with self.pending() as pending:
             for pair in pairs:
-                if pair not in outcomes:
-                    outcomes[pair] = check(*pair) or self._memory.get(pair) or self._submit(*pair)
-            for pair, outcome in outcomes.items():
-                if isinstance(outcome, Future):
-                    outcomes[pair] = self._remembered(pair, outcome.result())
-        except BaseException:
-            for outcome in outcomes.values():
-                if isinstance(outcome, Future):
-                    outcome.cancel()
-            raise
-        return [outcome for pair in pairs if isinstance(outcome := outcomes[pair], Outcome)]
+                pending.add(*pair)
+            return [pending.outcome(*pair) for pair in pairs]
+
+    def pending(self) -> Pending:
+        """A judgement of pairs that come one after another, while the caller does something else."""
+        return Pending(self)
 
     @property
     def pids(self) -> list[int]:
@@ -200,6 +194,41 @@ class Pool:
             with self._lock:
                 if worker in self._running:
                     self._running.remove(worker)
+
+
+class Pending:
+    """Pairs that a pool judges; identical ones are judged once and have one outcome.
+
+    A context manager: what has not begun at its end is not judged. Not for several threads at once.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._outcomes: dict[tuple[str, str], Outcome | Future[Outcome]] = {}
+
+    def add(self, gold: str, answer: str) -> None:
+        """Have a pair judged, without waiting. Raises as ``Pool.judge_many``."""
+        pair = (gold, answer)
+        if pair not in self._outcomes:
+            self._outcomes[pair] = check(*pair) or self._pool._memory.get(pair) or self._pool._submit(*pair)
+
+    def outcome(self, gold: str, answer: str) -> Outcome:
+        """The outcome of a pair that was added; waits for it. Raises as ``Pool.judge_many``."""
+        pair = (gold, answer)
+        outcome = self._outcomes[pair]
+        if isinstance(outcome, Future):
+            outcome = self._outcomes[pair] = self._pool._remembered(pair, outcome.result())
+        return outcome
+
+    def __enter__(self) -> Pending:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for outcome in self._outcomes.values():
+            if isinstance(outcome, Future):
+                outcome.cancel()
 
 
 _POOLS: weakref.WeakSet[Pool] = weakref.WeakSet()

@@ -65,17 +65,22 @@ def test_every_kind_of_training_has_the_same_settings(tmp_path: Path) -> None:
 
 OWN = {
     "_begin_step",
+    "_dealt",
+    "_every_token",
     "_forward",
+    "_gradients_synchronised",
+    "_keep",
     "_measured",
+    "_old_needed",
+    "_read",
     "_reference_log_probs",
     "_rewards",
     "_rollout",
     "_sample",
+    "_sampler_entropies",
     "_sampler_log_probs",
-    "_step_part",
     "_tokens",
     "_value_loss",
-    "_window",
     "_without_gradient",
 }
 
@@ -90,29 +95,29 @@ def test_every_override_overrides_something() -> None:
 
 
 def watch(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The micro-batch counter, pass and keys of every micro-batch that a loss is computed for."""
+    """The counter, pass and keys of every optimizer step that a loss is computed for."""
     seen: list[dict[str, Any]] = []
     compute = MethodTrainer.compute_loss
 
     def spy(self: MethodTrainer, model: Any, inputs: dict[str, Any], **kwargs: Any) -> torch.Tensor:
-        slot = self._step % self.args.steps_per_generation
-        assert self._buffered_inputs is not None and inputs is self._buffered_inputs[slot]
-        where = {"step": self._step, "rollout": self.rollout_index, "pass": self.current_pass}
-        seen.append({**where, "keys": set(inputs)})
+        assert self._buffered_inputs is not None
+        whole = self._buffered_inputs[self._step % self.args.steps_per_generation]
+        assert torch.equal(inputs["completion_ids"], whole["completion_ids"][inputs["index"]])
+        if not seen or seen[-1]["step"] != self._step:
+            where = {"step": self._step, "rollout": self.rollout_index, "pass": self.current_pass}
+            seen.append({**where, "keys": set(inputs)})
         return compute(self, model, inputs, **kwargs)
 
     monkeypatch.setattr(MethodTrainer, "compute_loss", spy)
     return seen
 
 
-def test_the_counter_counts_micro_batches_and_names_rollout_and_pass(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_counter_counts_steps_and_names_rollout_and_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = watch(monkeypatch)
     train(tmp_path, method_of("lopti"), load_base(tmp_path), micro_batch=4, updates=2, epochs=2)
-    assert [call["step"] for call in seen] == list(range(32))
-    assert [call["rollout"] for call in seen] == [0] * 16 + [1] * 16
-    assert [call["pass"] for call in seen] == (["low"] * 4 + ["high"] * 4) * 4
+    assert [call["step"] for call in seen] == list(range(16))
+    assert [call["rollout"] for call in seen] == [0] * 8 + [1] * 8
+    assert [call["pass"] for call in seen] == (["low"] * 2 + ["high"] * 2) * 4
 
 
 @pytest.mark.parametrize(("updates", "epochs"), [(1, 1), (2, 1), (1, 2), (2, 2)])
@@ -122,9 +127,8 @@ def test_old_log_probs_are_there_exactly_when_the_policy_may_have_moved(
     """In a rollout's first step the policy is the one that sampled: its log-probs are kept for later passes."""
     seen = watch(monkeypatch)
     train(tmp_path, method_of("grpo"), load_base(tmp_path), micro_batch=4, updates=updates, epochs=epochs)
-    first = 4 // updates
     for call in seen:
-        assert ("old_log_probs" in call["keys"]) == (call["step"] % (4 * epochs) >= first)
+        assert ("old_log_probs" in call["keys"]) == (call["step"] % (updates * epochs) > 0)
 
 
 def test_options_that_the_method_decides_are_refused(tmp_path: Path) -> None:

@@ -68,6 +68,32 @@ def test_one_record_a_sample_one_file_of_numbers(
     assert steps[-1].tokens == sum(row["tokens"] for row in found.values())
 
 
+def test_problems_with_one_prompt_share_their_greedy_completion_and_no_other(
+    loaded: list[Any], task: Task, problems: list[Problem], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rlvr_cli.models.sampler import Batch
+
+    rows: list[int] = []
+    begin = Batch.__init__
+
+    def counted(self: Batch, decoder: Any, prompts: Any, max_new_tokens: int) -> None:
+        rows.append(len(prompts))
+        begin(self, decoder, prompts, max_new_tokens)
+
+    monkeypatch.setattr(Batch, "__init__", counted)
+    run(loaded[0], task, problems, replace(SETTINGS, batch=None), tmp_path / "five")
+    assert sum(rows) == PLANNED
+    rows.clear()
+    again = [replace(problem, id=f"{problem.id}-again") for problem in problems[:4]]
+    run(loaded[0], task, [*problems, *again], replace(SETTINGS, batch=None), tmp_path / "nine")
+    assert sum(rows) == 5 + 9 * 4
+    five, nine = records(tmp_path / "five"), records(tmp_path / "nine")
+    for problem in problems[:4]:
+        own, copy = nine[problem.id, "greedy"], nine[f"{problem.id}-again", "greedy"]
+        assert {**own, "problem": copy["problem"]} == copy and own == five[problem.id, "greedy"]
+    assert any(nine[problem.id, 0]["text"] != nine[f"{problem.id}-again", 0]["text"] for problem in problems[:4])
+
+
 def test_a_second_evaluation_samples_nothing_and_more_samples_or_problems_only_the_rest(
     loaded: list[Any], task: Task, problems: list[Problem], tmp_path: Path
 ) -> None:

@@ -48,7 +48,7 @@ def test_presets(name: str) -> None:
     """The files in configs/deepspeed are the presets; what is the run's is filled in."""
     assert json.loads((CONFIGS / f"{name}.json").read_text()) == PRESETS[name]
     settings = filled(load_config([], overrides=[*RUN, f"launch.deepspeed={name}"]), bf16=True)
-    batch = {"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2, "train_batch_size": 16}
+    batch = {"train_micro_batch_size_per_gpu": 8, "gradient_accumulation_steps": 1, "train_batch_size": 16}
     assert settings.items() >= {**batch, "gradient_clipping": 0.5, "bf16": {"enabled": True}}.items()
     zero = settings["zero_optimization"]
     assert zero["stage"] == (2 if name == "zero2" else 3)

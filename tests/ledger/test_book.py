@@ -121,7 +121,8 @@ def test_the_shipped_ledger(tmp_path: Path) -> None:
     assert {claim.paper for claim in claims} == set(PAPERS)
     wanted = needs(claims, read, 0)
     folders = Folders(tmp_path)
-    bases = base_folders({arm.base for arm in read.arms.values()}, read, folders)
+    bases = base_folders({need.base(read) for need in wanted}, read, folders)
+    assert len(set(bases.values())) == len({need.seed for need in wanted}), "each seed begins with another base"
     sweep = make_sweep(wanted, read, folders, bases, ("rlvr", "reproduce", "--all"))
     assert len(sweep.trials) == len(wanted)
     assert {need.arm for need in wanted} == set(read.arms), "an arm that no claim looks at"

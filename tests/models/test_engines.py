@@ -9,10 +9,11 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.models.completions import Completions
 from rlvr_cli.models.engines import choose_engine
 from rlvr_cli.models.sampler import sample
 from rlvr_cli.models.transformers_engine import generate_with_transformers
-from tests.models.tiny import full_log_probs, make
+from tests.models.tiny import full_entropies, full_log_probs, make
 
 PROMPTS = [[1, 2], [1, 2], [5, 6, 7, 8, 9], [3]]
 OPTIONS = {"keys": [1, 2, 3, 4], "seed": 5, "max_new_tokens": 30, "eos_token_ids": (3, 11)}
@@ -25,7 +26,7 @@ def gpt2() -> GPT2LMHeadModel:
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_log_probs_equal_the_full_forward(temperature: float) -> None:
+def test_log_probs_and_entropies_equal_the_full_forward(temperature: float) -> None:
     model = gpt2()
     # What a model's own generation config asks for must not leak into what is sampled.
     model.generation_config.repetition_penalty = 5.0
@@ -33,12 +34,26 @@ def test_log_probs_equal_the_full_forward(temperature: float) -> None:
     out = generate_with_transformers(model, PROMPTS, **OPTIONS, temperature=temperature)
     assert len({len(ids) for ids in out.ids}) > 1
     assert out.ids[0] != out.ids[1]
-    for prompt, ids, log_probs, truncated in zip(PROMPTS, out.ids, out.log_probs, out.truncated, strict=True):
+    rows = zip(PROMPTS, out.ids, out.log_probs, out.entropies or [], out.truncated, strict=True)
+    for prompt, ids, log_probs, entropies, truncated in rows:
         expected = full_log_probs(model, prompt, ids, temperature)[range(len(ids)), ids]
         torch.testing.assert_close(torch.tensor(log_probs), expected, atol=1e-5, rtol=0)
+        full = full_entropies(model, prompt, ids, temperature)
+        torch.testing.assert_close(torch.tensor(entropies, dtype=torch.float64), full, atol=1e-5, rtol=0)
         assert truncated == (ids[-1] not in (3, 11))
         assert not set(ids[:-1]) & {3, 11}
     assert model.generation_config.repetition_penalty == 5.0
+
+
+def test_each_group_is_handed_over_before_the_next() -> None:
+    counted: list[int] = []
+    given: list[tuple[list[int], int, Completions]] = []
+
+    def done(rows: Any, completions: Completions) -> None:
+        given.append((list(rows), len(counted), completions))
+
+    out = generate_with_transformers(gpt2(), PROMPTS, **OPTIONS, max_rows=3, on_progress=counted.append, on_done=done)
+    assert given == [([0, 1, 2], 1, out.of(range(3))), ([3], 2, out.of([3]))]
 
 
 def test_it_is_seeded_by_the_call_and_leaves_the_global_stream_alone() -> None:
@@ -58,7 +73,8 @@ def test_greedy_agrees_with_the_local_sampler() -> None:
     theirs = generate_with_transformers(model, PROMPTS, **OPTIONS, temperature=0.0, max_rows=3)
     ours = sample(model, PROMPTS, **OPTIONS, temperature=0.0)
     assert theirs.ids == ours.ids
-    for a, b in zip(theirs.log_probs, ours.log_probs, strict=True):
+    both = zip([*theirs.log_probs, *(theirs.entropies or [])], [*ours.log_probs, *(ours.entropies or [])], strict=True)
+    for a, b in both:
         assert a == pytest.approx(b, abs=1e-5)
 
 

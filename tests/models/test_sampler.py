@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from typing import Any
 
 import pytest
 import torch
 
 from rlvr_cli.config.errors import RunError
-from rlvr_cli.models.batch import _together
+from rlvr_cli.models.batch import _pick, _together
+from rlvr_cli.models.completions import Completions, joined
 from rlvr_cli.models.decoder import Decoder, row_memory
 from rlvr_cli.models.room import USED
 from rlvr_cli.models.sampler import (
@@ -21,7 +23,7 @@ from rlvr_cli.models.sampler import (
     sample,
     supports,
 )
-from tests.models.tiny import MODELS, VOCABULARY, full_log_probs, make
+from tests.models.tiny import MODELS, VOCABULARY, full_entropies, full_log_probs, make
 
 # Prompts of different lengths, each in a group of three rows.
 PROMPTS = [[1 + (5 * i + 3 * j) % (VOCABULARY - 1) for j in range(2 + 3 * i)] for i in range(5) for _ in range(3)]
@@ -41,14 +43,31 @@ def run(model: Any, prompts: Any = PROMPTS, keys: Any = KEYS, **options: Any) ->
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_log_probs_equal_the_full_forward(name: str, temperature: float) -> None:
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.6, "max_rows": 4}, {"temperature": 0.0}, {"top_p": 0.7}])
+def test_log_probs_and_entropies_equal_the_full_forward(name: str, options: dict[str, Any]) -> None:
+    """Of the whole distribution at the temperature, also with top_p; greedy, of that at temperature 1."""
     model = make(name)
-    out = run(model, temperature=temperature)
-    assert len({len(ids) for ids in out.ids}) > 3, "rows must end at different times for this to test dropping them"
-    for prompt, ids, log_probs in zip(PROMPTS, out.ids, out.log_probs, strict=True):
+    out = run(model, **options)
+    temperature = options.get("temperature") or 1.0
+    if options.get("temperature") != 0:
+        assert len({len(ids) for ids in out.ids}) > 3, "rows must end at different times to test dropping them"
+    for prompt, ids, log_probs, entropies in zip(PROMPTS, out.ids, out.log_probs, out.entropies, strict=True):
         expected = full_log_probs(model, prompt, ids, temperature)[range(len(ids)), ids]
         torch.testing.assert_close(torch.tensor(log_probs), expected, atol=1e-5, rtol=0)
+        full = full_entropies(model, prompt, ids, temperature)
+        torch.testing.assert_close(torch.tensor(entropies, dtype=torch.float64), full, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("vocabulary", [7, 1024, 32_000])
+def test_entropies_of_wide_flat_certain_and_impossible_distributions(vocabulary: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(8, vocabulary, generator=generator) * torch.tensor([0.0, 0.1, 1, 3, 6, 30, 300, 3e4])[:, None]
+    logits += 40
+    logits[:, 1:3] = -torch.inf  # words that a model can never say
+    exact = torch.special.entr(logits.double().softmax(-1)).sum(-1)
+    for draw in (1e-6, 0.5, 1 - 1e-6):
+        _, _, entropies = _pick(logits.clone(), torch.full((8,), draw, dtype=torch.float64), 1.0, 1.0)
+        torch.testing.assert_close(entropies.double(), exact, atol=1e-5, rtol=0)
 
 
 def test_log_probs_stay_equal_over_a_long_generation() -> None:
@@ -124,7 +143,9 @@ def test_how_many_rows_are_decoded_together_changes_nothing(
     others.append(run(model, **options))
     for other in others:
         assert (other.ids, other.truncated) == (together.ids, together.truncated)
-        for first, second in zip(together.log_probs, other.log_probs, strict=True):
+        for first, second in zip(
+            [*together.log_probs, *together.entropies], [*other.log_probs, *other.entropies], strict=True
+        ):
             torch.testing.assert_close(torch.tensor(first), torch.tensor(second), atol=1e-6, rtol=1e-6)
 
 
@@ -256,6 +277,50 @@ def test_progress_counts_every_token() -> None:
     counted: list[int] = []
     out = run(make("qwen3"), on_progress=counted.append, max_rows=4)
     assert sum(counted) == sum(map(len, out.ids))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("max_rows", [None, 4])
+def test_rows_are_handed_over_as_they_end(max_rows: int | None, threads: int) -> None:
+    before, sampled, early = torch.get_num_threads(), 0, 0
+    given: dict[int, Any] = {}
+
+    def progress(tokens: int) -> None:
+        nonlocal sampled
+        sampled += tokens
+
+    def done(rows: Any, completions: Completions) -> None:
+        nonlocal early
+        assert not given.keys() & set(rows)
+        given.update((row, completions.of([index])) for index, row in enumerate(rows))
+        early += len(rows) if sampled < 0.9 * total else 0
+
+    torch.set_num_threads(threads)
+    try:
+        model = make("qwen3")
+        plain = run(model, max_rows=max_rows)
+        total = sum(map(len, plain.ids))
+        assert run(model, max_rows=max_rows, on_progress=progress, on_done=done) == plain
+    finally:
+        torch.set_num_threads(before)
+    assert joined([given[row] for row in range(len(PROMPTS))]) == plain
+    assert early >= 5, "several of the 15 rows are short"
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_error_of_who_takes_rows_ends_the_sampling(threads: int) -> None:
+    before, alive = torch.get_num_threads(), threading.active_count()
+
+    def refuse(rows: Any, completions: Completions) -> None:
+        raise KeyError("not these")
+
+    torch.set_num_threads(threads)
+    try:
+        with pytest.raises(KeyError, match="not these"):
+            run(make("qwen3"), max_rows=4, on_done=refuse)
+        assert torch.get_num_threads() == threads and threading.active_count() == alive
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("vocabulary", [50, 2000])

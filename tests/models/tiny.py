@@ -75,3 +75,10 @@ def full_log_probs(model: Any, prompt: Sequence[int], completion: Sequence[int],
     with torch.no_grad():
         logits = model(torch.tensor([[*prompt, *completion]])).logits[0, len(prompt) - 1 : -1].float()
     return (logits / temperature).log_softmax(-1)
+
+
+def full_entropies(model: Any, prompt: Sequence[int], completion: Sequence[int], temperature: float) -> torch.Tensor:
+    """Entropies [tokens] at the positions of a completion, in float64."""
+    with torch.no_grad():
+        logits = model(torch.tensor([[*prompt, *completion]])).logits[0, len(prompt) - 1 : -1].double()
+    return torch.distributions.Categorical(logits=logits / temperature).entropy()

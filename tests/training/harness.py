@@ -15,6 +15,7 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.methods import method_presets
+from rlvr_cli.config.schema import SpeedConfig
 from rlvr_cli.lab.tokenizer import make_tokenizer
 from rlvr_cli.methods.group import group_advantage
 from rlvr_cli.methods.kl import k3
@@ -88,6 +89,10 @@ def load_base(folder: Path) -> Any:
     return in_float64(Qwen3ForCausalLM.from_pretrained(folder / "base"))
 
 
+# Rows that share a prompt; every third such group has equal rewards.
+SHARING = 4
+
+
 class ScriptedRollouts:
     """Completions and rewards drawn from a seed and the row's number: the same for any split over processes."""
 
@@ -101,9 +106,11 @@ class ScriptedRollouts:
             length = int(torch.randint(1, longest + 1, (), generator=generator))
             return torch.randint(3, 20, (length,), generator=generator).tolist()
 
-        prompts = [ids(6) for _ in range(self.rows)]
+        groups = [ids(6) for _ in range(-(-self.rows // SHARING))]
+        prompts = [groups[row // SHARING] for row in range(self.rows)]
         completions = [[*ids(MAX_NEW_TOKENS - 1), 1] for _ in range(self.rows)]
-        return prompts, completions, torch.randint(0, 4, (self.rows,), generator=generator).tolist()
+        rewards = torch.randint(0, 4, (self.rows,), generator=generator).tolist()
+        return prompts, completions, [1 if row // SHARING % 3 == 2 else reward for row, reward in enumerate(rewards)]
 
     def sample(self, rollout: int, problems: Sequence[int], first_row: int) -> tuple[list[list[int]], list[list[int]]]:
         rows = slice(first_row, first_row + len(problems))
@@ -122,9 +129,11 @@ class NoMeter:
     def add_rollout(self) -> None:
         pass
 
+    def begin_step(self, mask: Tensor) -> None:
+        pass
+
     def add(self, tokens: Tokens, which: str, statistics: Tensor | None, value_loss: Tensor | None) -> None:
-        assert tokens.entropies is not None
-        assert tokens.log_probs.shape == tokens.mask.shape == tokens.entropies.shape
+        assert tokens.log_probs.shape == tokens.mask.shape == tokens.old_log_probs.shape
 
 
 class Unmanaged(ManagedTrainer):
@@ -225,13 +234,23 @@ def dataset(rows: int, group: int, rollouts: int = 2) -> Dataset:
 
 
 def train(
-    folder: Path, method: Method, model: Any, *, rows: int = 16, group: int = 4, **settings: Any
+    folder: Path,
+    method: Method,
+    model: Any,
+    *,
+    rows: int = 16,
+    group: int = 4,
+    speed: SpeedConfig | None = None,
+    micro_tokens: int | None = None,
+    **settings: Any,
 ) -> GradientTrainer:
     """Run the trainer on scripted rollouts to its end."""
     config = arguments(folder, method, rows=rows, group=group, **settings)
     trainer = GradientTrainer(
         method=method,
         rollouts=ScriptedRollouts(rows),
+        speed=speed,
+        micro_tokens=micro_tokens,
         meter=NoMeter(),
         model=model,
         processing_class=make_tokenizer(),

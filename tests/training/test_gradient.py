@@ -11,6 +11,7 @@ import torch
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
+from rlvr_cli.config.schema import SpeedConfig
 from rlvr_cli.lab.tokenizer import make_tokenizer
 from tests.training.harness import (
     COMPOSITIONS,
@@ -80,6 +81,36 @@ def test_does_not_depend_on_micro_batches(tmp_path: Path, name: str) -> None:
     for size in (1, 2, 4):
         for ours, other in zip(runs[size].gradients, whole.gradients, strict=True):
             assert relative_error(ours, other) < SPLIT_TOLERANCE, size
+
+
+LEVERS = sorted(SpeedConfig.model_fields)
+NONE = SpeedConfig(**dict.fromkeys(LEVERS, False))
+
+
+@pytest.mark.parametrize("name", [*METHODS, *COMPOSITIONS])
+def test_does_not_depend_on_what_is_left_out(tmp_path: Path, name: str) -> None:
+    """Everything that saves forward passes, tokens or prompts against nothing of it, one update and four a rollout.
+
+    A group in three has no advantage in GRPO, prompts are shared by four rows, and a pass holds 40 tokens.
+    """
+    method = divided(method_of(name))
+    for updates, sizes in ((1, {"micro_batch": 4}), (4, {"micro_batch": 2, "micro_tokens": 40})):
+        base = load_base(tmp_path)
+        plain = train(tmp_path, method, base, updates=updates, speed=NONE, **sizes)
+        quick = train(tmp_path, method, load_base(tmp_path), updates=updates, speed=SpeedConfig(), **sizes)
+        for mine, other in zip(quick.gradients, plain.gradients, strict=True):
+            assert relative_error(mine, other) < SPLIT_TOLERANCE, updates
+
+
+@pytest.mark.parametrize("lever", LEVERS)
+@pytest.mark.parametrize("name", ["grpo", "lopti", "gspo", "acpo", "ppo"])
+def test_each_lever_alone_changes_no_gradient(tmp_path: Path, name: str, lever: str) -> None:
+    method = divided(method_of(name))
+    plain = train(tmp_path, method, load_base(tmp_path), micro_batch=4, updates=UPDATES, speed=NONE)
+    alone = SpeedConfig(**{**dict.fromkeys(LEVERS, False), lever: True})
+    quick = train(tmp_path, method, load_base(tmp_path), micro_batch=4, updates=UPDATES, speed=alone)
+    for mine, other in zip(quick.gradients, plain.gradients, strict=True):
+        assert relative_error(mine, other) < SPLIT_TOLERANCE
 
 
 class _Gradients(TrainerCallback):

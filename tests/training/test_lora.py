@@ -143,7 +143,7 @@ def test_the_reference_is_the_base_without_the_adapter(tmp_path: Path) -> None:
     load_base(tmp_path)
     trainer = train(tmp_path, "grpo", "kl.beta=0.1")
     assert trainer.ref_model is None
-    assert max(trainer.kl[:4]) < 1e-12, "nothing was learned yet"
+    assert trainer.kl[0] < 1e-12, "nothing was learned yet"
     base = load_base(tmp_path)
     prompts, completions, _ = ScriptedRollouts(ROWS).script(1)
     plain = load_base(tmp_path)

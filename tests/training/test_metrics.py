@@ -17,7 +17,8 @@ def summary(log_ratio: torch.Tensor) -> dict[str, float | None]:
     advantages = torch.ones(len(log_ratio), 1)
     meter = StepMeter(method_of("grpo"))
     ones = torch.ones_like(log_ratio)
-    meter.add(Tokens(old + log_ratio, old, advantages, ones, entropies=ones), "all", None)
+    meter.begin_step(ones)
+    meter.add(Tokens(old + log_ratio, old, advantages, ones), "all", None)
     return meter.summary(meter.take().tolist())
 
 
@@ -31,7 +32,7 @@ def test_huge_ratios_do_not_overflow() -> None:
 def test_what_is_not_finite_is_said_to_be_unknown() -> None:
     values = summary(torch.tensor([[0.0, float("nan")]]))
     assert values["ratio_mean"] is None and values["ratio_std"] is None and values["kl"] is None
-    assert values["entropy"] == 1.0 and values["update_tokens"] == 2
+    assert values["trained"] == 1.0 and values["update_tokens"] == 2
 
 
 def test_the_spread_does_not_drown_near_ratio_one() -> None:
@@ -42,9 +43,10 @@ def test_the_spread_does_not_drown_near_ratio_one() -> None:
 def test_micro_batches_add_up() -> None:
     log_ratio = torch.randn(8, 5, generator=torch.Generator().manual_seed(0))
     whole, meter = summary(log_ratio), StepMeter(method_of("grpo"))
+    meter.begin_step(torch.ones_like(log_ratio))
     for part in log_ratio.split(3):
         old, ones = torch.full_like(part, -60.0), torch.ones_like(part)
-        meter.add(Tokens(old + part, old, torch.ones(len(part), 1), ones, entropies=ones), "all", None)
+        meter.add(Tokens(old + part, old, torch.ones(len(part), 1), ones), "all", None)
     assert meter.summary(meter.take().tolist()) == pytest.approx(whole)
     assert meter.take().sum() == 0
 
@@ -77,3 +79,19 @@ def test_the_distance_of_probabilities_is_that_of_the_sampled_tokens() -> None:
     meter = StepMeter(method_of("grpo"))
     meter.add(Tokens(new, old, torch.ones(1, 1), torch.tensor([[1, 1, 0]])), "all", None)
     assert meter.summary(meter.take().tolist())["prob_distance"] == pytest.approx(0.2)
+
+
+def test_what_was_left_out_of_the_forward_passes_is_counted_and_changes_no_ratio() -> None:
+    """Two of six tokens have a gradient: shares are of all six, ratios of the two."""
+    new, old = torch.tensor([[0.6, 0.6]]).log(), torch.tensor([[0.3, 0.3]]).log()
+    meter = StepMeter(method_of("grpo"))
+    meter.begin_step(torch.ones(3, 2))
+    meter.add(Tokens(new, old, torch.ones(1, 1), torch.ones(1, 2)), "all", None)
+    alone = meter.summary(meter.take().tolist())
+    assert alone["trained"] == pytest.approx(1 / 3) and alone["region/HP"] == pytest.approx(1 / 3)
+    assert alone["ratio_mean"] == pytest.approx(2.0) and alone["update_tokens"] == 6
+    # The same with every row computed.
+    meter.begin_step(torch.ones(3, 2))
+    rows = torch.ones(3, 1)
+    meter.add(Tokens(new * rows, old * rows, torch.tensor([[1.0], [0], [0]]), torch.ones(3, 2)), "all", None)
+    assert meter.summary(meter.take().tolist()) == pytest.approx(alone)

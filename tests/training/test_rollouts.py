@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 import statistics
@@ -17,6 +18,7 @@ from rich.console import Console
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.models import sampler
+from rlvr_cli.models.completions import Completions
 from rlvr_cli.models.engines import choose_engine
 from rlvr_cli.models.load import load_model
 from rlvr_cli.tasks import Problem, Task, Verdict, make_task
@@ -83,8 +85,12 @@ def test_rollout_batch_is_how_many_are_sampled_at_once_and_changes_nothing(
     _, before = trained(tmp_path, "plain")
     monkeypatch.setattr(sampler.Batch, "__init__", counted)
     _, after = trained(tmp_path, "batched", "grpo", f"rollout.batch={batch}")
-    # The log-probability is a sum, which is rounded by the make-up of a batch.
-    rounded = {"log_prob": lambda total: round(total, 3), "log_probs": lambda each: [round(one, 3) for one in each]}
+    # Log-probability and entropy are sums, which are rounded by the make-up of a batch.
+    rounded = {
+        "log_prob": lambda total: round(total, 3),
+        "entropy": lambda total: round(total, 3),
+        "log_probs": lambda each: [round(one, 3) for one in each],
+    }
     same = [
         [{key: rounded.get(key, lambda it: it)(value) for key, value in row.items()} for row in rows]
         for rows in (before, after)
@@ -104,6 +110,40 @@ def test_the_first_two_groups_are_recorded_token_by_token(tmp_path: Path) -> Non
         assert sum(row["log_probs"]) == pytest.approx(row["log_prob"], rel=1e-4, abs=1e-4)
         # The last piece is the end-of-sequence token, which the completion is without.
         assert "".join(row["pieces"]).startswith(row["completion"])
+
+
+def test_the_entropy_is_that_of_the_policy_that_sampled(tmp_path: Path) -> None:
+    """On-policy the update's own is the same; an engine without entropies has an estimate from the same tokens."""
+    config = load_config(overrides=[*SETTINGS, "rollout.temperature=0.8"])
+    model, tokenizer = load_model("lab", dtype="float32", device="cpu")
+    task = make_task(config.task, "compact")
+    problems = task.problems("train", 64, 0)
+
+    def without(*arguments: Any, **named: Any) -> Completions:
+        return dataclasses.replace(sampler.sample(*arguments, **named), entropies=None)
+
+    def rolled(name: str, engine: Any) -> RolloutSource:
+        (tmp_path / name).mkdir()
+        source = RolloutSource(
+            config, task, problems, tokenizer, engine, tmp_path / name, gather=list, main=True, on_tokens=lambda _: None
+        )
+        source.model = model
+        source.sample(0, [index for index in range(8) for _ in range(64)], 0)
+        source.finish(source.judge(), [0.0] * 512, None)
+        return source
+
+    known, estimated = rolled("known", sampler.sample), rolled("estimated", without)
+    entropies = known.sampler_entropies()
+    assert entropies is not None and estimated.sampler_entropies() is None
+    assert list(map(len, entropies)) == list(map(len, known.sampler_log_probs()))
+    assert known.summary["entropy"] == pytest.approx(statistics.fmean(itertools.chain(*entropies)))
+    # 512 completions' sums of -log p differ from those of the entropies by noise of mean 0.
+    differences = [
+        sum(of_row) + sum(log_probs) for of_row, log_probs in zip(entropies, known.sampler_log_probs(), strict=True)
+    ]
+    assert abs(statistics.fmean(differences)) < 4 * statistics.stdev(differences) / math.sqrt(len(differences))
+    tokens = sum(map(len, entropies))
+    assert estimated.summary["entropy"] == pytest.approx(known.summary["entropy"] - sum(differences) / tokens)
 
 
 def test_truncated_completions_are_not_learned_from_when_dropped(tmp_path: Path) -> None:
@@ -175,7 +215,7 @@ def test_two_processes_sample_what_one_samples(tmp_path: Path, overrides: tuple[
     one, two = ([json.loads(line) for line in path.read_text().splitlines()] for path in (alone, together))
     for row, other in zip(one, two, strict=True):
         # Sums in another order in another batch.
-        for key in {"log_prob", "log_probs"} & row.keys():
+        for key in {"log_prob", "log_probs", "entropy"} & row.keys():
             assert row.pop(key) == pytest.approx(other.pop(key), abs=1e-4)
         assert row == other
 

@@ -17,7 +17,6 @@ from safetensors.torch import load_file
 
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import load_config
-from rlvr_cli.methods.clip import ClippedRatio
 from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
 from rlvr_cli.runs.directory import RunDir, open_run
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
@@ -194,20 +193,20 @@ def test_a_run_whose_configuration_was_edited_is_not_resumed(broken: RunDir) -> 
         resume(broken)
 
 
-def break_weights(monkeypatch: pytest.MonkeyPatch, *calls: int) -> None:
-    """Make the token weight infinite at the given calls."""
-    whole_weight, count = ClippedRatio.weight, iter(range(1, 10**6))
+def break_steps(monkeypatch: pytest.MonkeyPatch, *steps: int) -> None:
+    """Make the loss infinite, or NaN where it is 0, at the given optimizer steps."""
+    whole = MethodTrainer.compute_loss
 
-    def weight(self: ClippedRatio, tokens: Any, statistics: Any = None) -> torch.Tensor:
-        return whole_weight(self, tokens) * (math.inf if next(count) in calls else 1.0)
+    def loss(self: MethodTrainer, *arguments: Any, **named: Any) -> torch.Tensor:
+        return whole(self, *arguments, **named) * (math.inf if self.state.global_step + 1 in steps else 1.0)
 
-    monkeypatch.setattr(ClippedRatio, "weight", weight)
+    monkeypatch.setattr(MethodTrainer, "compute_loss", loss)
 
 
 def test_a_gradient_that_is_not_finite_stops_before_the_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    break_weights(monkeypatch, 5)
+    break_steps(monkeypatch, 5)
     with pytest.raises(RunError, match=r"step 5: .*The weights were not touched"):
         start(tmp_path, "sick")
     run = RunDir(tmp_path / "sick")
@@ -221,9 +220,9 @@ def test_log_probs_that_are_not_finite_can_be_skipped_too(tmp_path: Path, monkey
     """They reach the metrics before the gradient; JSON has no NaN, and neither may the run's records."""
     forward, count = MethodTrainer._forward, iter(range(10**6))
 
-    def faulty(self: MethodTrainer, *arguments: Any) -> Any:
-        outputs = forward(self, *arguments)
-        if next(count) != 13:
+    def faulty(self: MethodTrainer, *arguments: Any, **named: Any) -> Any:
+        outputs = forward(self, *arguments, **named)
+        if not torch.is_grad_enabled() or next(count) != 5:
             return outputs
         return dataclasses.replace(outputs, log_probs=outputs.log_probs * math.nan)
 
@@ -231,12 +230,12 @@ def test_log_probs_that_are_not_finite_can_be_skipped_too(tmp_path: Path, monkey
     rows = metrics(start(tmp_path, "skips", train__on_nonfinite="skip").run)
     assert rows[-1]["skips"] == 1
     assert [row["step"] for row in rows if row["ratio_mean"] is None] == [
-        row["step"] for row in rows if not row["grad_norm"]
+        row["step"] for row in rows if row["grad_norm"] is None
     ]
 
 
 def test_a_gradient_that_is_not_finite_can_be_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    break_weights(monkeypatch, 5, 7)
+    break_steps(monkeypatch, 5, 7)
     run = start(tmp_path, "skips", train__on_nonfinite="skip", checkpoint__every=1, checkpoint__keep=20).run
     rows = metrics(run)
     assert [row["skips"] for row in rows] == [0] * 4 + [1] * 2 + [2] * 6
@@ -248,7 +247,7 @@ def test_a_gradient_that_is_not_finite_can_be_skipped(tmp_path: Path, monkeypatc
 
 
 def test_too_many_skips_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    break_weights(monkeypatch, 2, 3)
+    break_steps(monkeypatch, 2, 3)
     with pytest.raises(RunError, match=r"more than train\.max_skips=1"):
         start(tmp_path, "sick", train__on_nonfinite="skip", train__max_skips=1)
 

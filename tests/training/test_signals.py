@@ -36,6 +36,8 @@ def row(reason: str, *, scorable: bool = True, format: float = 1.0, problem: str
         "reason": reason,
         "scorable": scorable,
         "tokens": 3,
+        "log_prob": -1.5,
+        "entropy": 0.9,
         "truncated": False,
         "advantage": 0.0,
     }
@@ -70,6 +72,17 @@ def test_diversity_is_of_the_completions_of_the_same_problem() -> None:
     rows = [row(text, problem=problem) for problem in "ab" for text in ("correct", "correct", "wrong", "no_answer")]
     assert rollout_summary(rows, ("correct",))["diversity"] == 6 / 8
     assert rollout_summary([row("wrong", problem=problem) for problem in "abcd"], ("wrong",))["diversity"] == 1
+
+
+def test_the_entropy_is_a_mean_over_tokens_and_estimated_where_the_engine_does_not_tell() -> None:
+    rows = [{**row("wrong"), "tokens": 1, "entropy": 0.5, "log_prob": -0.25}, row("correct")]
+    assert rollout_summary(rows, ())["entropy"] == pytest.approx((0.5 + 0.9) / 4)
+    rows[1]["entropy"] = None
+    assert rollout_summary(rows, ())["entropy"] == pytest.approx((0.25 + 1.5) / 4)
+    rows[0]["log_prob"] = None
+    assert rollout_summary(rows, ())["entropy"] == pytest.approx(1.5 / 3)
+    rows[1]["log_prob"] = None
+    assert rollout_summary(rows, ())["entropy"] is None
 
 
 def test_standard_errors_take_the_problem_as_the_unit() -> None:

@@ -83,6 +83,27 @@ def test_a_timeout_is_not_remembered(asked: list[tuple[str, str]]) -> None:
     assert asked == [SLOW, SLOW]
 
 
+def test_a_pair_that_comes_again_later_has_the_same_outcome(asked: list[tuple[str, str]]) -> None:
+    with Pool(workers=1, deadline=0.3) as pool, pool.pending() as pending:
+        pending.add(*SLOW)
+        assert pending.outcome(*SLOW) == TIMEOUT
+        pending.add(*HARD)
+        pending.add(*SLOW)
+        assert (pending.outcome(*HARD), pending.outcome(*SLOW)) == (EQUAL, TIMEOUT)
+    assert asked == [SLOW, HARD]
+
+
+def test_what_has_not_begun_when_the_judgement_is_given_up_is_not_judged(asked: list[tuple[str, str]]) -> None:
+    with Pool(workers=1, deadline=0.5) as pool:
+        with pytest.raises(KeyboardInterrupt), pool.pending() as pending:
+            pending.add(*SLOW)
+            until(lambda: asked)
+            pending.add(*HARD)
+            raise KeyboardInterrupt
+        assert pool.judge("x+1", "1+x+0") == EQUAL
+    assert asked == [SLOW, ("x+1", "1+x+0")]
+
+
 def test_what_needs_no_algebra_needs_no_process(pool: Pool) -> None:
     assert pool.judge_many([("5", "5.0"), ("5", "6"), ("x", " $x$ ")]) == [EQUAL, DIFFERENT, EQUAL]
     assert pool.pids == []

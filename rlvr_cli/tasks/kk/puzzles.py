@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -141,6 +141,13 @@ def generate(
     Raises:
         ValueError: an argument is out of its range.
     """
+    return generate_with_key(rng, people=people, compound=compound, depth=depth, split=split)[0]
+
+
+def generate_with_key(
+    rng: random.Random, *, people: int, compound: float, depth: int, split: Split
+) -> tuple[Puzzle, str]:
+    """The puzzle of :func:`generate` and its :func:`structure_key`, which decides its split."""
     if not MIN_PEOPLE <= people <= MAX_PEOPLE:
         raise ValueError(f"people={people}: allowed are {MIN_PEOPLE} to {MAX_PEOPLE}")
     if not 0 <= compound <= 1:
@@ -155,30 +162,39 @@ def generate(
             for speaker in range(people)
         )
         solutions = solve(statements)
-        if len(solutions) == 1 and split_of(structure_key(statements)) == split:
-            return Puzzle(tuple(rng.sample(NAMES, people)), statements, solutions[0])
+        if len(solutions) == 1 and split_of(key := structure_key(statements)) == split:
+            return Puzzle(tuple(rng.sample(NAMES, people)), statements, solutions[0]), key
 
 
-def _encode(statement: Statement, label: Callable[[int], str], positive: bool = True) -> str:
-    """Text of a statement with people written by `label`; operand order of and/or/iff and double negation vanish."""
+def _encode(statement: Statement, labels: Sequence[str], positive: bool = True) -> str:
+    """Text of a statement with people written as `labels`; operand order of and/or/iff and double negation vanish."""
     kind = statement[0]
     if kind == "not":
-        return _encode(statement[1], label, not positive)
+        return _encode(statement[1], labels, not positive)
     if kind in LITERALS:
-        return ("T" if (kind == "telling-truth") == positive else "L") + label(statement[1])
-    parts = [_encode(part, label) for part in statement[1:]]
+        return ("T" if (kind == "telling-truth") == positive else "L") + labels[statement[1]]
+    parts = [_encode(part, labels) for part in statement[1:]]
     if kind in _COMMUTATIVE:
         parts.sort()
     return f"{'' if positive else '!'}({kind} {' '.join(parts)})"
 
 
-def _view(statements: Sequence[Statement], colours: Sequence[int], speaker: int, focus: int) -> str:
-    """What `speaker` says, with people written as their colours; the speaker and `focus` are marked."""
-
-    def label(person: int) -> str:
-        return f"{colours[person]}{'s' if person == speaker else ''}{'*' if person == focus else ''} "
-
-    return _encode(statements[speaker], label)
+def _views(
+    statements: Sequence[Statement], mentioned: Sequence[Sequence[int]], colours: Sequence[int]
+) -> list[list[str]]:
+    """What each speaker says (row), people as their colours, the speaker marked, and one person (column) too."""
+    views = []
+    for speaker, statement in enumerate(statements):
+        labels = [f"{colour} " for colour in colours]
+        labels[speaker] = f"{colours[speaker]}s "
+        # Who is not mentioned shows no mark.
+        row = [_encode(statement, labels)] * len(statements)
+        for person in mentioned[speaker]:
+            unmarked, labels[person] = labels[person], f"{labels[person][:-1]}* "
+            row[person] = _encode(statement, labels)
+            labels[person] = unmarked
+        views.append(row)
+    return views
 
 
 def _refine(statements: Sequence[Statement], colours: list[int]) -> list[int]:
@@ -187,32 +203,29 @@ def _refine(statements: Sequence[Statement], colours: list[int]) -> list[int]:
     New colours keep the order of the old ones, so the result does not depend on how people are numbered.
     """
     people = range(len(statements))
+    mentioned = [tuple(set(people_in(statement))) for statement in statements]
     while True:
+        views = _views(statements, mentioned, colours)
         signatures = [
             (
                 colours[person],
-                _view(statements, colours, person, person),
-                tuple(
-                    sorted(
-                        (colours[other], _view(statements, colours, other, person))
-                        for other in people
-                        if other != person
-                    )
-                ),
+                views[person][person],
+                tuple(sorted((colours[other], views[other][person]) for other in people if other != person)),
             )
             for person in people
         ]
         rank = {signature: number for number, signature in enumerate(sorted(set(signatures)))}
         refined = [rank[signature] for signature in signatures]
-        if len(rank) == len(set(colours)):
+        # Where everybody differs, another round would change nothing.
+        if len(rank) in (len(set(colours)), len(people)):
             return refined
         colours = refined
 
 
 def _relabelled(statements: Sequence[Statement], place: Sequence[int]) -> str:
-    rows = [""] * len(statements)
+    rows, labels = [""] * len(statements), [f"{number} " for number in place]
     for speaker, statement in enumerate(statements):
-        rows[place[speaker]] = _encode(statement, lambda person: f"{place[person]} ")
+        rows[place[speaker]] = _encode(statement, labels)
     return "|".join(rows)
 
 

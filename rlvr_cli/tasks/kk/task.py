@@ -15,7 +15,7 @@ from rlvr_cli.tasks.base import Problem, Split, Verdict
 from rlvr_cli.tasks.kk import compact, reasoning, strict
 from rlvr_cli.tasks.kk.load import Row, load_rows, parse_row
 from rlvr_cli.tasks.kk.prompt import logic_rl_prompt
-from rlvr_cli.tasks.kk.puzzles import Puzzle, Statement, english, generate, structure_key
+from rlvr_cli.tasks.kk.puzzles import Puzzle, Statement, english, generate_with_key, structure_key
 from rlvr_cli.tasks.kk.verdict import (
     ANSWER_RIGHT,
     ANSWER_UNREADABLE,
@@ -194,9 +194,10 @@ class _Source:
 
     def _draw(self) -> bool:
         config = self.config
-        puzzle = generate(self.rng, people=self.people, compound=config.compound, depth=config.depth, split=self.split)
+        puzzle, structure = generate_with_key(
+            self.rng, people=self.people, compound=config.compound, depth=config.depth, split=self.split
+        )
         key: Any = puzzle.statements if self.split != "train" else (puzzle.names, puzzle.statements)
-        structure = structure_key(puzzle.statements)
         if key in self.seen or (self.split != "train" and self.uses.get(structure, 0) > self.level):
             return False
         self.seen.add(key)

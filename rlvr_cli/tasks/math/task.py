@@ -5,16 +5,17 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
+from types import TracebackType
 from typing import Any
 
-from rlvr_cli.tasks.base import Problem, Verdict
+from rlvr_cli.tasks.base import Judging, Problem, Verdict
 from rlvr_cli.tasks.math import fields as rows
 from rlvr_cli.tasks.math.answers import AnswerTask
 from rlvr_cli.tasks.math.generate import draw
 from rlvr_cli.tasks.math.reading import Reading, read
 from rlvr_cli.tasks.math.reward import verdict
 from rlvr_cli.tasks.rows import LeftOut
-from rlvr_cli.verify.math_answer import MAX_LENGTH, check, clean, is_name, plain_number
+from rlvr_cli.verify.math_answer import MAX_LENGTH, clean, is_name, plain_number
 from rlvr_cli.verify.outcome import UNPARSED_GOLD, Outcome
 from rlvr_cli.verify.pool import shared_pool
 
@@ -49,28 +50,14 @@ class MathTask(AnswerTask):
         Takes at most the pool's deadline for each distinct pair of answers, shared among its workers. Never raises for
         any string.
         """
-        config = self.config
-        readings = [self._read(*pair) for pair in zip(problems, responses, strict=True)]
-        outcomes: list[Outcome | None] = []
-        waiting: list[int] = []
-        for number, (problem, reading) in enumerate(zip(problems, readings, strict=True)):
-            gold = _gold(problem)
-            if not gold.strip():
-                outcomes.append(UNPARSED_GOLD)
-            elif reading.answer is None:
-                outcomes.append(None)
-            else:
-                outcomes.append(check(gold, reading.answer))
-                if outcomes[-1] is None:
-                    waiting.append(number)
-        if waiting:
-            pairs = [(_gold(problems[number]), str(readings[number].answer)) for number in waiting]
-            for number, outcome in zip(waiting, shared_pool().judge_many(pairs), strict=True):
-                outcomes[number] = outcome
-        return [
-            verdict(config.reward, reading, outcome, answer=canonical(reading.answer), truncated=cut)
-            for reading, outcome, cut in zip(readings, outcomes, truncated, strict=True)
-        ]
+        with self.judging() as judging:
+            for problem, response, cut in zip(problems, responses, truncated, strict=True):
+                judging.add(problem, response, truncated=cut)
+            return judging.verdicts()
+
+    def judging(self) -> Judging:
+        """Answers are compared by the pool while other responses are still to come."""
+        return _Judging(self)
 
     @staticmethod
     def problem_from(fields: dict[str, Any], where: str) -> Problem:
@@ -85,6 +72,45 @@ class MathTask(AnswerTask):
 
     def _draw(self, rng: random.Random) -> Problem:
         return draw(rng)
+
+
+class _Judging:
+    """Responses whose answers the shared pool compares."""
+
+    def __init__(self, task: MathTask) -> None:
+        self._task, self._pending = task, shared_pool().pending()
+        self._rows: list[tuple[str, Reading, bool]] = []
+
+    def add(self, problem: Problem, response: str, *, truncated: bool = False) -> None:
+        gold, reading = _gold(problem), self._task._read(problem, response)
+        if gold.strip() and reading.answer is not None:
+            self._pending.add(gold, reading.answer)
+        self._rows.append((gold, reading, truncated))
+
+    def verdicts(self) -> list[Verdict]:
+        return [
+            verdict(
+                self._task.config.reward,
+                reading,
+                self._outcome(gold, reading.answer),
+                answer=canonical(reading.answer),
+                truncated=truncated,
+            )
+            for gold, reading, truncated in self._rows
+        ]
+
+    def _outcome(self, gold: str, answer: str | None) -> Outcome | None:
+        if not gold.strip():
+            return UNPARSED_GOLD
+        return None if answer is None else self._pending.outcome(gold, answer)
+
+    def __enter__(self) -> _Judging:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pending.__exit__(kind, error, trace)
 
 
 def is_chain(answer: str, gold: str) -> bool:

@@ -20,7 +20,7 @@ from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.vllm_keys import COLOCATE_MEMORY
 from rlvr_cli.launch.world import World
-from rlvr_cli.models.completions import Completions
+from rlvr_cli.models.completions import Completions, OnDone
 from rlvr_cli.models.trust import remote_code_allowed
 from rlvr_cli.models.vllm_batch import generate_with_vllm, load_vllm
 from rlvr_cli.training.vllm.engine import VllmEngine, log_prob_mode, policy_config, policy_tensors
@@ -98,6 +98,7 @@ class Colocated(VllmEngine):
         top_k: int = 0,
         max_rows: int | None = None,
         on_progress: Callable[[int], None] | None = None,
+        on_done: OnDone | None = None,
     ) -> Completions:
         asked = [list(zip(prompts, keys, strict=True))]
         if self.parallel > 1:
@@ -120,8 +121,7 @@ class Colocated(VllmEngine):
             self.step = None  # it forgot the weights
         place = self.world.rank % self.parallel if self.parallel > 1 else 0
         first = sum(map(len, asked[:place]))
-        own = slice(first, first + len(prompts))
-        return Completions(found.ids[own], found.log_probs[own], found.truncated[own])
+        return found.of(range(first, first + len(prompts)))
 
     def _of_the_group(self, own: list[tuple[Sequence[int], int]]) -> list[list[tuple[Sequence[int], int]]]:
         """The rows of each process that shares this copy of the model: all of them sample all of these."""

@@ -17,7 +17,7 @@ from typing import Any
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.evaluation.served.client import Client, Refused
 from rlvr_cli.evaluation.served.options import ServerOptions
-from rlvr_cli.models.completions import Completions
+from rlvr_cli.models.completions import Completions, OnDone, joined
 
 # Requests of one process that are under way at a time.
 IN_FLIGHT = 256
@@ -168,6 +168,7 @@ async def complete_all(
     *,
     alive: Callable[[], None],
     on_progress: Callable[[int], None],
+    on_done: OnDone,
 ) -> Completions:
     """Completions of all ``rows`` (prompt, arguments), in their order.
 
@@ -176,10 +177,12 @@ async def complete_all(
     """
     free = asyncio.Semaphore(IN_FLIGHT)
 
-    async def one(prompt: Sequence[int], arguments: Mapping[str, Any]) -> tuple[list[int], list[float], bool]:
+    async def one(row: int, prompt: Sequence[int], arguments: Mapping[str, Any]) -> Completions:
         async with free:
-            found = await complete(client, model, prompt, arguments)
-        on_progress(len(found[0]))
+            ids, scores, cut = await complete(client, model, prompt, arguments)
+        on_progress(len(ids))
+        found = Completions([ids], [scores], [cut])
+        on_done([row], found)
         return found
 
     async def watch() -> None:
@@ -187,7 +190,7 @@ async def complete_all(
             alive()
             await asyncio.sleep(0.3)
 
-    work: asyncio.Future[Any] = asyncio.gather(*(one(prompt, arguments) for prompt, arguments in rows))
+    work: asyncio.Future[Any] = asyncio.gather(*(one(row, *asked) for row, asked in enumerate(rows)))
     watcher: asyncio.Future[Any] = asyncio.ensure_future(watch())
     try:
         await asyncio.wait([work, watcher], return_when=asyncio.FIRST_COMPLETED)
@@ -198,9 +201,7 @@ async def complete_all(
         for task in (work, watcher):
             task.cancel()
         await asyncio.gather(work, watcher, return_exceptions=True)
-    return Completions(
-        [ids for ids, _, _ in results], [scores for _, scores, _ in results], [cut for *_, cut in results]
-    )
+    return joined(results)
 
 
 def needs(error: Refused) -> str:

@@ -30,7 +30,7 @@ from rlvr_cli.evaluation.served.client import Client, Refused, Unreachable
 from rlvr_cli.launch.command import free_port, visible_gpus
 from rlvr_cli.launch.world import World
 from rlvr_cli.models.adapter import merged
-from rlvr_cli.models.completions import Completions, check_arguments
+from rlvr_cli.models.completions import Completions, OnDone, check_arguments
 from rlvr_cli.models.trust import remote_code_allowed
 from rlvr_cli.models.vllm_batch import request_arguments
 from rlvr_cli.training.vllm import requests
@@ -204,6 +204,7 @@ class Served(VllmEngine):
         top_k: int = 0,
         max_rows: int | None = None,
         on_progress: Callable[[int], None] | None = None,
+        on_done: OnDone | None = None,
     ) -> Completions:
         check_arguments(prompts, keys, max_new_tokens, temperature, top_p, max_rows, top_k)
         rows = [
@@ -230,6 +231,7 @@ class Served(VllmEngine):
                 rows,
                 alive=self._alive,
                 on_progress=on_progress or (lambda tokens: None),
+                on_done=on_done or (lambda rows, completions: None),
             )
             # After them: a server that was started again in between has the weights that it was started with.
             await requests.check_version(client, self._version(self.step))

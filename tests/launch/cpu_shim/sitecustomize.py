@@ -49,16 +49,10 @@ def _bf16_build(module):
         module.trainer_arguments = lambda *args, **kwargs: shard(*args, **{**kwargs, "bf16": True})
 
 
-def _bf16_head(module):
-    if "RLVR_TEST_BF16" in os.environ:
-        module.MOST_LOGITS = 0  # TRL's head
-
-
 PATCHES = {
     "accelerate.state": _accelerate_state,
     "deepspeed.comm.torch": _deepspeed_torch,
     "rlvr_cli.training.build": _bf16_build,
-    "rlvr_cli.training.head": _bf16_head,
     "rlvr_cli.training.trl_adapter": _adapter,
     "transformers.training_args": _bf16_arguments,
 }

@@ -1,0 +1,61 @@
+"""Completions with their verdicts; what is judged by other processes is judged while the rest is still sampled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlvr_cli.models.completions import Completions, OnDone
+from rlvr_cli.tasks.base import JudgesBeside, Problem, Task, Verdict, judge_all, response_text
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Completions, their texts and verdicts, in the order of the rows.
+
+    Attributes:
+        seconds: how long judging took after the last completion was sampled.
+    """
+
+    completions: Completions
+    texts: list[str]
+    verdicts: list[Verdict]
+    seconds: float
+
+
+def sample_and_judge(
+    sample: Callable[[OnDone | None], Completions], task: Task, problems: Sequence[Problem], tokenizer: Any
+) -> Judged:
+    """Completions of the rows whose problems are ``problems``, judged.
+
+    The verdicts are those that ``judge_all`` gives, whenever a completion ended. A judge of this process would only
+    take turns with the sampler: it judges when all are there.
+
+    Args:
+        sample: an engine's call, but for its ``on_done``.
+    """
+    if not isinstance(task, JudgesBeside):
+        completions = sample(None)
+        sampled = time.perf_counter()
+        texts = [response_text(tokenizer, ids) for ids in completions.ids]
+        verdicts = judge_all(task, problems, texts, completions.truncated)
+        return Judged(completions, texts, verdicts, time.perf_counter() - sampled)
+    by_row: dict[int, str] = {}
+    with task.judging() as judging:
+
+        def begin(rows: Sequence[int], done: Completions) -> None:
+            for row, ids, truncated in zip(rows, done.ids, done.truncated, strict=True):
+                by_row[row] = response_text(tokenizer, ids)
+                judging.add(problems[row], by_row[row], truncated=truncated)
+
+        completions = sample(begin)
+        sampled = time.perf_counter()
+        rest = [row for row in range(len(problems)) if row not in by_row]
+        begin(rest, completions.of(rest))
+        verdict_of = dict(zip(by_row, judging.verdicts(), strict=True))
+    rows = range(len(problems))
+    return Judged(
+        completions, [by_row[row] for row in rows], [verdict_of[row] for row in rows], time.perf_counter() - sampled
+    )

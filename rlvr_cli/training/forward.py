@@ -1,0 +1,177 @@
+"""The forward pass of an update: log-probs of the tokens that are read, by a causal model's layers and its head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlvr_cli.training.head import token_log_probs
+
+# A comparison of two ways to compute a tiny batch: rounding differs by less, another formula by more.
+_SAME = 1e-3
+
+
+def causal_model(model: Any) -> Any:
+    """``model`` without PEFT's wrapper; adapters stay in its layers."""
+    return model.get_base_model() if hasattr(model, "peft_config") else model
+
+
+def layers_of(model: Any) -> Any:
+    """What makes hidden states of token ids."""
+    return getattr(model, model.base_model_prefix)
+
+
+def completion_states(
+    model: Any,
+    prompt_ids: Tensor,
+    prompt_mask: Tensor,
+    completion_ids: Tensor,
+    completion_mask: Tensor,
+    prompts: Tensor | None = None,
+) -> Tensor:
+    """(B, T, H) the hidden state before each token of the completions.
+
+    Positions count from each row's first token, however it is padded on the left.
+
+    Args:
+        model: a causal model of transformers. prompt_ids, prompt_mask: (B, P) or (D, P), left-padded.
+        completion_ids, completion_mask: (B, T), right-padded.
+        prompts: (B,) which of the D prompts each row continues: each is computed once, its keys and values serve all of
+            its completions, and its gradient is the sum of theirs. None: row i continues prompt i.
+    """
+    layers = layers_of(model)
+    if prompts is None:
+        mask = torch.cat([prompt_mask, completion_mask], dim=1)
+        outputs = layers(
+            input_ids=torch.cat([prompt_ids, completion_ids], dim=1),
+            attention_mask=mask,
+            position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0),
+            use_cache=False,
+        )
+        states: Tensor = outputs.last_hidden_state[:, prompt_ids.shape[1] - 1 : -1]
+        return states
+    positions = (prompt_mask.cumsum(dim=1) - 1).clamp(min=0)
+    outputs = layers(input_ids=prompt_ids, attention_mask=prompt_mask, position_ids=positions, use_cache=True)
+    first: Tensor = outputs.last_hidden_state[:, -1:].index_select(0, prompts)
+    if completion_ids.shape[1] == 1:
+        return first
+    cache = outputs.past_key_values
+    for layer in cache.layers:
+        layer.keys, layer.values = layer.keys.index_select(0, prompts), layer.values.index_select(0, prompts)
+    before = completion_mask[:, :-1]
+    outputs = layers(
+        input_ids=completion_ids[:, :-1],
+        attention_mask=torch.cat([prompt_mask.index_select(0, prompts), before], dim=1),
+        position_ids=(positions[:, -1:].index_select(0, prompts) + before.cumsum(dim=1)),
+        past_key_values=cache,
+        use_cache=True,
+    )
+    return torch.cat([first, outputs.last_hidden_state], dim=1)
+
+
+def read_tokens(
+    model: Any,
+    prompt_ids: Tensor,
+    prompt_mask: Tensor,
+    completion_ids: Tensor,
+    completion_mask: Tensor,
+    read: Tensor,
+    prompts: Tensor | None,
+    temperature: float,
+    *,
+    entropies: bool,
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """(B, T) log-probs of the tokens that are ``read`` (B, T), 0 elsewhere; their entropies; (B, T, H) the states.
+
+    The head is applied to the states before tokens that are read, and to no other. Arguments as for
+    :func:`completion_states` and :func:`token_log_probs`.
+    """
+    model = causal_model(model)
+    states = completion_states(model, prompt_ids, prompt_mask, completion_ids, completion_mask, prompts)
+    where = read.nonzero(as_tuple=True)
+    log_probs, found = token_log_probs(
+        model.get_output_embeddings(), states[where], completion_ids[where], temperature, entropies=entropies
+    )
+
+    def placed(values: Tensor) -> Tensor:
+        return values.new_zeros(read.shape).index_put(where, values)
+
+    return placed(log_probs), None if found is None else placed(found), states
+
+
+def inside(wrapped: Any, model: Any, function: Callable[..., Any], *tensors: Tensor | None) -> Any:
+    """``function(*tensors)`` as the forward pass of ``wrapped``, which holds ``model``.
+
+    What wraps a model for several processes (DDP, FSDP2, DeepSpeed) prepares in its own forward pass what the backward
+    pass needs; whatever is computed with the model must happen in there.
+    """
+    own = vars(model).get("forward")
+    model.forward = function
+    try:
+        return wrapped(*tensors)
+    finally:
+        if own is None:
+            del model.forward
+        else:
+            model.forward = own
+
+
+def head_is_linear(model: Any) -> bool:
+    """Whether logits are the head of the last hidden states and nothing else: no cap, no scale.
+
+    Compared on a few tokens; raises nothing for a model of another build.
+    """
+    model = causal_model(model)
+    head, layers = model.get_output_embeddings(), getattr(model, model.base_model_prefix, None)
+    if not hasattr(head, "out_features") or not isinstance(layers, nn.Module):
+        return False
+    with _looking(model):
+        ids = _some_ids(head)
+        states = layers_of(model)(input_ids=ids).last_hidden_state
+        return _same(head(states), model(input_ids=ids).logits)
+
+
+def prompts_can_be_shared(model: Any) -> bool:
+    """Whether the model gives the same states where completions go on from their prompt's keys and values.
+
+    Not with a cache that keeps something else, such as a sliding window. ``head_is_linear`` holds already.
+    """
+    model = causal_model(model)
+    with _looking(model):
+        ids = _some_ids(model.get_output_embeddings()).expand(2, -1)
+        prompt, completion = ids[:, :4], ids[:, 4:]
+        ones = torch.ones_like(ids)
+        both = torch.zeros(2, dtype=torch.long, device=ids.device)
+        apart = completion_states(model, prompt, ones[:, :4], completion, ones[:, 4:])
+        try:
+            shared = completion_states(model, prompt[:1], ones[:1, :4], completion, ones[:, 4:], both)
+        except (AttributeError, TypeError):
+            return False  # a cache without keys and values in layers
+        return _same(shared, apart)
+
+
+@contextmanager
+def _looking(model: Any) -> Iterator[None]:
+    """Without gradient and dropout."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(training)
+
+
+def _some_ids(head: Any) -> Tensor:
+    """(1, 8)."""
+    ids = torch.arange(8, device=head.weight.device) % int(head.out_features)
+    return ids.unsqueeze(0)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    scale = float(other.float().abs().max())
+    return one.shape == other.shape and float((one - other).float().abs().max()) <= _SAME * max(scale, 1e-6)

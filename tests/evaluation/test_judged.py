@@ -1,0 +1,118 @@
+"""Completions are judged while others are still sampled, with the verdicts that they would have had in the end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from rlvr_cli.config.task_kinds import MathTaskConfig
+from rlvr_cli.evaluation.judged import sample_and_judge
+from rlvr_cli.models.completions import Completions, OnDone
+from rlvr_cli.models.sampler import sample
+from rlvr_cli.tasks import Problem, response_text
+from rlvr_cli.tasks.math.task import MathTask, problem_from
+from rlvr_cli.verify.pool import Pool
+from tests.models.tiny import make
+
+ROWS = 24
+ANSWERS = ("1+x", "x+2", "x+1+0", "x-1", "2x-x+1")
+
+
+class Words:
+    """The first token of a completion says which answer it gives."""
+
+    eos_token_id = 3
+
+    def decode(self, ids: Sequence[int], **_: Any) -> str:
+        return rf"It is \boxed{{{ANSWERS[sum(ids) % len(ANSWERS)]}}}."
+
+
+def problem() -> Problem:
+    return problem_from({"question": "?", "answer": "x+1"}, "here")
+
+
+class Rollout:
+    """One call of the sampler; ``sampled`` counts its tokens."""
+
+    def __init__(self) -> None:
+        self.sampled, self.total = 0, 0
+
+    def __call__(self, on_done: OnDone | None) -> Completions:
+        def progress(tokens: int) -> None:
+            self.sampled += tokens
+
+        out = sample(
+            make("qwen3"),
+            [[1, 2, 5]] * ROWS,
+            keys=range(ROWS),
+            seed=5,
+            max_new_tokens=40,
+            eos_token_ids=(3, 11),
+            on_progress=progress,
+            on_done=on_done,
+        )
+        self.total = self.sampled
+        return out
+
+
+def test_judging_begins_while_the_rest_is_sampled_and_changes_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, rollout, begun = MathTask(MathTaskConfig()), Rollout(), []
+    submit = Pool._submit
+
+    def noting(pool: Pool, gold: str, answer: str) -> Any:
+        begun.append(rollout.sampled)
+        return submit(pool, gold, answer)
+
+    monkeypatch.setattr(Pool, "_submit", noting)
+    judged = sample_and_judge(rollout, task, [problem()] * ROWS, Words())
+    assert len(begun) == len(ANSWERS), "each pair once, however often it comes"
+    assert max(begun) < 0.9 * rollout.total
+    assert judged.texts == [response_text(Words(), ids) for ids in judged.completions.ids]
+    assert judged.verdicts == task.judge_many([problem()] * ROWS, judged.texts, judged.completions.truncated)
+    assert {verdict.correct for verdict in judged.verdicts} == {True, False}
+
+
+def test_a_judge_of_this_process_is_asked_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, rollout, asked = MathTask(MathTaskConfig()), Rollout(), []
+
+    class OneByOne:
+        def judge(self, given: Problem, response: str, *, truncated: bool = False) -> Any:
+            asked.append(rollout.total)
+            return task.judge(given, response, truncated=truncated)
+
+    alone: Any = OneByOne()
+    judged = sample_and_judge(rollout, alone, [problem()] * ROWS, Words())
+    assert asked == [rollout.total] * ROWS and rollout.total > 0
+    assert judged.verdicts == sample_and_judge(Rollout(), task, [problem()] * ROWS, Words()).verdicts
+
+
+def test_an_engine_that_breaks_off_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was begun is ended, and who stopped it is heard."""
+    task, futures = MathTask(MathTaskConfig()), []
+    submit = Pool._submit
+
+    def noting(pool: Pool, gold: str, answer: str) -> Any:
+        futures.append(submit(pool, gold, answer))
+        return futures[-1]
+
+    monkeypatch.setattr(Pool, "_submit", noting)
+    with Pool(workers=1) as pool:
+        monkeypatch.setattr("rlvr_cli.tasks.math.task.shared_pool", lambda: pool)
+        threads = threading.active_count()
+
+        def broken(on_done: OnDone | None) -> Completions:
+            assert on_done is not None
+            rows = range(len(ANSWERS))
+            on_done(rows, Completions([[20 + row] for row in rows], [[0.0]] * len(rows), [False] * len(rows)))
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            sample_and_judge(broken, task, [problem()] * ROWS, Words())
+        assert len(futures) == len(ANSWERS)
+        for future in futures[1:]:
+            assert future.cancelled() or future.result(timeout=60) is not None
+        assert pool.judge("x+1", "x+1+0+0").equal
+    assert threading.active_count() <= threads

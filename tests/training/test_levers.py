@@ -1,0 +1,79 @@
+"""What an update may leave out, in real runs: the same steps, and how much was computed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rlvr_cli.config.schema import SpeedConfig
+from rlvr_cli.training.trl_adapter import MethodTrainer
+from tests.training.harness import ScriptedRollouts, load_base, method_of, train
+from tests.training.test_run import metrics, start
+
+NOTHING = {f"speed__{name}": False for name in SpeedConfig.model_fields}
+
+
+@pytest.mark.parametrize("method", ["grpo", "lopti", "gtpo", "acpo", "grpo+low-only", "aspo"])
+def test_the_first_rollout_s_steps_are_the_same(tmp_path: Path, method: str) -> None:
+    """The sampler's log-probs and entropies among what is reused; later rollouts may differ by a token."""
+    changes = {"method__name": method, "train__rollouts": 1, "update__updates_per_rollout": 2}
+    quick = metrics(start(tmp_path, "quick", **changes).run)
+    plain = metrics(start(tmp_path, "plain", **changes, **NOTHING).run)
+    # What would be looked at if nothing was learned from.
+    assert max(row["grad_norm"] for row in plain) > 0.01
+    for mine, other in zip(quick, plain, strict=True):
+        assert mine["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-4, abs=1e-7)
+        for key in ("ratio_mean", "ratio_std", "kl", "kl_reference", "prob_distance", "surrogate", "trained"):
+            assert mine[key] == pytest.approx(other[key], rel=1e-3, abs=2e-6), key
+        for key in ("entropy", "length", "update_tokens", "region/LN", "region/HP", "pass", "accuracy"):
+            assert mine[key] == other[key], key
+
+
+def test_no_forward_pass_takes_log_probs_that_the_sampler_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for the check of the sampler at the start of a run."""
+    calls = []
+    whole = MethodTrainer._without_gradient
+    monkeypatch.setattr(
+        MethodTrainer,
+        "_without_gradient",
+        lambda self, *given, **named: calls.append(self.rollout_index) or whole(self, *given, **named),
+    )
+    for method in ("lopti", "gtpo"):
+        changes = {"method__name": method, "method__kl__beta": 0.0, "update__updates_per_rollout": 2}
+        start(tmp_path, method, **changes)
+    assert calls == [0, 0], "one check each"
+
+
+class EqualRewards(ScriptedRollouts):
+    """Every completion is as good as every other."""
+
+    def script(self, rollout: int) -> Any:
+        prompts, completions, rewards = super().script(rollout)
+        return prompts, completions, [1.0] * len(rewards)
+
+
+def test_a_step_without_any_gradient_is_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its gradient is 0 everywhere, and not absent: momentum decays, and processes meet in the backward pass."""
+    monkeypatch.setattr("tests.training.harness.ScriptedRollouts", EqualRewards)
+    trainer = train(tmp_path, method_of("grpo"), load_base(tmp_path), micro_batch=4, updates=2)
+    assert len(trainer.gradients) == 4
+    assert all(torch.equal(gradient, torch.zeros_like(gradient)) for gradient in trainer.gradients)
+
+
+def test_rows_end_at_the_last_token_that_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lopti's passes make logits for their own tokens alone, and the two together for each token once."""
+    seen: dict[str, int] = {"low": 0, "high": 0}
+    compute = MethodTrainer.compute_loss
+
+    def counting(self: MethodTrainer, model: Any, inputs: Any, **named: Any) -> torch.Tensor:
+        seen[self.current_pass] += int(inputs["read"].sum())
+        return compute(self, model, inputs, **named)
+
+    monkeypatch.setattr(MethodTrainer, "compute_loss", counting)
+    rows = metrics(start(tmp_path, "lopti", method__name="lopti", method__kl__beta=0.0, train__rollouts=1).run)
+    learned = sum(row["trained"] * row["update_tokens"] for row in rows)
+    assert sum(seen.values()) == pytest.approx(learned, abs=1e-6)
+    assert 0 < seen["low"] < seen["high"]
