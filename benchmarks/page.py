@@ -72,6 +72,13 @@ SECTIONS = (
         ("benchmarks.updates methods",),
     ),
     Section(
+        "levers",
+        "What each key of `speed` saves",
+        "Our update with one of them off ([speed.md](speed.md)), over the same with all of them on; half of the groups "
+        "have equal rewards.",
+        ("benchmarks.updates levers",),
+    ),
+    Section(
         "step",
         "A whole step",
         "Sampling, judging, updating and recording; then where the time of our step goes.",
