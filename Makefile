@@ -18,7 +18,7 @@ help:
 	@echo "make test-slurm  jobs in a private SLURM (needs Debian's packages, docs/slurm.md)"
 	@echo "make test-vllm VLLM_PYTHON=...  trainings that sample with vLLM (docs/rollout-engines.md)"
 	@echo "make check     ruff and mypy"
-	@echo "make bench     start-up time, the training loop, sampler speed and the cost of methods"
+	@echo "make bench     what everything takes, against TRL, into docs/performance.md (an hour or two)"
 	@echo "make methods-smoke  every method and a dozen compositions on the lab: does each run, and as itself"
 	@echo "make tasks-smoke  every task trained on the lab for two rollouts and evaluated"
 	@echo "make processes  every method with two processes against one: how far the weights part"
@@ -62,11 +62,9 @@ format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# SECTIONS: some of the page's sections, `make bench SECTIONS="update memory"`; all by default.
 bench: $(INSTALLED)
-	$(BIN)/python -m benchmarks.startup
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.loop
-	$(BIN)/python -m benchmarks.sampler
-	$(BIN)/python -m benchmarks.methods_cost
+	$(BIN)/python -m benchmarks.page $(SECTIONS)
 
 methods-smoke: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.methods_smoke

@@ -74,6 +74,9 @@ SHAPES: dict[str, Callable[[], Any]] = {
     "tiny": lambda: shape("qwen3", 64, 16, 1, 2, 2, 32),
     "lab": lambda: shape("qwen3", len(make_tokenizer()), 96, 4, 4, 4, 256),
     "10M": lambda: shape("qwen3", 32_000, 192, 8, 6, 2, 640),
+    # Next to nothing but a head.
+    "head, V=32,000": lambda: shape("qwen3", 32_000, 256, 1, 4, 4, 64),
+    "head, V=150,000": lambda: shape("qwen3", 150_000, 256, 1, 4, 4, 64),
     "100M": lambda: shape("qwen3", 32_000, 704, 13, 11, 11, 2048),
 }
 
@@ -83,18 +86,20 @@ class Place:
     """Where and in what precision both sides compute.
 
     Attributes:
-        bf16: mixed precision; ``checkpointing``: of gradients. Both are TRL's defaults, and bad ones on a CPU.
+        bf16: weights and arithmetic; ``checkpointing``: of gradients. TRL's defaults, and bad ones on a CPU.
+        optimizer: as transformers names it.
     """
 
     gpu: bool = False
     bf16: bool = False
     checkpointing: bool = False
+    optimizer: str = "adamw_torch"
 
     def model(self, config: Any) -> Any:
         """A model with random weights from a seed, the same at every call."""
         torch.manual_seed(0)
         with torch.device("cuda" if self.gpu else "cpu"):
-            return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+            return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16 if self.bf16 else torch.float32)
 
 
 class _Boundaries(TrainerCallback):
@@ -203,14 +208,16 @@ def method_named(name: str, rollout: Rollout, *overrides: str) -> Method:
 
 
 @torch.no_grad()
-def log_probs(model: Any, script: Script) -> list[list[float]]:
-    """The log-probs that ``model`` gives the scripted completions, row by row."""
-    found = []
+def sampler_numbers(model: Any, script: Script) -> tuple[list[list[float]], list[list[float]]]:
+    """The log-probs and entropies of ``model`` at the scripted completions, as a sampler would tell them."""
+    log_probs, entropies = [], []
     for prompt, completion in zip(script.prompts, script.completions, strict=True):
         ids = torch.tensor([prompt + completion], device=model.device)
         logits = model(ids, logits_to_keep=len(completion) + 1).logits[0, :-1].float()
-        found.append(logits.log_softmax(-1).gather(1, ids[0, len(prompt) :, None]).squeeze(1).tolist())
-    return found
+        distribution = logits.log_softmax(-1)
+        log_probs.append(distribution.gather(1, ids[0, len(prompt) :, None]).squeeze(1).tolist())
+        entropies.append((-distribution.exp() * distribution).sum(-1).tolist())
+    return log_probs, entropies
 
 
 def divided(method: Method, model: Any, script: Script) -> Method:
@@ -220,7 +227,7 @@ def divided(method: Method, model: Any, script: Script) -> Method:
     """
     if not isinstance(method.schedule, ByProbability):
         return method
-    values = torch.tensor([value for row in log_probs(model, script) for value in row], dtype=torch.float64)
+    values = torch.tensor([value for row in sampler_numbers(model, script)[0] for value in row], dtype=torch.float64)
     return replace(method, schedule=replace(method.schedule, eta=float(values.exp().quantile(LOW_SHARE))))
 
 
@@ -229,18 +236,20 @@ def comparable(name: str, rollout: Rollout, model: Any, script: Script) -> Metho
     return divided(method_named(name, rollout, *COMPARABLE), model, script)
 
 
-def _arguments(folder: Path, rollout: Rollout, place: Place, part: int, passes: int) -> dict[str, Any]:
-    accumulation = rollout.rows // rollout.updates // part
+def _arguments(folder: Path, rollout: Rollout, place: Place, batch: int, passes: int) -> dict[str, Any]:
+    """Of either trainer; ``batch`` rows are what TRL calls one device's batch."""
+    accumulation = rollout.rows // rollout.updates // batch
     return {
         "output_dir": str(folder),
         "use_cpu": not place.gpu,
         "bf16": place.bf16,
         "gradient_checkpointing": place.checkpointing,
+        "optim": place.optimizer,
         "learning_rate": 0.0,
         "lr_scheduler_type": "constant",
         # Measured as always, and never reached: both gradients stay what they are.
         "max_grad_norm": 1e9,
-        "per_device_train_batch_size": part,
+        "per_device_train_batch_size": batch,
         "gradient_accumulation_steps": accumulation,
         "steps_per_generation": accumulation * rollout.updates,
         "num_generations": rollout.group,
@@ -283,17 +292,25 @@ def their_trainer(
 def our_trainer(
     folder: Path, model: Any, rollout: Rollout, script: Script, place: Place, method: Method, **options: Any
 ) -> OurTrainer:
-    """Our trainer, as a run makes it; ``options`` are further arguments of it."""
+    """Our trainer, as a run makes it; ``options`` are further arguments of it.
+
+    In float32 it takes the old log-probs of what sampled the rows, as in a run with the local sampler.
+    """
+    if not place.bf16:
+        script.told = sampler_numbers(model, script)
     if method.needs_reference:
         # TRL loads the reference policy by the policy's name.
         model.save_pretrained(folder / "base")
         model.config._name_or_path = str(folder / "base")
+    step = rollout.rows // rollout.updates
     return OurTrainer(
         method=method,
         rollouts=script,
         meter=StepMeter(method),
         model=model,
-        args=trl_config(**_arguments(folder, rollout, place, rollout.part, len(method.schedule.passes))),
+        micro_rows=rollout.part,
+        sampler_exact=not place.bf16,
+        args=trl_config(**_arguments(folder, rollout, place, step, len(method.schedule.passes))),
         **_of_every_trainer(rollout),
         **options,
     )

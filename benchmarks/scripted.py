@@ -26,7 +26,7 @@ class Rollout:
         mean, longest: length of the completions, the end of sequence included.
         spread: of these lengths: ``fixed``, ``uniform`` (1 to 2 mean - 1) or ``log-normal``; the mean stays.
         zero: share of the groups whose rewards are all equal: their advantages are 0.
-        part: rows of one forward pass; ours may put as many tokens in a pass as so many of the longest rows have.
+        part: rows of one forward pass; ours puts at most as many tokens in one as so many of the longest rows have.
         updates: optimizer steps on the rollout.
     """
 
@@ -39,11 +39,6 @@ class Rollout:
     zero: float = 0.0
     part: int = 16
     updates: int = 1
-
-    @property
-    def part_tokens(self) -> int:
-        """Tokens of one forward pass of the longest rows."""
-        return self.part * (self.prompt + self.prompt // 4 + self.longest)
 
 
 def completion_lengths(rollout: Rollout, generator: torch.Generator) -> list[int]:
@@ -80,7 +75,13 @@ def group_rewards(rollout: Rollout, generator: torch.Generator) -> list[float]:
 
 
 class Script:
-    """One rollout, handed out again and again (`rlvr_cli.training.protocols.Rollouts`)."""
+    """One rollout, handed out again and again (`rlvr_cli.training.protocols.Rollouts`).
+
+    Attributes:
+        told: what a sampler would tell of the tokens: log-probs and entropies, row by row.
+    """
+
+    told: tuple[list[list[float]], list[list[float]]]
 
     def __init__(self, rollout: Rollout, vocabulary: int, seed: int = 0) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -106,7 +107,10 @@ class Script:
         return self.prompts, self.completions
 
     def sampler_log_probs(self) -> list[list[float]]:
-        raise NotImplementedError("nothing sampled these rows")
+        return self.told[0]
+
+    def sampler_entropies(self) -> list[list[float]]:
+        return self.told[1]
 
     def judge(self) -> list[float]:
         return self.rewards

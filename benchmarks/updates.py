@@ -1,7 +1,7 @@
 """Seconds of the update on one rollout: ours against TRL's on the same rows, and every method against our own GRPO.
 
     python -m benchmarks.updates trl [--models lab 10M 100M] [--repeats 7] [--threads 1]
-    python -m benchmarks.updates lopti | methods
+    python -m benchmarks.updates lopti | head | methods | levers
 
 Rows are scripted (scripted.py) and models have random weights (peers.py, which says what is timed). Nothing is printed
 of a case in which the gradients of the two trainers differ by more than 1e-4 of their norm, in float32. Two sides take
@@ -34,6 +34,7 @@ from benchmarks.peers import (
 from benchmarks.scripted import SPREADS, Rollout, Script
 from benchmarks.turns import Compared, compared, heading, line, load_said
 from rlvr_cli.config.methods import method_presets
+from rlvr_cli.config.schema import SpeedConfig
 
 ZEROS = (0.0, 0.25, 0.5, 0.75)
 # Of each model: as many rows as a benchmark's patience allows, lengths that are cut at four times their mean.
@@ -122,6 +123,15 @@ def trl_table(models: list[str], repeats: int) -> None:
             print(line([*case.cells, *found]), flush=True)
 
 
+def head_table(models: list[str], repeats: int) -> None:
+    """GRPO on models of one thin layer and rows of one length, which leave little but the head to be computed."""
+    rollout = Rollout(rows=8, group=4, prompt=16, mean=64, longest=64, spread="fixed", part=4)
+    print(heading(*COLUMNS, "TRL, s", "ours, s", "ours / TRL", "FLOPs"))
+    for model in models:
+        case = Case(model, rollout)
+        print(line([*case.cells, *against_trl(case, repeats)]), flush=True)
+
+
 def lopti_table(models: list[str], repeats: int) -> None:
     """Lopti's two passes against two of TRL's over all tokens, and against one update of our GRPO."""
     print(heading(*COLUMNS, "TRL twice, s", "ours, s", "ours / TRL twice", "FLOPs", "ours / our GRPO"))
@@ -145,8 +155,50 @@ def methods_table(models: list[str], repeats: int) -> None:
             print(line([model, name, *cells]), flush=True)
 
 
-TABLES = {"trl": trl_table, "lopti": lopti_table, "methods": methods_table}
-MODELS = {"trl": ["lab", "10M", "100M"], "lopti": ["lab", "10M"], "methods": ["lab"]}
+def without(name: str, rollout: Rollout, model: str, repeats: int) -> Iterator[tuple[str, Compared]]:
+    """A method with each of the `speed` keys off in turn, then all of them, against the same with all of them on."""
+    place, config = Place(), SHAPES[model]()
+    script = Script(rollout, config.vocab_size)
+    levers = list(SpeedConfig.model_fields)
+    with trainers_folder() as folder:
+        own = place.model(config)
+        method = comparable(name, rollout, own, script)
+        whole = our_trainer(folder / "whole", own, rollout, script, place, method)
+        whole.update()
+        for title, off in [*((lever, [lever]) for lever in levers), ("all", levers)]:
+            speed = SpeedConfig(**dict.fromkeys(off, False))
+            less = our_trainer(folder / title, place.model(config), rollout, script, place, method, speed=speed)
+            less.update()
+            yield title, compared(whole.update, less.update, repeats)
+
+
+def levers_table(models: list[str], repeats: int) -> None:
+    """What each `speed` key saves: seconds without it over seconds with all, on rollouts where it acts."""
+    for model in models:
+        base = replace(ROLLOUTS[model], zero=0.5)
+        columns = {
+            "grpo": ("grpo", base),
+            "long prompts": ("grpo", replace(base, prompt=4 * base.mean)),
+            "4 updates": ("grpo", replace(base, updates=4, part=min(base.part, base.rows // 4))),
+            "lopti": ("grpo+lopti", base),
+        }
+        found: dict[str, list[str]] = {}
+        for name, rollout in columns.values():
+            for lever, times in without(name, rollout, model, repeats):
+                found.setdefault(lever, []).append(times.ratio)
+        print(heading(f"{model}, without", *columns))
+        for lever, cells in found.items():
+            print(line([f"`speed.{lever}`" if lever != "all" else "all of them", *cells]), flush=True)
+
+
+TABLES = {"trl": trl_table, "head": head_table, "lopti": lopti_table, "methods": methods_table, "levers": levers_table}
+MODELS = {
+    "trl": ["lab", "10M", "100M"],
+    "head": ["head, V=32,000", "head, V=150,000"],
+    "lopti": ["lab", "10M"],
+    "methods": ["lab"],
+    "levers": ["lab"],
+}
 
 
 def main() -> None:
