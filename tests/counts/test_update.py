@@ -62,7 +62,7 @@ def test_only_rows_with_an_advantage_are_computed(tmp_path: Path, name: str) -> 
     tokens, completions = lengths(HALF, learned_from=True)
     assert found.with_gradient <= PADDING * tokens
     assert found.without_gradient == found.reference == 0
-    assert found.logits <= PADDING * completions
+    assert found.logits == completions
 
 
 def test_the_kl_term_and_the_value_head_need_every_row(tmp_path: Path) -> None:
@@ -77,11 +77,23 @@ def test_the_kl_term_and_the_value_head_need_every_row(tmp_path: Path) -> None:
 
 
 def test_lopti_makes_the_logits_of_each_pass_for_its_own_tokens(tmp_path: Path) -> None:
-    """Those of every token once, to divide them, and then of the likely ones only."""
     found = update(tmp_path, ROLLOUT, "grpo+lopti")
     tokens, completions = lengths(ROLLOUT, learned_from=True)
     assert found.with_gradient <= 2 * PADDING * tokens
-    assert found.logits <= 2 * PADDING * completions
+    assert found.logits == completions, "each token in one of the two passes"
+
+
+def test_old_log_probs_are_those_that_the_sampler_told(tmp_path: Path) -> None:
+    """TRL looks at every row before the first of several updates."""
+    rollout = replace(HALF, updates=4)
+    assert update(tmp_path / "ours", rollout, "grpo").without_gradient == 0
+    assert theirs(tmp_path / "theirs", rollout).without_gradient > 0
+
+
+def test_long_prompts_are_computed_once_for_several_completions(tmp_path: Path) -> None:
+    rollout = replace(ROLLOUT, prompt=96)
+    tokens, _ = lengths(rollout, learned_from=True)
+    assert update(tmp_path, rollout, "grpo").with_gradient < 0.8 * tokens
 
 
 def test_what_is_counted_makes_the_gradient_of_trl(tmp_path: Path) -> None:
