@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -93,9 +94,12 @@ def read_tokens(
     model = causal_model(model)
     states = completion_states(model, prompt_ids, prompt_mask, completion_ids, completion_mask, prompts)
     where = read.nonzero(as_tuple=True)
-    log_probs, found = token_log_probs(
-        model.get_output_embeddings(), states[where], completion_ids[where], temperature, entropies=entropies
+    head = model.get_output_embeddings()
+    # One call of the head, in however many parts: ZeRO-3 gathers its weights in each, and processes differ in parts.
+    function = partial(
+        token_log_probs, head.forward, vocabulary=head.out_features, temperature=temperature, entropies=entropies
     )
+    log_probs, found = inside(head, head, function, states[where], completion_ids[where])
 
     def placed(values: Tensor) -> Tensor:
         return values.new_zeros(read.shape).index_put(where, values)

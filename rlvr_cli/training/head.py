@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
@@ -33,7 +34,13 @@ class _LogProbs(torch.autograd.Function):
 
 
 def token_log_probs(
-    head: nn.Module, states: Tensor, targets: Tensor, temperature: float, *, entropies: bool
+    head: Callable[[Tensor], Tensor],
+    states: Tensor,
+    targets: Tensor,
+    *,
+    vocabulary: int,
+    temperature: float,
+    entropies: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """(n,) log-probs of ``targets`` and, where asked for, (n,) entropies (nats, no gradient) at their places.
 
@@ -43,6 +50,7 @@ def token_log_probs(
 
     Args:
         head: from states to logits. states: (n, H), one before each target. targets: (n,) token ids.
+        vocabulary: logits of each state.
     """
 
     def part(states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -57,7 +65,7 @@ def token_log_probs(
             log_softmax = logits.detach() - normalisers.unsqueeze(-1)
             return log_probs, -(log_softmax.exp() * log_softmax).sum(dim=-1)
 
-    size = max(1, MOST_LOGITS // _width(head))
+    size = max(1, MOST_LOGITS // vocabulary)
     if len(targets) <= size:
         return part(states, targets)
     found = []
@@ -68,11 +76,6 @@ def token_log_probs(
             found.append(part(some, wanted))
     log_probs = torch.cat([one for one, _ in found])
     return log_probs, torch.cat([one for _, one in found]) if entropies else None
-
-
-def _width(head: nn.Module) -> int:
-    """The size of the vocabulary."""
-    return int(head.out_features)  # type: ignore[arg-type]
 
 
 def log_probs_and_entropies(

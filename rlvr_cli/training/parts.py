@@ -21,11 +21,13 @@ class Parts:
     Attributes:
         rows: the rows of each pass. tokens: columns x rows of all passes together, padding included.
         share_prompts: whether a prompt is computed once for its completions in a pass.
+        idle: how many passes at the front are made only because another process makes as many: their gradient is 0.
     """
 
     rows: list[list[int]]
     tokens: int
     share_prompts: bool
+    idle: int = 0
 
 
 @dataclass(frozen=True)

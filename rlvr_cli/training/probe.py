@@ -160,8 +160,10 @@ def outcome(told: list[dict[str, Any]], code: int, output: str, config: Config) 
 
 def advice(config: Config) -> str:
     """What to make smaller, the keys with their values of now."""
-    rows = batch_arithmetic(config).micro_batch
+    rows, tokens = batch_arithmetic(config).micro_batch, config.update.micro_tokens
     smaller = f"update.micro_batch={max(1, rows // 2)} (now {rows})" if rows > 1 else ""
+    if tokens is not None:
+        smaller = f"update.micro_tokens={max(1, tokens // 2)} (now {tokens})"
     shorter = f"a smaller rollout.max_new_tokens (now {config.rollout.max_new_tokens})"
     first = f"{smaller}, then {shorter}" if smaller else shorter
     return f"Try {first}. `rlvr plan` shows the largest terms and what else would help."
@@ -170,8 +172,11 @@ def advice(config: Config) -> str:
 def worst_case(config: Config) -> Config:
     """The configuration of the probe: rows, micro-batches and method as in the training, and two steps of them."""
     batch = batch_arithmetic(config)
-    accumulated = min(2, batch.micro_batches)
-    prompts, rows = STEPS * accumulated * batch.processes, batch.micro_batch
+    accumulated, rows = min(2, batch.micro_batches), batch.micro_batch
+    if config.update.micro_tokens is not None:
+        # How many of the longest rows fill a pass, the trainer finds when it deals a whole step.
+        accumulated, rows = 1, batch.share
+    prompts = STEPS * accumulated * batch.processes
     if rows == 1:
         prompts, rows = prompts // 2, 2  # a group of one has nothing to be compared with
     rollout = {

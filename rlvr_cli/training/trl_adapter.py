@@ -304,15 +304,9 @@ class MethodTrainer(Position, GRPOTrainer):
             # The first step's old log-probs are its own; those of later steps must be taken before the policy moves.
             for later in self._buffered_inputs[1:]:
                 if "old_log_probs" not in later:
-                    later["old_log_probs"] = self._without_gradient(later, read=self._old_needed(later)).log_probs
+                    later["old_log_probs"] = self._without_gradient(later, read=self._read(later)).log_probs
             self.begin_updates(rollout)
         return self._buffered_inputs[self._step % self.args.steps_per_generation]
-
-    def _old_needed(self, rows: Rows) -> Tensor:
-        """(n, T) the tokens whose old log-probs some later pass reads."""
-        if self.method.weight.needs_statistics or not self.speed.skip_rows:
-            return rows["completion_mask"].bool()
-        return self._read(rows)
 
     # --- update ------------------------------------------------------------------------------------------------
 
@@ -330,6 +324,8 @@ class MethodTrainer(Position, GRPOTrainer):
             with self._gradients_synchronised(model, last=number + 1 == len(parts.rows)):
                 part = {key: value[chosen] for key, value in rows.items()}
                 part |= {"read": read[chosen], "index": torch.tensor(chosen, device=read.device)}
+                if number < parts.idle:
+                    part |= {key: torch.zeros_like(part[key]) for key in ("completion_mask", "read")}
                 found = self.compute_loss(model, part, share_prompts=parts.share_prompts)
                 self.accelerator.backward(found, **undivided)
                 loss = loss + found.detach()
@@ -353,6 +349,9 @@ class MethodTrainer(Position, GRPOTrainer):
     def _read(self, rows: Rows) -> Tensor:
         """(n, T) the tokens whose log-probs this step's gradient, or a later one by way of the ratio, depends on."""
         known = "old_log_probs" in rows
+        if not known and self.method.weight.needs_statistics and self.steps_per_rollout > 1:
+            # A later step's statistics compare every token with its old log-prob, trained or not.
+            return rows["completion_mask"].bool()
         tokens = self._tokens(rows, torch.zeros_like(rows["completion_ids"], dtype=torch.float32), None)
         return self.method.read(tokens, self.current_pass, old_known=known)
 
@@ -380,8 +379,9 @@ class MethodTrainer(Position, GRPOTrainer):
             # Each forward and backward pass gathers what all processes hold.
             passes = torch.tensor([len(parts.rows)], device=self.args.device)
             most = int(self.accelerator.gather(passes).max())
-            empty = min(every, key=lambda row: (row.prompt + row.completion, row.index)).index
-            parts = dataclasses.replace(parts, rows=[*[[empty]] * (most - len(parts.rows)), *parts.rows])
+            short = min(every, key=lambda row: (row.prompt + row.completion, row.index)).index
+            idle = most - len(parts.rows)
+            parts = dataclasses.replace(parts, rows=[*[[short]] * idle, *parts.rows], idle=idle)
         return parts
 
     def compute_loss(
@@ -427,7 +427,8 @@ class MethodTrainer(Position, GRPOTrainer):
         # Gradients are averaged over the processes, and every part is a share of the step of all of them.
         loss = loss * self.accelerator.num_processes
         if outputs.aux_loss is not None:
-            loss = loss + self.router_aux_loss_coef * outputs.aux_loss * len(read) / self._step_rows
+            trained = inputs["completion_mask"].any(dim=1).sum()
+            loss = loss + self.router_aux_loss_coef * outputs.aux_loss * trained / self._step_rows
         return loss
 
     def _keep(self, index: Tensor, log_probs: Tensor) -> None:

@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate import Accelerator
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
 from rlvr_cli.config.schema import SpeedConfig
 from rlvr_cli.lab.tokenizer import make_tokenizer
+from rlvr_cli.methods.method import Method
+from rlvr_cli.training.trl_adapter import MethodTrainer
 from tests.training.harness import (
     COMPOSITIONS,
     LEARNING_RATE,
@@ -110,6 +113,38 @@ def test_each_lever_alone_changes_no_gradient(tmp_path: Path, name: str, lever: 
     alone = SpeedConfig(**{**dict.fromkeys(LEVERS, False), lever: True})
     quick = train(tmp_path, method, load_base(tmp_path), micro_batch=4, updates=UPDATES, speed=alone)
     for mine, other in zip(quick.gradients, plain.gradients, strict=True):
+        assert relative_error(mine, other) < SPLIT_TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["acpo", "acpo-max", "gspo", "lopti"])
+def test_does_not_depend_on_which_tokens_are_read(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three epochs: what the first step does not read must be missed by none of the later ones."""
+    method = divided(method_of(name))
+    chosen = train(tmp_path, method, load_base(tmp_path), micro_batch=4, epochs=3)
+    monkeypatch.setattr(Method, "read", lambda self, tokens, *given, **named: tokens.mask.bool())
+    every = train(tmp_path, method, load_base(tmp_path), micro_batch=4, epochs=3)
+    for mine, other in zip(chosen.gradients, every.gradients, strict=True):
+        assert relative_error(mine, other) < SPLIT_TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["cl", "grpo+reweight", "ppo"])
+def test_passes_that_only_wait_for_another_process_have_no_gradient(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A divided model is called as often in each process; here another one says that it makes two passes more."""
+    method = method_of(name, "kl.beta=0.1")
+    alone = train(tmp_path, method, load_base(tmp_path), micro_batch=4)
+    gather = Accelerator.gather
+    monkeypatch.setattr(MethodTrainer, "_divided", property(lambda self: True))
+    monkeypatch.setattr(Accelerator, "gather", lambda self, x: x + 2 if x.shape == (1,) else gather(self, x))
+    calls = []
+    compute = MethodTrainer.compute_loss
+    monkeypatch.setattr(
+        MethodTrainer, "compute_loss", lambda *given, **named: calls.append(1) or compute(*given, **named)
+    )
+    divided_model = train(tmp_path, method, load_base(tmp_path), micro_batch=4, speed=SpeedConfig(share_prompts=False))
+    assert len(calls) > 2 * len(alone.gradients)
+    for mine, other in zip(divided_model.gradients, alone.gradients, strict=True):
         assert relative_error(mine, other) < SPLIT_TOLERANCE
 
 

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import SpeedConfig
+from rlvr_cli.training.build import _sampler_exact
 from rlvr_cli.training.trl_adapter import MethodTrainer
-from tests.training.harness import ScriptedRollouts, load_base, method_of, train
+from tests.training.harness import ScriptedRollouts, load_base, method_of, tiny_model, train
 from tests.training.test_run import metrics, start
 
 NOTHING = {f"speed__{name}": False for name in SpeedConfig.model_fields}
@@ -45,6 +47,14 @@ def test_no_forward_pass_takes_log_probs_that_the_sampler_has(tmp_path: Path, mo
         changes = {"method__name": method, "method__kl__beta": 0.0, "update__updates_per_rollout": 2}
         start(tmp_path, method, **changes)
     assert calls == [0, 0], "one check each"
+
+
+def test_a_model_with_dropout_is_not_the_one_that_sampled() -> None:
+    """That of attention is a number in its configuration, and no layer."""
+    model = tiny_model().float()
+    assert _sampler_exact(load_config(), model, bf16=False)
+    model.config.attention_dropout = 0.1
+    assert not _sampler_exact(load_config(), model, bf16=False)
 
 
 class EqualRewards(ScriptedRollouts):

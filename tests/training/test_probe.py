@@ -47,6 +47,14 @@ def test_the_batch_has_the_rows_of_the_training(overrides: list[str], micro_batc
     assert not cross_field_problems(worst_case(config), lambda path: False)
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_passes_that_are_bounded_by_tokens_are_as_full_as_in_the_training(processes: int) -> None:
+    """How many rows that makes is known once there are prompts, so that a step has all of them."""
+    config = load_config(overrides=["update={micro_batch: 4, micro_tokens: 100000}", f"launch.processes={processes}"])
+    assert batch_arithmetic(worst_case(config)).share == batch_arithmetic(config).share > 8
+    assert worst_case(config).update.micro_tokens == 100000
+
+
 def test_a_probe_is_no_run_that_is_tracked() -> None:
     assert worst_case(load_config(overrides=["run.track=[tensorboard]"])).run.track == ()
 

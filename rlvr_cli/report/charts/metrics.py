@@ -104,7 +104,7 @@ def metrics(runs: Sequence[Recorded]) -> list[Metric]:
             "KL to the sampling policy",
             YAxis("nats a token", wide=True),
             "kl",
-            "k3 estimate of KL(sampling policy || policy) over a rollout's tokens; 0 with one update a rollout.",
+            "k3 estimate of KL(sampling policy || policy) over the tokens trained on; 0 with one update a rollout.",
         ),
         _plain(
             "kl-reference",

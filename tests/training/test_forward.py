@@ -1,0 +1,33 @@
+"""The forward pass of an update: how often the model's parts are called."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rlvr_cli.training import head
+from rlvr_cli.training.forward import read_tokens
+from tests.training.harness import flat_gradient, tiny_model
+
+
+def test_the_head_is_called_once_however_many_parts_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ZeRO-3 gathers its weights in each call, and the processes differ in the tokens that they read."""
+    model = tiny_model()
+    ids = torch.randint(3, 20, (3, 9), generator=torch.Generator().manual_seed(0))
+    ones = torch.ones_like(ids)
+    calls: list[int] = []
+    model.lm_head.register_forward_hook(lambda module, given, output: calls.append(len(given[0])))
+
+    def gradient() -> torch.Tensor:
+        model.zero_grad()
+        read = ones[:, 3:].bool()
+        log_probs, _, _ = read_tokens(
+            model, ids[:, :3], ones[:, :3], ids[:, 3:], ones[:, 3:], read, None, 0.7, entropies=True
+        )
+        log_probs.square().sum().backward()
+        return flat_gradient(model)
+
+    whole = gradient()
+    monkeypatch.setattr(head, "MOST_LOGITS", 5 * model.lm_head.out_features)
+    assert torch.allclose(gradient(), whole, rtol=1e-10, atol=1e-12)
+    assert calls == [18, 18]
