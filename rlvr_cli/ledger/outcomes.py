@@ -48,6 +48,12 @@ class Outcome:
         return bool(self.values) and not self.seeds
 
 
+# What tells two arms apart, such as a filter, never acted.
+SAME = (
+    "the two trainings are the same to the last digit in every seed: what is claimed of their difference was not tried"
+)
+
+
 def asked(claim: Claim, book: Book) -> str:
     """The hash of what decides the outcome of ``claim``: not its words."""
     content: dict[str, Any] = claim.model_dump(mode="json", by_alias=True)
@@ -77,6 +83,8 @@ def outcome(claim: Claim, book: Book, seeds: Sequence[int], numbers: Numbers) ->
         if without:
             return Outcome(claim.id, hashed, "undecided", list(seeds), reason="; ".join(without))
         values = [_contrast(claim, row) for row in rows]
+        if claim.contrast is not None and claim.rule.within is None and all(of == against for of, against in rows):
+            return Outcome(claim.id, hashed, "undecided", list(seeds), values, rows, reason=SAME)
         found = judge(values, claim.rule)
     except (RunError, UserError) as error:
         return Outcome(claim.id, hashed, "failed", reason=" ".join(str(error).split("\n")))

@@ -71,6 +71,9 @@ def test_a_contrast_is_seed_by_seed_and_a_failure_is_told(tmp_path: Path) -> Non
     found = outcome(ratio, read, [0, 1], numbers)
     assert (found.values, found.sides) == ([2.0, 2.0], [[4.0, 2.0], [6.0, 3.0]])
     assert found.verdict == "does not hold"
+    lengths |= {("tiny-grpo", 0): 4.0, ("tiny-grpo", 1): 6.0}
+    same = outcome(ratio, read, [0, 1], numbers)
+    assert same.verdict == "undecided" and "the same to the last digit" in str(same.reason)
     lengths["tiny-grpo", 1] = None
     missing = outcome(ratio, read, [0, 1], numbers)
     assert missing.verdict == "undecided" and missing.reason == "tiny-grpo-s1: length_end has no value (null)"
