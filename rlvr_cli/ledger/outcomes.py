@@ -48,7 +48,6 @@ class Outcome:
         return bool(self.values) and not self.seeds
 
 
-# What tells two arms apart, such as a filter, never acted.
 SAME = (
     "the two trainings are the same to the last digit in every seed: what is claimed of their difference was not tried"
 )

@@ -36,7 +36,7 @@ def verdict(found: Outcome) -> str:
     if found.verdict != "undecided":
         return found.verdict
     if found.reason is not None:
-        return f"{UNDECIDED} (not seen with every seed)"
+        return f"{UNDECIDED} ({'both arms are the same' if found.values else 'not seen with every seed'})"
     many = f"more than {MOST_SEEDS}" if found.needed is None else f"about {found.needed}"
     return f"{UNDECIDED} ({many} seeds)"
 

@@ -142,7 +142,7 @@ def head_is_linear(model: Any) -> bool:
 def prompts_can_be_shared(model: Any) -> bool:
     """Whether the model gives the same states where completions go on from their prompt's keys and values.
 
-    Not with a cache that keeps something else, such as a sliding window. ``head_is_linear`` holds already.
+    Compared on a few tokens: not with a cache that keeps something else. ``head_is_linear`` holds already.
     """
     model = causal_model(model)
     with _looking(model):

@@ -71,14 +71,19 @@ def test_a_contrast_is_seed_by_seed_and_a_failure_is_told(tmp_path: Path) -> Non
     found = outcome(ratio, read, [0, 1], numbers)
     assert (found.values, found.sides) == ([2.0, 2.0], [[4.0, 2.0], [6.0, 3.0]])
     assert found.verdict == "does not hold"
-    lengths |= {("tiny-grpo", 0): 4.0, ("tiny-grpo", 1): 6.0}
-    same = outcome(ratio, read, [0, 1], numbers)
-    assert same.verdict == "undecided" and "the same to the last digit" in str(same.reason)
     lengths["tiny-grpo", 1] = None
     missing = outcome(ratio, read, [0, 1], numbers)
     assert missing.verdict == "undecided" and missing.reason == "tiny-grpo-s1: length_end has no value (null)"
     failed = outcome(read.claims["landscape/length"], read, [0, 2], numbers)
     assert failed.verdict == "failed" and failed.reason == "landscape of tiny-grpo-s2: its training failed: no memory"
+
+
+def test_two_arms_that_are_the_same_decide_nothing(tmp_path: Path) -> None:
+    """A difference of exactly 0 in every seed comes from a term that never acted: no evidence against it."""
+    measure = {"analysis": "landscape", "number": "length_end"}
+    read = book(tmp_path, [LENGTH, {**CONTRAST, "measure": measure, "rule": {"above": 1.0}}])
+    found = outcome(read.claims["landscape/updates"], read, [0, 1], lambda call, seed: {"summary": {"length_end": 4.0}})
+    assert found.verdict == "undecided" and "the same to the last digit in every seed" in str(found.reason)
 
 
 def reading(folder: Path, **changed: Any) -> Reading:

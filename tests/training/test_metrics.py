@@ -95,3 +95,20 @@ def test_what_was_left_out_of_the_forward_passes_is_counted_and_changes_no_ratio
     rows = torch.ones(3, 1)
     meter.add(Tokens(new * rows, old * rows, torch.tensor([[1.0], [0], [0]]), torch.ones(3, 2)), "all", None)
     assert meter.summary(meter.take().tolist()) == pytest.approx(alone)
+
+
+def test_a_step_that_trains_nothing_has_no_ratios() -> None:
+    """0 would be a policy that stayed where it was."""
+    meter = StepMeter(method_of("grpo"))
+    ones = torch.ones(2, 3)
+    meter.begin_step(ones)
+    meter.add(Tokens(-ones, -ones, torch.zeros(2, 1), ones), "all", None)
+    found = meter.summary(meter.take().tolist())
+    assert {name for name, value in found.items() if value is None} == {
+        "ratio_mean",
+        "ratio_std",
+        "prob_distance",
+        "kl",
+        "kl_reference",
+    }
+    assert found["trained"] == 0 and found["update_tokens"] == 6
