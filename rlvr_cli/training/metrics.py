@@ -118,7 +118,7 @@ class StepMeter:
     def summary(self, sums: Sequence[float]) -> dict[str, float | None]:
         """Means over tokens from the sums of all processes; None where one is not a finite number.
 
-        Of the tokens that are trained on, None where there are none: ``ratio_mean`` and ``ratio_std``; ``prob_distance``,
+        Of the tokens that are trained on, None without any: ``ratio_mean`` and ``ratio_std``; ``prob_distance``,
         the mean |pi - pi_old|; ``kl``, the k3 estimate of KL(pi_old || pi); ``kl_reference``, that of
         KL(pi || reference) (0 without a reference; with a KL penalty every token is trained on). Of all tokens of the
         step: ``region/LN`` and ``region/HP``, the shares of tokens beyond the trust region in the direction of their
