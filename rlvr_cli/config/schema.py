@@ -161,7 +161,7 @@ class SpeedConfig(Section):
     pack_rows: bool = Field(
         True, description="Forward passes are filled by tokens, so that more of the short completions share one."
     )
-    share_prompts: bool = Field(
+    prompt_once: bool = Field(
         True,
         description="A prompt is computed once for its completions in a forward pass, where that saves a fifth of its "
         "tokens.",

@@ -189,7 +189,7 @@ def worst_case(config: Config) -> Config:
     }
     update = {"updates_per_rollout": STEPS, "epochs": 1, "micro_batch": batch.micro_batch}
     # Every token of every row has a gradient, and no two rows have the same prompt.
-    everything = {"skip_rows": False, "end_rows": False, "compact_head": False, "share_prompts": False}
+    everything = {"skip_rows": False, "end_rows": False, "compact_head": False, "prompt_once": False}
     return config.model_copy(
         update={
             "speed": config.speed.model_copy(update=everything),

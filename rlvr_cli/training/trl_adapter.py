@@ -57,6 +57,7 @@ from rlvr_cli.training.value_head import HEAD_FILE, split_off, value_head_for
 
 READ = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 KEPT = (*READ, "importance_sampling_ratio")
+LEAVES_OUT_ALL = SpeedConfig()
 UNUSED = ("advantages", "num_items_in_batch", "old_per_token_logps", "sampling_per_token_logps")
 
 
@@ -94,13 +95,14 @@ class MethodTrainer(Position, GRPOTrainer):
         importance_cap: float | None = None,
         micro_tokens: int | None = None,
         micro_rows: int | None = None,
-        speed: SpeedConfig | None = None,
+        speed: SpeedConfig = LEAVES_OUT_ALL,
         sampler_exact: bool = False,
         **trl_arguments: Any,
     ) -> None:
         self.method, self.rollouts, self.meter = method, rollouts, meter
         self.importance_cap = importance_cap
-        self.micro_tokens, self.speed = micro_tokens, speed or SpeedConfig()
+        self.micro_tokens = micro_tokens
+        self.speed = speed
         if importance_cap is not None and rollouts is None:
             raise ValueError(
                 "importance_cap weighs by the sampler's log-probs, which TRL's own generation does not give"
@@ -139,7 +141,7 @@ class MethodTrainer(Position, GRPOTrainer):
         self._own_forward = not self.aux_loss_enabled and head_is_linear(self.model)
         # Neither does gradient checkpointing keep keys and values, nor may a divided layer be called twice.
         self._prompts_shared = (
-            self.speed.share_prompts
+            self.speed.prompt_once
             and self._own_forward
             and not self.args.gradient_checkpointing
             and not self._divided

@@ -67,7 +67,11 @@ def test_judging_begins_while_the_rest_is_sampled_and_changes_no_verdict(monkeyp
         return submit(pool, gold, answer)
 
     monkeypatch.setattr(Pool, "_submit", noting)
-    judged = sample_and_judge(rollout, task, [problem()] * ROWS, Words())
+    # One that remembers nothing of other tests.
+    with Pool(workers=2) as pool:
+        monkeypatch.setattr("rlvr_cli.tasks.math.task.shared_pool", lambda: pool)
+        judged = sample_and_judge(rollout, task, [problem()] * ROWS, Words())
+    monkeypatch.undo()
     assert len(begun) == len(ANSWERS), "each pair once, however often it comes"
     assert max(begun) < 0.9 * rollout.total
     assert judged.texts == [response_text(Words(), ids) for ids in judged.completions.ids]

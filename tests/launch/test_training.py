@@ -26,7 +26,9 @@ from tests.launch.launches import (
     wait_for_steps,
 )
 
-LIMIT = 1e-5
+# Of a weight, after AdamW's steps of 1e-3: rounding differs with the rows that are sampled together, and an entry of the
+# gradient near 0 makes a step of any sign. tests/training/test_gradient.py compares gradients to 1e-10.
+LIMIT = 5e-4
 # Of a rollout, which one writer makes: what sampling and judging say, but for the last digits of sums.
 SAME = ("reward", "accuracy", "length", "update_tokens", "truncated", "rollout", "pass")
 

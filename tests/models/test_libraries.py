@@ -27,7 +27,8 @@ def test_what_was_made_after_the_first_import_can_be_collected() -> None:
     import_library("json")
     frozen = gc.get_freeze_count()
     import_library("json")
-    assert gc.get_freeze_count() == frozen
+    # Some of what is frozen may have been freed.
+    assert gc.get_freeze_count() <= frozen
 
 
 def test_collections_go_on_after_an_import_that_failed() -> None:

@@ -24,7 +24,7 @@ from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.schedule import ByProbability
 from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.training.managed import ManagedTrainer
-from rlvr_cli.training.trl_adapter import MethodTrainer
+from rlvr_cli.training.trl_adapter import LEAVES_OUT_ALL, MethodTrainer
 from rlvr_cli.training.trl_arguments import trl_config
 
 MAX_NEW_TOKENS = 12
@@ -240,7 +240,7 @@ def train(
     *,
     rows: int = 16,
     group: int = 4,
-    speed: SpeedConfig | None = None,
+    speed: SpeedConfig = LEAVES_OUT_ALL,
     micro_tokens: int | None = None,
     **settings: Any,
 ) -> GradientTrainer:
