@@ -26,7 +26,7 @@ from tests.launch.launches import (
     wait_for_steps,
 )
 
-# Of a weight, after AdamW's steps of 1e-3: rounding differs with the rows that are sampled together, and an entry of the
+# Of a weight, after AdamW's steps of 1e-3: rounding differs with the rows sampled together, and an entry of the
 # gradient near 0 makes a step of any sign. tests/training/test_gradient.py compares gradients to 1e-10.
 LIMIT = 5e-4
 # Of a rollout, which one writer makes: what sampling and judging say, but for the last digits of sums.
