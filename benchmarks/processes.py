@@ -30,7 +30,7 @@ from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.training.run import Place, start
 
-# A step of AdamW at the learning rate of 1e-4, of either sign: what an entry of the gradient near 0 can make of rounding.
+# A step of AdamW at the learning rate of 1e-4, of either sign: what rounding can make of an entry near 0.
 LIMIT = 2e-4
 # Two rollouts, each updated on twice: the second update is off-policy. Small enough for tests, uneven in length.
 SETTINGS = (
