@@ -71,7 +71,6 @@ OWN = {
     "_gradients_synchronised",
     "_keep",
     "_measured",
-    "_old_needed",
     "_read",
     "_reference_log_probs",
     "_rewards",

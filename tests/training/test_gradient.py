@@ -142,7 +142,7 @@ def test_passes_that_only_wait_for_another_process_have_no_gradient(
     monkeypatch.setattr(
         MethodTrainer, "compute_loss", lambda *given, **named: calls.append(1) or compute(*given, **named)
     )
-    divided_model = train(tmp_path, method, load_base(tmp_path), micro_batch=4, speed=SpeedConfig(share_prompts=False))
+    divided_model = train(tmp_path, method, load_base(tmp_path), micro_batch=4, speed=SpeedConfig(prompt_once=False))
     assert len(calls) > 2 * len(alone.gradients)
     for mine, other in zip(divided_model.gradients, alone.gradients, strict=True):
         assert relative_error(mine, other) < SPLIT_TOLERANCE
