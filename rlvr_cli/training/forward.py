@@ -14,6 +14,8 @@ from rlvr_cli.training.head import token_log_probs
 
 # A comparison of two ways to compute a tiny batch: rounding differs by less, another formula by more.
 _SAME = 1e-3
+# Logits beyond every cap that models have (Gemma's are 30 and 50).
+_LARGE = 1e3
 
 
 def causal_model(model: Any) -> Any:
@@ -127,16 +129,27 @@ def inside(wrapped: Any, model: Any, function: Callable[..., Any], *tensors: Ten
 def head_is_linear(model: Any) -> bool:
     """Whether logits are the head of the last hidden states and nothing else: no cap, no scale.
 
-    Compared on a few tokens; raises nothing for a model of another build.
+    Compared on a few tokens, with states so large that a cap would act; raises nothing for a model of another build.
     """
     model = causal_model(model)
     head, layers = model.get_output_embeddings(), getattr(model, model.base_model_prefix, None)
     if not hasattr(head, "out_features") or not isinstance(layers, nn.Module):
         return False
-    with _looking(model):
-        ids = _some_ids(head)
-        states = layers_of(model)(input_ids=ids).last_hidden_state
-        return _same(head(states), model(input_ids=ids).logits)
+    expected = []
+
+    def enlarged(layers: Any, given: Any, outputs: Any) -> Any:
+        states = outputs.last_hidden_state
+        outputs.last_hidden_state = states * (_LARGE / head(states).abs().max().clamp(min=1e-6))
+        expected.append(head(outputs.last_hidden_state))
+        return outputs
+
+    watched = layers.register_forward_hook(enlarged)
+    try:
+        with _looking(model):
+            found = model(input_ids=_some_ids(head)).logits
+    finally:
+        watched.remove()
+    return _same(found, expected[0])
 
 
 def prompts_can_be_shared(model: Any) -> bool:

@@ -252,8 +252,12 @@ class MethodTrainer(Position, GRPOTrainer):
             if entropies is not None:
                 measured["entropies"], entropies_needed = entropies, False
         if entropies_needed or old_needed or self.value_head is not None:
-            outputs = self._without_gradient(own, entropies=entropies_needed)
-            measured.setdefault("old_log_probs", outputs.log_probs)
+            # The first step's log-probs are its own.
+            known = "old_log_probs" in measured or (self.steps_per_rollout == 1 and not old_needed)
+            values_only = known and not entropies_needed
+            outputs = self._without_gradient(own, entropies=entropies_needed, values_only=values_only)
+            if not known:
+                measured["old_log_probs"] = outputs.log_probs
             if outputs.entropies is not None:
                 measured["entropies"] = outputs.entropies
             if outputs.values is not None:
@@ -485,11 +489,19 @@ class MethodTrainer(Position, GRPOTrainer):
         return self._tokens(rows, log_probs, torch.zeros_like(log_probs))
 
     def _forward(
-        self, model: Any, rows: Rows, read: Tensor, *, entropies: bool, share_prompts: bool = False
+        self,
+        model: Any,
+        rows: Rows,
+        read: Tensor,
+        *,
+        entropies: bool,
+        share_prompts: bool = False,
+        values_only: bool = False,
     ) -> Outputs:
         """One forward pass over some rows, with gradient unless it is switched off.
 
-        Columns that are padding in every row are cut away, and those behind the last token that is read.
+        Columns that are padding in every row are cut away, and those behind the last token that is read. With
+        ``values_only`` the log-probs are 0, where that saves the head.
         """
         needed = read if self.speed.end_rows and self._own_forward else rows["completion_mask"].bool() | read
         wide = max(1, int(_ends(needed).max()))
@@ -505,7 +517,7 @@ class MethodTrainer(Position, GRPOTrainer):
                 distinct = sorted(set(numbers))
                 prompts = torch.tensor([distinct.index(number) for number in numbers], device=ids.device)
                 prompt_ids, prompt_mask = prompt_ids[distinct], prompt_mask[distinct]
-            at = read if self.speed.compact_head else torch.ones_like(read)
+            at = read & (not values_only) if self.speed.compact_head else torch.ones_like(read)
             function = partial(read_tokens, plain, temperature=self.temperature, entropies=entropies)
             with self.accelerator.autocast():
                 log_probs, found, states = inside(
@@ -536,7 +548,13 @@ class MethodTrainer(Position, GRPOTrainer):
 
     @torch.no_grad()
     def _without_gradient(
-        self, rows: Rows, model: Any = None, *, read: Tensor | None = None, entropies: bool = False
+        self,
+        rows: Rows,
+        model: Any = None,
+        *,
+        read: Tensor | None = None,
+        entropies: bool = False,
+        values_only: bool = False,
     ) -> Outputs:
         """Forward passes over any number of rows, for all tokens or those that are ``read`` (n, T)."""
         read = rows["completion_mask"].bool() if read is None else read
@@ -550,6 +568,7 @@ class MethodTrainer(Position, GRPOTrainer):
                     read[chosen],
                     entropies=entropies,
                     share_prompts=parts.share_prompts,
+                    values_only=values_only,
                 )
                 for name in ("log_probs", "entropies", "values"):
                     found = getattr(outputs, name)

@@ -74,6 +74,7 @@ def test_the_kl_term_and_the_value_head_need_every_row(tmp_path: Path) -> None:
         looked_at = found.reference if name == "grpo" else found.without_gradient
         assert completions < looked_at <= PADDING * tokens
     assert found.reference == 0
+    assert found.logits == completions, "values need no logits"
 
 
 def test_lopti_makes_the_logits_of_each_pass_for_its_own_tokens(tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlvr_cli.training import head
-from rlvr_cli.training.forward import read_tokens
+from rlvr_cli.training.forward import head_is_linear, read_tokens
 from tests.training.harness import flat_gradient, tiny_model
 
 
@@ -31,3 +34,20 @@ def test_the_head_is_called_once_however_many_parts_it_takes(monkeypatch: pytest
     monkeypatch.setattr(head, "MOST_LOGITS", 5 * model.lm_head.out_features)
     assert torch.allclose(gradient(), whole, rtol=1e-10, atol=1e-12)
     assert calls == [18, 18]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "linear"),
+    [
+        pytest.param("gemma2", {"final_logit_softcapping": None}, True, id="no cap"),
+        pytest.param("gemma2", {"final_logit_softcapping": 30.0}, False, id="cap"),
+        pytest.param("granite", {"logits_scaling": 8.0}, False, id="scale"),
+    ],
+)
+def test_a_head_that_does_more_than_a_product_is_told(kind: str, options: dict[str, Any], linear: bool) -> None:
+    """With untrained weights, whose logits are far below any cap."""
+    sizes = {"vocab_size": 50, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "head_dim": 8}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **sizes, **heads, **options))
+    assert head_is_linear(model) is linear
