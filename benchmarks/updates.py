@@ -72,11 +72,10 @@ COLUMNS = ("model", "rows x mean length", "prompt", "zero-advantage rows", "upda
 def cases(model: str) -> Iterator[Case]:
     """Shares of zero-advantage rows by spreads of the lengths; then prompts longer than completions, four updates."""
     base = ROLLOUTS[model]
-    large = model == "100M"
-    for spread in ("log-normal",) if large else SPREADS:
-        for zero in (0.0, 0.5) if large else ZEROS:
+    for spread in ("log-normal",) if model == "100M" else SPREADS:
+        for zero in ZEROS if model == "lab" else (0.0, 0.5):
             yield Case(model, replace(base, spread=spread, zero=zero))
-    if large:
+    if model == "100M":
         return
     for zero in (0.0, 0.5):
         yield Case(model, replace(base, prompt=4 * base.mean, zero=zero))
@@ -144,15 +143,12 @@ def lopti_table(models: list[str], repeats: int) -> None:
 
 
 def methods_table(models: list[str], repeats: int) -> None:
-    """Every preset over GRPO, without zero-advantage rows and with half of them."""
-    print(heading("model", "method", "seconds", "over GRPO", "half zero: seconds", "over GRPO"))
+    """Every preset over GRPO, by the share of zero-advantage rows."""
+    print(heading("model", "method", "seconds", *(f"over GRPO, {zero:.0%} zero" for zero in ZEROS)))
     for model in models:
         for name in sorted(preset.name for preset in method_presets() if preset.name not in ("grpo", "sft")):
-            cells = []
-            for zero in (0.0, 0.5):
-                found = against_grpo(Case(model, replace(ROLLOUTS[model], zero=zero)), repeats, name)
-                cells += found.cells()[1:]
-            print(line([model, name, *cells]), flush=True)
+            found = [against_grpo(Case(model, replace(ROLLOUTS[model], zero=zero)), repeats, name) for zero in ZEROS]
+            print(line([model, name, found[0].cells()[1], *(of_share.ratio for of_share in found)]), flush=True)
 
 
 def without(name: str, rollout: Rollout, model: str, repeats: int) -> Iterator[tuple[str, Compared]]:

@@ -73,15 +73,15 @@ def test_equals_the_formula_in_plain_pytorch(tmp_path: Path, aggregation: str, b
 
 @pytest.mark.parametrize("name", [*METHODS, *COMPOSITIONS])
 def test_does_not_depend_on_micro_batches(tmp_path: Path, name: str) -> None:
-    """Two updates on each rollout, of 8 rows each, in forward passes of 1, 2, 4 and 8 rows."""
+    """Two updates on each rollout, of 8 rows each, in forward passes of 1, 2 and 8 rows."""
     runs = {
         size: train(tmp_path, divided(method_of(name)), load_base(tmp_path), micro_batch=size, updates=UPDATES)
-        for size in (1, 2, 4, 8)
+        for size in (1, 2, 8)
     }
     whole = runs[8]
     assert len(whole.gradients) == 2 * UPDATES * len(whole.method.schedule.passes)
     assert max(float(gradient.norm()) for gradient in whole.gradients) > 0
-    for size in (1, 2, 4):
+    for size in (1, 2):
         for ours, other in zip(runs[size].gradients, whole.gradients, strict=True):
             assert relative_error(ours, other) < SPLIT_TOLERANCE, size
 
@@ -90,7 +90,14 @@ LEVERS = sorted(SpeedConfig.model_fields)
 NONE = SpeedConfig(**dict.fromkeys(LEVERS, False))
 
 
-@pytest.mark.parametrize("name", [*METHODS, *COMPOSITIONS])
+# One of each way to read tokens: all, by probability, whole rows, statistics, every row, with a reference or values.
+READERS = {"grpo", "lopti", "gspo", "acpo", "dgpo", "gtpo", "ppo", "grpo+reweight"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in READERS else pytest.param(name, marks=pytest.mark.slow) for name in (*METHODS, *COMPOSITIONS)],
+)
 def test_does_not_depend_on_what_is_left_out(tmp_path: Path, name: str) -> None:
     """Everything that saves forward passes, tokens or prompts against nothing of it, one update and four a rollout.
 
@@ -105,15 +112,15 @@ def test_does_not_depend_on_what_is_left_out(tmp_path: Path, name: str) -> None:
             assert relative_error(mine, other) < SPLIT_TOLERANCE, updates
 
 
-@pytest.mark.parametrize("lever", LEVERS)
 @pytest.mark.parametrize("name", ["grpo", "lopti", "gspo", "acpo", "ppo"])
-def test_each_lever_alone_changes_no_gradient(tmp_path: Path, name: str, lever: str) -> None:
+def test_each_lever_alone_changes_no_gradient(tmp_path: Path, name: str) -> None:
     method = divided(method_of(name))
     plain = train(tmp_path, method, load_base(tmp_path), micro_batch=4, updates=UPDATES, speed=NONE)
-    alone = SpeedConfig(**{**dict.fromkeys(LEVERS, False), lever: True})
-    quick = train(tmp_path, method, load_base(tmp_path), micro_batch=4, updates=UPDATES, speed=alone)
-    for mine, other in zip(quick.gradients, plain.gradients, strict=True):
-        assert relative_error(mine, other) < SPLIT_TOLERANCE
+    for lever in LEVERS:
+        alone = SpeedConfig(**{**dict.fromkeys(LEVERS, False), lever: True})
+        quick = train(tmp_path, method, load_base(tmp_path), micro_batch=4, updates=UPDATES, speed=alone)
+        for mine, other in zip(quick.gradients, plain.gradients, strict=True):
+            assert relative_error(mine, other) < SPLIT_TOLERANCE, lever
 
 
 @pytest.mark.parametrize("name", ["acpo", "acpo-max", "gspo", "lopti"])
