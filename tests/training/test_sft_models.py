@@ -48,9 +48,14 @@ def gpt2_with_room(vocabulary: int) -> Any:
     return GPT2LMHeadModel(GPT2Config(vocab_size=vocabulary, n_embd=32, n_layer=2, n_head=2, n_positions=8192))
 
 
-@pytest.mark.parametrize("rank", [None, 4], ids=["full", "lora"])
 @pytest.mark.parametrize(
-    ("architecture", "template"), [(qwen2, CHAT_TEMPLATE), (gpt2_with_room, None)], ids=["qwen2", "gpt2"]
+    ("architecture", "template", "rank"),
+    [
+        pytest.param(qwen2, CHAT_TEMPLATE, 4, id="qwen2-lora"),
+        pytest.param(gpt2_with_room, None, None, id="gpt2-full"),
+        pytest.param(qwen2, CHAT_TEMPLATE, None, id="qwen2-full", marks=pytest.mark.slow),
+        pytest.param(gpt2_with_room, None, 4, id="gpt2-lora", marks=pytest.mark.slow),
+    ],
 )
 def test_training_and_resume(tmp_path: Path, architecture: Any, template: str | None, rank: int | None) -> None:
     """GPT-2 has dropout: what is dropped after a resume must be what would have been dropped."""
