@@ -72,7 +72,8 @@ COLUMNS = ("model", "rows x mean length", "prompt", "zero-advantage rows", "upda
 def cases(model: str) -> Iterator[Case]:
     """Shares of zero-advantage rows by spreads of the lengths; then prompts longer than completions, four updates."""
     base = ROLLOUTS[model]
-    for spread in ("log-normal",) if model == "100M" else SPREADS:
+    spreads = {"100M": ("log-normal",), "10M": ("fixed", "log-normal")}
+    for spread in spreads.get(model, SPREADS):
         for zero in ZEROS if model == "lab" else (0.0, 0.5):
             yield Case(model, replace(base, spread=spread, zero=zero))
     if model == "100M":
@@ -112,14 +113,17 @@ def against_grpo(case: Case, repeats: int, name: str, *overrides: str) -> Compar
         return compared(trainers[0].update, trainers[1].update, repeats)
 
 
+def turns(model: str, repeats: int) -> int:
+    """Three of a large model take as long as all of the lab's."""
+    return min(repeats, 3) if model in ("10M", "100M") else repeats
+
+
 def trl_table(models: list[str], repeats: int) -> None:
     """GRPO, one line a case."""
     print(heading(*COLUMNS, "TRL, s", "ours, s", "ours / TRL", "FLOPs"))
     for model in models:
         for case in cases(model):
-            # Three turns of the largest take as long as all of the others.
-            found = against_trl(case, min(repeats, 3) if model == "100M" else repeats)
-            print(line([*case.cells, *found]), flush=True)
+            print(line([*case.cells, *against_trl(case, turns(model, repeats))]), flush=True)
 
 
 def head_table(models: list[str], repeats: int) -> None:
@@ -137,8 +141,8 @@ def lopti_table(models: list[str], repeats: int) -> None:
     for model in models:
         for zero in (0.0, 0.5):
             case = Case(model, replace(ROLLOUTS[model], zero=zero))
-            found = against_trl(case, repeats, "grpo+lopti")
-            own = against_grpo(case, repeats, "grpo+lopti")
+            found = against_trl(case, turns(model, repeats), "grpo+lopti")
+            own = against_grpo(case, turns(model, repeats), "grpo+lopti")
             print(line([*case.cells, *found, own.ratio]), flush=True)
 
 
@@ -201,11 +205,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=TABLES)
     parser.add_argument("--models", nargs="+", choices=SHAPES, help="default: those that suit the table")
-    parser.add_argument("--repeats", type=int, default=7, help="measured turns of each side; 100M: 3 at most")
+    parser.add_argument("--repeats", type=int, default=7, help="measured turns of each side; 10M, 100M: 3 at most")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    print(f"Median of {options.repeats} turns, {options.threads} thread(s); {load_said()}.\n")
+    print(f"Median of {options.repeats} turns (10M, 100M: 3 at most), {options.threads} thread(s); {load_said()}.\n")
     TABLES[options.table](options.models or MODELS[options.table], options.repeats)
 
 
