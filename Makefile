@@ -6,7 +6,7 @@ RLVR := $(BIN)/rlvr
 INSTALLED := $(VENV)/.installed
 
 # Two test processes of one thread each; the numbers do not depend on what else the machine has.
-TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-all test-slurm test-vllm check format bench methods-smoke tasks-smoke processes docs lab clean

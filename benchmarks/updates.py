@@ -1,6 +1,6 @@
 """Seconds of the update on one rollout: ours against TRL's on the same rows, and every method against our own GRPO.
 
-    python -m benchmarks.updates trl [--models lab 10M 100M] [--repeats 7] [--threads 1]
+    python -m benchmarks.updates trl [--models lab 10M 100M] [--repeats 5] [--threads 1]
     python -m benchmarks.updates lopti | head | methods | levers
 
 Rows are scripted (scripted.py) and models have random weights (peers.py, which says what is timed). Nothing is printed
@@ -205,7 +205,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=TABLES)
     parser.add_argument("--models", nargs="+", choices=SHAPES, help="default: those that suit the table")
-    parser.add_argument("--repeats", type=int, default=7, help="measured turns of each side; 10M, 100M: 3 at most")
+    parser.add_argument("--repeats", type=int, default=5, help="measured turns of each side; 10M, 100M: 3 at most")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
