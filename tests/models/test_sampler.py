@@ -171,7 +171,7 @@ def test_rows_at_once_follow_the_size_of_the_model_and_of_the_text() -> None:
     decoder = Decoder(make("qwen3"))
     # float32, 2 layers of keys and values, 4 heads of 8
     assert decoder.memory.kv_token == 4 * 2 * 2 * 4 * 8
-    assert _rows_at_once(decoder, 100) == 24 * 2**20 // (512 * 100)
+    assert _rows_at_once(decoder, 200) == 48 * 2**20 // (512 * 200)
     assert _rows_at_once(decoder, 10) == 512
     assert _rows_at_once(decoder, 100_000) == 16
     parts = _split(130, 50)
