@@ -18,8 +18,8 @@ from rlvr_cli.models.room import MOST_ROWS, told_with_rows, usable
 
 __all__ = ["Completions", "rows_that_fit", "sample", "supports"]
 
-# Keys and values a batch may hold on a CPU, so that they stay near it from step to step. On the lab half as much takes a
-# fifth more processor time, twice as much a tenth less, and leaves a second thread without work.
+# Keys and values a batch may hold on a CPU, so that they stay near it from step to step. On the lab half as much takes
+# a fifth more processor time, twice as much a tenth less, and leaves a second thread without work.
 _CACHE_BYTES = 48 * 2**20
 # Models with less than this run one batch a thread; the matrix products of larger ones fill the threads.
 _SMALL_WEIGHTS = 64 * 2**20
