@@ -74,8 +74,8 @@ def steps(rollouts: int) -> list[tuple[float, float, int]]:
 
     Without the first two steps, which warm up; no checkpoint is among them.
     """
+    from rlvr_cli.evaluation import judged as sampling
     from rlvr_cli.training import build
-    from rlvr_cli.training import rollouts as sampling
     from rlvr_cli.training import run as running
     from rlvr_cli.training.trainer import RunTrainer
 

@@ -54,11 +54,12 @@ pass (1.00 = every row once)? *With gradient*, the backward pass belongs to it; 
 entropies and values; *reference*, through the untrained model of a KL term. *FLOPs* are those of the matrix products in
 all these passes, over `grpo`'s with as many updates; padding is among them, and a pass over the whole rollout (`ppo`,
 `gtpo`) needs less of it than one over each step. Sampling and verification are not counted, nor is what is no matrix
-product; `sft` has no rollout and is left out. `reweight` and `lopti` have the KL term of their paper; `grpo+reweight`
-and `grpo+lopti` are the same without it. Made by `make docs`."""
+product; `sft` has no rollout and is left out. [What can be left out](../speed.md) is
+computed here. `reweight` and `lopti` have the KL term of their paper; `grpo+reweight` and `grpo+lopti` are the same
+without it. Made by `make docs`."""
 
 
-# What an algorithm asks for; docs/performance.md has what can be left out of it.
+# What an algorithm asks for; docs/speed.md has what can be left out of it.
 NOTHING_LEFT_OUT = SpeedConfig(**dict.fromkeys(SpeedConfig.model_fields, False))
 
 

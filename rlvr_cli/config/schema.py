@@ -135,8 +135,8 @@ class UpdateConfig(Section):
     epochs: Count = Field(1, description="Passes over a rollout batch.")
     micro_batch: Count | None = Field(
         None,
-        description="Completions in one forward pass; null = a process's share of the step's batch, or its largest "
-        "divisor up to 16.",
+        description="Completions in one forward pass if all are as long as can be; shorter ones share it with more "
+        "(speed.pack_rows). null = a process's share of the step's batch, or its largest divisor up to 16.",
     )
     micro_tokens: Count | None = Field(
         None,

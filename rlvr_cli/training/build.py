@@ -147,8 +147,9 @@ def _sampler_exact(config: Config, model: Any, *, bf16: bool) -> bool:
     """Whether what samples computes log-probs as the trainer does: the same weights, in float32, without dropout."""
     weights = {parameter.dtype for parameter in model.parameters()}
     drops = any(isinstance(module, torch.nn.Dropout) and module.p > 0 for module in model.modules())
-    # That of attention is no module.
-    drops = drops or (getattr(model.config, "attention_dropout", None) or 0) > 0
+    # That of attention is no module, nor is any of some models.
+    settings = model.config.to_dict().items()
+    drops = drops or any("drop" in name and isinstance(value, float) and value > 0 for name, value in settings)
     plain = config.model.adapter.kind == "none" and not uses_vllm(config)
     return plain and not bf16 and weights == {torch.float32} and not drops
 

@@ -55,7 +55,7 @@ def token_log_probs(
 
     def part(states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
         logits = head(states)
-        # As TRL's head has it: which of the two is used must not decide the precision.
+        # As in TRL's head: which of the two is used must not decide the precision.
         logits = logits if logits.dtype == torch.float64 else logits.float()
         logits = logits if temperature == 1 else logits / temperature
         log_probs, normalisers = _LogProbs.apply(logits, targets)  # type: ignore[no-untyped-call]
@@ -83,7 +83,7 @@ def log_probs_and_entropies(
 ) -> tuple[Tensor, Tensor]:
     """(B, T) log-probs of the last ``completion_length`` = T tokens, and entropies (nats, no gradient) before them.
 
-    By the whole model and all of its logits: for models whose head is more than a linear layer, and few rows.
+    By the whole model and all of its logits: for analyses of few rows.
     """
     log_softmax = log_distributions(model, input_ids, attention_mask, completion_length, temperature)
     log_probs = log_softmax.gather(-1, input_ids[:, -completion_length:].unsqueeze(-1)).squeeze(-1)

@@ -10,6 +10,8 @@ from torch import Tensor
 
 # Sharing prompts takes a second, shorter pass through the layers: it must save this share of the tokens.
 LEAST_SAVED = 0.2
+# Tokens whose keys and values take as much memory as all that the backward pass needs of one, at most.
+COPIED = 8
 # What one more pass costs beside its tokens, in tokens: padding is worth as much to have one pass less.
 PASS_TOKENS = 256
 
@@ -84,7 +86,9 @@ class _Pass:
         return self.prompts * self.prompt + self.rows * self.completion
 
     def fits(self, most_tokens: int, most_rows: int | None) -> bool:
-        return self.tokens <= most_tokens and (most_rows is None or self.rows <= most_rows)
+        # Each row keeps the keys and values of its prompt for the backward pass, whoever computed them.
+        copies = self.rows * self.prompt // COPIED if self.shared else 0
+        return self.tokens + copies <= most_tokens and (most_rows is None or self.rows <= most_rows)
 
 
 def _pieces(group: list[Row], most_tokens: int, most_rows: int | None) -> Iterator[list[Row]]:

@@ -49,7 +49,8 @@ class Measured:
     """What the worst-case batch took in one process.
 
     Attributes:
-        prompt_tokens, completion_tokens: of the longest rows. micro_batch: rows of a forward pass.
+        prompt_tokens, completion_tokens: of the longest rows. micro_batch: rows of a forward pass, where
+            ``micro_tokens`` does not say how many tokens it has.
         device: cpu or the GPU's name.
         before, peak: bytes when the model was loaded, and the most at once: tensors on a GPU, the process's resident
             memory on a CPU.
@@ -65,6 +66,7 @@ class Measured:
     reserved: int | None
     available: int | None
     seconds: float
+    micro_tokens: int | None = None
 
     def sentence(self, processes: int = 1) -> str:
         """For people: the batch, and its memory; ``processes``, of which this is the one that took the most."""
@@ -76,8 +78,11 @@ class Measured:
                 f"{gib(self.peak)} of tensors ({gib(self.reserved or 0)} reserved) of the {gib(self.available)} of "
                 f"{self.device}"
             )
+        passes = f"micro-batches of {self.micro_batch} rows"
+        if self.micro_tokens is not None:
+            passes = f"micro-batches of at most {self.micro_tokens} tokens, in rows"
         return (
-            f"Probe: {STEPS} optimizer steps of micro-batches of {self.micro_batch} rows of {self.prompt_tokens} + "
+            f"Probe: {STEPS} optimizer steps of {passes} of {self.prompt_tokens} + "
             f"{self.completion_tokens} tokens took {took}{which}. Sampling is no part of it."
         )
 
@@ -255,6 +260,7 @@ def measure(
         reserved=reserved,
         available=available,
         seconds=time.perf_counter() - started,
+        micro_tokens=config.update.micro_tokens,
     )
 
 

@@ -138,12 +138,14 @@ class MethodTrainer(Position, GRPOTrainer):
         self.beta = 0.0
         if self.value_head is not None:
             self.value_head.train()
-        self._own_forward = not self.aux_loss_enabled and head_is_linear(self.model)
+        as_trl_has_it = self.aux_loss_enabled or self.args.cast_lm_head_to_fp32
+        self._own_forward = not as_trl_has_it and head_is_linear(self.model)
         # Neither does gradient checkpointing keep keys and values, nor may a divided layer be called twice.
         self._prompts_shared = (
             self.speed.prompt_once
             and self._own_forward
             and not self.args.gradient_checkpointing
+            and not any(getattr(module, "gradient_checkpointing", False) for module in self.model.modules())
             and not self._divided
             and prompts_can_be_shared(self.model)
         )
@@ -364,10 +366,7 @@ class MethodTrainer(Position, GRPOTrainer):
     def _dealt(self, rows: Rows, read: Tensor) -> Parts:
         """The forward passes over ``rows`` in which the log-probs of the tokens ``read`` are computed."""
         mask = rows["completion_mask"].bool()
-        # The auxiliary loss of a mixture of experts is one of all rows.
-        wanted = read if self.speed.skip_rows and not self.aux_loss_enabled else read | mask
-        needed = wanted if self.speed.end_rows else mask & wanted.any(dim=1, keepdim=True)
-        ends = _ends(needed).tolist()
+        ends = _ends(self._gone_through(mask, read)).tolist()
         lengths = rows["prompt_mask"].sum(dim=1).tolist()
         same = numbered_prompts(rows["prompt_ids"], rows["prompt_mask"])
         every = [Row(*numbers) for numbers in zip(range(len(same)), lengths, ends, same, strict=True)]
@@ -389,6 +388,14 @@ class MethodTrainer(Position, GRPOTrainer):
             idle = most - len(parts.rows)
             parts = dataclasses.replace(parts, rows=[*[[short]] * idle, *parts.rows], idle=idle)
         return parts
+
+    def _gone_through(self, mask: Tensor, read: Tensor) -> Tensor:
+        """(n, T) to the last of which, in each row, the layers compute; (n, T) the completions and the tokens read."""
+        whole, taken = mask | read, read.any(dim=1, keepdim=True)
+        # The auxiliary loss of a mixture of experts is one of all rows.
+        if not self.speed.skip_rows or self.aux_loss_enabled:
+            read, taken = torch.where(taken, read, whole), torch.ones_like(taken)
+        return read if self.speed.end_rows and self._own_forward else whole & taken
 
     def compute_loss(
         self,
@@ -483,10 +490,9 @@ class MethodTrainer(Position, GRPOTrainer):
     def _every_token(self, rows: Rows) -> Tokens:
         """All tokens of the step that begins, from a forward pass where the policy has moved."""
         if self.step_in_rollout > 0:
-            outputs = self._without_gradient(rows, entropies=True)
-            return self._tokens(rows, outputs.log_probs, outputs.entropies)
+            return self._tokens(rows, self._without_gradient(rows).log_probs, None)
         log_probs = rows.get("old_log_probs", torch.zeros_like(rows["completion_ids"], dtype=torch.float32))
-        return self._tokens(rows, log_probs, torch.zeros_like(log_probs))
+        return self._tokens(rows, log_probs, None)
 
     def _forward(
         self,
@@ -503,8 +509,7 @@ class MethodTrainer(Position, GRPOTrainer):
         Columns that are padding in every row are cut away, and those behind the last token that is read. With
         ``values_only`` the log-probs are 0, where that saves the head.
         """
-        needed = read if self.speed.end_rows and self._own_forward else rows["completion_mask"].bool() | read
-        wide = max(1, int(_ends(needed).max()))
+        wide = max(1, int(_ends(self._gone_through(rows["completion_mask"].bool(), read)).max()))
         first = min(int(rows["prompt_mask"].any(dim=0).int().argmax()), rows["prompt_mask"].shape[1] - 1)
         prompt_ids, prompt_mask = rows["prompt_ids"][:, first:], rows["prompt_mask"][:, first:]
         ids, mask, read = rows["completion_ids"][:, :wide], rows["completion_mask"][:, :wide], read[:, :wide]

@@ -68,6 +68,7 @@ OWN = {
     "_dealt",
     "_every_token",
     "_forward",
+    "_gone_through",
     "_gradients_synchronised",
     "_keep",
     "_measured",

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlvr_cli.training import head
-from rlvr_cli.training.forward import head_is_linear, read_tokens
+from rlvr_cli.training.forward import head_is_linear, prompts_can_be_shared, read_tokens
 from tests.training.harness import flat_gradient, tiny_model
 
 
@@ -36,18 +36,46 @@ def test_the_head_is_called_once_however_many_parts_it_takes(monkeypatch: pytest
     assert calls == [18, 18]
 
 
+SIZES = {"vocab_size": 50, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
+HEADS = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8}
+
+
+def untrained(kind: str, **options: Any) -> Any:
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **{**SIZES, **options}))
+
+
 @pytest.mark.parametrize(
     ("kind", "options", "linear"),
     [
-        pytest.param("gemma2", {"final_logit_softcapping": None}, True, id="no cap"),
-        pytest.param("gemma2", {"final_logit_softcapping": 30.0}, False, id="cap"),
-        pytest.param("granite", {"logits_scaling": 8.0}, False, id="scale"),
+        pytest.param("gemma2", {**HEADS, "final_logit_softcapping": None}, True, id="no cap"),
+        pytest.param("gemma2", {**HEADS, "final_logit_softcapping": 30.0}, False, id="cap"),
+        pytest.param("granite", {**HEADS, "logits_scaling": 8.0}, False, id="scale"),
+        pytest.param(
+            "opt", {"num_attention_heads": 2, "ffn_dim": 32, "word_embed_proj_dim": 16}, False, id="layers of its own"
+        ),
     ],
 )
 def test_a_head_that_does_more_than_a_product_is_told(kind: str, options: dict[str, Any], linear: bool) -> None:
-    """With untrained weights, whose logits are far below any cap."""
-    sizes = {"vocab_size": 50, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "head_dim": 8}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **sizes, **heads, **options))
-    assert head_is_linear(model) is linear
+    """With untrained weights, whose logits are far below any cap; what cannot be told is not."""
+    assert head_is_linear(untrained(kind, **options)) is linear
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("rope", "shared"),
+    [
+        pytest.param({"rope_type": "default", "rope_theta": 1e4}, True, id="default"),
+        pytest.param({"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}, False, id="dynamic"),
+    ],
+)
+def test_prompts_are_shared_where_positions_do_not_depend_on_what_follows(
+    rope: dict[str, Any], shared: bool, dtype: torch.dtype
+) -> None:
+    model = untrained("llama", **HEADS, rope_parameters=rope).to(dtype)
+    assert prompts_can_be_shared(model) is shared
+
+
+def test_a_cache_of_more_than_keys_and_values_is_not_shared() -> None:
+    model = untrained("falcon_h1", **HEADS, mamba_d_ssm=16, mamba_n_heads=2, mamba_d_head=8, mamba_d_state=4)
+    assert not prompts_can_be_shared(model)
