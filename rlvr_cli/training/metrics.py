@@ -121,10 +121,10 @@ class StepMeter:
         Of the tokens that are trained on, None without any: ``ratio_mean`` and ``ratio_std``; ``prob_distance``,
         the mean |pi - pi_old|; ``kl``, the k3 estimate of KL(pi_old || pi); ``kl_reference``, that of
         KL(pi || reference) (0 without a reference; with a KL penalty every token of the pass is trained on). Of all
-        tokens of the step: ``region/LN`` and ``region/HP``, the shares of tokens beyond the trust region in the direction
-        of their advantage, whose gradient the clipped ratio cuts; ``region/LP`` and ``region/HN``, those in the two other
-        corners; ``trained``, the share with an advantage; the mean ``surrogate``. ``importance/weight`` is the mean
-        weight for a sampler that differs, ``importance/capped`` the share that the cap cut.
+        tokens of the step: ``region/LN`` and ``region/HP``, the shares of tokens beyond the trust region in the
+        direction of their advantage, whose gradient the clipped ratio cuts; ``region/LP`` and ``region/HN``, those in
+        the two other corners; ``trained``, the share with an advantage; the mean ``surrogate``. ``importance/weight``
+        is the mean weight for a sampler that differs, ``importance/capped`` the share that the cap cut.
         """
         named = dict(zip(self.SUMS, sums, strict=True))
         count, moved = max(named["tokens"], 1.0), named["moved"] or math.nan
