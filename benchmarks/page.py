@@ -157,7 +157,9 @@ def _read(path: str) -> str:
 
 def output(command: str, section: Section) -> str:
     """What a command prints. Raises SystemExit with its last words where it fails."""
-    environment = {**os.environ, **dict(section.environment)}
+    # Else DeepSpeed, which TRL imports, says into the table that it found no accelerator.
+    quiet = {} if torch.cuda.is_available() else {"DS_ACCELERATOR": "cpu"}
+    environment = {**os.environ, **quiet, **dict(section.environment)}
     line = [sys.executable, "-m", *command.split()]
     done = subprocess.run(line, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
