@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rlvr_cli.analysis.saved_rollout import Policy, SavedRollout
 from rlvr_cli.models.load import load_model, quiet_hub
-from rlvr_cli.training.head import MOST_LOGITS, log_distributions, log_probs_and_entropies
+from rlvr_cli.training.head import MOST_LOGITS
 
 Rows = Sequence[dict[str, Any]]
 
@@ -44,11 +44,23 @@ class LoadedPolicy:
 
     def forward(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """(n, T) log-probs, with gradient, and entropies (nats) of the tokens of rows of one prompt."""
-        return log_probs_and_entropies(self.model, *self._inputs(rows), self.temperature)
+        distributions = self.distributions(rows)
+        tokens, _ = padded([row["token_ids"] for row in rows])
+        log_probs = distributions.gather(-1, tokens.to(self.device).unsqueeze(-1)).squeeze(-1)
+        with torch.no_grad():
+            entropies = -(distributions.exp() * distributions).sum(dim=-1)
+        return log_probs, entropies
 
     def distributions(self, rows: Rows) -> Tensor:
         """(n, T, V) log-probs of the whole vocabulary at the tokens of rows of one prompt."""
-        return log_distributions(self.model, *self._inputs(rows), self.temperature)
+        prompt = list(self.tokenizer(rows[0]["prompt"], add_special_tokens=False)["input_ids"])
+        ids, mask = (of.to(self.device) for of in padded([[*prompt, *row["token_ids"]] for row in rows]))
+        length = ids.shape[1] - len(prompt)
+        logits = self.model(input_ids=ids, attention_mask=mask, logits_to_keep=length + 1).logits[:, -length - 1 : -1]
+        # As in the trainer: which of the two is used must not decide the precision.
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        log_softmax: Tensor = (logits / self.temperature).log_softmax(dim=-1)
+        return log_softmax
 
     @torch.no_grad()
     def score(self, rows: Rows, width: int | None = None) -> tuple[Tensor, Tensor]:
@@ -67,11 +79,6 @@ class LoadedPolicy:
                 log_probs[index, :length] = scores[place, :length]
                 entropies[index, :length] = spreads[place, :length]
         return log_probs, entropies
-
-    def _inputs(self, rows: Rows) -> tuple[Tensor, Tensor, int]:
-        prompt = list(self.tokenizer(rows[0]["prompt"], add_special_tokens=False)["input_ids"])
-        ids, mask = padded([[*prompt, *row["token_ids"]] for row in rows])
-        return ids.to(self.device), mask.to(self.device), ids.shape[1] - len(prompt)
 
 
 def load_policy(saved: SavedRollout, policy: Policy, *, dtype: torch.dtype | None = None) -> LoadedPolicy:

@@ -76,37 +76,3 @@ def token_log_probs(
             found.append(part(some, wanted))
     log_probs = torch.cat([one for one, _ in found])
     return log_probs, torch.cat([one for _, one in found]) if entropies else None
-
-
-def log_probs_and_entropies(
-    model: Any, input_ids: Tensor, attention_mask: Tensor, completion_length: int, temperature: float
-) -> tuple[Tensor, Tensor]:
-    """(B, T) log-probs of the last ``completion_length`` = T tokens, and entropies (nats, no gradient) before them.
-
-    By the whole model and all of its logits: for analyses of few rows.
-    """
-    log_softmax = log_distributions(model, input_ids, attention_mask, completion_length, temperature)
-    log_probs = log_softmax.gather(-1, input_ids[:, -completion_length:].unsqueeze(-1)).squeeze(-1)
-    with torch.no_grad():
-        entropies = -(log_softmax.exp() * log_softmax).sum(dim=-1)
-    return log_probs, entropies
-
-
-def log_distributions(
-    model: Any, input_ids: Tensor, attention_mask: Tensor, completion_length: int, temperature: float
-) -> Tensor:
-    """(B, T, V) log-probs of every token of the vocabulary in place of the last ``completion_length`` = T tokens.
-
-    Positions count from each row's first token, however it is padded on the left.
-    """
-    outputs = model(
-        input_ids=input_ids,
-        attention_mask=attention_mask,
-        position_ids=(attention_mask.cumsum(dim=1) - 1).clamp(min=0),
-        logits_to_keep=completion_length + 1,
-    )
-    logits = outputs.logits[:, -completion_length - 1 : -1]
-    # As in the trainer: which of the two is used must not decide the precision.
-    logits = (logits if logits.dtype == torch.float64 else logits.float()) / temperature
-    log_softmax: Tensor = logits.log_softmax(dim=-1)
-    return log_softmax
