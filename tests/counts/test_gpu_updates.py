@@ -19,7 +19,7 @@ def test_shapes_have_the_models_parameters(name: str, billions: float) -> None:
     assert gpu_updates.parameters(gpu_updates.shape(name)) / 1e9 == pytest.approx(billions, abs=1e-3)
 
 
-@pytest.mark.parametrize("name", ["0.5B", "7B"])
+@pytest.mark.parametrize("name", ["0.5B", pytest.param("7B", marks=pytest.mark.slow)])
 def test_a_shrunk_shape_is_measured(name: str) -> None:
     config = gpu_updates.shape(name)
     config.update({"hidden_size": 28, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 97})

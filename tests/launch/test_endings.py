@@ -154,6 +154,7 @@ def test_nothing_outlives_its_parent(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_bad_input_that_only_the_processes_see(tmp_path: Path) -> None:
     arguments = [*NARROW, "rollout.max_new_tokens=60", "eval.max_new_tokens=5000", "eval.every=1"]
     output = finish(start("--processes", "2", f"run.dir={tmp_path / 'runs'}", *arguments), 2)

@@ -69,6 +69,7 @@ def test_a_kill_in_the_middle_of_an_evaluation(tmp_path: Path, way: tuple[str, .
     assert len(read_jsonl(run / SECOND / "samples.jsonl")) == SAMPLES
 
 
+@pytest.mark.slow
 def test_a_failure_of_one_rank_in_an_evaluation_ends_all_and_is_told(tmp_path: Path) -> None:
     """Until then each had as many samples to make as the other: three rounds of four and four a greedy pass ..."""
     (tmp_path / "sitecustomize.py").write_text(WATCHED.format(fails_at=7))

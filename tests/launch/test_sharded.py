@@ -210,7 +210,8 @@ def test_a_step_that_is_not_finite(tmp_path: Path, way: str, on_nonfinite: str, 
     assert all(value.isfinite().all() for value in third.values())
 
 
-@pytest.mark.parametrize("way", ["zero3", pytest.param("fsdp", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["zero3", "fsdp"])
 def test_without_gpus_it_is_refused(tmp_path: Path, way: str) -> None:
     """accelerate would train a model that is not divided, and say nothing."""
     output = finish(start("--processes", "2", *WAYS[way], f"run.dir={tmp_path}", *NARROW), 2)

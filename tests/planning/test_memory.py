@@ -410,7 +410,7 @@ def test_advice_combines_where_nothing_helps_alone() -> None:
 PAPERS = sorted((Path(__file__).parents[2] / "configs" / "papers").rglob("[!_]*.yaml"))
 
 
-@pytest.mark.parametrize("gpus", [1, 4])
+@pytest.mark.parametrize("gpus", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_advised_settings_are_settings(gpus: int) -> None:
     """Whatever the advice on a paper's recipe says can be pasted behind `rlvr train`."""
     device = Device(True, 24 * GIB, "")

@@ -17,7 +17,14 @@ STYLES = {
 
 
 @pytest.mark.parametrize("rule", ["paper", "strict"])
-@pytest.mark.parametrize(("name", "style"), [(name, style) for name, styles in STYLES.items() for style in styles])
+@pytest.mark.parametrize(
+    ("name", "style"),
+    [
+        pytest.param(name, style, marks=() if style == styles[0] else pytest.mark.slow)
+        for name, styles in STYLES.items()
+        for style in styles
+    ],
+)
 def test_runs_of_every_expression_s_own_characters_are_judged_in_time(name, style, rule):
     # The script stops itself after 5 s of processor time for one text; the limit here is for what cannot be stopped.
     command = [sys.executable, str(SCRIPT), name, rule, style]

@@ -71,7 +71,12 @@ def test_equals_the_formula_in_plain_pytorch(tmp_path: Path, aggregation: str, b
                 parameter -= LEARNING_RATE * parameter.grad
 
 
-@pytest.mark.parametrize("name", [*METHODS, *COMPOSITIONS])
+# One of each way to read tokens: all, by probability, whole rows, statistics, every row, with a reference or values.
+READERS = {"grpo", "lopti", "gspo", "acpo", "dgpo", "gtpo", "ppo", "grpo+reweight"}
+EVERY = [name if name in READERS else pytest.param(name, marks=pytest.mark.slow) for name in (*METHODS, *COMPOSITIONS)]
+
+
+@pytest.mark.parametrize("name", EVERY)
 def test_does_not_depend_on_micro_batches(tmp_path: Path, name: str) -> None:
     """Two updates on each rollout, of 8 rows each, in forward passes of one long row's tokens and of all rows."""
     apart, whole = (
@@ -88,14 +93,7 @@ LEVERS = sorted(SpeedConfig.model_fields)
 NONE = SpeedConfig(**dict.fromkeys(LEVERS, False))
 
 
-# One of each way to read tokens: all, by probability, whole rows, statistics, every row, with a reference or values.
-READERS = {"grpo", "lopti", "gspo", "acpo", "dgpo", "gtpo", "ppo", "grpo+reweight"}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [name if name in READERS else pytest.param(name, marks=pytest.mark.slow) for name in (*METHODS, *COMPOSITIONS)],
-)
+@pytest.mark.parametrize("name", EVERY)
 def test_does_not_depend_on_what_is_left_out(tmp_path: Path, name: str) -> None:
     """Everything that saves forward passes, tokens or prompts against nothing of it, one update and four a rollout.
 

@@ -178,7 +178,7 @@ def check(run: RunDir) -> None:
         torch.testing.assert_close(model(ids).logits, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("method", ["grpo+lopti", "ppo"])
+@pytest.mark.parametrize("method", ["grpo+lopti", pytest.param("ppo", marks=pytest.mark.slow)])
 def test_stopped_and_resumed_is_the_unbroken_run(tmp_path: Path, method: str) -> None:
     """With a KL penalty for GRPO, in the middle of a rollout; PPO's head is trained beside the adapters."""
     changes = {"method__kl__beta": 0.05} if method != "ppo" else {}

@@ -35,7 +35,7 @@ from tests.training.sft_runs import (
 ADAPTER = {"kind": "lora", "rank": 4, "alpha": 32.0, "dropout": 0.0, "targets": None}
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=["full", pytest.param("lora", marks=pytest.mark.slow)])
 def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, RunDir]:
     return request.param, start(tmp_path_factory.mktemp("runs"), "whole", **KINDS[request.param]).run
 
