@@ -125,6 +125,31 @@ class ScriptedRollouts:
         self.advantages = list(advantages)
 
 
+class TellingRollouts(ScriptedRollouts):
+    """With what the policy itself says of the completions, as a sampler in the same process does."""
+
+    def __init__(self, rows: int, model: Any) -> None:
+        super().__init__(rows)
+        self.model = model
+
+    @torch.no_grad()
+    def sample(self, rollout: int, problems: Sequence[int], first_row: int) -> tuple[list[list[int]], list[list[int]]]:
+        prompts, completions = super().sample(rollout, problems, first_row)
+        self.log_probs, self.entropies = [], []
+        for prompt, completion in zip(prompts, completions, strict=True):
+            logits = self.model(torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1]
+            log_softmax = logits.log_softmax(-1)
+            self.log_probs.append(log_softmax.gather(1, torch.tensor(completion).unsqueeze(1)).squeeze(1).tolist())
+            self.entropies.append((-log_softmax.exp() * log_softmax).sum(-1).tolist())
+        return prompts, completions
+
+    def sampler_log_probs(self) -> list[list[float]]:
+        return self.log_probs
+
+    def sampler_entropies(self) -> list[list[float]]:
+        return self.entropies
+
+
 class NoMeter:
     def add_rollout(self) -> None:
         pass
@@ -242,13 +267,15 @@ def train(
     group: int = 4,
     speed: SpeedConfig = LEAVES_OUT_ALL,
     micro_tokens: int | None = None,
+    told: bool = False,
     **settings: Any,
 ) -> GradientTrainer:
-    """Run the trainer on scripted rollouts to its end."""
+    """Run the trainer on scripted rollouts to its end; ``told``: the sampler says how probable its tokens were."""
     config = arguments(folder, method, rows=rows, group=group, **settings)
     trainer = GradientTrainer(
         method=method,
-        rollouts=ScriptedRollouts(rows),
+        rollouts=TellingRollouts(rows, model) if told else ScriptedRollouts(rows),
+        sampler_exact=told,
         speed=speed,
         micro_tokens=micro_tokens,
         meter=NoMeter(),
