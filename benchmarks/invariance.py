@@ -4,9 +4,9 @@
 
 A random model in float32, 16 rows of which a quarter of the groups have equal rewards, one update on the rollout and
 four. The gradient of the rollout (the sum over its optimizer steps) is compared with that of the update that leaves out
-nothing and takes 4 rows a forward pass: |difference| / |gradient|. The learning rate is 0, so old and new policy are
-one; with a policy that moves, the test of the same name holds the difference to 1e-10 in float64
-(tests/training/test_gradient.py).
+nothing and takes 4 rows a forward pass (one with four updates): |difference| / |gradient|. The learning rate is 0, so
+old and new policy are one; with a policy that moves, `test_does_not_depend_on_what_is_left_out`
+(tests/training/test_gradient.py) holds the difference to 1e-10 in float64.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python -m benchmarks.profile_step [lab] [125M] [--steps 4] [--threads 1] [--operators 10]
 
 `rlvr train` itself is run, for one step more than is measured; the first is left out. Each part is wall time without
-that of the parts inside it, a mean over the steps. With --operators, one more step runs under torch's profiler, and the
-operators that took the most processor time of their own follow.
+that of the parts inside it, a mean over the steps. With --operators, the second step of another training runs under
+torch's profiler, and the operators that took the most processor time of their own follow.
 """
 
 from __future__ import annotations
@@ -134,6 +134,25 @@ def train(model: str, steps: int, threads: int) -> None:
         start(load_config(model=source, overrides=overrides), overwrite=False, console=Console(quiet=True))
 
 
+def second_step(model: str, threads: int) -> Any:
+    """torch's profile of a training's second step; the first is left out, and what goes before it."""
+    profiler, steps = profiled(), 0
+    record = RecordedTrainer.record_step
+
+    def recorded(*arguments: Any, **named: Any) -> None:
+        nonlocal steps
+        record(*arguments, **named)
+        steps += 1
+        (profiler.start if steps == 1 else profiler.stop)()
+
+    RecordedTrainer.record_step = recorded  # type: ignore[method-assign]
+    try:
+        train(model, 2, threads)
+    finally:
+        RecordedTrainer.record_step = record  # type: ignore[method-assign]
+    return profiler
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", help=f"of {', '.join(MODELS)}; all by default")
@@ -156,8 +175,7 @@ def main() -> None:
         print(line([model, f"{whole / steps:.3f}", *shares]), flush=True)
     if options.operators:
         for model in options.models or MODELS:
-            with profiled() as profiler:
-                train(model, 1, options.threads)
+            profiler = second_step(model, options.threads)
             print(f"\n{model}:\n\n{heading('operator', 'calls', 'own seconds')}")
             events = sorted(profiler.key_averages(), key=lambda event: -event.self_cpu_time_total)
             for event in events[: options.operators]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.turns import processor_seconds
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.runs.environment import git_state, hardware, versions
@@ -107,11 +107,6 @@ def cost_of(call: Callable[[], Any]) -> Cost:
     wall, processor = time.perf_counter(), processor_seconds()
     call()
     return Cost(time.perf_counter() - wall, processor_seconds() - processor)
-
-
-def processor_seconds() -> float:
-    uses = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(use.ru_utime + use.ru_stime for use in uses)
 
 
 def measure(root: Path, repeats: int) -> dict[str, Cost]:

@@ -16,7 +16,6 @@ import gzip
 import json
 import random
 import re
-import resource
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from pathlib import Path
 
 import math_verify
 
+from benchmarks.turns import processor_seconds
 from rlvr_cli.verify.math_answer import boxed
 from rlvr_cli.verify.pool import Outcome, Pool
 
@@ -161,16 +161,10 @@ def compared(judged: list[Row], workers: int) -> tuple[list[Outcome], list[bool]
 
 @contextmanager
 def _measured(cost: Cost) -> Iterator[None]:
-    wall, cpu = time.perf_counter(), _processor_seconds()
+    wall, cpu = time.perf_counter(), processor_seconds()
     yield
     cost.wall += time.perf_counter() - wall
-    cost.cpu += _processor_seconds() - cpu
-
-
-def _processor_seconds() -> float:
-    """Of this process and of the children that have ended."""
-    uses = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(use.ru_utime + use.ru_stime for use in uses)
+    cost.cpu += processor_seconds() - cpu
 
 
 def report(part: str, judged: list[Row], outcomes: list[Outcome], theirs: list[bool]) -> None:

@@ -21,7 +21,7 @@ class Scored:
         rollout: with the verifier's rewards, and every optional tensor that the compared methods need.
         old_log_probs: (N, T) float64, under the policy that sampled.
         log_probs: (N, T) float64, under the current policy.
-        entropies: (N, T) of the current policy, nats; only where a method needs them.
+        entropies: (N, T) of the current policy, nats.
     """
 
     rollout: Rollout

@@ -44,7 +44,7 @@ def score(saved: SavedRollout, methods: Sequence[Method], old: LoadedPolicy | No
     Raises:
         UserError: a method needs what no saved rollout holds, or a policy cannot be loaded.
     """
-    _check(saved, methods)
+    _check(methods)
     rows = saved.rows
     sampled_by = old or load_policy(saved, saved.old)
     tokenizer = sampled_by.tokenizer
@@ -71,7 +71,7 @@ def score(saved: SavedRollout, methods: Sequence[Method], old: LoadedPolicy | No
     return ScoredRun(Scored(rollout, old_log_probs, log_probs, entropies), tokenizer, gap)
 
 
-def _check(saved: SavedRollout, methods: Sequence[Method]) -> None:
+def _check(methods: Sequence[Method]) -> None:
     problems = [
         f"{method.name}: its advantages come from a value head, whose predictions of each token no rollout file holds; "
         "compare its weight with `rlvr methods plot`."

@@ -127,13 +127,13 @@ def _checked(source: Path, document: Document, problems: list[str]) -> dict[str,
             lists[name] = Kind.model_validate(value)
         except ValidationError as error:
             for detail in error.errors(include_url=False, include_context=False):
-                problems.append(f"{at(name, *detail['loc'])}  {_said(name, detail['loc'], detail['type'], value)}")
+                problems.append(f"{at(name, *detail['loc'])}  {_said(name, detail['loc'], detail['type'])}")
             continue
         problems += [f"{at(name)}  {name}: {text}" for text in _faults(lists[name])]
     return lists
 
 
-def _said(name: str, loc: Sequence[Any], kind: str, value: Any) -> str:
+def _said(name: str, loc: Sequence[Any], kind: str) -> str:
     keys = ", ".join(Kind.model_fields)
     if kind == "extra_forbidden":
         return f"{name}.{loc[0]}: unknown key.{did_you_mean(str(loc[0]), Kind.model_fields)} There are: {keys}."

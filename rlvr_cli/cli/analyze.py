@@ -38,7 +38,8 @@ def command(
         typer.Option(
             "--plot",
             metavar="FILE",
-            help="The figure (.svg or .png); the numbers go beside it. Default: in the run's folder `analysis`.",
+            help="The figure (.svg or .png); the numbers go beside it. Default: in the folder `analysis` of the "
+            "run, or of --dir for several runs.",
             show_default=False,
         ),
     ] = None,

@@ -123,4 +123,4 @@ def print_table(table: Table) -> None:
 
     # A process started with a closed standard output has None there.
     width = None if sys.stdout is not None and sys.stdout.isatty() else 120
-    Console(markup=False, highlight=False, width=width).print(table)
+    Console(markup=False, emoji=False, highlight=False, width=width).print(table)

@@ -313,8 +313,9 @@ def _forward_passes(plan: dict[str, Any], rows: str) -> tuple[str, str]:
     if plan["micro_tokens"] is not None:
         return "-", f"of {plan['micro_tokens']:,} tokens (update.micro_tokens); as many as the completions need"
     return (
-        f"up to {plan['micro_batches_per_step']:,}",
-        f"of as many tokens as {plan['micro_batch']} of the longest {rows} have (update.micro_batch)",
+        "-",
+        f"of as many tokens as {plan['micro_batch']} of the longest {rows} have (update.micro_batch); as many as the "
+        f"{rows} need",
     )
 
 

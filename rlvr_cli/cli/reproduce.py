@@ -31,7 +31,10 @@ def command(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every claim of every paper.")] = False,
     scale: Annotated[
-        str, typer.Option("--scale", metavar="lab|full", help="Miniatures on two cores, or the papers' own recipes.")
+        str,
+        typer.Option(
+            "--scale", metavar="lab|full", help="Miniatures on this machine's cores, or the papers' own recipes."
+        ),
     ] = "lab",
     seed_from: Annotated[
         int, typer.Option("--seed-from", metavar="N", min=0, help="First seed of the set: N, N+1, ...")
@@ -66,8 +69,8 @@ def command(
 ) -> None:
     """Put the papers' claims to the test: train and measure what is missing, and judge each by its rule.
 
-    Ends with 0 whatever the verdicts are; 1 when a training or a measure failed; 130 after Ctrl-C, 143 after SIGTERM
-    (what is done stays done); 2 on bad input.
+    Ends with 0 whatever the verdicts are; 1 when a training or a measure failed; 130 after Ctrl-C, 143 after SIGTERM,
+    129 when its terminal is closed (what is done stays done); 2 on bad input.
     """
     from rlvr_cli.ledger.book import DATA, read_book
     from rlvr_cli.ledger.folders import Folders

@@ -49,7 +49,7 @@ def watch(
     look = Look(Runs(folder), show_all=show_all)
     # A process started with a closed standard output has None there.
     terminal = sys.stdout is not None and sys.stdout.isatty()
-    console = Console(markup=False, highlight=False, width=None if terminal else 120)
+    console = Console(markup=False, emoji=False, highlight=False, width=None if terminal else 120)
     if once:
         rows = look()
         if as_json:

@@ -19,7 +19,8 @@ class BatchArithmetic:
         processes: how many share each optimizer step: step_batch = micro_batch x micro_batches x processes.
         share: completions of an optimizer step in each process.
         micro_batch: completions of one forward pass, if all are as long as the longest.
-        micro_batches: forward passes of one optimizer step in each process; fewer where completions are shorter.
+        micro_batches: forward passes of one optimizer step in each process if all completions are as long as the
+            longest; where lengths differ there may be fewer or more.
         passes: passes over the rollout batch that the method's schedule makes of one epoch (2 in Lopti).
         steps_per_rollout: optimizer steps made from one rollout batch, over all passes and epochs.
         steps_total: optimizer steps of the whole training.

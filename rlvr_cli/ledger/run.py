@@ -86,7 +86,7 @@ def reproduce(order: Order, console: Console) -> Results:
         build_bases(order, own, console)
         looks = {} if sweep is None else _train(order, sweep, own, console)
         outcomes = _judge(order, looks, own, console)
-    return _keep(order, outcomes, sweep, len(own))
+    return _keep(order, outcomes, len(own))
 
 
 def build_bases(order: Order, own: Sequence[Slot], console: Console) -> None:
@@ -159,7 +159,7 @@ def _carry_out(order: Order, jobs: Sequence[Job], own: Sequence[Slot], what: str
     return {number: why for number, why in enumerate(ends) if why is not None}
 
 
-def _keep(order: Order, outcomes: Sequence[Outcome], sweep: Sweep | None, workers: int) -> Results:
+def _keep(order: Order, outcomes: Sequence[Outcome], workers: int) -> Results:
     """The results with these outcomes, and with those of other claims that the file had."""
     path = order.folders.results(order.seed_from)
     before = read_results(path).outcomes if path.exists() else {}

@@ -8,9 +8,6 @@ from typing import Any
 
 from rlvr_cli.models.room import kv_bytes
 
-# The linear layers of a block by the names that Qwen2, Qwen3 and Llama give them.
-LINEAR_LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-
 _QKV_BIAS = {"qwen2": True, "qwen3": False, "llama": False}
 
 

@@ -13,7 +13,6 @@ from rlvr_cli.report.weight_curves import RATIOS, Curve, Curves
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_CURVES = len(COLOURS)
 SIGNS = {-1: "A < 0", 1: "A > 0"}
 KINDS = {"on_log_prob": "weight on grad log π", "on_prob": "weight on grad π"}
 # Where a ratio lies left and right of the trust region, by sign of the advantage.

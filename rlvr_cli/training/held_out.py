@@ -14,7 +14,7 @@ from rlvr_cli.training.prepare import Prepared
 
 
 def held_out_evaluation(config: Config, run: RunDir, prepared: Prepared) -> Callable[[int], dict[str, Any] | None]:
-    """A function from the number of rollouts done to the means of the held-out metrics, None where none is due.
+    """A function from the number of rollouts done to the means of the held-out metrics, None without `eval.every`.
 
     Generated problems are of the dev split: who watches these numbers chooses settings by them, and the test split is
     for what is reported in the end.
@@ -32,8 +32,6 @@ def held_out_evaluation(config: Config, run: RunDir, prepared: Prepared) -> Call
     problems = prepared.task.problems(split, settings.problems, settings.problems_seed)
 
     def evaluate_after(rollouts: int) -> dict[str, Any] | None:
-        if rollouts % config.eval.every:
-            return None
         folder = run.held_out_dir / f"rollout-{rollouts:06d}"
         world = world_of_group()
         with merged(prepared.model) as model:

@@ -24,16 +24,16 @@ def importance_ratios(old_log_probs: Tensor, sampler_log_probs: Tensor) -> Tenso
     return torch.where(difference.isnan(), 0.0, difference).exp()
 
 
-def in_rows(log_probs: Sequence[Sequence[float]], mask: Tensor) -> Tensor:
-    """(n, T) float32: each row's values at the places of its tokens, 0 where ``mask`` has none.
+def in_rows(told: Sequence[Sequence[float]], mask: Tensor) -> Tensor:
+    """(n, T) float32: what the sampler ``told`` of each row's tokens at their places, 0 where ``mask`` has none.
 
     Raises ValueError where a row has not one value for each of its tokens.
     """
     values = torch.zeros(mask.shape, dtype=torch.float32)
     lengths = mask.sum(dim=1).tolist()
-    for row, (of_row, length) in enumerate(zip(log_probs, lengths, strict=True)):
+    for row, (of_row, length) in enumerate(zip(told, lengths, strict=True)):
         # A row that is dropped from training has no tokens left.
         if length and len(of_row) != length:
-            raise ValueError(f"row {row}: {len(of_row)} log-probabilities from the sampler for {int(length)} tokens")
+            raise ValueError(f"row {row}: {len(of_row)} values from the sampler for {int(length)} tokens")
         values[row, : int(length)] = torch.tensor(of_row[: int(length)], dtype=torch.float32)
     return values.to(mask.device)

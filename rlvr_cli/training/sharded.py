@@ -26,6 +26,7 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.launch import deepspeed_config
 from rlvr_cli.launch.deepspeed_config import described, is_sharded, stage_of
 from rlvr_cli.training import state
+from rlvr_cli.training.value_head import NAME as VALUE_HEAD
 from rlvr_cli.training.value_head import ValueLayer
 
 STEPPED_BY_THE_TRAINER = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
@@ -108,7 +109,7 @@ class Sharding:
         """The whole model's weights on rank 0; on the others possibly nothing. Called in every process."""
         trainer = self.trainer
         weights: dict[str, Tensor] = trainer.accelerator.get_state_dict(trainer.model_wrapped) or {}
-        return weights
+        return without_ties(trainer.model, weights) if self.divided else weights
 
     def gathered(self, tensors: Callable[[Any], dict[str, Tensor]]) -> dict[str, Tensor]:
         """The whole of some trained tensors, which ``tensors`` reads off the model. Called in every process."""
@@ -188,9 +189,6 @@ class FullyShardedSharding(Sharding):
                 group.post_forward_mesh_info = setting
             for part in parts:
                 part.reshard()
-
-    def weights(self) -> dict[str, Tensor]:
-        return without_ties(self.trainer.model, super().weights())
 
     def gathered(self, tensors: Callable[[Any], dict[str, Tensor]]) -> dict[str, Tensor]:
         return {
@@ -304,7 +302,7 @@ def load_weights(model: nn.Module, folder: Path) -> None:
         result = model.load_state_dict(load_file(folder / SAFE_WEIGHTS_NAME), strict=False)
     ties = set(getattr(model, "all_tied_weights_keys", None) or {})
     # PPO's value head lies in a file of its own.
-    missing = [key for key in result.missing_keys if key not in ties and not key.startswith("value_head.")]
+    missing = [key for key in result.missing_keys if key not in ties and not key.startswith(f"{VALUE_HEAD}.")]
     if missing or result.unexpected_keys:
         named = ", ".join([*missing, *result.unexpected_keys][:3])
         raise RunError(f"{folder}: its weights are not those of this model ({named}).")

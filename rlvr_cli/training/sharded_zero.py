@@ -19,7 +19,7 @@ from deepspeed.runtime.zero import GatheredParameters
 from torch import Tensor
 from trl.models.utils import add_hooks, remove_hooks
 
-from rlvr_cli.training.sharded import Sharding, group_settings, restore_group_settings, without_ties
+from rlvr_cli.training.sharded import Sharding, group_settings, restore_group_settings
 
 MASTER = "master"
 
@@ -71,9 +71,6 @@ class ZeroSharding(Sharding):
                 yield
             finally:
                 add_hooks(self.engine)
-
-    def weights(self) -> dict[str, Tensor]:
-        return without_ties(self.trainer.model, super().weights())
 
     def gathered(self, tensors: Callable[[Any], dict[str, Tensor]]) -> dict[str, Tensor]:
         trained = [parameter for parameter in self.trainer.model.parameters() if parameter.requires_grad]

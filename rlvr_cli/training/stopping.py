@@ -89,7 +89,7 @@ def say(console: Console, text: str) -> None:
 
 
 def _print(console: Console, text: str) -> None:
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+    console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def announce(text: str) -> None:

@@ -206,7 +206,7 @@ def test_values_take_the_places_of_their_tokens() -> None:
     mask = torch.tensor([[1, 1, 0], [0, 0, 0], [1, 1, 1]])
     rows = in_rows([[-1.0, -2.0], [-9.0], [-3.0, -4.0, -5.0]], mask)
     assert rows.tolist() == [[-1.0, -2.0, 0.0], [0.0, 0.0, 0.0], [-3.0, -4.0, -5.0]]
-    with pytest.raises(ValueError, match="row 0: 1 log-probabilities from the sampler for 2 tokens"):
+    with pytest.raises(ValueError, match="row 0: 1 values from the sampler for 2 tokens"):
         in_rows([[-1.0], [], [-3.0, -4.0, -5.0]], mask)
 
 

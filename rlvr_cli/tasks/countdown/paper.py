@@ -18,6 +18,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from rlvr_cli.tasks.answer_tag import last_answer
 from rlvr_cli.tasks.countdown.arithmetic import Operator, Sign, evaluate, postfix
 from rlvr_cli.tasks.countdown.verdict import MAX_ANSWER, Reading
 
@@ -53,7 +54,7 @@ def read(response: str, nums: Sequence[int], target: int) -> Reading:
     "Assistant:" occurs in the response, only what follows the first one is read, as in the public code.
     """
     _, found, rest = response.partition("Assistant:")
-    answer = _last_answer((rest if found else response).rpartition("\n")[2])
+    answer = last_answer((rest if found else response).rpartition("\n")[2])
     return Reading("bad_format") if answer is None else judge_expression(answer, nums, target)
 
 
@@ -74,18 +75,6 @@ def judge_expression(text: str, nums: Sequence[int], target: int) -> Reading:
     except (ArithmeticError, TypeError, ValueError):
         right = False
     return Reading("correct" if right else "wrong", expression)
-
-
-def _last_answer(line: str) -> str | None:
-    """The last block that a search for ``<answer>(.*?)</answer>`` finds, in linear time."""
-    answer, position = None, 0
-    while True:
-        start = line.find("<answer>", position)
-        end = line.find("</answer>", start + len("<answer>")) if start >= 0 else -1
-        if end < 0:
-            return answer
-        answer = line[start + len("<answer>") : end].strip()
-        position = end + len("</answer>")
 
 
 def _tokens(text: str) -> list[str] | None:

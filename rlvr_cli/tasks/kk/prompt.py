@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.tasks.bos import leading_bos
 
 # Wording, double space and missing spaces are the public prompt's own.
 SYSTEM = (
@@ -40,7 +41,7 @@ def logic_rl_prompt(question: str, tokenizer: Any) -> str:
     Raises UserError when the template refuses these turns too.
     """
     if not getattr(tokenizer, "chat_template", None):
-        return f"{_leading_bos(tokenizer)}{BASE_SYSTEM}User:{question}\nAssistant: {ASSISTANT_PREFIX}"
+        return f"{leading_bos(tokenizer)}{BASE_SYSTEM}User:{question}\nAssistant: {ASSISTANT_PREFIX}"
     with_system = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f"{question}\n"}]
     user_only = [{"role": "user", "content": f"{SYSTEM}\n{question}\n"}]
     text, system_error = _render(tokenizer, with_system)
@@ -53,12 +54,6 @@ def logic_rl_prompt(question: str, tokenizer: Any) -> str:
             )
     # Templates of reasoning models open the block themselves.
     return text if text.rstrip().endswith(ASSISTANT_PREFIX) else text + ASSISTANT_PREFIX
-
-
-def _leading_bos(tokenizer: Any) -> str:
-    # Prompts are encoded without added special tokens, so a model that was trained with one needs it in the text.
-    ids = tokenizer("")["input_ids"]
-    return str(tokenizer.bos_token) if ids and ids[0] == tokenizer.bos_token_id else ""
 
 
 def _render(tokenizer: Any, messages: list[dict[str, str]]) -> tuple[str | None, str]:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rlvr_cli.tasks.answer_tag import last_answer
 from rlvr_cli.tasks.base import Verdict
 from rlvr_cli.tasks.kk.compact import roles_text
 
@@ -61,7 +62,7 @@ def score_logic_rl(text: str, roles: Mapping[str, bool]) -> LogicRLScore:
         roles: each person's true role, True = knight.
     """
     response, has_header = _response_part(text)
-    answer = _last_answer(response) if has_header else None
+    answer = last_answer(response) if has_header else None
     format_ok = _format_ok(response)
     guess = _roles_in(answer, list(roles)) if format_ok and answer else None
     parts = reward_parts(Reading(format_ok, guess), tuple(roles.values()))
@@ -72,7 +73,7 @@ def read_logic_rl(response: str, names: Sequence[str]) -> Reading:
     """Read what a model wrote after the Logic-RL prompt (which ends with ``<think>``)."""
     text, _ = _response_part(RESPONSE_HEADER + response)
     format_ok = _format_ok(text)
-    answer = _last_answer(text) if format_ok else None
+    answer = last_answer(text) if format_ok else None
     return Reading(format_ok, _roles_in(answer, names) if answer else None)
 
 
@@ -115,17 +116,6 @@ def _response_part(text: str) -> tuple[str, bool]:
         if found:
             return rest, True
     return text, False
-
-
-def _last_answer(text: str) -> str | None:
-    answer, position = None, 0
-    while True:
-        start = text.find("<answer>", position)
-        end = text.find("</answer>", start + len("<answer>")) if start >= 0 else -1
-        if end < 0:
-            return answer
-        answer = text[start + len("<answer>") : end].strip()
-        position = end + len("</answer>")
 
 
 def _format_ok(text: str) -> bool:

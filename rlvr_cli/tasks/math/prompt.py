@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.tasks.bos import leading_bos
 
 Style = Literal["boxed", "reasoning_answer"]
 Template = Literal["auto", "none"]
@@ -31,7 +32,7 @@ def math_prompt(question: str, style: Style, template: Template, tokenizer: Any)
         UserError: the chat template writes neither a system turn nor a user turn.
     """
     if template == "none" or not getattr(tokenizer, "chat_template", None):
-        bos = _leading_bos(tokenizer)
+        bos = leading_bos(tokenizer)
         return f"{bos}{question} {BOXED}" if style == "boxed" else f"{bos}{REASONING_ANSWER}\n\n{question}\n"
     if style == "boxed":
         return _render(tokenizer, [{"role": "user", "content": f"{question} {BOXED}"}])
@@ -40,12 +41,6 @@ def math_prompt(question: str, style: Style, template: Template, tokenizer: Any)
         return _render(tokenizer, [system, user])
     except UserError:
         return _render(tokenizer, [{"role": "user", "content": f"{REASONING_ANSWER}\n\n{question}"}])
-
-
-def _leading_bos(tokenizer: Any) -> str:
-    # Prompts are encoded without added special tokens, so a model that was trained with one needs it in the text.
-    ids = tokenizer("")["input_ids"]
-    return str(tokenizer.bos_token) if ids and ids[0] == tokenizer.bos_token_id else ""
 
 
 def _render(tokenizer: Any, messages: list[dict[str, str]]) -> str:
