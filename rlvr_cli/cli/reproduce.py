@@ -167,7 +167,7 @@ def _show(claims: list[Claim], results: Results, other: Results | None) -> None:
     print(f"\n{count(len(claims), 'claim')}: {words.counts(outcomes)}. {words.by_chance(outcomes)}")
     if other is not None:
         chosen = {one.claim: one for one in outcomes}
-        print(f"Another set of seeds: {words.agreements(chosen, other.outcomes)}.")
+        print(f"Another set of seeds {words.agreements(claims, chosen, other.outcomes)}.")
     for one in outcomes:
         if one.reason is not None:
             print(f"{one.claim} {one.verdict}: {one.reason}")

@@ -88,10 +88,10 @@ def _head(results: Results, other: Results | None, rows: Sequence[Row], beside: 
     if other is not None:
         decided = {claim.id: found for claim, found, _ in rows if found is not None}
         others = {claim.id: second for claim, _, second in rows if second is not None}
-        said = words.agreements(decided, others)
+        said = words.agreements((claim for claim, _, _ in rows), decided, others)
         same = other.seed_from == results.seed_from
-        what = "The same seeds once more, on another machine" if same else "A second set of seeds"
-        yield _paragraph(f"{what}: {said}.")
+        what = "Another run of the same seeds" if same else "A second set of seeds"
+        yield _paragraph(f"{what} {said}.")
     yield _summary(rows)
     yield f"![Each claim's distance from its threshold]({beside}/{FIGURE})"
     yield _paragraph(

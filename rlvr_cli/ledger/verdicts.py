@@ -90,6 +90,11 @@ def wrong_by_chance(decided: int) -> tuple[float, float]:
     return (1 - LEVEL) / 2 * decided, (1 - LEVEL) * decided
 
 
+def leaning(mean: float, rule: Rule) -> Verdict:
+    """The verdict if ``mean`` were the truth."""
+    return _verdict(mean, mean, rule)
+
+
 def agreement(first: Verdict, second: Verdict | None) -> str | None:
     """What a second set of seeds says of a decided claim; None where the first decided nothing, or there is none."""
     if first not in DECIDED or second is None:

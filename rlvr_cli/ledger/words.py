@@ -9,12 +9,14 @@ from rlvr_cli.ledger.book import Book
 from rlvr_cli.ledger.outcomes import Outcome, asked
 from rlvr_cli.ledger.results import Results
 from rlvr_cli.ledger.schema import Arm, Claim, Side
-from rlvr_cli.ledger.verdicts import DECIDED, MOST_SEEDS, Verdict, agreement, wrong_by_chance
+from rlvr_cli.ledger.verdicts import DECIDED, MOST_SEEDS, Verdict, agreement, leaning, wrong_by_chance
+from rlvr_cli.report.comparison_words import count
 from rlvr_cli.sweeps.axes import override_text
 
 UNDECIDED = "undecided at this scale"
 ORDER: tuple[Verdict, ...] = ("holds", "does not hold", "undecided", "failed")
 CHANGED = "changed since"
+LEANINGS = ("leaning the same way", "the other way", "without a number in some seed")
 
 
 def number(value: float) -> str:
@@ -92,17 +94,29 @@ def other_set(found: Outcome, other: Outcome | None) -> str:
     return f"contradicts: {other.verdict}" if said == "contradicts" else said
 
 
-def agreements(outcomes: Mapping[str, Outcome], others: Mapping[str, Outcome]) -> str:
-    """Of the decided claims, with how many a second set agrees."""
-    said = Counter(
-        agreement(found.verdict, others[name].verdict if name in others else None)
-        for name, found in outcomes.items()
-        if not found.exact
-    )
-    decided = sum(number for kind, number in said.items() if kind is not None)
-    parts = [f"{number} {kind}" for kind, number in sorted(said.items(), key=str) if kind not in (None, "agrees")]
-    also = f" ({', '.join(parts)})" if parts else ""
-    return f"{said['agrees']} of {decided} decided claims agree{also}"
+def agreements(claims: Iterable[Claim], outcomes: Mapping[str, Outcome], others: Mapping[str, Outcome]) -> str:
+    """On how many of the decided claims a second set agrees, and which way it leans where it decides nothing."""
+    said, leans = Counter[str](), Counter[str]()
+    for claim in claims:
+        found, other = outcomes.get(claim.id), others.get(claim.id)
+        if found is None or other is None or found.exact:
+            continue
+        kind = agreement(found.verdict, other.verdict)
+        if kind is not None:
+            said[kind] += 1
+        if kind == "undecided there":
+            leans[_leaning(found, other, claim)] += 1
+    ways = ", ".join(f"{leans[way]} {way}" for way in LEANINGS if leans[way])
+    rest = [f"{number} {kind}" for kind, number in said.items() if kind.endswith(" there")]
+    also = f" ({', '.join(rest)}{': ' if ways else ''}{ways})" if rest else ""
+    against = said["contradicts"] or "none"
+    return f"agrees on {said['agrees']} of {count(said.total(), 'decided claim')} and contradicts {against}{also}"
+
+
+def _leaning(found: Outcome, other: Outcome, claim: Claim) -> str:
+    if other.mean is None:
+        return LEANINGS[2]
+    return LEANINGS[leaning(other.mean, claim.rule) != found.verdict]
 
 
 def measure(claim: Claim) -> str:

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from rlvr_cli.ledger.schema import Rule
-from rlvr_cli.ledger.verdicts import agreement, judge, seeds_needed, wrong_by_chance
+from rlvr_cli.ledger.verdicts import agreement, judge, leaning, seeds_needed, wrong_by_chance
 
 ABOVE, BELOW, WITHIN = Rule(above=0.0), Rule(below=0.0), Rule(within=(1.5, 2.5))
 
@@ -82,6 +82,11 @@ def test_wrong_by_chance_is_what_intervals_do() -> None:
     draws = np.random.default_rng(0).normal(size=(2000, 5))
     decided = sum(judge(list(row), ABOVE).verdict != "undecided" for row in draws)
     assert abs(decided - wrong_by_chance(2000)[1]) < 30
+
+
+def test_which_way_a_set_leans_is_where_its_mean_lies() -> None:
+    assert leaning(0.1, ABOVE) == "holds" and leaning(-0.1, ABOVE) == "does not hold"
+    assert leaning(2.0, Rule(within=(1.5, 2.5))) == "holds" and leaning(1.4, Rule(within=(1.5, 2.5))) == "does not hold"
 
 
 def test_a_second_set() -> None:
