@@ -1,6 +1,6 @@
 """Peak memory of the update: bytes that one update on long rows needs beyond what is held between two, ours over TRL's.
 
-    python -m benchmarks.memory [--tokens 1024 4096] [--vocabulary 32000 150000]
+    python -m benchmarks.memory [--tokens 1024 4096 8192] [--vocabulary 32000 150000]
 
 A thin model (two layers of 64), so that the head is what costs: two rows of as many completion tokens, one row a
 forward pass, gradients checked against each other before. What is counted are the bytes of tensors that live at once:
@@ -58,7 +58,7 @@ def peaks(config: object, rollout: Rollout, place: Place) -> tuple[int, int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokens", type=int, nargs="+", default=[1024, 4096])
+    parser.add_argument("--tokens", type=int, nargs="+", default=[1024, 4096, 8192])
     parser.add_argument("--vocabulary", type=int, nargs="+", default=[32_000, 150_000])
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()

@@ -52,7 +52,10 @@ SECTIONS = (
     Section(
         "loop",
         "Training loop",
-        "To the first step of a training, and what of a step is neither sampling, verification nor update.",
+        "To the first step of a training, and what of a step is neither sampling, verification nor update. Most of the "
+        "CPU time to the first step are imports of torch, transformers and TRL, during which Python's garbage "
+        "collector rests. A rollout waits for the disk twice (its file and the folder), other records at checkpoints "
+        "only; tests count this.",
         ("benchmarks.loop",),
     ),
     Section(
@@ -104,7 +107,11 @@ SECTIONS = (
         "Sampling, judging, updating and recording; then where the time of our step goes: all but a few percent in "
         "sampling, forward and backward, of which matrix products are the most with a large model, and many short "
         "operations with the lab's.",
-        ("benchmarks.steps", "benchmarks.profile_step --operators 8"),
+        (
+            "benchmarks.steps",
+            "benchmarks.profile_step lab --operators 8",
+            "benchmarks.profile_step 125M --steps 2 --operators 8",
+        ),
     ),
     Section(
         "memory",
@@ -116,15 +123,17 @@ SECTIONS = (
         "sampler",
         "Sampler",
         "Most of the gain on real rollouts is that rows which have ended leave the batch, and that a group's prompt "
-        "is computed once. Where no row ends early both sides are bound by the same matrix products. Goal: three "
-        "times the tokens per second on real rollouts.",
+        "is computed once. Where no row ends early both sides are bound by the same matrix products. TRL samples with "
+        "this same call of `generate`. A draw takes one softmax and running sums, in blocks for a large vocabulary; "
+        "nothing is sorted unless `top_p` or `top_k` asks for it. Goal: three times the tokens per second on real "
+        "rollouts.",
         ("benchmarks.sampler", "benchmarks.sampler --counts"),
         (),
     ),
     Section(
         "verifier",
         "Verifier",
-        "The pool against math-verify in a loop, on the same responses.",
+        "The pool against math-verify in a loop, on the same responses. Goal: a fifth of the time.",
         ("benchmarks.verifier",),
     ),
     Section(
