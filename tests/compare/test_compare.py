@@ -93,6 +93,7 @@ def test_contrasts_do_not_depend_on_the_order_of_problems_or_replicates() -> Non
         )
 
 
+@pytest.mark.slow
 def test_what_it_takes_is_what_the_corrected_test_takes() -> None:
     """The verdict is on p after Holm's correction, and so is the number of seeds."""
     rng = np.random.default_rng(1)

@@ -30,6 +30,7 @@ def test_a_closed_terminal_saves(tmp_path: Path, processes: str) -> None:
     assert manifest["step"] == steps and (run.checkpoints_dir / f"step-{steps}").exists()
 
 
+@pytest.mark.slow
 def test_a_training_that_was_disowned_goes_on_without_its_terminal(tmp_path: Path) -> None:
     """Then nothing tells it of the closing; every write to the terminal fails."""
     run = RunDir(tmp_path / "run")

@@ -18,7 +18,15 @@ from tests.training.test_run import metrics, start
 NOTHING = {f"speed__{name}": False for name in SpeedConfig.model_fields}
 
 
-@pytest.mark.parametrize("method", ["grpo", "lopti", "gtpo", "acpo", "grpo+low-only", "aspo"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "lopti",
+        "gtpo",
+        "aspo",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("grpo", "acpo", "grpo+low-only")),
+    ],
+)
 def test_the_first_rollout_s_steps_are_the_same(tmp_path: Path, method: str) -> None:
     """The sampler's log-probs and entropies among what is reused; later rollouts may differ by a token."""
     changes = {"method__name": method, "train__rollouts": 1, "update__updates_per_rollout": 2}
