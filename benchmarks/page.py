@@ -140,9 +140,10 @@ SECTIONS = (
         "threads",
         "Threads",
         "One training step of the lab with one thread and with two (`rlvr train run.threads=N`). Where the machine "
-        "does other work, two threads wait for each other: `model: lab` uses one.",
+        "does other work, two threads wait for each other: `model: lab` uses one. They sleep while they wait, as under "
+        "`rlvr` (`OMP_WAIT_POLICY`); threads that spin take many times as long beside another process.",
         ("benchmarks.profile_step lab --threads 1", "benchmarks.profile_step lab --threads 2"),
-        (),
+        (("OMP_WAIT_POLICY", "PASSIVE"),),
     ),
     Section("gpu", "On a GPU", "Qwen2.5's shapes with random weights.", ("benchmarks.gpu_updates",), ()),
 )
