@@ -52,10 +52,10 @@ SECTIONS = (
     Section(
         "loop",
         "Training loop",
-        "To the first step of a training, and what of a step is neither sampling, verification nor update. Most of the "
-        "CPU time to the first step are imports of torch, transformers and TRL, during which Python's garbage "
-        "collector rests. A rollout waits for the disk twice (its file and the folder), other records at checkpoints "
-        "only; tests count this.",
+        "To the first step of a training, and what of a step is neither sampling, verification nor update. CPU seconds "
+        "are to the end of a training of one step; most of them go to imports of torch, transformers and TRL, during "
+        "which Python's garbage collector rests. A rollout waits for the disk twice (its file and the folder), other "
+        "records at checkpoints only; tests count this.",
         ("benchmarks.loop",),
     ),
     Section(

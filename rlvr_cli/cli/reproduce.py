@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ from rlvr_cli.config.errors import UserError
 if TYPE_CHECKING:
     from rlvr_cli.ledger.book import Book
     from rlvr_cli.ledger.folders import Folders
+    from rlvr_cli.ledger.outcomes import Outcome
     from rlvr_cli.ledger.results import Results
     from rlvr_cli.ledger.run import Order
     from rlvr_cli.ledger.schema import Claim
@@ -106,6 +108,7 @@ def _run(
 
     from rich.console import Console
 
+    from rlvr_cli.ledger import words
     from rlvr_cli.ledger.page import check_page, write_page
     from rlvr_cli.ledger.pool import Stopped
     from rlvr_cli.ledger.results import read_results
@@ -132,10 +135,14 @@ def _run(
         raise typer.Exit(stopped.exit_code) from None
     other = other or _other(folders, seed_from)
     chosen = [claim for claim in claims if claim.id in results.outcomes]
+    # As on the page: what was judged by an earlier rule says nothing.
+    others = None
+    if other is not None:
+        others = {claim.id: found for claim in chosen if (found := words.current(claim, book, other)) is not None}
     if as_json:
-        print_json(_as_json(chosen, results, other))
+        print_json(_as_json(chosen, results, others))
     else:
-        _show(chosen, results, other)
+        _show(chosen, results, others, None if other is None else other.seed_from)
     if write is not None:
         write_page(write, book, results, other)
         say(console, f"\nwritten: {write}")
@@ -150,30 +157,29 @@ def _other(folders: Folders, seed_from: int) -> Results | None:
     return next((found for found in all_results(folders) if found.seed_from != seed_from), None)
 
 
-def _show(claims: list[Claim], results: Results, other: Results | None) -> None:
+def _show(claims: list[Claim], results: Results, others: Mapping[str, Outcome] | None, other_seeds: int | None) -> None:
     from rlvr_cli.ledger import words
     from rlvr_cli.report.comparison_words import count
 
-    second = [] if other is None else [f"seeds {other.seed_from}-"]
+    second = [] if others is None else [f"seeds {other_seeds}-"]
     table = plain_table("claim", "paper", "ours [95%]", "rule", "n", "verdict", *second)
     for claim in claims:
         found = results.outcomes[claim.id]
         cells = [claim.paper_value, words.effect(found), str(claim.rule), words.size(found), words.verdict(found)]
-        if other is not None:
-            cells.append(words.other_set(found, other.outcomes.get(claim.id)))
+        if others is not None:
+            cells.append(words.other_set(found, others.get(claim.id)))
         table.add_row(claim.id, *cells)
     print_table(table)
     outcomes = [results.outcomes[claim.id] for claim in claims]
     print(f"\n{count(len(claims), 'claim')}: {words.counts(outcomes)}. {words.by_chance(outcomes)}")
-    if other is not None:
-        chosen = {one.claim: one for one in outcomes}
-        print(f"Another set of seeds {words.agreements(claims, chosen, other.outcomes)}.")
+    if others is not None:
+        print(f"Another set of seeds {words.agreements(claims, results.outcomes, others)}.")
     for one in outcomes:
         if one.reason is not None:
             print(f"{one.claim} {one.verdict}: {one.reason}")
 
 
-def _as_json(claims: list[Claim], results: Results, other: Results | None) -> dict[str, Any]:
+def _as_json(claims: list[Claim], results: Results, others: Mapping[str, Outcome] | None) -> dict[str, Any]:
     from dataclasses import asdict
 
     from rlvr_cli.ledger import words
@@ -181,9 +187,8 @@ def _as_json(claims: list[Claim], results: Results, other: Results | None) -> di
     rows = []
     for claim in claims:
         found = results.outcomes[claim.id]
-        second = None if other is None else other.outcomes.get(claim.id)
         about = claim.model_dump(mode="json", by_alias=True, exclude_none=True)
-        said = None if other is None else words.other_set(found, second)
+        said = None if others is None else words.other_set(found, others.get(claim.id))
         rows.append({**about, **asdict(found), "other_set": said})
     return {
         "seed_from": results.seed_from,

@@ -16,7 +16,8 @@ from rlvr_cli.sweeps.axes import override_text
 UNDECIDED = "undecided at this scale"
 ORDER: tuple[Verdict, ...] = ("holds", "does not hold", "undecided", "failed")
 CHANGED = "changed since"
-LEANINGS = ("leaning the same way", "the other way", "without a number in some seed")
+UNDECIDED_THERE = "undecided there"
+LEANINGS = ("leaning the same way", "the other way", "without a number in some seed", "with both arms the same")
 
 
 def number(value: float) -> str:
@@ -95,7 +96,10 @@ def other_set(found: Outcome, other: Outcome | None) -> str:
 
 
 def agreements(claims: Iterable[Claim], outcomes: Mapping[str, Outcome], others: Mapping[str, Outcome]) -> str:
-    """On how many of the decided claims a second set agrees, and which way it leans where it decides nothing."""
+    """On how many of the decided claims a second set agrees, and which way it leans where it decides nothing.
+
+    Exact statements are left out: no seed decides them.
+    """
     said, leans = Counter[str](), Counter[str]()
     for claim in claims:
         found, other = outcomes.get(claim.id), others.get(claim.id)
@@ -104,19 +108,21 @@ def agreements(claims: Iterable[Claim], outcomes: Mapping[str, Outcome], others:
         kind = agreement(found.verdict, other.verdict)
         if kind is not None:
             said[kind] += 1
-        if kind == "undecided there":
+        if kind == UNDECIDED_THERE:
             leans[_leaning(found, other, claim)] += 1
+    rest = [f"{said[kind]} {kind}" for kind in ("failed there", UNDECIDED_THERE) if said[kind]]
     ways = ", ".join(f"{leans[way]} {way}" for way in LEANINGS if leans[way])
-    rest = [f"{number} {kind}" for kind, number in said.items() if kind.endswith(" there")]
     also = f" ({', '.join(rest)}{': ' if ways else ''}{ways})" if rest else ""
     against = said["contradicts"] or "none"
-    return f"agrees on {said['agrees']} of {count(said.total(), 'decided claim')} and contradicts {against}{also}"
+    decided = count(said.total(), "verdict")
+    return f"agrees on {said['agrees']} of {decided} resting on seeds and contradicts {against}{also}"
 
 
 def _leaning(found: Outcome, other: Outcome, claim: Claim) -> str:
+    same, against, no_number, arms_alike = LEANINGS
     if other.mean is None:
-        return LEANINGS[2]
-    return LEANINGS[leaning(other.mean, claim.rule) != found.verdict]
+        return arms_alike if other.values else no_number
+    return same if leaning(other.mean, claim.rule) == found.verdict else against
 
 
 def measure(claim: Claim) -> str:

@@ -110,9 +110,14 @@ def test_what_it_takes_is_what_the_corrected_test_takes() -> None:
     for seeds, low, high in ((one, 0.2, 0.65), (family, 0.65, 0.95)):
         seen = [contrasts(scores(seeds, 0.05), "a")["b"].verdict == "higher" for _ in range(40)]
         assert low < np.mean(seen) < high
-    found = contrasts(scores(6, 0.0), "a", target=0.05)["b"]
+
+
+def test_what_it_would_take_is_counted_with_the_corrected_alpha() -> None:
+    rng = np.random.default_rng(1)
+    scores = {name: rng.normal(0, 0.02, (6, 1)) + rng.normal(0, 0.3, (6, 100)) for name in "abcde"}
+    found = contrasts(scores, "a", target=0.05)["b"]
     assert found.needed is not None and found.difference.components is not None
-    assert found.needed.seeds == seeds_needed(found.difference.components, 0.05, problems, alpha=0.05 / 4)
+    assert found.needed.seeds == seeds_needed(found.difference.components, 0.05, 100, alpha=0.05 / 4)
 
 
 def test_a_difference_without_a_p_is_counted_in_the_family() -> None:

@@ -13,9 +13,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.lab.build import BASE
 from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
+from rlvr_cli.training.sharded import check_devices
 from tests.launch.launches import NARROW, finish, kill_tree, rows, start, weights
 
 LIMIT = 1e-5
@@ -208,6 +210,13 @@ def test_a_step_that_is_not_finite(tmp_path: Path, way: str, on_nonfinite: str, 
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert any(not torch.equal(second[name], third[name]) for name in first)
     assert all(value.isfinite().all() for value in third.values())
+
+
+@pytest.mark.parametrize("way", ["zero3", "fsdp"])
+def test_a_process_without_gpus_divides_nothing(way: str) -> None:
+    overrides = ["launch.processes=2", "launch.fsdp=true" if way == "fsdp" else f"launch.deepspeed={way}"]
+    with pytest.raises(UserError, match="divides the model among GPUs, and this process sees none"):
+        check_devices(load_config(overrides=overrides).launch)
 
 
 @pytest.mark.slow

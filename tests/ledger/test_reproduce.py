@@ -108,7 +108,7 @@ def test_from_nothing_killed_and_asked_again(tmp_path: Path) -> None:
     # Other seeds, beside the first.
     page = tmp_path / "page.md"
     said = finish(begin("landscape/length", "landscape/updates", "--seed-from", "10", "--write", str(page), *place))
-    assert "agrees on 2 of 2 decided claims and contradicts none" in said
+    assert "agrees on 2 of 2 verdicts resting on seeds and contradicts none" in said
     assert verdicts(folder, 10) == {"landscape/length": "holds", "landscape/updates": "holds"}
     assert "| agrees |" in page.read_text() and (tmp_path / "page" / "overview.svg").exists()
 

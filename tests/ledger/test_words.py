@@ -1,0 +1,42 @@
+"""What is said of two sets of seeds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rlvr_cli.ledger.outcomes import Outcome
+from rlvr_cli.ledger.schema import Claim
+from rlvr_cli.ledger.words import agreements
+from tests.ledger.files import LENGTH
+
+
+def claim(name: str) -> Claim:
+    return Claim.model_validate({**LENGTH, "id": f"landscape/{name}", "rule": {"above": 0}})
+
+
+def test_a_second_set_agrees_contradicts_or_leans() -> None:
+    def outcome(name: str, verdict: str, mean: float | None, values: tuple[float, ...] = (1.0, 2.0)) -> Outcome:
+        return Outcome(f"landscape/{name}", "", verdict, [0, 1], list(values), mean=mean)  # type: ignore[arg-type]
+
+    second = [
+        outcome("same", "holds", 1.0),
+        outcome("turned", "does not hold", -1.0),
+        outcome("leans", "undecided", 0.1),
+        outcome("leans-away", "undecided", -0.1),
+        outcome("not-seen", "undecided", None, ()),
+        outcome("alike", "undecided", None),
+        outcome("broken", "failed", None, ()),
+    ]
+    first = [outcome(one.claim.partition("/")[2], "holds", 1.0) for one in second]
+    first.append(outcome("open", "undecided", 0.1))
+    second.append(outcome("open", "holds", 1.0))
+    exact = replace(outcome("exact", "holds", 1.0), seeds=[])
+    claims = [claim(one.claim.partition("/")[2]) for one in [*first, exact]]
+    found, others = ({one.claim: one for one in [*some, exact]} for some in (first, second))
+    assert agreements(claims, found, others) == (
+        "agrees on 1 of 7 verdicts resting on seeds and contradicts 1 (1 failed there, 4 undecided there: 1 leaning "
+        "the same way, 1 the other way, 1 without a number in some seed, 1 with both arms the same)"
+    )
+    # The other way round a verdict of "does not hold" leans where "holds" does not.
+    turned = {"landscape/leans": outcome("leans", "does not hold", -1.0)}
+    assert "1 undecided there: 1 the other way" in agreements([claim("leans")], turned, others)
