@@ -12,8 +12,10 @@ from rlvr_cli.launch.world import world_of_group
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.training.prepare import Prepared
 
+Evaluate = Callable[[int], dict[str, Any] | None]
 
-def held_out_evaluation(config: Config, run: RunDir, prepared: Prepared) -> Callable[[int], dict[str, Any] | None]:
+
+def held_out_evaluation(config: Config, run: RunDir, prepared: Prepared) -> Evaluate | None:
     """A function from the number of rollouts done to the means of the held-out metrics, None without `eval.every`.
 
     Generated problems are of the dev split: who watches these numbers chooses settings by them, and the test split is
@@ -23,7 +25,7 @@ def held_out_evaluation(config: Config, run: RunDir, prepared: Prepared) -> Call
     Every process calls it, with weights that are whole, and samples its share; rank 0 alone writes, and gets the means.
     """
     if config.eval.every == 0:
-        return lambda rollouts: None
+        return None
     split = "dev" if config.task.data is None else config.eval.split
     from rlvr_cli.evaluation.sampling import LocalSampler
     from rlvr_cli.models.adapter import merged

@@ -33,6 +33,7 @@ from rlvr_cli.runs.records import append_jsonl
 from rlvr_cli.runs.rollbacks import COUNT, Rollback, newest_before
 from rlvr_cli.training import state
 from rlvr_cli.training.buffer import Rows
+from rlvr_cli.training.held_out import Evaluate
 from rlvr_cli.training.managed import ManagedTrainer
 from rlvr_cli.training.progress import Reporter
 from rlvr_cli.training.rollback import Sick, rate_factor
@@ -46,8 +47,8 @@ class RecordedTrainer(ManagedTrainer):
     """What every kind of training shares. Mixed in before the trainer that makes the gradient.
 
     Args:
-        evaluate: held-out evaluation after a rollout (its number, from 1), or None where none is due; its JSON goes
-            into the step's line of metrics.jsonl.
+        evaluate: held-out evaluation after a rollout (its number, from 1), called where ``eval.every`` says; its JSON
+            goes into the step's line of metrics.jsonl. None: there is none.
         rollbacks: those that the run has behind it.
         executed: how often each term of the method was executed, counted by whoever executes it.
         base: the model that adapters are trained on; None where every weight is trained.
@@ -66,7 +67,7 @@ class RecordedTrainer(ManagedTrainer):
         run: RunDir,
         reporter: Reporter,
         stop: StopRequest,
-        evaluate: Callable[[int], dict[str, Any] | None],
+        evaluate: Evaluate | None,
         executed: Counter[str],
         rollbacks: Sequence[Rollback] = (),
         base: Base | None = None,
@@ -192,8 +193,7 @@ class RecordedTrainer(ManagedTrainer):
 
     def _held_out(self, rollouts: int) -> dict[str, Any] | None:
         """The means of an evaluation that every process has a share in, in rank 0; None in the others."""
-        every = self.config.eval.every
-        if every == 0 or rollouts % every:
+        if self.evaluate_held_out is None or rollouts % self.config.eval.every:
             return None
         with self.sharding.whole():
             return self.evaluate_held_out(rollouts)
