@@ -137,10 +137,9 @@ class TellingRollouts(ScriptedRollouts):
         prompts, completions = super().sample(rollout, problems, first_row)
         self.log_probs, self.entropies = [], []
         for prompt, completion in zip(prompts, completions, strict=True):
-            logits = self.model(torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1]
-            log_softmax = logits.log_softmax(-1)
-            self.log_probs.append(log_softmax.gather(1, torch.tensor(completion).unsqueeze(1)).squeeze(1).tolist())
-            self.entropies.append((-log_softmax.exp() * log_softmax).sum(-1).tolist())
+            distributions = completion_distributions(self.model, prompt, completion)
+            self.log_probs.append(distributions.gather(1, torch.tensor(completion).unsqueeze(1)).squeeze(1).tolist())
+            self.entropies.append((-distributions.exp() * distributions).sum(-1).tolist())
         return prompts, completions
 
     def sampler_log_probs(self) -> list[list[float]]:
@@ -288,6 +287,12 @@ def train(
     return trainer
 
 
+def completion_distributions(model: Any, prompt: list[int], completion: list[int], temperature: float = 1.0) -> Tensor:
+    """(T, V) log-probs of every token of the vocabulary in place of the completion's, of one row without padding."""
+    logits = model(torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1]
+    return (logits / temperature).log_softmax(-1)
+
+
 def completion_log_probs(
     model: Any, prompts: list[list[int]], completions: list[list[int]], temperature: float = 1.0
 ) -> Tensor:
@@ -295,8 +300,8 @@ def completion_log_probs(
     width = max(map(len, completions))
     rows = []
     for prompt, completion in zip(prompts, completions, strict=True):
-        logits = model(torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1]
-        chosen = (logits / temperature).log_softmax(-1).gather(1, torch.tensor(completion).unsqueeze(1)).squeeze(1)
+        distributions = completion_distributions(model, prompt, completion, temperature)
+        chosen = distributions.gather(1, torch.tensor(completion).unsqueeze(1)).squeeze(1)
         rows.append(torch.nn.functional.pad(chosen, (0, width - len(completion))))
     return torch.stack(rows)
 
