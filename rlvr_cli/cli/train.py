@@ -140,7 +140,9 @@ def train(
     if world.main and json:
         print_json(outcome.run.read_manifest())
     elif world.main and outcome.status == "finished":
-        console.print(_next(config, outcome.run.path), highlight=False, markup=False)
+        from rlvr_cli.training.stopping import say
+
+        say(console, _next(config, outcome.run.path))
     if world.processes > 1:
         from rlvr_cli.launch.worker import leave
 

@@ -129,7 +129,7 @@ def _supervise(config: Config, order: dict[str, Any], console: Console) -> Ended
     some = "1 process" if node.local == 1 else f"{node.local} processes"
     starting = f"starting {some} on {where} with {launcher_of(config.launch)}"
     for line in (*warnings, starting):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        say(console, line)
     with tempfile.TemporaryDirectory(prefix="rlvr-launch-") as name:
         folder = Path(name)
         (folder / link.CONFIG).write_text(dump_yaml(config), encoding="utf-8")

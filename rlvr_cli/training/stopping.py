@@ -72,7 +72,8 @@ def leave_terminal() -> None:
 
 
 def say(console: Console, text: str) -> None:
-    """One plain line; nothing any more once its reader has left (`rlvr train | head`) or its terminal is closed.
+    """One plain line; nothing any more once it can't be written: its reader has left (`rlvr train | head`), its
+    terminal is closed, the disk behind it is full. A training doesn't end for that; log.txt has the lines too.
 
     Who was not told of the closing (a shell's `disown`, a session of its own) learns of it here, and goes on.
     """
@@ -82,10 +83,22 @@ def say(console: Console, text: str) -> None:
         # Rich wants to leave when the reader does.
         console.quiet = True
     except OSError as error:
-        if error.errno != errno.EIO:
-            raise
-        leave_terminal()
-        _print(console, text)  # a file that cannot be written to is no terminal, and fails again
+        console.quiet = True
+        if error.errno == errno.EIO:
+            leave_terminal()
+        else:
+            announce(f"standard output can't be written ({error.strerror}); the run goes on, and log.txt has its lines")
+        _give_up(console)
+
+
+def _give_up(console: Console) -> None:
+    """Send what the console's stream still holds to nowhere: Python would fail to write it when it ends."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        descriptor = console.file.fileno()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, descriptor)
+        os.close(nowhere)
+        console.file.flush()
 
 
 def _print(console: Console, text: str) -> None:

@@ -115,6 +115,17 @@ def test_a_reader_that_goes_away_does_not_stop_training(runs: Path) -> None:
     assert RunDir(runs / "piped").read_manifest()["status"] == "finished"
 
 
+def test_a_full_disk_behind_standard_output_does_not_stop_training(runs: Path) -> None:
+    """As in `rlvr train > log` where the log's disk is full: the run's own folder has room, so the run goes on."""
+    command = [sys.executable, "-m", "rlvr_cli", "train", *TINY, f"run.dir={runs}", "run.name=unheard"]
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=240, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count("No space left on device") == 1 and str(runs) not in result.stderr
+    assert RunDir(runs / "unheard").read_manifest()["status"] == "finished"
+    assert "finished" in (runs / "unheard" / "log.txt").read_text()
+
+
 def test_a_prompt_and_completion_beyond_the_models_positions(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", *TINY, f"run.dir={runs}", "rollout.max_new_tokens=5000"]) == 2
     message = capsys.readouterr().err
