@@ -92,7 +92,7 @@ class Recorded:
         )
         self.completions = completions.ids
         texts = [response_text(tokenizer, ids) for ids in completions.ids]
-        self.rewards = [task.judge(problem, text).reward for problem, text in zip(problems, texts, strict=True)]
+        self.verdicts = [task.judge(problem, text) for problem, text in zip(problems, texts, strict=True)]
 
     def sample(self, rollout: int, problems: Sequence[int], first_row: int) -> tuple[list[list[int]], list[list[int]]]:
         return self.prompts, self.completions
@@ -104,7 +104,10 @@ class Recorded:
         return None
 
     def judge(self) -> list[float]:
-        return self.rewards
+        return [verdict.reward for verdict in self.verdicts]
+
+    def correct(self) -> list[bool]:
+        return [verdict.correct for verdict in self.verdicts]
 
     def finish(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
         pass

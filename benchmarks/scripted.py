@@ -115,5 +115,8 @@ class Script:
     def judge(self) -> list[float]:
         return self.rewards
 
+    def correct(self) -> list[bool]:
+        return [reward > 0 for reward in self.rewards]
+
     def finish(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
         pass

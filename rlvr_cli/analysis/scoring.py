@@ -65,6 +65,7 @@ def score(saved: SavedRollout, methods: Sequence[Method], old: LoadedPolicy | No
         entropies=old_entropies,
         ref_log_probs=reference,
         initial_entropy=initial,
+        correct=torch.tensor([row["correct"] for row in rows]),
     )
     sums = torch.tensor([row["log_prob"] for row in rows], dtype=torch.float64)
     gap = float(((old_log_probs * mask).sum(dim=1) - sums).abs().sum() / mask.sum().clamp(min=1))

@@ -27,11 +27,13 @@ class RLOOAdvantageConfig(Section):
 class LikelihoodAdvantageConfig(Section):
     """Plus or minus one by correctness (PL, NL, CL)."""
 
-    kind: Literal["likelihood"] = Field("likelihood", description="likelihood = +1 on correct rows, -1 on wrong ones.")
+    kind: Literal["likelihood"] = Field(
+        "likelihood",
+        description="likelihood = +1 on correct rows, -1 on wrong ones, by the verdict of the task's verifier.",
+    )
     side: Literal["positive", "negative", "both"] = Field(
         "both", description="Which rows are trained on; the others get 0."
     )
-    threshold: float = Field(0.0, description="Rows with a reward above this count as correct.")
 
 
 class ReinforcePPAdvantageConfig(Section):

@@ -37,8 +37,8 @@ class ShapingConfig(Section):
     )
     conflict: Literal["off", "both", "prefix", "suffix"] = Field(
         "off",
-        description="GTPO's conflict tokens: those that a correct and a wrong row of a group share at the same place, "
-        "counted from the start, from the end, or both.",
+        description="GTPO's conflict tokens: those that rows of positive and of negative advantage of a group share at "
+        "the same place, counted from the start, from the end, or both.",
     )
     conflict_positive: Scale = Field(2.0, description="Factor on conflict tokens of rows with positive advantage.")
     conflict_negative: Scale = Field(0.0, description="Factor on conflict tokens of rows with negative advantage.")

@@ -14,6 +14,7 @@ from rlvr_cli.config.advantage_kinds import (
 )
 from rlvr_cli.config.method import LoptiScheduleConfig, PolicyMethodConfig
 from rlvr_cli.config.schema import Config
+from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.config.tree import Path, default
 
 SetByUser = Callable[[Path], bool]
@@ -119,12 +120,22 @@ def _two_sides(config: Config, method: PolicyMethodConfig) -> Iterable[CrossProb
             "method.shaping.entropy_filter_rows=negative filters rows of negative advantage, and "
             "method.advantage.side=positive has none. Set method.shaping.entropy_filter_rows=all",
         )
-    if method.reward.source == "entropy_min" and advantage.threshold >= 0:
+
+
+def _verdicts_of_a_verifier(config: Config, method: PolicyMethodConfig) -> Iterable[CrossProblem]:
+    """Likelihood methods train by the verdict, so a reward that is not of the verifier would not be read."""
+    if not isinstance(method.advantage, LikelihoodAdvantageConfig):
+        return
+    unread = []
+    if method.reward.source == "entropy_min":
+        unread.append(("method.reward.source", "entropy_min", "a reward from the policy's entropy"))
+    if isinstance(config.task, KKTaskConfig) and config.task.reward == "random":
+        unread.append(("task.reward", "random", "the toss of a coin"))
+    for key, value, what in unread:
         yield CrossProblem(
-            ("method.reward.source", *keys, "method.advantage.threshold"),
-            "method.reward.source=entropy_min gives rewards of at most 0, so that with "
-            f"method.advantage.threshold={_plain(advantage.threshold)} every completion counts as wrong. "
-            "Take method.advantage=group, or a threshold below 0",
+            (key, "method.advantage.kind"),
+            f"{key}={value} is {what}, and method.advantage.kind=likelihood trains by the verifier's verdict, which it "
+            "is not. Take method.advantage=group",
         )
 
 
@@ -163,6 +174,7 @@ _CHECKS: tuple[Callable[[Config, PolicyMethodConfig], Iterable[CrossProblem]], .
     _groups_of_one,
     _rows_with_one_advantage,
     _two_sides,
+    _verdicts_of_a_verifier,
     _noise_needs_a_verifier,
     _dynamic_sampling_needs_a_verifier,
     _something_to_train_on,

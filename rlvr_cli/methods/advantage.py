@@ -17,9 +17,11 @@ class Advantage(ABC):
 
     Attributes:
         needs_values: whether it reads ``rollout.values``, so that the policy gets a value head.
+        needs_correct: whether it reads ``rollout.correct``, the verifier's verdicts.
     """
 
     needs_values: ClassVar[bool] = False
+    needs_correct: ClassVar[bool] = False
 
     @property
     def needs_reference(self) -> bool:

@@ -1,12 +1,13 @@
 """PL, NL, CL: plus or minus one by correctness, without any baseline.
 
-    A = +1 where R > threshold, else -1; 0 on the side that is not trained on
+    A = +1 where the verifier says correct, else -1; 0 on the side that is not trained on
 
 "Towards Understanding the Optimization Landscape of GRPO and its Variants", equations 8 (PL: correct rows), 9 (NL:
 wrong rows) and 12 (both; TNCL, with 1/T for 1/|a|). PL with importance sampling and clipping is RAFT++
 (arXiv:2504.11343), PL and NL are PSR and NSR of arXiv:2506.01347. Prompts whose rows are all correct train too, unlike
-in GRPO: the sign is that of correctness, not of an advantage. The normalisers are aggregations with rows ``trained``:
-``sequence_mean`` for PL, NL and CL, ``constant_length`` with T = the longest completion for TNPL, TNNL and TNCL.
+in GRPO: the sign is that of correctness, not of an advantage or a graded reward. The normalisers are aggregations with
+rows ``trained``: ``sequence_mean`` for PL, NL and CL, ``constant_length`` with T = the longest completion for TNPL,
+TNNL and TNCL.
 
 How we differ from the paper: |A+| and |A-| are counted over the optimizer step, not prompt by prompt, which would weigh
 prompts by the inverse of their number of correct rows. T is the longest completion; equation 13 (|a| + |q| = T)
@@ -17,6 +18,7 @@ public code; AR-Lopti's "RAFT" keeps the tokens of wrong rows in the divisor, we
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -31,15 +33,16 @@ class LikelihoodAdvantage(Advantage):
 
     Attributes:
         side: ``positive``, ``negative`` or ``both``: which rows are trained on.
-        threshold: a reward above this is correct.
     """
 
     side: str
-    threshold: float
+
+    needs_correct: ClassVar[bool] = True
 
     def advantages(self, rollout: Rollout) -> Tensor:
         rewards = rollout.rewards
-        positive = (rewards > self.threshold).to(rewards.dtype)
-        negative = (rewards <= self.threshold).to(rewards.dtype)
+        assert rollout.correct is not None
+        positive = rollout.correct.to(rewards.dtype)
+        negative = 1 - positive
         signs = {"positive": positive, "negative": -negative, "both": positive - negative}[self.side]
         return torch.where(rewards.isnan(), 0.0, signs).unsqueeze(1)

@@ -23,6 +23,7 @@ class Rollout:
         entropies: (N, T) entropy of that policy at each position, nats; only where a method needs them here.
         ref_log_probs: (N, T) log-probs under the reference policy; only where there is one.
         values: (N, T) predictions of the value head; only where there is one.
+        correct: (N,) bool, the verifier's verdict on each completion; only where a method needs it.
         initial_entropy: mean token entropy of the model before training, nats; only where a method needs it.
     """
 
@@ -34,6 +35,7 @@ class Rollout:
     entropies: Tensor | None = None
     ref_log_probs: Tensor | None = None
     values: Tensor | None = None
+    correct: Tensor | None = None
     initial_entropy: float | None = None
 
     def row_mean(self, values: Tensor) -> Tensor:

@@ -26,6 +26,9 @@ class Rollouts(Protocol):
     def judge(self) -> list[float]:
         """The rewards of the rows just sampled; NaN for a row that must not be learned from."""
 
+    def correct(self) -> list[bool]:
+        """The verdict on each of those rows, mirrored where its reward is; asked of methods that train by it."""
+
     def finish(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
         """Take what the rows just judged are trained with, and store everything.
 

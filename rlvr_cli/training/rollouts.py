@@ -204,6 +204,10 @@ class RolloutSource:
                 )
         return [reward if math.isfinite(reward) else math.nan for reward in rewards]
 
+    def correct(self) -> list[bool]:
+        """The verdict on every completion just sampled, the opposite one where ``method.reward.noise`` mirrors it."""
+        return [slot.verdict.correct != slot.flipped for slot in self.slots]
+
     def finish(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
         """Store the rollout (one file, whole or absent) and summarise it over all processes."""
         # One rendering for each problem, not for each of its completions.

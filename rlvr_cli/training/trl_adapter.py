@@ -74,6 +74,8 @@ class MethodTrainer(Position, GRPOTrainer):
         micro_rows: rows of one forward pass, where ``micro_tokens`` or the packing of short rows does not decide;
             None = ``args.per_device_train_batch_size``.
         speed: what may be left out of the forward passes because it changes no gradient.
+        correct_above: with reward functions of your own, a completion is correct where its reward is above this; for
+            methods that train by correctness (PL, NL, CL, RAFT++). ``rollouts`` have verdicts.
         sampler_exact: whether the log-probs and entropies that ``rollouts`` tells are the policy's up to rounding.
         trl_arguments: as for ``trl.GRPOTrainer``. ``args.num_iterations`` counts whole schedules: a method with two
             passes makes twice as many optimizer steps. ``args.max_steps`` counts optimizer steps.
@@ -97,15 +99,21 @@ class MethodTrainer(Position, GRPOTrainer):
         micro_rows: int | None = None,
         speed: SpeedConfig = LEAVES_OUT_ALL,
         sampler_exact: bool = False,
+        correct_above: float = 0.0,
         **trl_arguments: Any,
     ) -> None:
         self.method, self.rollouts, self.meter = method, rollouts, meter
+        self.correct_above = correct_above
         self.importance_cap = importance_cap
         self.micro_tokens = micro_tokens
         self.speed = speed
         if importance_cap is not None and rollouts is None:
             raise ValueError(
                 "importance_cap weighs by the sampler's log-probs, which TRL's own generation does not give"
+            )
+        if correct_above and (rollouts is not None or not method.advantage.needs_correct):
+            raise ValueError(
+                f"correct_above={correct_above:g} has no effect: {method.name} reads no verdict from rewards"
             )
         # With weights for a sampler that differs, the old log-probs must be the trainer's own.
         self._sampler_told = sampler_exact and self.speed.reuse_log_probs and importance_cap is None
@@ -210,6 +218,9 @@ class MethodTrainer(Position, GRPOTrainer):
             raise ValueError(f"rollouts with {', '.join(sorted(unknown))} are not supported")
         own: Rows = {key: output[key] for key in KEPT if key in output}
         own |= self._measured(own)
+        if self.rollouts is not None and self.method.advantage.needs_correct:
+            verdicts = [int(verdict) for verdict in self.rollouts.correct()]
+            own["correct"] = torch.tensor(verdicts, device=own["completion_mask"].device)
         self.rollout_sampled(own)
         rows = gather_rows(
             own, self.accelerator.gather, self.accelerator.num_processes, int(self._tokenizer.pad_token_id)
@@ -234,7 +245,8 @@ class MethodTrainer(Position, GRPOTrainer):
             self.rollouts.finish(rollout.rewards[part].tolist(), means, values)
         if isinstance(self.method.advantage, GAEAdvantage):
             rows["returns"] = self.method.advantage.returns(rollout)
-        rows.pop("entropies", None)
+        for read in ("entropies", "correct"):
+            rows.pop(read, None)
         return {**rows, "advantages": advantages, "estimated": estimated}
 
     def _measured(self, own: Rows) -> Rows:
@@ -289,6 +301,7 @@ class MethodTrainer(Position, GRPOTrainer):
             entropies=rows.get("entropies"),
             ref_log_probs=rows.get("ref_log_probs"),
             values=rows.get("values"),
+            correct=rows["correct"].bool() if "correct" in rows else rewards > self.correct_above,
         )
         if self.method.needs_initial_entropy and self._initial_entropy is None and mask.any():
             assert rollout.entropies is not None

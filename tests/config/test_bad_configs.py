@@ -258,7 +258,12 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
         "method: reinforce-pp\nrollout:\n  prompts: 1\n  group_size: 1\n",
         (":3,4", "at least two completions"),
     ),
-    "correct by an entropy": ("method: cl+entropy-min\n", (":1", "every completion counts as wrong")),
+    "correct by an entropy": ("method: cl+entropy-min\n", (":1", "entropy_min", "verdict", "advantage=group")),
+    "correct by a coin": ("method: pl\ntask:\n  reward: random\n", (":1,3", "task.reward=random", "verdict")),
+    "correct by a threshold": (
+        "method:\n  name: pl\n  advantage: {threshold: 0.5}\n",
+        (":3", "threshold: is gone", "verifier's verdict"),
+    ),
     "no low token": (
         "method:\n  name: grpo+low-only\n  schedule: {eta: 0}\n",
         (":2,3", "method.schedule.eta=0", "low_only", "none"),

@@ -58,6 +58,7 @@ def rollout() -> tuple[Rollout, Tensor]:
         entropies=torch.rand(ROWS, LENGTH, generator=draw, dtype=torch.float64) * 1.4,
         ref_log_probs=(old - 0.1) * mask,
         values=torch.rand(ROWS, LENGTH, generator=draw, dtype=torch.float64),
+        correct=torch.tensor([True, False, False, True, False, True, False, False] * 5),
         initial_entropy=0.3,
     )
     # Heavy tails, wider where the probability is low: some tokens lie beyond three standard deviations of their bin.

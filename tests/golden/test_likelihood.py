@@ -19,8 +19,8 @@ SIDES = {"PL": "positive", "NL": "negative", "CL": "both"}
 @golden("likelihood_family")
 def test_likelihood(case: Case) -> None:
     params, mask = case.params, case.tensor("mask")
-    rollout = Rollout(case.tensor("rewards"), 1, torch.zeros_like(mask), mask)
-    advantages = LikelihoodAdvantage(SIDES[params["loss"].removeprefix("TN")], 0.0).advantages(rollout)
+    rollout = Rollout(case.tensor("rewards"), 1, torch.zeros_like(mask), mask, correct=case.tensor("rewards") > 0)
+    advantages = LikelihoodAdvantage(SIDES[params["loss"].removeprefix("TN")]).advantages(rollout)
     weight: TokenWeight = Ratio() if params["importance_ratio"] else One()
     if params["clip"] is not None:
         weight = ClippedRatio(params["clip"], params["clip"], None)

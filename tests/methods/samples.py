@@ -54,9 +54,9 @@ ADVANTAGES: dict[str, Advantage] = {
     "group": GroupAdvantage("std"),
     "group-unscaled": GroupAdvantage("none"),
     "rloo": RLOOAdvantage(),
-    "likelihood": LikelihoodAdvantage("both", 0.0),
-    "likelihood-positive": LikelihoodAdvantage("positive", 0.0),
-    "likelihood-negative": LikelihoodAdvantage("negative", 0.0),
+    "likelihood": LikelihoodAdvantage("both"),
+    "likelihood-positive": LikelihoodAdvantage("positive"),
+    "likelihood-negative": LikelihoodAdvantage("negative"),
     "reinforce-pp": ReinforcePPAdvantage(0.01, 1.0, "none"),
     "reinforce-pp-group": ReinforcePPAdvantage(0.0, 0.9, "group"),
     "gae": GAEAdvantage(0.99, 0.95, True, 0.5, 1.0, 10.0, False),
@@ -120,6 +120,7 @@ def random_rollout(groups: int = 4, group_size: int = 4, length: int = 12, seed:
         ref_log_probs=old + 0.2 * normal(rows, length),
         values=normal(rows, length),
         initial_entropy=0.1,
+        correct=rewards > 0,
     )
 
 

@@ -110,10 +110,12 @@ def test_rloo_is_the_distance_to_the_mean_of_the_others() -> None:
         assert ours[row].item() == pytest.approx(expected, abs=1e-6)
 
 
-def test_likelihood_signs_do_not_ask_for_a_baseline() -> None:
-    rewards = torch.tensor([1.0, 1.0, -1.0, 0.0, NAN, 0.5, 1.0, 1.0])
-    signs = [1.0, 1.0, -1.0, -1.0, 0.0, 1.0, 1.0, 1.0]
-    rollout = replace(random_rollout(2), rewards=rewards)
+def test_likelihood_signs_are_the_verdicts_and_ask_for_no_baseline() -> None:
+    # A well-formed wrong answer has a reward above 0, a right one without the format may have one below.
+    rewards = torch.tensor([1.0, 1.0, -1.0, 0.1, NAN, 10.0, -0.5, 1.0])
+    correct = torch.tensor([True, True, False, False, False, False, True, True])
+    signs = [1.0, 1.0, -1.0, -1.0, 0.0, -1.0, 1.0, 1.0]
+    rollout = replace(random_rollout(2), rewards=rewards, correct=correct)
     assert advantages_of_rows("likelihood", rollout) == signs
     assert advantages_of_rows("likelihood-positive", rollout) == [max(sign, 0.0) for sign in signs]
     assert advantages_of_rows("likelihood-negative", rollout) == [min(sign, 0.0) for sign in signs]

@@ -227,7 +227,7 @@ def test_a_quantile_threshold_is_that_of_the_rollout() -> None:
 
 def test_leaving_rows_out_does_not_make_the_others_weigh_more() -> None:
     """The landscape paper divides by the rows of a side, GTPO's filter by the whole group: both before shaping."""
-    likelihood = LikelihoodAdvantage(side="positive", threshold=0.0)
+    likelihood = LikelihoodAdvantage(side="positive")
     aggregation = Aggregation("sequence_mean", "trained")
     rollout = replace(random_rollout(), initial_entropy=0.0)
     assert rollout.entropies is not None

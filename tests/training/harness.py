@@ -121,6 +121,9 @@ class ScriptedRollouts:
     def judge(self) -> list[float]:
         return self.rewards
 
+    def correct(self) -> list[bool]:
+        return [reward > 0 for reward in self.rewards]
+
     def finish(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
         self.advantages = list(advantages)
 

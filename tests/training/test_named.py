@@ -75,6 +75,31 @@ def test_lopti_trains_and_logs_like_trl(tmp_path: Path) -> None:
     assert rows[0]["trained"] + rows[2]["trained"] == pytest.approx(1.0, abs=0.3)
 
 
+def test_correct_is_a_reward_above_a_number_of_your_own(tmp_path: Path) -> None:
+    """Where rewards are functions of one's own nobody has a verdict; PL trains on what is above ``correct_above``."""
+
+    def graded(completions: list[str], **columns: Any) -> list[float]:
+        return [0.1 if row % 2 else 1.0 for row in range(len(completions))]
+
+    def estimated(**changes: Any) -> list[float]:
+        pl = named.PLTrainer(
+            model=load_base(tmp_path),
+            reward_funcs=[graded],
+            args=arguments(tmp_path),
+            processing_class=make_tokenizer(),
+            train_dataset=Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8}),
+            **changes,
+        )
+        rows = pl._generate_and_score_completions(pl.train_dataset.select([0] * 8).to_list())
+        found: list[float] = rows["estimated"].squeeze(1).tolist()
+        return found
+
+    assert estimated() == [1.0] * 8
+    assert estimated(correct_above=0.5) == [1.0, 0.0] * 4
+    with pytest.raises(ValueError, match="correct_above"):
+        named.GRPOTrainer(model=load_base(tmp_path), reward_funcs=[graded], args=arguments(tmp_path), correct_above=0.5)
+
+
 def test_a_composition_with_a_value_head(tmp_path: Path) -> None:
     composed = trainer(tmp_path, "ppo+lopti", "schedule.eta=0.05")
     composed.train()

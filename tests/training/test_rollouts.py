@@ -22,6 +22,8 @@ from rlvr_cli.models.completions import Completions
 from rlvr_cli.models.engines import choose_engine
 from rlvr_cli.models.load import load_model
 from rlvr_cli.tasks import Problem, Task, Verdict, make_task
+from rlvr_cli.tasks.countdown.task import Countdown
+from rlvr_cli.tasks.gsm8k.task import GSM8K
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.training import run as running
 from rlvr_cli.training.rollouts import RolloutSource
@@ -285,3 +287,39 @@ def test_training_goes_on_past_what_cannot_be_scored(tmp_path: Path, monkeypatch
     for first in range(0, len(rows), 8):
         advantages = [row["advantage"] for row in rows[first : first + 8] if row["scorable"]]
         assert sum(advantages) == pytest.approx(0.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("task", ["countdown", "gsm8k"])
+def test_a_well_formed_wrong_answer_is_wrong_whatever_its_reward(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str
+) -> None:
+    """0.1 for Countdown's tags, 10 for GTPO's: PL trains on right answers, NL on the others, noise on the opposite."""
+    judged: type[Any] = {"countdown": Countdown, "gsm8k": GSM8K}[task]
+    judge, count = judged.judge, iter(range(10**6))
+
+    def respond(self: Any, problem: Problem, response: str, **named: Any) -> Verdict:
+        if task == "countdown":
+            right, wrong = next(self.solutions(problem)), "<answer> 1 </answer>"
+        else:
+            tags = "<reasoning>So it is.</reasoning>\n<answer>{}</answer>"
+            right, wrong = tags.format(problem.data["answer"]), tags.format("-17.5")
+        verdict: Verdict = judge(self, problem, right if next(count) % 3 == 0 else wrong)
+        return verdict
+
+    monkeypatch.setattr(judged, "judge", respond)
+    problems = [{"question": f"What is {a} + {a}?", "answer": str(a + a)} for a in range(200)]
+    (tmp_path / "own.jsonl").write_text("".join(json.dumps(problem) + "\n" for problem in problems))
+    own = {"countdown": (), "gsm8k": (f"task.data={tmp_path / 'own.jsonl'}", "task.reward=gtpo")}[task]
+    settings = (f"task.name={task}", *own, "rollout.max_new_tokens=8", "train.rollouts=1")
+
+    def signs(name: str, method: str, *overrides: str) -> list[tuple[bool, float, float]]:
+        _, rows = trained(tmp_path, name, method, *settings, *overrides)
+        return [(row["correct"], row["reward"], row["advantage"]) for row in rows]
+
+    pl, nl = signs("pl", "pl"), signs("nl", "nl")
+    graded = pytest.approx(0.1 if task == "countdown" else 10.0)
+    assert all(reward == graded for correct, reward, _ in pl if not correct)
+    assert 0 < sum(correct for correct, _, _ in pl) < len(pl)
+    assert all(advantage == correct for correct, _, advantage in pl)
+    assert all(advantage == correct - 1 for correct, _, advantage in nl)
+    assert all(advantage == 1 - correct for correct, _, advantage in signs("all", "pl", "method.reward.noise=1.0"))
