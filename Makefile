@@ -8,12 +8,15 @@ INSTALLED := $(VENV)/.installed
 # Two test processes of one thread each; the numbers do not depend on what else the machine has.
 TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
+FAST := tests/contract tests/golden tests/methods tests/config tests/stats tests/training/test_loop.py
+
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-slurm test-vllm check format bench methods-smoke tasks-smoke processes docs lab clean
+.PHONY: help install demo test test-fast test-all test-slurm test-vllm check format bench methods-smoke tasks-smoke processes docs lab clean
 
 help:
 	@echo "make demo      train the lab model on Knights & Knaves and show accuracy before and after"
 	@echo "make test      the tests, without the slow ones"
+	@echo "make test-fast  golden numbers, methods, configuration, statistics and a real training, in a minute"
 	@echo "make test-all  every test"
 	@echo "make test-slurm  jobs in a private SLURM (needs Debian's packages, docs/slurm.md)"
 	@echo "make test-vllm VLLM_PYTHON=...  trainings that sample with vLLM (docs/rollout-engines.md)"
@@ -41,6 +44,10 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(TEST) -m "not slow and not vllm"
+
+# A minute: what says first that a change broke a number. A real training of three rollouts is in test_loop.py.
+test-fast: $(INSTALLED)
+	$(TEST) -m "not slow and not vllm" $(FAST)
 
 test-all: $(INSTALLED)
 	$(TEST) -m "not slurm and not vllm"

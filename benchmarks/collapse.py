@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlvr_cli.analysis.collapse import PATTERNS, Collapse, CollapseWatch, detect
+from rlvr_cli.collapse.watch import PATTERNS, Collapse, CollapseWatch, detect
 from rlvr_cli.config.load import load_config
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.records import read_jsonl

@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rlvr_cli.models.architecture import Architecture, from_config
 from rlvr_cli.models.source import PRESETS
-from rlvr_cli.planning.architecture import Architecture, from_config
 from rlvr_cli.planning.memory import GIB, Estimate, Sampling, Training, estimate
 
 MIB = 2**20

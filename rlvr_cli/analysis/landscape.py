@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from rlvr_cli.analysis.collapse import Collapse, CollapseWatch
+from rlvr_cli.collapse.watch import Collapse, CollapseWatch
 from rlvr_cli.runs.curves import HELD_OUT, Curve, by_rollout, learning_curves
 from rlvr_cli.runs.numbers import number
 
@@ -30,7 +30,7 @@ class Course:
     Attributes:
         curves: by name; a value is the mean over the rollout's updates. What the run did not record has no points.
         summary: single numbers, None where there is none; rollouts in it count from 1.
-        collapses: as `analysis.collapse.detect` tells them.
+        collapses: as `collapse.watch.detect` tells them.
         sound: of each collapse, the last rollout, from 0, from before it began.
         rollouts: how many there were.
         kl: the curve that stands for the KL divergence: to the reference, else, with several updates a rollout, to the

@@ -16,7 +16,7 @@ from rlvr_cli.analysis.method_step import MethodStep
 from rlvr_cli.analysis.policy_gradient import gradient
 from rlvr_cli.analysis.saved_rollout import SavedRollout
 from rlvr_cli.config.batch import batch_arithmetic
-from rlvr_cli.planning.rates import learning_rate, of_model
+from rlvr_cli.models.architecture import parameters_of
 from rlvr_cli.runs.rollbacks import rollbacks_of
 from rlvr_cli.training.buffer import row_order
 from rlvr_cli.training.rollback import rate_factor, stream_of_rollout
@@ -54,7 +54,7 @@ class ReplayedUpdates:
         stream = stream_of_rollout(self._rollbacks, self._batch)(saved.number)
         order = row_order(saved.config.run.seed, stream, len(saved.rows))
         self._parts = order.tensor_split(how.split)
-        self._peak = learning_rate(saved.config, lambda: of_model(policy.model)) if how.lr is None else how.lr
+        self._peak = saved.config.optimizer.peak_lr(lambda: parameters_of(policy.model)) if how.lr is None else how.lr
         self.has_state = False
         self._adamw = self._make_adamw() if how.optimizer == "adamw" else None
 

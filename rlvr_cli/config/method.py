@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
-from rlvr_cli.config.advantage_kinds import AdvantageConfig, GroupAdvantageConfig
+from rlvr_cli.config.advantage_kinds import AdvantageConfig, GroupAdvantageConfig, ReinforcePPAdvantageConfig
 from rlvr_cli.config.methods import resolve_method_name
 from rlvr_cli.config.section import Count, NotNegative, Probability, Scale, Section, Text
 from rlvr_cli.config.weight_kinds import ClipWeightConfig, WeightConfig
@@ -151,6 +151,13 @@ class PolicyMethodConfig(Section):
         """What each pass over a rollout trains on: `all` tokens, or those of `low` or `high` probability."""
         return PASSES[self.schedule.order] if isinstance(self.schedule, LoptiScheduleConfig) else ("all",)
 
+    @property
+    def needs_reference(self) -> bool:
+        """Whether a second model is held, for a KL term in the loss or in the reward."""
+        advantage = self.advantage
+        in_reward = isinstance(advantage, ReinforcePPAdvantageConfig) and advantage.kl_in_reward > 0
+        return self.kl.beta > 0 or in_reward
+
 
 class SFTConfig(Section):
     """Supervised fine-tuning on worked solutions."""
@@ -160,6 +167,11 @@ class SFTConfig(Section):
     data: Text | None = Field(
         None, description="Worked solutions to use in place of the task's own: JSONL of prompt and completion."
     )
+
+    @property
+    def needs_reference(self) -> bool:
+        """No second model is held."""
+        return False
 
     @property
     def passes(self) -> tuple[str, ...]:

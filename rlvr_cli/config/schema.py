@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -193,6 +194,13 @@ class OptimizerConfig(Section):
     final_lr_ratio: Probability = Field(
         0.1, description="Learning rate at the end as a share of lr (schedules linear and cosine)."
     )
+
+    def peak_lr(self, parameters: Callable[[], int]) -> float:
+        """The peak learning rate; ``parameters``, the model's number of them, is called where a rule needs it."""
+        if not isinstance(self.lr, ScaledRate):
+            return self.lr
+        named = self.lr.scale_from.this_model
+        return self.lr.scale_from.rate(named if named is not None else parameters())
 
 
 class TrainConfig(Section):

@@ -112,3 +112,8 @@ def told_with_rows(rows: int, length: int) -> Iterator[None]:
             f"once ({said}). {fewer if rows > 1 else 'Make'} rollout.max_new_tokens smaller; `rlvr plan` says what "
             "fits."
         ) from error
+
+
+def gib(size: float) -> str:
+    """Bytes in words: `12.3 GiB`, `85 MiB`."""
+    return f"{size / 2**30:,.1f} GiB" if size >= 2**30 else f"{size / 2**20:,.0f} MiB"

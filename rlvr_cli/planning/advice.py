@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from rlvr_cli.config.batch import largest_divisor
-from rlvr_cli.planning.architecture import Architecture
+from rlvr_cli.models.architecture import Architecture
 from rlvr_cli.planning.memory import Adapter, Estimate, Sampling, Training, estimate
 
 Verdict = Literal["yes", "tight", "no"]

@@ -21,8 +21,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from rlvr_cli.models.architecture import Architecture
 from rlvr_cli.models.room import MOST_ROWS, PREFILL_TOKENS, RowMemory, usable, wide_bytes
-from rlvr_cli.planning.architecture import Architecture
 
 GIB = 2**30
 Strategy = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp"]

@@ -7,12 +7,11 @@ from typing import Any
 
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.schema import Config
+from rlvr_cli.models.architecture import Architecture
 from rlvr_cli.planning import advice
-from rlvr_cli.planning.architecture import Architecture
 from rlvr_cli.planning.duration import Speed, duration
-from rlvr_cli.planning.memory import GIB, Sampling, Training, estimate, trained_parameters
+from rlvr_cli.planning.memory import Sampling, Training, estimate, trained_parameters
 from rlvr_cli.planning.models import Found, find_architecture
-from rlvr_cli.planning.rates import learning_rate
 from rlvr_cli.planning.setup import Device, choose_device, sampling_of, training_of
 
 
@@ -98,7 +97,7 @@ def _rate(config: Config, model: Architecture | None) -> float | None:
         return model.parameters
 
     try:
-        return learning_rate(config, parameters)
+        return config.optimizer.peak_lr(parameters)
     except Unknown:
         return None
 
@@ -109,8 +108,3 @@ def _time(config: Config, speed: Speed | None) -> dict[str, Any] | None:
     completions = batch_arithmetic(config).completions * config.train.rollouts
     found = duration(completions, config.rollout.max_new_tokens, speed)
     return {**asdict(speed), "seconds_at_most": found.at_most, "seconds_expected": found.expected}
-
-
-def gib(size: float) -> str:
-    """Bytes in words: `12.3 GiB`, `85 MiB`."""
-    return f"{size / GIB:,.1f} GiB" if size >= GIB else f"{size / 2**20:,.0f} MiB"

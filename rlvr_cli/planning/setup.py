@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from rlvr_cli.config.advantage_kinds import GAEAdvantageConfig, ReinforcePPAdvantageConfig
+from rlvr_cli.config.advantage_kinds import GAEAdvantageConfig
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.method import PolicyMethodConfig, SFTConfig
@@ -17,8 +17,8 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.config.vllm_keys import COLOCATE_MEMORY
 from rlvr_cli.launch.deepspeed_config import deepspeed_settings, stage_of
+from rlvr_cli.models.architecture import Architecture
 from rlvr_cli.models.source import PRESETS as LOCAL_PRESETS
-from rlvr_cli.planning.architecture import Architecture
 from rlvr_cli.planning.memory import GIB, Adapter, Attention, Engine, Sampling, Strategy, Training
 
 # Tokens of a long prompt, where nobody says: of Knights & Knaves the limit of AR-Lopti's scripts, of the others the
@@ -116,7 +116,7 @@ def training_of(config: Config, device: Device, prompt_tokens: int | None = None
         strategy=strategy_of(config),
         processes=config.launch.processes,
         adapter=adapter_of(config),
-        reference=needs_reference(method),
+        reference=method.needs_reference,
         value_head=isinstance(method, PolicyMethodConfig) and isinstance(method.advantage, GAEAdvantageConfig),
         attention=_attention(model.attention),
         supervised=isinstance(method, SFTConfig),
@@ -144,15 +144,6 @@ def adapter_of(config: Config) -> Adapter | None:
     if adapter.kind == "none":
         return None
     return Adapter(adapter.rank, adapter.targets, adapter.kind == "qlora")
-
-
-def needs_reference(method: PolicyMethodConfig | SFTConfig) -> bool:
-    """Whether a second model is held, for a KL term in the loss or in the reward."""
-    if isinstance(method, SFTConfig):
-        return False
-    advantage = method.advantage
-    in_reward = isinstance(advantage, ReinforcePPAdvantageConfig) and advantage.kl_in_reward > 0
-    return method.kl.beta > 0 or in_reward
 
 
 def sampling_of(config: Config, model: Architecture | None = None) -> Sampling:

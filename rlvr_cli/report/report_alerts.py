@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rlvr_cli.analysis.collapse import MEANINGS, PATTERNS, Collapse, CollapseWatch
+from rlvr_cli.collapse.watch import MEANINGS, PATTERNS, Collapse, CollapseWatch
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
 from rlvr_cli.report.charts.text import listed

@@ -18,9 +18,8 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.launch.deepspeed_config import is_sharded
 from rlvr_cli.methods.method import Method
 from rlvr_cli.models.adapter import peft_config
+from rlvr_cli.models.architecture import parameters_of
 from rlvr_cli.models.trust import remote_code_allowed
-from rlvr_cli.planning.rates import learning_rate, of_model
-from rlvr_cli.planning.setup import needs_reference
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.rollbacks import Rollback
 from rlvr_cli.training.demonstrations import SFTMethod
@@ -68,7 +67,7 @@ def build_trainer(
         "seed": config.run.seed,
         "max_steps": batch.steps_total,
         "save_steps": config.checkpoint.every,
-        "learning_rate": learning_rate(config, lambda: of_model(prepared.model)),
+        "learning_rate": config.optimizer.peak_lr(lambda: parameters_of(prepared.model)),
         "adam_beta1": config.optimizer.betas[0],
         "adam_beta2": config.optimizer.betas[1],
         "adam_epsilon": config.optimizer.eps,
@@ -137,7 +136,7 @@ def _loading(config: Config) -> dict[str, Any] | None:
     options: dict[str, Any] = {"trust_remote_code": True} if remote_code_allowed() else {}
     if config.model.revision:
         options["revision"] = config.model.revision
-    if config.launch.fsdp and needs_reference(config.method):
+    if config.launch.fsdp and config.method.needs_reference:
         # TRL would spread it over the GPUs that it sees, in every process.
         options["device_map"] = None
     return options or None

@@ -23,7 +23,6 @@ from rlvr_cli.models.libraries import import_library
 from rlvr_cli.models.load import check_bitsandbytes, load_model, quiet_hub
 from rlvr_cli.models.source import prompt_style, resolve_model
 from rlvr_cli.models.threads import set_threads
-from rlvr_cli.planning.setup import needs_reference
 from rlvr_cli.runs.environment import usable_cores
 from rlvr_cli.tasks import make_task, task_style
 from rlvr_cli.tasks.base import Problem, Task, prompt_ids
@@ -155,7 +154,7 @@ def check_model(config: Config) -> None:
     if adapter.kind == "qlora":
         check_bitsandbytes()
     on_adapter = source.kind != "hub" and holds_adapter(Path(source.location))
-    if on_adapter and needs_reference(config.method) and adapter.kind == "none":
+    if on_adapter and config.method.needs_reference and adapter.kind == "none":
         raise UserError(
             f"model {config.model.name} is an adapter, and the KL term of {config.method.name} needs it a second time "
             "as the reference: `rlvr export` makes a plain model of it. (With model.adapter=lora the reference is the "

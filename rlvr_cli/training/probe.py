@@ -32,9 +32,8 @@ from rlvr_cli.config.vllm_keys import VllmConfig
 from rlvr_cli.launch.command import needs_launcher
 from rlvr_cli.launch.deepspeed_config import for_other_batches
 from rlvr_cli.launch.world import ALONE, World
-from rlvr_cli.models.room import NO_MEMORY
+from rlvr_cli.models.room import NO_MEMORY, gib
 from rlvr_cli.models.trust import allow_remote_code, remote_code_allowed
-from rlvr_cli.planning.report import gib
 
 Tell = Callable[[str], None]
 

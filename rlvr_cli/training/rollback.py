@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rlvr_cli.analysis.collapse import Collapse
-from rlvr_cli.analysis.collapse_thresholds import Thresholds
+from rlvr_cli.collapse.thresholds import Thresholds
+from rlvr_cli.collapse.watch import Collapse
 from rlvr_cli.config.batch import BatchArithmetic, batch_arithmetic
 from rlvr_cli.config.errors import JointError
 from rlvr_cli.config.method import SFTConfig

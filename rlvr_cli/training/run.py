@@ -25,7 +25,7 @@ from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.launch.link import FAILURES
 from rlvr_cli.launch.world import ALONE, World
-from rlvr_cli.planning.rates import learning_rate, of_model
+from rlvr_cli.models.architecture import parameters_of
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.runs.checkpoints import Checkpoint, Damaged, survey
 from rlvr_cli.runs.directory import SUBMITTED, RunDir, check_free, create_run, now, unique_name
@@ -107,7 +107,7 @@ def _first_manifest(config: Config, run: RunDir, prepared: Prepared, command: st
         task=config.task.name,
         model=config.model.name,
         seed=config.run.seed,
-        learning_rate=learning_rate(config, lambda: of_model(prepared.model)),
+        learning_rate=config.optimizer.peak_lr(lambda: parameters_of(prepared.model)),
         step=0,
         rollout=0,
         steps_total=batch_arithmetic(config).steps_total,

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from rlvr_cli.analysis.collapse import Collapse, CollapseWatch
-from rlvr_cli.analysis.collapse_thresholds import Thresholds
+from rlvr_cli.collapse.thresholds import Thresholds
+from rlvr_cli.collapse.watch import Collapse, CollapseWatch
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.models.adapter import merged
 from rlvr_cli.models.completions import Completions, Engine

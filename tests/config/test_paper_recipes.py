@@ -17,7 +17,6 @@ from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.yaml_reader import parse, read_text
 from rlvr_cli.evaluation.benchmarks import chosen
-from rlvr_cli.planning.rates import learning_rate
 from rlvr_cli.planning.report import resources
 from rlvr_cli.planning.setup import adapter_of
 from rlvr_cli.sweeps.identity import identity
@@ -163,7 +162,7 @@ def configs(paper: str) -> Iterator[Config]:
 
 @pytest.mark.parametrize(("size", "printed"), [("1.5b", 1e-6), ("7b", 4.63e-7), ("14b", 3.27e-7)])
 def test_the_rates_of_dgpo_are_the_printed_ones(size: str, printed: float) -> None:
-    rates = {learning_rate(one, lambda: pytest.fail("counted")) for one in configs("dgpo") if size in one.model.name}
+    rates = {one.optimizer.peak_lr(lambda: pytest.fail("counted")) for one in configs("dgpo") if size in one.model.name}
     assert list(rates) == [pytest.approx(printed, abs=0.5e-9)]
 
 

@@ -10,6 +10,7 @@ import torch
 
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.models import sampler
+from rlvr_cli.models.architecture import from_config
 from rlvr_cli.models.decoder import row_memory
 from rlvr_cli.models.room import (
     PREFILL_TOKENS,
@@ -21,7 +22,6 @@ from rlvr_cli.models.room import (
     usable,
     wide_bytes,
 )
-from rlvr_cli.planning.architecture import from_config
 from rlvr_cli.planning.memory import Sampling, Training, rows_at_once
 from rlvr_cli.planning.memory import row_memory as planned_memory
 from tests.models.tiny import MODELS, make

@@ -20,7 +20,6 @@ from rlvr_cli.planning.models import find_architecture
 from rlvr_cli.planning.setup import (
     Device,
     choose_device,
-    needs_reference,
     offloads_of,
     parse_bytes,
     strategy_of,
@@ -226,9 +225,9 @@ def test_the_preset_that_offloads() -> None:
     ("method", "needed"), [("grpo", False), ("reinforce-pp", True), ("dgpo", False), ("sft", False), ("ppo", False)]
 )
 def test_which_methods_hold_a_reference(method: str, needed: bool) -> None:
-    assert needs_reference(load_config(method=method).method) is needed
+    assert load_config(method=method).method.needs_reference is needed
     if method == "grpo":
-        assert needs_reference(load_config(overrides=["method.kl.beta=0.001"]).method)
+        assert load_config(overrides=["method.kl.beta=0.001"]).method.needs_reference
 
 
 def test_speed_of_a_run(tmp_path: Path) -> None:

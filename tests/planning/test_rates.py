@@ -10,7 +10,6 @@ import pytest
 from rlvr_cli.cli.app import run
 from rlvr_cli.config.load import dump_yaml, load, load_config
 from rlvr_cli.config.rates import ScaleFrom
-from rlvr_cli.planning.rates import learning_rate
 
 RULE = "optimizer.lr={scale_from: {lr: 1e-6, parameters: 1.5e9}}"
 # Printed in the paper (arXiv:2603.14389, appendix A.4 and table 12), by the models' names in billions.
@@ -36,11 +35,11 @@ def test_the_rule_is_stored_and_read_back(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(dump_yaml(config), encoding="utf-8")
     assert load_config([file]) == config
-    assert learning_rate(config, lambda: 6_000_000_000) == pytest.approx(5e-7)
+    assert config.optimizer.peak_lr(lambda: 6_000_000_000) == pytest.approx(5e-7)
 
 
 def test_a_number_asks_for_no_model() -> None:
-    assert learning_rate(load_config(overrides=["optimizer.lr=2e-6"]), lambda: pytest.fail("asked")) == 2e-6
+    assert load_config(overrides=["optimizer.lr=2e-6"]).optimizer.peak_lr(lambda: pytest.fail("asked")) == 2e-6
 
 
 def test_a_file_replaces_the_presets_number_whole_and_an_override_the_files_rule(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.analysis.test_collapse import HARM, PROBLEMS, run_of
+from tests.collapse.test_watch import HARM, PROBLEMS, run_of
 from tests.compare.made_runs import make_run
 from tests.report_page.page_reader import Page
 

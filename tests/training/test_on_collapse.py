@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rlvr_cli.analysis.collapse import PATTERNS, detect
-from rlvr_cli.analysis.collapse_thresholds import Thresholds
+from rlvr_cli.collapse.thresholds import Thresholds
+from rlvr_cli.collapse.watch import PATTERNS, detect
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.runs.alerts import alert_spans

@@ -15,8 +15,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from rlvr_cli.analysis.collapse import Collapse, detect
 from rlvr_cli.cli.app import app
+from rlvr_cli.collapse.watch import Collapse, detect
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.load import load_config

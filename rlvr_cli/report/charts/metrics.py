@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_cli.planning.setup import needs_reference
 from rlvr_cli.report.charts.panel import YAxis
 from rlvr_cli.report.charts.series import Read, Recorded, evaluated, evaluated_names, held_out_ends, key
 from rlvr_cli.runs.numbers import number
@@ -112,7 +111,7 @@ def metrics(runs: Sequence[Recorded]) -> list[Metric]:
             YAxis("nats a token", wide=True),
             "kl_reference",
             "k3 estimate of KL(policy || reference), of the runs that have a reference.",
-            applies=lambda run: needs_reference(run.config.method),
+            applies=lambda run: run.config.method.needs_reference,
         ),
     ]
 

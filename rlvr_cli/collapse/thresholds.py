@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Thresholds:
-    """The numbers of the rules in collapse_rules.py and collapse_reward.py; factors are of the run's own start."""
+    """The numbers of the rules in rules.py and reward.py; factors are of the run's own start."""
 
     # The start of a run: this many first rollouts; what fell is compared with the highest of them, what rose with the
     # lowest.

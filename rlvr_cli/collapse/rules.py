@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
-from rlvr_cli.analysis.collapse_reward import Mean, mean_of, reward_hacking
-from rlvr_cli.analysis.collapse_signals import Point
-from rlvr_cli.analysis.collapse_thresholds import Thresholds
+from rlvr_cli.collapse.reward import Mean, mean_of, reward_hacking
+from rlvr_cli.collapse.signals import Point
+from rlvr_cli.collapse.thresholds import Thresholds
 
 Against = Literal["start", "best", "before"]
 
@@ -168,7 +168,7 @@ def format_loss(view: View) -> list[Movement]:
 
 
 def hacking(view: View) -> list[Movement]:
-    """The format's reward rose and accuracy did not: collapse_reward.py."""
+    """The format's reward rose and accuracy did not: reward.py."""
     found = reward_hacking(view.paid, view.problems, view.thresholds)
     if found is None:
         return []

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rlvr_cli.analysis.collapse_reward import Mean
-from rlvr_cli.analysis.collapse_rules import Movement
-from rlvr_cli.analysis.collapse_signals import Point
+from rlvr_cli.collapse.reward import Mean
+from rlvr_cli.collapse.rules import Movement
+from rlvr_cli.collapse.signals import Point
 
 # Compared by their ratios, as the rules do; shares by their differences.
 BY_RATIO = ("length", "entropy")

@@ -1,7 +1,7 @@
 """Collapse detection: which named pattern a run shows, since when, and which numbers say so.
 
 All is a function of the lines of metrics.jsonl, so that a resumed run goes on exactly and a report finds what the run
-was told. The rules are in collapse_rules.py, their numbers in collapse_thresholds.py, both explained in
+was told. The rules are in rules.py, their numbers in thresholds.py, both explained in
 docs/collapse.md. Imports no torch.
 """
 
@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_cli.analysis.collapse_onset import onset
-from rlvr_cli.analysis.collapse_reward import Mean
-from rlvr_cli.analysis.collapse_rules import RULES, Movement, View, window_mean
-from rlvr_cli.analysis.collapse_signals import Point, point_of
-from rlvr_cli.analysis.collapse_thresholds import Thresholds
+from rlvr_cli.collapse.onset import onset
+from rlvr_cli.collapse.reward import Mean
+from rlvr_cli.collapse.rules import RULES, Movement, View, window_mean
+from rlvr_cli.collapse.signals import Point, point_of
+from rlvr_cli.collapse.thresholds import Thresholds
 from rlvr_cli.runs.alerts import EVIDENCE, PREFIX, said
 
 PATTERNS = tuple(RULES)

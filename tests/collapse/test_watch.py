@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from benchmarks.collapse import COLLAPSES, LEARNING, STARTS, STEADY, found_in, moving
-from rlvr_cli.analysis.collapse import MEANINGS, PATTERNS, Collapse, CollapseWatch, detect
-from rlvr_cli.analysis.collapse_rules import Movement
-from rlvr_cli.analysis.collapse_signals import point_of
-from rlvr_cli.analysis.collapse_thresholds import Thresholds
+from rlvr_cli.collapse.rules import Movement
+from rlvr_cli.collapse.signals import point_of
+from rlvr_cli.collapse.thresholds import Thresholds
+from rlvr_cli.collapse.watch import MEANINGS, PATTERNS, Collapse, CollapseWatch, detect
 
 PROBLEMS = 16
 BEGINS = 30

@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlvr_cli.analysis.collapse_thresholds import Thresholds
+from rlvr_cli.collapse.thresholds import Thresholds
 
 
 @dataclass(frozen=True)

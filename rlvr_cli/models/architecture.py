@@ -157,3 +157,9 @@ def _shape(config: Mapping[str, Any], family: str, parameters: int | None) -> Ar
         positions=config.get("max_position_embeddings"),
         counted=parameters,
     )
+
+
+def parameters_of(model: Any) -> int:
+    """The parameters of a loaded model as :func:`from_config` counts them, adapters left out."""
+    described = from_config(model.config.to_dict())
+    return described.parameters if described is not None else int(model.num_parameters())

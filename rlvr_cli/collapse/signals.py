@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_cli.analysis.collapse_reward import Mean
+from rlvr_cli.collapse.reward import Mean
 
 # Reasons of verdicts on what has no form that could be judged, where the reward has no part for the format.
 FORMLESS = ("no_answer", "bad_format", "too_long")

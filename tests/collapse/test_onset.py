@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from benchmarks.collapse import COLLAPSES, LEARNING, STARTS, moving, simulated
-from rlvr_cli.analysis import collapse_rules
-from rlvr_cli.analysis.collapse import PATTERNS, CollapseWatch
-from rlvr_cli.analysis.collapse_reward import Mean
-from tests.analysis.test_collapse import line, run_of
+from rlvr_cli.collapse import rules as collapse_rules
+from rlvr_cli.collapse.reward import Mean
+from rlvr_cli.collapse.watch import PATTERNS, CollapseWatch
+from tests.collapse.test_watch import line, run_of
 
 PROBLEMS = 16
 BEGINS = 40

@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
-from rlvr_cli.analysis.collapse import CollapseWatch, detect
-from rlvr_cli.analysis.collapse_reward import Change, Mean, RewardHacking, change, reward_hacking
-from rlvr_cli.analysis.collapse_signals import point_of
-from rlvr_cli.analysis.collapse_thresholds import Thresholds
+from rlvr_cli.collapse.reward import Change, Mean, RewardHacking, change, reward_hacking
+from rlvr_cli.collapse.signals import point_of
+from rlvr_cli.collapse.thresholds import Thresholds
+from rlvr_cli.collapse.watch import CollapseWatch, detect
 
 Points = list[tuple[Mean, Mean]]
 LIMITS = Thresholds()

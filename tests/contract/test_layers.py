@@ -1,0 +1,52 @@
+"""Imports point downwards only: which package may import which, and the arrows that still run back."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2] / "rlvr_cli"
+
+# From the top. A package imports from lower layers, and from its neighbours in its own.
+LAYERS = (
+    ("cli",),
+    ("report", "ledger", "sweeps"),
+    ("analysis", "planning"),
+    ("training", "evaluation", "lab"),
+    ("models", "tasks", "launch", "collapse"),
+    ("config", "methods", "verify", "runs", "stats", "results"),
+)
+# Modules that still import from a layer above theirs, and what. Take out what is mended; add nothing.
+BACK = {
+    ("launch/slurm.py", "training"),
+    ("launch/supervise.py", "training"),
+    ("launch/worker.py", "training"),
+    ("models/export.py", "evaluation"),
+}
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The packages of the project that a module imports, inside functions too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = [node.module] if isinstance(node, ast.ImportFrom) else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        for name in names:
+            parts = (name or "").split(".")
+            if parts[0] == PACKAGE.name and len(parts) > 1:
+                yield parts[1]
+
+
+def test_every_package_has_a_layer() -> None:
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert packages <= {package for layer in LAYERS for package in layer}
+
+
+def test_imports_point_downwards() -> None:
+    layer_of = {package: number for number, layer in enumerate(LAYERS) for package in layer}
+    found = set()
+    for path in PACKAGE.glob("*/**/*.py"):
+        module = path.relative_to(PACKAGE)
+        own = layer_of[module.parts[0]]
+        found |= {(str(module), used) for used in imports(path) if layer_of.get(used, own) < own}
+    assert found == BACK
