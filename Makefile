@@ -11,13 +11,14 @@ TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-load
 FAST := tests/contract tests/golden tests/methods tests/config tests/stats tests/training/test_loop.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast test-all test-slurm test-vllm check format bench methods-smoke tasks-smoke processes docs lab clean
+.PHONY: help install demo test test-fast test-all test-gpu test-slurm test-vllm check format bench methods-smoke tasks-smoke processes docs lab clean
 
 help:
 	@echo "make demo      train the lab model on Knights & Knaves and show accuracy before and after"
 	@echo "make test      the tests, without the slow ones"
 	@echo "make test-fast  golden numbers, methods, configuration, statistics and a real training, in a minute"
 	@echo "make test-all  every test"
+	@echo "make test-gpu  what can only be tested on a GPU"
 	@echo "make test-slurm  jobs in a private SLURM (needs Debian's packages, docs/slurm.md)"
 	@echo "make test-vllm VLLM_PYTHON=...  trainings that sample with vLLM (docs/rollout-engines.md)"
 	@echo "make check     ruff and mypy"
@@ -43,14 +44,17 @@ demo: $(INSTALLED)
 	$(RLVR) eval demo --against lab --pass-at 1,8,32
 
 test: $(INSTALLED)
-	$(TEST) -m "not slow and not vllm"
+	$(TEST) -m "not slow and not vllm and not gpu"
 
 # A minute: what says first that a change broke a number. A real training of three rollouts is in test_loop.py.
 test-fast: $(INSTALLED)
-	$(TEST) -m "not slow and not vllm" $(FAST)
+	$(TEST) -m "not slow and not vllm and not gpu" $(FAST)
 
 test-all: $(INSTALLED)
-	$(TEST) -m "not slurm and not vllm"
+	$(TEST) -m "not slurm and not vllm and not gpu"
+
+test-gpu: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m gpu
 
 test-slurm: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slurm tests/slurm

@@ -53,8 +53,10 @@ def _in_process(subject: Subject, config: Config, engine: str) -> LoadedModel:
     import torch
 
     from rlvr_cli.evaluation.sampling import LocalSampler, weights_hash
+    from rlvr_cli.models.gpu import prepare_attention
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    prepare_attention(torch.device(device), gradients=False)
     model, tokenizer = load_model(
         subject.model,
         revision=_revision(subject, config),

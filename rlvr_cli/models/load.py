@@ -74,7 +74,11 @@ def load_model(
     import_library("transformers.generation")
     import torch
 
+    from rlvr_cli.models.gpu import cudnn_attention_off
+
     target = torch.device(device)
+    if target.type == "cuda":
+        cudnn_attention_off()
     folder = Path(source.location)
     if source.kind != "hub" and holds_adapter(folder):
         if in_4_bits:
@@ -212,7 +216,9 @@ def _in_4_bits(dtype: Any, target: Any) -> dict[str, Any]:
     import torch
     from transformers import BitsAndBytesConfig
 
-    bfloat16 = target.type == "cuda" and torch.cuda.is_bf16_supported()
+    from rlvr_cli.models.gpu import has_bfloat16
+
+    bfloat16 = target.type == "cuda" and has_bfloat16()
     quantization = BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
@@ -245,8 +251,10 @@ def stop_ids(configured: int | list[int] | None, tokenizer: Any) -> tuple[int, .
 def _dtype(name: str, device: Any) -> Any:
     import torch
 
+    from rlvr_cli.models.gpu import has_bfloat16
+
     if name == "auto":
-        return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
+        return torch.bfloat16 if device.type == "cuda" and has_bfloat16() else torch.float32
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
 
 

@@ -19,6 +19,7 @@ from rlvr_cli.launch.deepspeed_config import is_sharded
 from rlvr_cli.methods.method import Method
 from rlvr_cli.models.adapter import peft_config
 from rlvr_cli.models.architecture import parameters_of
+from rlvr_cli.models.gpu import has_bfloat16
 from rlvr_cli.models.trust import remote_code_allowed
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.rollbacks import Rollback
@@ -54,7 +55,7 @@ def build_trainer(
         rollbacks: those that ``run`` has behind it.
     """
     gpu, checkpointing = torch.cuda.is_available(), config.model.gradient_checkpointing
-    bf16 = gpu and torch.cuda.is_bf16_supported()
+    bf16 = has_bfloat16()
     values = not isinstance(prepared.method, SFTMethod) and prepared.method.advantage.needs_values
     arguments = {
         **trainer_arguments(config, prepared.model, bf16=bf16, values=values),

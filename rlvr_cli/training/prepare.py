@@ -60,7 +60,7 @@ class Prepared:
 def join(config: Config, world: World) -> int:
     """Make torch ready in this process and meet the other ranks; returns the number of CPU threads of this one.
 
-    Raises UserError where the machine has not the devices that were asked for.
+    Raises UserError where the machine has not the devices that were asked for, or its GPU computes attention wrongly.
     """
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl")
@@ -89,6 +89,10 @@ def join(config: Config, world: World) -> int:
         # With it accelerate would train a model that is not divided, and say nothing.
         os.environ.pop("ACCELERATE_USE_CPU", None)
     world.join(cpu=devices == 0 and not sharded)
+    from rlvr_cli.models.gpu import prepare_attention
+
+    device = torch.device("cuda", world.local_rank) if devices else torch.device("cpu")
+    prepare_attention(device, gradients=config.model.attention in (None, "sdpa"))
     if sharded:
         from rlvr_cli.training.sharded import check_devices
 

@@ -46,6 +46,7 @@ from rlvr_cli.methods.gae import GAEAdvantage, value_loss
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.rollout import Rollout
 from rlvr_cli.methods.tokens import Tokens
+from rlvr_cli.models.gpu import cudnn_attention_off
 from rlvr_cli.training.buffer import Rows, gather_rows, split_into_steps
 from rlvr_cli.training.forward import head_is_linear, inside, prompts_can_be_shared, read_tokens
 from rlvr_cli.training.importance import importance_ratios, in_rows
@@ -143,6 +144,8 @@ class MethodTrainer(Position, GRPOTrainer):
             )
         self.value_head = value_head_for(method, arguments, trl_arguments)
         super().__init__(args=arguments, **trl_arguments)
+        if self.args.device.type == "cuda":
+            cudnn_attention_off()
         self.beta = 0.0
         if self.value_head is not None:
             self.value_head.train()

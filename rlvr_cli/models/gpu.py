@@ -1,0 +1,110 @@
+"""What GPUs compute wrongly or only emulate.
+
+Attention: a kernel with wrong gradients is switched off, and the others are tested before anything relies on them.
+cuDNN's kernel, which torch 2.13 prefers on H100 and H200, returns NaN gradients where a mask is given, the width is 64
+mod 128 and a row's logits are all below -88 (pytorch/pytorch#196678); Qwen2.5 has such rows. On Blackwell its forward
+pass is wrong with few key heads (pytorch/pytorch#193893).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rlvr_cli.config.errors import UserError
+
+# A broken kernel gives NaN or is off by the whole size.
+_TOLERANCE = 0.1
+_WIDTH = 704  # 64 mod 128
+_LOGIT = -120.0
+
+
+def cudnn_attention_off() -> None:
+    """Keep ``scaled_dot_product_attention`` from choosing cuDNN's kernel in this process."""
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+def has_bfloat16() -> bool:
+    """Whether this process's GPU computes in bfloat16; not where it only emulates it (V100, T4), which is very slow."""
+    return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def prepare_attention(device: torch.device, *, gradients: bool) -> None:
+    """Make attention on ``device`` fit to rely on. Nothing to do on CPUs.
+
+    Args:
+        gradients: whether it will be differentiated.
+
+    Raises UserError where the device's kernels fail the test.
+    """
+    if device.type != "cuda":
+        return
+    cudnn_attention_off()
+    dtype = torch.bfloat16 if has_bfloat16() else torch.float32
+    problem, way_out = attention_problem(device, dtype, gradients=False), ""
+    if problem is None and gradients:
+        problem = attention_problem(device, dtype)
+        way_out = ", or use model.attention=eager, which does without these kernels"
+    if problem is not None:
+        raise UserError(
+            f"attention on {torch.cuda.get_device_name(device)}: {problem} What is computed with it would be wrong. "
+            f"The cause is a kernel of torch {torch.__version__} (CUDA {torch.version.cuda}, cuDNN "
+            f"{torch.backends.cudnn.version()}) or the GPU's driver. Install another version of torch{way_out}."
+        )
+
+
+def attention_problem(
+    device: torch.device,
+    dtype: torch.dtype,
+    *,
+    gradients: bool = True,
+    attend: Callable[..., Tensor] = F.scaled_dot_product_attention,
+) -> str | None:
+    """What is wrong with ``attend`` on ``device``, compared with plain float64 arithmetic; None where nothing is.
+
+    The case is one on which kernels have failed: a left-padded row in a mask, a width of 64 mod 128, and logits near
+    -120, so that the sum of their exponentials is 0 in float32.
+    """
+    width, size, padding = _WIDTH, 64, 32
+    level = math.sqrt(-_LOGIT * math.sqrt(size))
+    generator = torch.Generator().manual_seed(0)
+    drawn = [torch.randn(2, 2, width, size, generator=generator, dtype=torch.float64) for _ in range(4)]
+    queries, keys, values, upstream = (tensor.to(dtype) for tensor in drawn)
+    # One dimension gives every pair a logit near _LOGIT, as the biases of Qwen2.5's keys do.
+    queries[..., 0], keys[..., 0] = level, -level
+    inputs = (queries, keys, values)
+    mask = torch.ones(width, width, dtype=torch.bool).tril().expand(2, 1, width, width).clone()
+    mask[0, :, :, :padding] = False
+    upstream[0, :, :padding] = 0  # nothing depends on padding
+    read = torch.ones(2, 1, width, 1, dtype=torch.bool)
+    read[0, :, :padding] = False
+
+    def results(attend: Callable[..., Tensor], device: Any, dtype: torch.dtype) -> list[Tensor]:
+        leaves = [tensor.to(device, dtype).detach().requires_grad_(gradients) for tensor in inputs]
+        output = attend(*leaves, attn_mask=mask.to(device))
+        found = [torch.where(read.to(device), output.detach(), 0)]
+        if gradients:
+            found += torch.autograd.grad(output, leaves, upstream.to(device, dtype))
+        return [tensor.double().cpu() for tensor in found]
+
+    names = ("output", "gradient of the queries", "gradient of the keys", "gradient of the values")
+    expected = results(_plain_attention, "cpu", torch.float64)
+    for name, found, right in zip(names, results(attend, device, dtype), expected, strict=False):
+        if not bool(found.isfinite().all()):
+            return f"the {name} is not finite."
+        error = float((found - right).norm() / right.norm())
+        if error > _TOLERANCE:
+            return f"the {name} is off by {error:.0%}."
+    return None
+
+
+def _plain_attention(queries: Tensor, keys: Tensor, values: Tensor, *, attn_mask: Tensor) -> Tensor:
+    scores = queries @ keys.transpose(-1, -2) / math.sqrt(queries.shape[-1])
+    # A row of padding attends to nothing.
+    weights = torch.where(attn_mask, scores, -torch.inf).softmax(dim=-1).nan_to_num(0.0)
+    return weights @ values
