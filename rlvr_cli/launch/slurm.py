@@ -134,9 +134,15 @@ def submit(config: Config, *, overwrite: bool, flags: Sequence[str] = ()) -> tup
     place = RunDir(Path(config.run.dir) / str(config.run.name))
     check_free(place, overwrite=overwrite)
     with _set_aside(place):
-        run = create_run(Path(config.run.dir), str(config.run.name), overwrite=False)
+        command = ["rlvr", *sys.argv[1:]]
+        run = create_run(
+            Path(config.run.dir),
+            str(config.run.name),
+            overwrite=False,
+            fill=lambda aside: write_beginning(config, aside, command),
+        )
         try:
-            return run, _begin(config, run, flags)
+            return run, _queue(script(config, run, flags), run)
         except BaseException:
             shutil.rmtree(run.path)
             raise
@@ -160,18 +166,12 @@ def _set_aside(run: RunDir) -> Iterator[None]:
     shutil.rmtree(aside)
 
 
-def _begin(config: Config, run: RunDir, flags: Sequence[str]) -> str:
-    """Write what a run has before its first start, and queue its job, whose number is returned."""
-    write_beginning(config, run, ["rlvr", *sys.argv[1:]])
-    return _queue(script(config, run, flags), run)
-
-
 def write_beginning(config: Config, run: RunDir, command: Sequence[str]) -> None:
     """Write what a run has before its first start, which `rlvr train --resume` then begins; ``command`` made it."""
     text = dump_yaml(config)
     write_text(run.config_path, text)
     run.update_manifest(
-        name=run.name,
+        name=config.run.name,
         status=SUBMITTED,
         created=now(),
         finished=None,

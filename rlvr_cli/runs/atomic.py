@@ -19,10 +19,15 @@ def fsync(path: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Replace ``path`` by ``text``: a reader sees the old file or the new one, never a part."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """:func:`write_text` with bytes."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as stream:
-            stream.write(text)
+        with temporary.open("wb") as stream:
+            stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import shutil
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.errors import RunError, UserError
-from rlvr_cli.runs.atomic import write_json
-from rlvr_cli.runs.locks import sole_writer
+from rlvr_cli.runs.atomic import fsync, write_json
+from rlvr_cli.runs.locks import LOCK, is_held, sole_writer
 
 # Status of a run that waits in a queue: made, but never begun.
 SUBMITTED = "submitted"
@@ -94,39 +96,82 @@ class RunDir:
         return sole_writer(self.path, "Wait for it, stop it, or choose another run.name.")
 
 
-def create_run(root: Path, name: str, *, overwrite: bool) -> RunDir:
-    """Make ``root/name`` for a new run.
+def create_run(root: Path, name: str, *, overwrite: bool, fill: Callable[[RunDir], None] = lambda run: None) -> RunDir:
+    """Make ``root/name`` for a new run: complete or absent, also when this process is killed or the disk is full.
 
+    ``fill`` writes what the run begins with into a folder aside, which is then renamed into place.
     ``name`` is one path component (the config schema checks it). Raises UserError when the name is taken (and not
     ``overwrite``), is held by a running process, is not a run's (and so is not ours to overwrite), or cannot be made.
     """
     run = RunDir(root / name)
     check_free(run, overwrite=overwrite)
+    aside = RunDir(root / f".{name}.new-{os.getpid()}")
     try:
         root.mkdir(parents=True, exist_ok=True)
-        if run.path.exists():
-            with run.lock():
-                shutil.rmtree(run.path)
-        run.path.mkdir()
-        run.make_folders()
+        _remove_leftovers(root, name)
+        aside.path.mkdir()
+        try:
+            with aside.lock():
+                aside.make_folders()
+                fill(aside)
+                _put_in_place(aside, run)
+        except BaseException:
+            shutil.rmtree(aside.path, ignore_errors=True)
+            raise
+        fsync(root)
     except OSError as error:
         raise UserError(
-            f"{run.path}: cannot be created ({error.strerror}). Set run.dir to a folder you can write to."
+            f"{run.path}: cannot be created ({error.strerror}). Make room, or set run.dir to a folder you can write to."
         ) from error
     return run
+
+
+def _put_in_place(aside: RunDir, run: RunDir) -> None:
+    """Rename ``aside`` to ``run``; a run that is there already is deleted once it is replaced."""
+    if not run.path.exists():
+        aside.path.rename(run.path)
+        return
+    old = run.path.with_name(f".{run.name}.old-{os.getpid()}")
+    with run.lock():
+        run.path.rename(old)
+        try:
+            aside.path.rename(run.path)
+        except BaseException:
+            old.rename(run.path)
+            raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _remove_leftovers(root: Path, name: str) -> None:
+    """Delete what starts of this name left that were killed before their run was in place."""
+    for path in root.iterdir():
+        if path.name.startswith((f".{name}.new-", f".{name}.old-")) and not is_held(path):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def check_free(run: RunDir, *, overwrite: bool) -> None:
     """Raise UserError when ``run``'s place is taken, or, with ``overwrite``, is not a run's."""
     if not run.path.exists():
         return
-    if not overwrite:
+    if not _is_ours(run):
         raise UserError(
-            f"{run.path}: this run exists. Continue it with --resume {run.path}, replace it with --overwrite, "
-            "or choose another run.name."
+            f"{run.path}: exists and is not a run directory; --overwrite will not delete it. Choose another run.name."
         )
-    if not run.path.is_dir() or not (run.manifest_path.exists() or not any(run.path.iterdir())):
-        raise UserError(f"{run.path}: exists and is not a run directory; --overwrite will not delete it.")
+    if not overwrite:
+        again = f"Continue it with --resume {run.path}, replace it" if run.manifest_path.exists() else "Replace it"
+        raise UserError(f"{run.path}: this run exists. {again} with --overwrite, or choose another run.name.")
+
+
+def _is_ours(run: RunDir) -> bool:
+    """Whether a folder is a run, also one without its manifest, or nothing at all."""
+    if not run.path.is_dir():
+        return False
+    if run.manifest_path.exists():
+        return True
+    inside = {path.name for path in run.path.iterdir()}
+    folders = [folder for folder in (run.rollouts_dir, run.checkpoints_dir, run.eval_dir) if folder.is_dir()]
+    nothing = inside <= {LOCK, *(folder.name for folder in folders)} and not any(any(one.iterdir()) for one in folders)
+    return nothing or {run.config_path.name, run.checkpoints_dir.name} <= inside
 
 
 def unique_name(root: Path, stem: str) -> str:
@@ -161,7 +206,8 @@ def list_runs(root: Path) -> list[RunDir]:
     """Every run directory under ``root``, oldest first by the manifest's time of creation."""
     if not root.is_dir():
         return []
-    runs = [RunDir(path.parent) for path in root.glob("*/manifest.json")]
+    found = (path.parent for path in root.glob("*/manifest.json"))
+    runs = [RunDir(path) for path in found if not path.name.startswith(".")]
     return sorted(runs, key=lambda run: (_created(run), run.name))
 
 

@@ -62,8 +62,13 @@ class _OnMachines(Worker):
         config = load_config(files, entry.option, None, None, [*entry.overrides, *place])
         self.slurm = with_slots(config.slurm, self.plan.slots)
         if not run.manifest_path.exists():
-            create_run(self.sweep.path, entry.name, overwrite=False)
-            write_beginning(config, run, ["rlvr", *first])
+            command = ["rlvr", *first]
+            create_run(
+                self.sweep.path,
+                entry.name,
+                overwrite=False,
+                fill=lambda aside: write_beginning(config, aside, command),
+            )
         return ["train", "--resume", str(run.path)]
 
     def _program(self, arguments: list[str]) -> list[str]:

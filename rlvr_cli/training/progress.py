@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -63,7 +64,8 @@ class Reporter:
     def __exit__(self, *exception: object) -> None:
         if self._live is not None:
             self._live.stop()
-        self._log.close()
+        with contextlib.suppress(OSError):
+            self._log.close()
 
     def message(self, text: str) -> None:
         """One line for the person and the log."""
@@ -71,9 +73,10 @@ class Reporter:
         say(self.console, text)
 
     def log(self, text: str) -> None:
-        """For log.txt only."""
-        self._log.write(f"{now()} {text}\n")
-        self._log.flush()
+        """For log.txt only. A disk that refuses it refuses the records too, which say so and end the run."""
+        with contextlib.suppress(OSError):
+            self._log.write(f"{now()} {text}\n")
+            self._log.flush()
 
     def resumed_at(self, rollout: int) -> None:
         """Start the bar at ``rollout``."""

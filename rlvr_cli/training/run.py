@@ -84,22 +84,22 @@ def start(
 
     def create() -> RunDir:
         name = config.run.name or unique_name(root, default_name(config))
-        return create_run(root, name, overwrite=overwrite)
+        said = command or shlex.join(["rlvr", *sys.argv[1:]])
+        return create_run(
+            root, name, overwrite=overwrite, fill=lambda aside: _first_manifest(config, aside, name, prepared, said)
+        )
 
     run = place.world.from_main(create)
     with _held(run, place.world):
         place.begun(run.path)
-        if place.world.main:
-            command = command or shlex.join(["rlvr", *sys.argv[1:]])
-            _first_manifest(config, run, prepared, command)
         return _train(config, run, prepared, None, console, place)
 
 
-def _first_manifest(config: Config, run: RunDir, prepared: Prepared, command: str) -> None:
+def _first_manifest(config: Config, run: RunDir, name: str, prepared: Prepared, command: str) -> None:
     text = dump_yaml(config)
     write_text(run.config_path, text)
     run.update_manifest(
-        name=run.name,
+        name=name,
         status="running",
         created=now(),
         finished=None,
@@ -163,7 +163,7 @@ def resume(run: RunDir, *, console: Console, place: Place | None = None) -> Outc
         resumption = None if waiting else place.world.from_main(lambda: _same_method(run, prepared, found))
         if place.world.main:
             if waiting:
-                _first_manifest(config, run, prepared, waiting)
+                _first_manifest(config, run, run.name, prepared, waiting)
             else:
                 run.update_manifest(status="running", finished=None)
         return _train(config, run, prepared, resumption, console, place)

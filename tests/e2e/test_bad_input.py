@@ -107,6 +107,15 @@ def test_a_full_disk_stops_with_a_message_and_keeps_the_last_checkpoint(runs: Pa
     assert run(["train", "--resume", str(runs / "full")]) == 0
 
 
+def test_a_disk_that_is_full_from_the_start_blocks_no_name(runs: Path) -> None:
+    command = [sys.executable, "-m", "rlvr_cli", "train", *TINY, f"run.dir={runs}", "run.name=full"]
+    limited = ["bash", "-c", 'ulimit -f 1; exec "$@"', "bash", *command]
+    result = subprocess.run(limited, capture_output=True, text=True, timeout=240, check=False)
+    assert result.returncode == 2 and "Traceback" not in result.stderr, result.stderr
+    assert "File too large" in result.stderr and list(runs.iterdir()) == []
+    assert subprocess.run(command, capture_output=True, timeout=240, check=False).returncode == 0
+
+
 def test_a_reader_that_goes_away_does_not_stop_training(runs: Path) -> None:
     """As in `rlvr train | head -1`."""
     arguments = " ".join([*TINY, "train.rollouts=4", f"run.dir={runs}", "run.name=piped"])
