@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from rlvr_cli.config.launch_keys import LaunchConfig
 from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.config.paths import local_path
+from rlvr_cli.config.rates import ScaledRate
 from rlvr_cli.config.schema import Config
 
 AUTO = "auto"
@@ -63,6 +65,8 @@ _NOT_OURS = {
 }
 # What DeepSpeed calls AdamW, or makes it by default.
 ADAMW = ("AdamW", "Adam")
+# A file may give a scaled learning rate rounded, as papers do: 4.63e-7.
+_ROUNDED = 0.005
 
 
 def is_sharded(launch: LaunchConfig) -> bool:
@@ -102,11 +106,13 @@ def deepspeed_settings(launch: LaunchConfig) -> dict[str, Any] | None:
     return read
 
 
-def check_deepspeed(config: Config, *, bf16: bool | None = None, here: bool = True) -> None:
+def check_deepspeed(config: Config, *, bf16: bool | None = None, lr: float | None = None, here: bool = True) -> None:
     """Raise UserError with every contradiction between the run and what `launch.deepspeed` names.
 
     Args:
         bf16: whether the run computes in bfloat16; None = not known yet, so not compared.
+        lr: the peak learning rate; None = as the configuration has it. Where it is a rule that needs the model's size,
+            it is not compared.
         here: whether it is to be trained on this machine, which needs DeepSpeed.
     """
     settings = deepspeed_settings(config.launch)
@@ -116,17 +122,20 @@ def check_deepspeed(config: Config, *, bf16: bool | None = None, here: bool = Tr
                 f"launch.deepspeed={config.launch.deepspeed}: DeepSpeed is not installed (it is for Linux alone). "
                 "launch.fsdp=true divides the model without it."
             )
-        problems = list(_contradictions(settings, config, batch_arithmetic(config), bf16))
+        problems = list(_contradictions(settings, config, batch_arithmetic(config), bf16, lr))
         if problems:
             raise UserError([f"launch.deepspeed={config.launch.deepspeed}: {problem}" for problem in problems])
 
 
-def filled(config: Config, *, bf16: bool) -> dict[str, Any]:
+def filled(config: Config, *, bf16: bool, lr: float | None = None) -> dict[str, Any]:
     """The configuration that DeepSpeed gets: nothing of the run's is left to its defaults.
+
+    Args:
+        lr: the peak learning rate; None = as the configuration has it.
 
     Raises UserError as :func:`check_deepspeed` does.
     """
-    check_deepspeed(config, bf16=bf16)
+    check_deepspeed(config, bf16=bf16, lr=lr)
     settings = deepspeed_settings(config.launch)
     assert settings is not None
     batch = batch_arithmetic(config)
@@ -207,7 +216,7 @@ def _facts(config: Config, batch: BatchArithmetic) -> list[_Fact]:
 
 
 def _contradictions(
-    settings: dict[str, Any], config: Config, batch: BatchArithmetic, bf16: bool | None
+    settings: dict[str, Any], config: Config, batch: BatchArithmetic, bf16: bool | None, lr: float | None
 ) -> Iterator[str]:
     for fact in _facts(config, batch):
         given = settings.get(fact.key)
@@ -217,7 +226,7 @@ def _contradictions(
                 f'"auto" there, or {fact.change(given)}.'
             )
     yield from _precision(settings, bf16)
-    yield from _optimizer(_section(settings, "optimizer"), config)
+    yield from _optimizer(_section(settings, "optimizer"), config, lr)
     scheduler = settings.get("scheduler")
     if scheduler:
         kind = scheduler.get("type") if isinstance(scheduler, dict) else scheduler
@@ -245,27 +254,36 @@ def _precision(settings: dict[str, Any], bf16: bool | None) -> Iterator[str]:
         yield (f'bf16.enabled is {given!r} there, and the run has {bf16!r} (bfloat16: {why}). Write "auto" there.')
 
 
-def _optimizer(section: dict[str, Any], config: Config) -> Iterator[str]:
+def _optimizer(section: dict[str, Any], config: Config, lr: float | None) -> Iterator[str]:
     if not section:
         return
     ours = config.optimizer
+    rule = ours.lr.scale_from if isinstance(ours.lr, ScaledRate) else None
+    if lr is None and not isinstance(ours.lr, ScaledRate):
+        lr = ours.lr
+    if lr is None and rule is not None and rule.this_model is not None:
+        lr = rule.rate(rule.this_model)
     kind, params = section.get("type"), _section(section, "params")
     plain = kind in ADAMW and params.get("adam_w_mode", True) is True and not params.get("torch_adam", False)
     if not plain:
         yield f"optimizer.type is {kind!r} there, and the run has AdamW (decoupled weight decay). Leave it out."
         return
     for name, value in (
-        ("lr", ours.lr),
+        ("lr", lr),
         ("betas", list(ours.betas)),
         ("eps", ours.eps),
         ("weight_decay", ours.weight_decay),
     ):
         given = params.get(name, AUTO)
-        if given != AUTO and not _equal(given, value):
+        if given == AUTO or value is None:
+            continue
+        close = name == "lr" and rule is not None and _close(given, lr)
+        if not close and not _equal(given, value):
             mend = json.dumps(given)
+            scaled = f" (scaled from {rule.lr:g})" if name == "lr" and rule is not None else ""
             yield (
-                f"optimizer.params.{name} is {given!r} there, and the run has optimizer.{name}={value!r}. Write "
-                f'"auto" there, or set optimizer.{name}={mend}.'
+                f"optimizer.params.{name} is {given!r} there, and the run has optimizer.{name}={value!r}{scaled}. "
+                f'Write "auto" there, or set optimizer.{name}={mend}.'
             )
 
 
@@ -321,6 +339,10 @@ def _equal(given: Any, ours: Any) -> bool:
     if isinstance(given, list) and isinstance(ours, list):
         return len(given) == len(ours) and all(map(_equal, given, ours))
     return bool(given == ours)
+
+
+def _close(given: Any, ours: float | None) -> bool:
+    return isinstance(given, float) and ours is not None and math.isclose(given, ours, rel_tol=_ROUNDED)
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

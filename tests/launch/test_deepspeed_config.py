@@ -79,6 +79,27 @@ def test_a_file_that_agrees(tmp_path: Path) -> None:
     assert "optimizer" not in settings and "fp16" not in settings
 
 
+def test_a_scaled_learning_rate_is_compared_as_the_rate_that_it_gives(tmp_path: Path) -> None:
+    def run(rate: float, this_model: str = "") -> Config:
+        content = {
+            "optimizer": {"type": "AdamW", "params": {"lr": rate}},
+            "zero_optimization": {"stage": 2},
+        }
+        rule = f"{{scale_from: {{lr: 1.0e-6, parameters: 1.5e+9{this_model}}}}}"
+        return with_file(tmp_path, content, f"optimizer.lr={rule}")
+
+    # 1e-6 sqrt(1.5 / 7) = 4.629e-7, which the paper gives as 4.63e-7.
+    check_deepspeed(run(4.63e-7, ", this_model: 7.0e+9"))
+    (problem,) = problems(run(1e-6, ", this_model: 7.0e+9"))
+    assert "optimizer.params.lr is 1e-06 there" in problem
+    assert "optimizer.lr=4.629" in problem and "ScaledRate" not in problem
+    # Without the model's size the rate is not known before the model is loaded.
+    check_deepspeed(run(4.63e-7))
+    filled(run(4.63e-7), bf16=True, lr=4.629e-7)
+    with pytest.raises(UserError, match=r"optimizer\.params\.lr is 1e-06 there"):
+        filled(run(1e-6), bf16=True, lr=4.629e-7)
+
+
 def test_every_contradiction_at_once(tmp_path: Path) -> None:
     content = {
         "train_batch_size": 64,
