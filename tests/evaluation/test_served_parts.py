@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import json
+import math
 import os
 import shutil
 import signal
@@ -27,6 +28,7 @@ from rlvr_cli.evaluation.served.sampler import in_flight
 from rlvr_cli.evaluation.served.tokenizer import load_facts
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.records import append_jsonl
+from rlvr_cli.training.vllm.requests import read_completion
 
 TEXT = Ask(Prompt("2 + 2 =", (5, 6, 7)), 8, 0.7, 0.9, 11, (1, 2), 0)
 GREEDY = Ask(Prompt("2 + 2 =", (5, 6, 7)), 8, 0.0, 0.9, 11, (1, 2), 0)
@@ -123,6 +125,60 @@ def test_pauses_that_a_server_asks_for() -> None:
     assert retry_after("-3") == 0.0
     assert retry_after("86400") == 600.0
     assert retry_after(email.utils.formatdate(time.time() + 30, usegmt=True)) == pytest.approx(30, abs=5)
+
+
+@pytest.mark.parametrize(
+    "date",
+    [
+        "Mon, 01 Jan 0000 00:00:00 GMT",
+        "Mon, 01 Jan 99999 00:00:00 GMT",
+        "Mon, 01 Jan 99999999999999999999 00:00:00 GMT",
+        "Mon, 31 Feb 2031 00:00:00 GMT",
+        "Fri, 31 Dec 9999 23:59:59 -2359",
+        "Mon, 01 Jan 2031 00:00:00 +99999999999",
+        "Mon, 01 Jan 0001 00:00:00 +2359",
+        "Mon, 01 Jan 1 99:99:99",
+        ",",
+        "\x00",
+        "1e999",
+        "-1e999",
+        "9" * 5000,
+    ],
+)
+def test_a_pause_until_an_absurd_date_is_capped_or_ignored(date: str) -> None:
+    pause = retry_after(date)
+    assert pause is None or 0.0 <= pause <= 600.0
+
+
+@pytest.mark.parametrize("count", [-1, 9, 10**30, True, 3.0, "3", math.nan, [3]])
+def test_a_count_of_tokens_that_cannot_be_is_not_believed(count: Any) -> None:
+    found = read_answer(answer() | {"usage": {"completion_tokens": count, "prompt_tokens": 3}}, TEXT)
+    assert found.tokens is None and found.prompt_tokens == 3
+    (doubt,) = found.doubts
+    assert doubt.startswith("usage.completion_tokens=") and "possible: 0 to 8" in doubt and len(doubt) < 200
+    assert read_answer(answer() | {"usage": {"completion_tokens": 8}}, TEXT).doubts == ()
+
+
+@pytest.mark.parametrize("ids", [[-1], [2**40], [True], [1.5], [1] * 9])
+def test_token_ids_that_cannot_be_are_not_believed(ids: list[Any]) -> None:
+    found = read_answer(answer(token_ids=ids), TEXT)
+    assert found.token_ids is None and len(found.doubts) == 1
+
+
+@pytest.mark.parametrize("log_probs", [[0.5], [10**400], [math.nan], [-math.inf], [-1.0] * 9, ["x"], [True]])
+def test_log_probabilities_that_cannot_be_are_not_believed(log_probs: list[Any]) -> None:
+    found = read_answer(answer(logprobs={"token_logprobs": log_probs}), GREEDY)
+    assert found.log_prob is None and len(found.doubts) == 1
+    assert read_answer(answer(logprobs={"token_logprobs": [-0.5, 1e-7]}), GREEDY).log_prob == pytest.approx(-0.5)
+
+
+@pytest.mark.parametrize(
+    ("ids", "log_probs"), [([-1], [-0.5]), ([2**40], [-0.5]), ([1], [10**400]), ([1], [None]), ([1], [math.nan])]
+)
+def test_a_sample_for_training_with_numbers_that_cannot_be_is_asked_for_again(ids: Any, log_probs: Any) -> None:
+    assert read_completion(answer(token_ids=[1], logprobs={"token_logprobs": [-0.5]})) == ([1], [-0.5], False)
+    with pytest.raises(ValueError):
+        read_completion(answer(token_ids=ids, logprobs={"token_logprobs": log_probs}))
 
 
 def test_messages_of_errors_in_every_form() -> None:

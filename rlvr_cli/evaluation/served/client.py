@@ -134,8 +134,8 @@ class Client(AbstractAsyncContextManager["Client"]):
                 await asyncio.sleep(pause)
             try:
                 return read(await self._once(method, url, body))
-            except ValueError as error:
-                failure = Passing(f"answered what is no completion: {error}")
+            except (ValueError, RecursionError) as error:
+                failure = Passing(f"answered what is no completion: {self._hidden(_reason(error))}")
             except Passing as error:
                 failure = error
             if attempt == retries:
@@ -234,13 +234,16 @@ def error_message(body: bytes) -> str:
     if isinstance(found, dict) and found.get("error"):
         found = found["error"]
     if isinstance(found, dict):
-        found = " ".join(str(found[key]) for key in ("message", "detail", "code") if found.get(key))
+        try:
+            found = " ".join(str(found[key]) for key in ("message", "detail", "code") if found.get(key))
+        except RecursionError:
+            found = None
     message = " ".join((found if isinstance(found, str) else text).split()) or "without a message"
     return message if len(message) <= 300 else message[:297] + "..."
 
 
 def retry_after(value: str | None) -> float | None:
-    """Seconds of a Retry-After header, which is a number or a date; None where there is none."""
+    """Seconds of a Retry-After header, which is a number or a date; None where it is absent or cannot be read."""
     if value is None:
         return None
     try:
@@ -248,7 +251,8 @@ def retry_after(value: str | None) -> float | None:
     except ValueError:
         try:
             seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
-        except ValueError:
+        except (ValueError, TypeError, OverflowError, OSError):
+            # A date that no clock has, such as one of the year 0 or of a month 13.
             return None
     return min(LONGEST_ASKED, max(0.0, seconds)) if seconds == seconds else None
 

@@ -15,6 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+# What a number of a server can be at most: tokens of a prompt, an id of any vocabulary, and -log p in nats.
+MOST_TOKENS, LARGEST_ID, MOST_NATS = 10**9, 2**31 - 1, 1e6
+# A log-probability may lie above 0 by rounding.
+ROUNDING = 1e-3
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -74,10 +79,10 @@ class Ask:
 
 @dataclass(frozen=True)
 class Answer:
-    """A completion as a server gave it; None is what it did not say.
+    """A completion as a server gave it; None is what it did not say, or said and cannot be.
 
     ``token_ids`` are those of the completion, with the one that ended it. ``reasoning`` is what a server cut out of
-    the text as the model's thoughts.
+    the text as the model's thoughts. ``doubts`` name the fields that were not believed, with their values.
     """
 
     text: str
@@ -89,6 +94,7 @@ class Answer:
     prompt_tokens: int | None = None
     prompt_ids: tuple[int, ...] | None = None
     reasoning: str | None = None
+    doubts: tuple[str, ...] = ()
 
 
 def request_body(kind: Kind, model: str | None, ask: Ask, *, as_text: bool = False, openai_host: bool = False) -> Any:
@@ -161,18 +167,20 @@ def read_answer(answer: Any, ask: Ask) -> Answer:
         raise ValueError("a choice without finish_reason")
     usage = answer.get("usage")
     usage = usage if isinstance(usage, Mapping) else {}
-    ids = _ids(choice.get("token_ids"))
-    counted = _count(usage.get("completion_tokens"))
+    doubts: list[str] = []
+    ids = _ids(choice.get("token_ids"), "token_ids", doubts, most=ask.max_tokens)
+    counted = _count(usage.get("completion_tokens"), "usage.completion_tokens", doubts, most=ask.max_tokens)
     return Answer(
         text=_without_surrogates(text),
         truncated=reason == "length",
         model=answer["model"] if isinstance(answer.get("model"), str) else None,
         tokens=counted if ids is None else len(ids),
         token_ids=ids,
-        log_prob=_log_prob(choice.get("logprobs")) if ask.temperature in (0.0, 1.0) else None,
-        prompt_tokens=_count(usage.get("prompt_tokens")),
-        prompt_ids=_ids(choice.get("prompt_token_ids")),
+        log_prob=_log_prob(choice.get("logprobs"), ask, doubts) if ask.temperature in (0.0, 1.0) else None,
+        prompt_tokens=_count(usage.get("prompt_tokens"), "usage.prompt_tokens", doubts),
+        prompt_ids=_ids(choice.get("prompt_token_ids"), "prompt_token_ids", doubts),
         reasoning=_without_surrogates(reasoning) if reasoning else None,
+        doubts=tuple(doubts),
     )
 
 
@@ -190,18 +198,41 @@ def _first_choice(answer: Any) -> Mapping[str, Any]:
     return found
 
 
-def _count(value: Any) -> int | None:
-    return value if type(value) is int and value >= 0 else None
+def _count(value: Any, field: str, doubts: list[str], *, most: int = MOST_TOKENS) -> int | None:
+    if value is None:
+        return None
+    if type(value) is int and 0 <= value <= most:
+        return value
+    doubts.append(f"{field}={_short(value)} (possible: 0 to {most})")
+    return None
 
 
-def _ids(value: Any) -> tuple[int, ...] | None:
-    return tuple(value) if isinstance(value, list) and all(type(item) is int for item in value) else None
+def _ids(value: Any, field: str, doubts: list[str], *, most: int = MOST_TOKENS) -> tuple[int, ...] | None:
+    if not isinstance(value, list):
+        return None
+    if len(value) > most:
+        doubts.append(f"{field}: {len(value)} tokens (possible: 0 to {most})")
+    elif all(type(item) is int and 0 <= item <= LARGEST_ID for item in value):
+        return tuple(value)
+    else:
+        wrong = next(item for item in value if type(item) is not int or not 0 <= item <= LARGEST_ID)
+        doubts.append(f"{field} holds {_short(wrong)} (possible: integers from 0 to {LARGEST_ID})")
+    return None
 
 
-def _log_prob(value: Any) -> float | None:
+def _log_prob(value: Any, ask: Ask, doubts: list[str]) -> float | None:
     """The sum over the completion's tokens, which is of the model's own distribution at temperature 0 and 1."""
     values = value.get("token_logprobs") if isinstance(value, Mapping) else None
-    if not isinstance(values, list) or not all(type(item) in (int, float) for item in values):
+    if not isinstance(values, list) or None in values:
         return None
-    total = math.fsum(values)
-    return total if math.isfinite(total) else None
+    wrong = [item for item in values if type(item) not in (int, float) or not -MOST_NATS <= item <= ROUNDING]
+    if wrong or len(values) > ask.max_tokens:
+        said = f" {_short(wrong[0])}" if wrong else f" {len(values)} values for at most {ask.max_tokens} tokens"
+        doubts.append(f"logprobs.token_logprobs holds{said}")
+        return None
+    return math.fsum(values)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -121,7 +121,7 @@ async def _what_it_is(client: Client, options: ServerOptions) -> tuple[Kind, lis
         entries = [entry for entry in data if isinstance(entry, Mapping) and isinstance(entry.get("id"), str)]
     if options.kind != "auto":
         return KINDS[options.kind], entries
-    owners = {entry.get("owned_by") for entry in entries or ()}
+    owners = {str(entry.get("owned_by")) for entry in entries or ()}
     for name in ("vllm", "sglang", "llamacpp"):
         if owners == {name}:
             return KINDS[name], entries

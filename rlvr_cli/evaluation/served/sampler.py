@@ -34,6 +34,7 @@ class ServedSampler:
 
     def __init__(self, server: Server, facts: ModelFacts | None, say: Callable[[str], None]) -> None:
         self.server, self.facts, self.say = server, facts, say
+        self._doubted = False
 
     def identity(self, task: Task, settings: EvalSettings) -> dict[str, Any]:
         """What decides the samples. The weights are unknown: the model's name at the server stands for them.
@@ -172,6 +173,8 @@ class ServedSampler:
         problems: Mapping[str, Problem],
         prompts: Mapping[str, Prompt],
     ) -> list[dict[str, Any]]:
+        for _, answer in answers:
+            self._doubt(answer)
         texts = [self._text(answer, prompts[problem_id]) for (problem_id, _), answer in answers]
         chosen = [problems[problem_id] for (problem_id, _), _ in answers]
         verdicts = judge_all(task, chosen, texts, [answer.truncated for _, answer in answers])
@@ -188,6 +191,15 @@ class ServedSampler:
             )
             for ((problem_id, index), answer), text, verdict in zip(answers, texts, verdicts, strict=True)
         ]
+
+    def _doubt(self, answer: Answer) -> None:
+        if answer.doubts and not self._doubted:
+            self._doubted = True
+            instead = "tokens are counted by the tokenizer here" if self.facts else "they are left out"
+            self.say(
+                f"{self.server.options.base_url}: answers with numbers that cannot be: {'; '.join(answer.doubts)}. "
+                f"Such numbers are not used: {instead}."
+            )
 
     def _text(self, answer: Answer, prompt: Prompt) -> str:
         """The completion as judges read it, as it would come from a model in this process."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.evaluation.served.client import Client, Refused
+from rlvr_cli.evaluation.served.kinds import LARGEST_ID, MOST_NATS, ROUNDING
 from rlvr_cli.evaluation.served.options import ServerOptions
 from rlvr_cli.models.completions import Completions, OnDone, joined
 
@@ -76,7 +77,7 @@ async def facts(client: Client) -> Facts:
     return Facts(
         model=str(entry.get("id")),
         root=str(entry.get("root")),
-        longest=entry.get("max_model_len"),
+        longest=longest if type(longest := entry.get("max_model_len")) is int else None,
         log_probs=how.get("logprobs_mode"),
         dtype=how.get("dtype"),
         device=where.get("device"),
@@ -158,6 +159,10 @@ def read_completion(answer: Any) -> tuple[list[int], list[float], bool]:
     if not isinstance(ids, list) or not isinstance(values, list) or len(ids) != len(values):
         said = " ".join(json.dumps(answer).split())
         raise ValueError(f"no token ids with their log-probabilities in {said[:200]}")
+    if not all(type(item) is int and 0 <= item <= LARGEST_ID for item in ids):
+        raise ValueError("token_ids that are no token ids")
+    if not all(type(item) in (int, float) and -MOST_NATS <= item <= ROUNDING for item in values):
+        raise ValueError("logprobs.token_logprobs that are no log-probabilities")
     return ids, [float(value) for value in values], reason == "length"
 
 
