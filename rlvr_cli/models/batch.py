@@ -83,7 +83,7 @@ class Batch:
         if min(lengths) < self.width:
             empty = (self.width - torch.tensor(lengths, device=device))[row_prompt].view(-1, 1, 1)
             columns = torch.arange(columns_of_cache, device=device)
-            bias = torch.zeros(self.rows, decoder.kv_heads, columns_of_cache, dtype=cache.dtype, device=device)
+            bias = torch.zeros(self.rows, decoder.kv_heads, columns_of_cache, dtype=decoder.score_dtype, device=device)
             self.bias = bias.masked_fill_(columns < empty, -torch.inf)
             self.positions = last[row_prompt] + 1
 

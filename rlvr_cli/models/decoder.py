@@ -112,6 +112,7 @@ class Decoder:
         self.scale = self.head_dim**-0.5
         self.embedding: Tensor = model.model.embed_tokens.weight.detach()
         self.device, self.dtype = self.embedding.device, self.embedding.dtype
+        self.score_dtype = torch.promote_types(self.dtype, torch.float32)
         self._rotary = model.model.rotary_emb
         self._fold = self.dtype == torch.float32 and model.num_parameters() < _FUSE_BELOW
         self.weight_bytes: int = model.num_parameters() * self.dtype.itemsize
@@ -229,6 +230,21 @@ class Decoder:
             self._finish_layer(layer, x, attended.transpose(1, 2).reshape(prompts * length, -1))
         return x.view(prompts, length, self.hidden), cache
 
+    def _scores(self, q: Tensor, keys: Tensor, bias: Tensor | None) -> Tensor:
+        """Attention scores of queries [n, groups, head_dim] and transposed keys [n, head_dim, columns], with `bias`.
+
+        Never in half precision: Qwen2.5 has scores of hundreds, where neighbours in bfloat16 are 1 apart.
+        """
+        if self.dtype == self.score_dtype:
+            if bias is None:
+                return torch.baddbmm(self._zero, q, keys, beta=0, alpha=self.scale)
+            return torch.baddbmm(bias, q, keys, alpha=self.scale)
+        if self.device.type == "cuda":
+            scores = torch.bmm(q, keys, out_dtype=torch.float32)
+        else:
+            scores = torch.bmm(q.float(), keys.float())
+        return scores.mul_(self.scale) if bias is None else torch.add(bias, scores, alpha=self.scale)
+
     def step(self, tokens: Tensor, cache: Cache, column: int, turn: Tensor, bias: Tensor | None) -> Tensor:
         """Decode one token a row, writing its keys and values to `column` of the cache.
 
@@ -244,11 +260,7 @@ class Decoder:
             qkv = self._project_qkv(layer, x, turn)
             targets[index].copy_(qkv[:, self.heads :].view(n, 2, self.kv_heads, self.head_dim))
             q = qkv[:, : self.heads].reshape(n * self.kv_heads, groups, self.head_dim)
-            if so_far is None:
-                scores = torch.baddbmm(self._zero, q, keys[index], beta=0, alpha=self.scale)
-            else:
-                scores = torch.baddbmm(so_far, q, keys[index], alpha=self.scale)
-            weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(self.dtype)
+            weights = torch.softmax(self._scores(q, keys[index], so_far), dim=-1, dtype=torch.float32).to(self.dtype)
             self._finish_layer(layer, x, torch.bmm(weights, values[index]).view(n, -1))
         return self.logits(x)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import threading
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.models.batch import _pick, _together
@@ -106,6 +108,57 @@ def test_bfloat16_weights_give_float32_log_probs_near_the_models() -> None:
     for prompt, ids, log_probs in zip(PROMPTS, out.ids, out.log_probs, strict=False):
         expected = full_log_probs(model, prompt, ids, 1.0)[range(len(ids)), ids]
         torch.testing.assert_close(torch.tensor(log_probs), expected, atol=0.2, rtol=0)
+
+
+def with_large_scores(dtype: torch.dtype) -> Any:
+    """A model whose keys have biases as large as Qwen2.5's, in the slow rotary frequencies; weights as in bfloat16."""
+    model = make("qwen2-gqa-untied", hidden_size=64, num_hidden_layers=4)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            keys, queries = (x.bias.view(-1, 16) for x in (layer.self_attn.k_proj, layer.self_attn.q_proj))
+            keys[:, 6:8] += 150
+            keys[:, 14:] += 150
+            queries[:, 6:8] += 5
+    return model.to(torch.bfloat16).to(dtype)
+
+
+def sampler_and_sdpa_errors(device: str) -> tuple[float, float]:
+    """Of log-probs in bfloat16 against float32: the sampler's, and those of a forward pass with sdpa."""
+    prompts = [[5 + i % 4, 6, 7, 8][: 2 + i % 3] for i in range(64)]
+    half, full = with_large_scores(torch.bfloat16).to(device), with_large_scores(torch.float32)
+    out = run(half, prompts, range(64), max_new_tokens=60, eos_token_ids=())
+    ours, theirs = [], []
+    for prompt, ids, log_probs in zip(prompts, out.ids, out.log_probs, strict=True):
+        expected = full_log_probs(full, prompt, ids, 1.0)[range(60), ids]
+        # On some CPUs the other kernels need instructions that ATEN_CPU_CAPABILITY may have switched off.
+        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH) if device == "cpu" else nullcontext():
+            logits = half(torch.tensor([[*prompt, *ids]], device=device)).logits[0, len(prompt) - 1 : -1].float().cpu()
+        ours.append((torch.tensor(log_probs) - expected).abs())
+        theirs.append((logits.log_softmax(-1)[range(60), ids] - expected).abs())
+    return float(torch.cat(ours).mean()), float(torch.cat(theirs).mean())
+
+
+def test_large_attention_scores_are_not_rounded_to_bfloat16() -> None:
+    ours, theirs = sampler_and_sdpa_errors("cpu")
+    assert theirs > 0.1, "the scores are not large enough to show anything"
+    assert ours < 1.1 * theirs
+
+
+@pytest.mark.gpu
+def test_large_attention_scores_on_a_gpu(gpu: str) -> None:
+    ours, theirs = sampler_and_sdpa_errors(gpu)
+    assert ours < 1.1 * theirs
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_scores_of_half_precision_numbers_are_in_float32(masked: bool) -> None:
+    decoder = Decoder(make("llama").to(torch.bfloat16))
+    q, keys = 70 * torch.randn(3, 2, 8), 170 * torch.randn(3, 8, 5)
+    bias = torch.zeros(3, 1, 5)
+    bias[1, :, :2] = -torch.inf
+    scores = decoder._scores(q.bfloat16(), keys.bfloat16(), bias if masked else None)
+    expected = q.bfloat16().double() @ keys.bfloat16().double() * decoder.scale + (bias if masked else 0)
+    torch.testing.assert_close(scores.double(), expected, rtol=1e-5, atol=1e-2)
 
 
 def test_a_row_does_not_depend_on_the_batch_it_is_in() -> None:
