@@ -13,7 +13,7 @@ from rlvr_cli.models.completions import Completions
 from rlvr_cli.models.engines import choose_engine
 from rlvr_cli.models.sampler import sample
 from rlvr_cli.models.transformers_engine import generate_with_transformers
-from tests.models.tiny import full_entropies, full_log_probs, make
+from tests.models.tiny import full_entropies, full_log_probs, make, rounding
 
 PROMPTS = [[1, 2], [1, 2], [5, 6, 7, 8, 9], [3]]
 OPTIONS = {"keys": [1, 2, 3, 4], "seed": 5, "max_new_tokens": 30, "eos_token_ids": (3, 11)}
@@ -36,10 +36,10 @@ def test_log_probs_and_entropies_equal_the_full_forward(temperature: float) -> N
     assert out.ids[0] != out.ids[1]
     rows = zip(PROMPTS, out.ids, out.log_probs, out.entropies or [], out.truncated, strict=True)
     for prompt, ids, log_probs, entropies, truncated in rows:
-        expected = full_log_probs(model, prompt, ids, temperature)[range(len(ids)), ids]
-        torch.testing.assert_close(torch.tensor(log_probs), expected, atol=1e-5, rtol=0)
+        every = full_log_probs(model, prompt, ids, temperature)
+        torch.testing.assert_close(torch.tensor(log_probs), every[range(len(ids)), ids], **rounding(every))
         full = full_entropies(model, prompt, ids, temperature)
-        torch.testing.assert_close(torch.tensor(entropies, dtype=torch.float64), full, atol=1e-5, rtol=0)
+        torch.testing.assert_close(torch.tensor(entropies, dtype=torch.float64), full, **rounding(every))
         assert truncated == (ids[-1] not in (3, 11))
         assert not set(ids[:-1]) & {3, 11}
     assert model.generation_config.repetition_penalty == 5.0
@@ -74,8 +74,9 @@ def test_greedy_agrees_with_the_local_sampler() -> None:
     ours = sample(model, PROMPTS, **OPTIONS, temperature=0.0)
     assert theirs.ids == ours.ids
     both = zip([*theirs.log_probs, *(theirs.entropies or [])], [*ours.log_probs, *(ours.entropies or [])], strict=True)
+    every = [full_log_probs(model, *row, 1.0) for row in zip(PROMPTS, ours.ids, strict=True)]
     for a, b in both:
-        assert a == pytest.approx(b, abs=1e-5)
+        torch.testing.assert_close(torch.tensor(a), torch.tensor(b), **rounding(*every))
 
 
 def test_auto_takes_the_local_sampler_where_it_can_and_says_why_not() -> None:
@@ -99,7 +100,7 @@ def test_top_k_keeps_the_likeliest_and_their_whole_probability(engine: Any) -> N
     for prompt, ids, log_probs in zip(PROMPTS, out.ids, out.log_probs, strict=True):
         every = full_log_probs(model, prompt, ids, 1.0)
         chosen = every[range(len(ids)), ids]
-        torch.testing.assert_close(torch.tensor(log_probs), chosen, atol=1e-5, rtol=0)
+        torch.testing.assert_close(torch.tensor(log_probs), chosen, **rounding(every))
         assert int((every > chosen.unsqueeze(1)).sum(1).max()) == 1
     with pytest.raises(ValueError, match="top_k"):
         engine(model, PROMPTS, **OPTIONS, top_k=-1)

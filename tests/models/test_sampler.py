@@ -25,7 +25,7 @@ from rlvr_cli.models.sampler import (
     sample,
     supports,
 )
-from tests.models.tiny import MODELS, VOCABULARY, full_entropies, full_log_probs, make
+from tests.models.tiny import MODELS, VOCABULARY, full_entropies, full_log_probs, make, rounding
 
 # Prompts of different lengths, each in a group of three rows.
 PROMPTS = [[1 + (5 * i + 3 * j) % (VOCABULARY - 1) for j in range(2 + 3 * i)] for i in range(5) for _ in range(3)]
@@ -54,10 +54,10 @@ def test_log_probs_and_entropies_equal_the_full_forward(name: str, options: dict
     if options.get("temperature") != 0:
         assert len({len(ids) for ids in out.ids}) > 3, "rows must end at different times to test dropping them"
     for prompt, ids, log_probs, entropies in zip(PROMPTS, out.ids, out.log_probs, out.entropies, strict=True):
-        expected = full_log_probs(model, prompt, ids, temperature)[range(len(ids)), ids]
-        torch.testing.assert_close(torch.tensor(log_probs), expected, atol=1e-5, rtol=0)
+        every = full_log_probs(model, prompt, ids, temperature)
+        torch.testing.assert_close(torch.tensor(log_probs), every[range(len(ids)), ids], **rounding(every))
         full = full_entropies(model, prompt, ids, temperature)
-        torch.testing.assert_close(torch.tensor(entropies, dtype=torch.float64), full, atol=1e-5, rtol=0)
+        torch.testing.assert_close(torch.tensor(entropies, dtype=torch.float64), full, **rounding(every))
 
 
 @pytest.mark.parametrize("vocabulary", [7, 1024, 32_000])
@@ -69,15 +69,15 @@ def test_entropies_of_wide_flat_certain_and_impossible_distributions(vocabulary:
     exact = torch.special.entr(logits.double().softmax(-1)).sum(-1)
     for draw in (1e-6, 0.5, 1 - 1e-6):
         _, _, entropies = _pick(logits.clone(), torch.full((8,), draw, dtype=torch.float64), 1.0, 1.0)
-        torch.testing.assert_close(entropies.double(), exact, atol=1e-5, rtol=0)
+        torch.testing.assert_close(entropies.double(), exact, **rounding(exact))
 
 
 def test_log_probs_stay_equal_over_a_long_generation() -> None:
     model = make("llama3-rope-gqa-biases")
     out = run(model, PROMPTS[::4], [1, 2, 3, 4], max_new_tokens=400, eos_token_ids=())
     for prompt, ids, log_probs in zip(PROMPTS[::4], out.ids, out.log_probs, strict=True):
-        expected = full_log_probs(model, prompt, ids, 1.0)[range(400), ids]
-        torch.testing.assert_close(torch.tensor(log_probs), expected, atol=1e-5, rtol=0)
+        every = full_log_probs(model, prompt, ids, 1.0)
+        torch.testing.assert_close(torch.tensor(log_probs), every[range(400), ids], **rounding(every))
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -98,8 +98,8 @@ def test_a_large_model_is_computed_without_copies_of_its_weights(monkeypatch: py
         model = make(name)
         out = run(model)
         for prompt, ids, log_probs in zip(PROMPTS, out.ids, out.log_probs, strict=True):
-            expected = full_log_probs(model, prompt, ids, 1.0)[range(len(ids)), ids]
-            torch.testing.assert_close(torch.tensor(log_probs), expected, atol=1e-5, rtol=0)
+            every = full_log_probs(model, prompt, ids, 1.0)
+            torch.testing.assert_close(torch.tensor(log_probs), every[range(len(ids)), ids], **rounding(every))
 
 
 def test_bfloat16_weights_give_float32_log_probs_near_the_models() -> None:
@@ -194,12 +194,14 @@ def test_how_many_rows_are_decoded_together_changes_nothing(
 
     monkeypatch.setattr(Decoder, "__init__", in_parts)
     others.append(run(model, **options))
+    temperature = options.get("temperature") or 1.0
+    every = [full_log_probs(model, *row, temperature) for row in zip(PROMPTS, together.ids, strict=True)]
     for other in others:
         assert (other.ids, other.truncated) == (together.ids, together.truncated)
         for first, second in zip(
             [*together.log_probs, *together.entropies], [*other.log_probs, *other.entropies], strict=True
         ):
-            torch.testing.assert_close(torch.tensor(first), torch.tensor(second), atol=1e-6, rtol=1e-6)
+            torch.testing.assert_close(torch.tensor(first), torch.tensor(second), **rounding(*every))
 
 
 def test_prompts_that_are_read_together() -> None:
@@ -312,7 +314,7 @@ def test_top_p_draws_from_the_nucleus_but_reports_the_full_distribution() -> Non
     out = run(model, [prompt] * 2000, range(2000), max_new_tokens=1, eos_token_ids=(), top_p=0.5)
     assert {ids[0] for ids in out.ids} == nucleus
     for ids, values in zip(out.ids, out.log_probs, strict=True):
-        assert values[0] == pytest.approx(log_probs[ids[0]].item(), abs=1e-5)
+        assert values[0] == pytest.approx(log_probs[ids[0]].item(), abs=rounding(log_probs)["atol"])
 
 
 def test_truncated_says_which_rows_hit_the_limit() -> None:

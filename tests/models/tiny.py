@@ -16,6 +16,8 @@ from transformers import (
 )
 
 VOCABULARY = 50
+# How many roundings of the largest value two orders of the same sums may part by; a small model shows about five.
+ROUNDINGS = 64
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "rope_theta": 10000.0,
@@ -68,6 +70,16 @@ def make(name: str, **changes: Any) -> Any:
         if parameter.ndim == 1:
             torch.nn.init.normal_(parameter, 1.0 if "norm" in key else 0.0, 0.2)
     return model
+
+
+def rounding(*values: torch.Tensor) -> dict[str, float]:
+    """The tolerance between two float32 computations of a model's numbers, which add in different orders.
+
+    ``values`` are whole distributions of log-probs, or logits: what they are made of decides how much is rounded,
+    and a likely token's log-prob is small although it is the difference of large logits.
+    """
+    largest = max(float(value.abs().max()) for value in values)
+    return {"atol": ROUNDINGS * torch.finfo(torch.float32).eps * max(1.0, largest), "rtol": 0.0}
 
 
 def full_log_probs(model: Any, prompt: Sequence[int], completion: Sequence[int], temperature: float) -> torch.Tensor:

@@ -12,6 +12,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import SpeedConfig
 from rlvr_cli.training.build import _sampler_exact
 from rlvr_cli.training.trl_adapter import MethodTrainer
+from tests.models.tiny import rounding
 from tests.training.harness import ScriptedRollouts, load_base, method_of, tiny_model, train
 from tests.training.test_run import metrics, start
 
@@ -34,10 +35,12 @@ def test_the_first_rollout_s_steps_are_the_same(tmp_path: Path, method: str) -> 
     plain = metrics(start(tmp_path, "plain", **changes, **NOTHING).run)
     # What would be looked at if nothing was learned from.
     assert max(row["grad_norm"] for row in plain) > 0.01
+    # Log-probs go down to about -10, and the first update measures nothing but their rounding.
+    noise = rounding(torch.tensor(-10.0))["atol"]
     for mine, other in zip(quick, plain, strict=True):
-        assert mine["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-4, abs=1e-7)
+        assert mine["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3)
         for key in ("ratio_mean", "ratio_std", "kl", "kl_reference", "prob_distance", "surrogate", "trained"):
-            assert mine[key] == pytest.approx(other[key], rel=1e-3, abs=2e-6), key
+            assert mine[key] == pytest.approx(other[key], rel=1e-3, abs=noise), key
         for key in ("entropy", "length", "update_tokens", "region/LN", "region/HP", "pass", "accuracy"):
             assert mine[key] == other[key], key
 

@@ -19,6 +19,7 @@ from rlvr_cli.models.load import load_model
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.directory import RunDir
+from tests.models.tiny import rounding
 from tests.training.processes import interrupted_after
 from tests.training.sft_runs import (
     KINDS,
@@ -134,7 +135,7 @@ def test_the_merged_model_says_what_the_adapted_one_says(whole: tuple[str, RunDi
     ids = torch.tensor([tokenizer("A: BN B: AK or BN ? <think> KN A: BN t")["input_ids"]])
     with torch.no_grad():
         expected = adapted(ids).logits
-        torch.testing.assert_close(plain(ids).logits, expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(plain(ids).logits, expected, **rounding(expected))
         assert not torch.allclose(load_model("lab", dtype="float32")[0](ids).logits, expected, atol=0.1)
         with merged(adapted) as inside:
             assert inside.state_dict().keys() == before.keys()

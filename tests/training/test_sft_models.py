@@ -82,11 +82,11 @@ def test_training_and_resume(tmp_path: Path, architecture: Any, template: str | 
 
 @pytest.mark.parametrize("name", [*MODELS, "gpt2"])
 def test_merged_is_the_adapted_model(name: str) -> None:
-    """Biases, tied heads and GPT-2's transposed layers among them."""
-    base = gpt2(VOCABULARY).eval() if name == "gpt2" else make(name)
+    """Biases, tied heads and GPT-2's transposed layers among them; in float64, as large adapters amplify rounding."""
+    base = (gpt2(VOCABULARY).eval() if name == "gpt2" else make(name)).double()
     before, untouched = weights_hash(base), {id(weight) for weight in base.parameters()}
     config = peft_config(LoRAConfig(rank=3, alpha=16.0))
-    adapted = get_peft_model(base, config)
+    adapted = get_peft_model(base, config).double()
     trained = [weight for weight in adapted.parameters() if weight.requires_grad]
     for weight in trained:
         torch.nn.init.normal_(weight, 0.0, 0.3)
