@@ -25,7 +25,7 @@ from rlvr_cli.config.launch_keys import LaunchConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.launch import deepspeed_config
 from rlvr_cli.launch.deepspeed_config import described, is_sharded, stage_of
-from rlvr_cli.planning.rates import learning_rate, of_model
+from rlvr_cli.models.architecture import parameters_of
 from rlvr_cli.training import state
 from rlvr_cli.training.value_head import NAME as VALUE_HEAD
 from rlvr_cli.training.value_head import ValueLayer
@@ -59,7 +59,7 @@ def trainer_arguments(config: Config, model: Any, *, bf16: bool, values: bool) -
     """
     if config.launch.deepspeed is not None:
         # DeepSpeed knows no other optimizer of ours, and offloading replaces this one by its own for the CPU.
-        lr = learning_rate(config, lambda: of_model(model))
+        lr = config.optimizer.peak_lr(lambda: parameters_of(model))
         return {"deepspeed": deepspeed_config.filled(config, bf16=bf16, lr=lr), "optim": "adamw_torch"}
     if not config.launch.fsdp:
         return {}
