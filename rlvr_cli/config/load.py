@@ -16,7 +16,7 @@ from typing import Any
 from rlvr_cli.config.data_sets import DATA_SETS
 from rlvr_cli.config.files import file_layers
 from rlvr_cli.config.method_names import BASES, MethodName, nearest_method, parse_method_name
-from rlvr_cli.config.methods import METHODS, MODIFIER_FOLDER, PRESETS, modifier, preset_document
+from rlvr_cli.config.methods import METHODS, MODIFIER_FOLDER, PRESETS, method_preset, modifier, preset_document
 from rlvr_cli.config.origins import PRESET, Layer, Merged
 from rlvr_cli.config.overrides import choices_first, label, parse_override
 from rlvr_cli.config.problems import ConfigError, validate
@@ -180,7 +180,7 @@ def _preset_layers(user_layers: Iterable[Layer]) -> Iterable[Layer]:
     except ValueError:
         # The name is reported; what was set beside it is judged as part of the method that was most likely meant.
         method = parse_method_name(nearest_method(name) or _default_name("method"))
-    yield from _method_layers(method)
+    yield from _method_layers(method, task)
 
 
 def _for_task(values: dict[str, Any], name: str) -> dict[str, Any]:
@@ -195,12 +195,16 @@ def _for_task(values: dict[str, Any], name: str) -> dict[str, Any]:
     return {**values, "task": {key: value for key, value in own.items() if key != "name"}} if own else values
 
 
-def _method_layers(method: MethodName) -> Iterable[Layer]:
+def _method_layers(method: MethodName, task: str) -> Iterable[Layer]:
     yield _values_of(METHODS, method.base, ("values",))
+    if task in method_preset(method.base).for_task:
+        yield _values_of(METHODS, method.base, ("for_task", task))
     for name in method.modifiers:
         yield _values_of(MODIFIER_FOLDER, name, ("values",))
         if method.base in modifier(name).for_base:
             yield _values_of(MODIFIER_FOLDER, name, ("for_base", method.base))
+        if task in modifier(name).for_task:
+            yield _values_of(MODIFIER_FOLDER, name, ("for_task", task))
 
 
 def _values_of(folder: str, name: str, place: tuple[str, ...]) -> Layer:

@@ -48,6 +48,7 @@ class Preset:
         extra_cost: one line: forwards, passes and memory over GRPO.
         values: the keys of `method` that it sets, nested: `{"weight": {"kind": "dgpo", "n": 1.0}}`.
         sources: dotted key below `method` (`weight.n`) -> where its value comes from.
+        for_task: task -> values that take the place of `values` there, nested alike.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Preset:
     extra_cost: str
     values: Values
     sources: Mapping[str, str]
+    for_task: Mapping[str, Values]
 
 
 @dataclass(frozen=True)
@@ -179,4 +181,5 @@ def _common(data: Mapping[str, Any]) -> dict[str, Any]:
         "extra_cost": data["extra_cost"],
         "values": data["values"],
         "sources": data["sources"],
+        "for_task": data.get("for_task") or {},
     }

@@ -74,6 +74,11 @@ class CountdownTaskConfig(Section):
     )
     data: Data = None
     data_dir: DataDir = None
+    reward: Literal["tiny_zero", "zero_one"] = Field(
+        "tiny_zero",
+        description="tiny_zero = TinyZero's: 0.1 for an answer block and 0.9 more for a right answer; zero_one = 1 for "
+        "a right answer, else 0.",
+    )
     rule: Rule = Field(
         "paper", description="paper = the reward of the papers' code; strict = judges meaning, not surface."
     )

@@ -125,6 +125,10 @@ def _modifier_rows(item: Modifier) -> Iterator[tuple[str, str, str, str]]:
     for base, values in item.for_base.items():
         for key, value in flat(values):
             yield f"`{base}+{item.name}`", f"`method.{key}`", _code(shown(value)), item.sources.get(key, "")
+    for task, values in item.for_task.items():
+        for key, value in flat(values):
+            label = f"`+{item.name}`, task {task}"
+            yield label, f"`method.{key}`", _code(shown(value)), item.sources.get(key, "")
 
 
 def _index() -> str:

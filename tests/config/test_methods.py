@@ -65,6 +65,21 @@ def test_every_value_is_valid_and_arrives(preset: Preset) -> None:
             assert type(resolved[key]) is type(value), key
 
 
+def test_alpha_is_that_of_the_paper_for_the_task() -> None:
+    """AR-Lopti, table 3: 0.3 for Knights & Knaves, 0.1 for mathematics."""
+
+    def alpha(method: str, *overrides: str, task: str | None = None) -> float:
+        config = load_config(method=method, task=task, overrides=overrides).method
+        assert isinstance(config, PolicyMethodConfig)
+        return config.shaping.reweight
+
+    for method in ("reweight", "grpo+reweight", "dgpo+reweight+lopti"):
+        assert alpha(method) == alpha(method, task="countdown") == 0.3
+        assert alpha(method, task="math") == alpha(method, "task.name=gsm8k") == 0.1
+        assert alpha(method, "method.shaping.reweight=0.2", task="math") == 0.2
+    assert alpha("reinforce-pp+reweight") == alpha("reinforce-pp+reweight", task="math") == 0.1
+
+
 @pytest.mark.parametrize("name", [name for name in BASES if name != "sft"])
 def test_a_method_states_every_choice(name: str) -> None:
     """So that none of them moves with the defaults of the schema."""

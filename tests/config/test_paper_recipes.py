@@ -15,8 +15,10 @@ from rlvr_cli.config.data_sets import DATA_SETS
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.config.schema import Config
+from rlvr_cli.config.task_kinds import CountdownTaskConfig
 from rlvr_cli.config.yaml_reader import parse, read_text
 from rlvr_cli.evaluation.benchmarks import chosen
+from rlvr_cli.ledger.book import read_book
 from rlvr_cli.planning.report import resources
 from rlvr_cli.planning.setup import adapter_of
 from rlvr_cli.sweeps.identity import identity
@@ -34,9 +36,9 @@ EXPECTED = {
     "ar_lopti/*": (512, 2, 256, 4096),
     "acpo/table-2/*-near-on-policy": (1280, 2, 640, 3072),
     "acpo/table-2/*-off-policy": (2560, 16, 160, 3072),
-    "acpo/*-near-on-policy": (512, 2, 256, 1024),
-    "acpo/*-off-policy": (512, 16, 32, 1024),
-    "dgpo/*": (512, 16, 32, 8192),
+    "acpo/*-near-on-policy": (4096, 2, 2048, 1024),
+    "acpo/*-off-policy": (4096, 16, 256, 1024),
+    "dgpo/*": (4096, 16, 256, 8192),
     "gtpo/*-sft": (2, 2, 1, 4000),
     "gtpo/*-g12*": (12, 1, 12, 1500),
     "gtpo/*": (8, 1, 8, 1500),
@@ -185,6 +187,47 @@ def test_ar_lopti_saves_every_twenty_rollouts_and_averages_three() -> None:
     for config in configs("ar_lopti"):
         assert config.checkpoint.every == 20 * batch_arithmetic(config).steps_per_rollout
         assert config.checkpoint.keep == 3
+
+
+@pytest.mark.parametrize("paper", ["acpo", "dgpo"])
+def test_a_batch_of_512_counts_prompts_as_verl_does(paper: str) -> None:
+    """ORZ's is the released script's."""
+    batches = {config.rollout.prompts for file in rows(paper) if "/orz-" not in name(file) for config in [loaded(file)]}
+    assert batches == {512}
+
+
+def test_countdown_pays_1_or_0() -> None:
+    found = [(name(file), loaded(file).task) for file in ROWS]
+    rewards = {file: task.reward for file, task in found if isinstance(task, CountdownTaskConfig)}
+    assert len(rewards) == 22 and set(rewards.values()) == {"zero_one"}
+
+
+def test_ar_lopti_evaluates_for_its_test_curves() -> None:
+    """Table 6 has seconds, and no curves."""
+    for config in (loaded(file) for file in rows("ar_lopti") if file.parent.name != "table-6"):
+        assert config.eval.every == 20 and config.eval.greedy and config.eval.samples == 0
+        assert config.eval.split == ("test" if config.task.name == "kk" else "dev")
+
+
+def test_alpha_is_that_of_table_3() -> None:
+    for file in rows("ar_lopti"):
+        method = loaded(file).method
+        assert isinstance(method, PolicyMethodConfig)
+        if "reweight" in file.stem and "alpha" not in file.stem:
+            expected = 0.3 if loaded(file).task.name == "kk" and "reinforce-pp" not in file.stem else 0.1
+            assert method.shaping.reweight == expected, file
+
+
+def test_acpo_and_cispo_have_one_reading() -> None:
+    """The presets', by which the ledger goes too."""
+    for config in configs("acpo"):
+        assert isinstance(config.method, PolicyMethodConfig)
+        preset = load_config(method=config.method.name).method
+        assert isinstance(preset, PolicyMethodConfig)
+        if config.method.name != "dapo":  # clip-higher is the released script's
+            assert config.method.weight == preset.weight
+    ledger = [arm.set for arm in read_book().arms.values() if arm.set.get("method") in ("acpo", "cispo")]
+    assert ledger and not any(key.startswith("method.weight") for arm in ledger for key in arm)
 
 
 def test_the_landscape_runs_are_on_policy_unless_they_say_so() -> None:

@@ -12,6 +12,7 @@ from rlvr_cli.tasks.countdown.task import Countdown
 from tests.tasks import countdown_oracles as oracles
 
 PAPER = Countdown(CountdownTaskConfig(), "tiny_zero")
+ZERO_ONE = Countdown(CountdownTaskConfig(reward="zero_one"), "tiny_zero")
 PROBLEM = problem_from({"nums": [3, 5, 2, 8], "target": 15}, "here")
 RIGHT = "3 * (8 - 5 + 2)"
 
@@ -110,6 +111,9 @@ def test_the_public_reward(response: str, reason: str, reward: float) -> None:
     assert (verdict.reason, verdict.reward) == (reason, reward)
     assert sum(verdict.parts.values()) == reward
     assert verdict.correct == (reward == 1.0)
+    zero_one = ZERO_ONE.judge(PROBLEM, response)
+    assert (zero_one.reason, zero_one.reward, zero_one.correct) == (reason, float(verdict.correct), verdict.correct)
+    assert zero_one.parts == {"answer": zero_one.reward}
 
 
 @pytest.mark.parametrize(

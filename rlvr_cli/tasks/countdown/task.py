@@ -36,7 +36,6 @@ class Countdown:
     name = "countdown"
     reasons = REASONS
     reward_range = (0.0, FORMAT + ANSWER)
-    format_range = (0.0, FORMAT)
 
     def __init__(self, config: CountdownTaskConfig, style: str) -> None:
         total = sum(config.numbers.values())
@@ -46,11 +45,17 @@ class Countdown:
         self.style = style
 
     @property
+    def format_range(self) -> tuple[float, float] | None:
+        """The lowest and the highest reward of the format; 0 and 1 pay for none."""
+        return (0.0, FORMAT) if self.config.reward == "tiny_zero" else None
+
+    @property
     def settings(self) -> dict[str, Any]:
         """The JSON values that decide problems, prompts and verdicts."""
         return {
             "name": self.name,
             "style": self.style,
+            "reward": self.config.reward,
             "rule": self.config.rule,
             "numbers": {str(number): share for number, share in sorted(self.config.numbers.items())},
             "data": self.config.data,
@@ -99,7 +104,8 @@ class Countdown:
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
         """Judge what follows the prompt's ``<think>``. Pure; never raises; time linear in the response."""
         rule = strict if self.config.rule == "strict" else paper
-        return verdict(rule.read(response, problem.data["nums"], problem.data["target"]), truncated=truncated)
+        reading = rule.read(response, problem.data["nums"], problem.data["target"])
+        return verdict(self.config.reward, reading, truncated=truncated)
 
     def _loaded(self, data: str, split: Split | Literal["all"], seed: int) -> dict[int, list[Problem]]:
         groups: dict[int, list[Problem]] = {number: [] for number in self.config.numbers}

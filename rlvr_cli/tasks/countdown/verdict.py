@@ -7,6 +7,8 @@ from typing import Literal
 
 from rlvr_cli.tasks.base import Verdict
 
+RewardKind = Literal["tiny_zero", "zero_one"]
+
 FORMAT, ANSWER = 0.1, 0.9
 REASONS = ("correct", "wrong", "wrong_numbers", "no_answer", "bad_format", "too_long")
 
@@ -27,16 +29,19 @@ class Reading:
     expression: str | None = None
 
 
-def verdict(reading: Reading, *, truncated: bool) -> Verdict:
-    """1.0 for a correct answer, 0.1 for any other answer block, 0 without one.
+def verdict(kind: RewardKind, reading: Reading, *, truncated: bool) -> Verdict:
+    """``tiny_zero``: 1.0 for a correct answer, 0.1 for any other answer block, 0 without one; ``zero_one``: 1 or 0.
 
     ``too_long``: the token limit cut the response off before an answer could be read.
     """
     correct = reading.outcome == "correct"
-    parts = {
-        "format": 0.0 if reading.outcome == "bad_format" else FORMAT,
-        "answer": ANSWER if correct else 0.0,
-    }
+    if kind == "zero_one":
+        parts = {"answer": float(correct)}
+    else:
+        parts = {
+            "format": 0.0 if reading.outcome == "bad_format" else FORMAT,
+            "answer": ANSWER if correct else 0.0,
+        }
     unread = reading.outcome in ("bad_format", "no_answer")
     reason = "too_long" if truncated and unread else reading.outcome
     return Verdict(sum(parts.values()), parts, correct, reading.expression, reason)
