@@ -44,6 +44,7 @@ def scored() -> Scored:
         mask=mask,
         entropies=uniform(ROWS, LENGTH) * mask,
         ref_log_probs=old - 0.1 * mask,
+        correct=torch.tensor([True, False, False, True] * 3),
         initial_entropy=0.3,
     )
     return Scored(rollout, old, new, uniform(ROWS, LENGTH) * mask)
