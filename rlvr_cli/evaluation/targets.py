@@ -112,6 +112,12 @@ def _run_target(run: RunDir, count: int) -> Target:
     damaged = [entry for entry in found if isinstance(entry, Damaged)]
     notes = tuple(f"checkpoint {entry.path} skipped: {entry.reason}" for entry in damaged)
     if not valid:
+        saved = run.read_manifest().get("step")
+        if saved and not damaged:
+            raise UserError(
+                f"{run.checkpoints_dir}: holds no checkpoint, and the run was saved at step {saved}: they were "
+                "removed, or their disk is missing. Put them back, or name a model's folder."
+            )
         why = "; ".join(f"{entry.path.name}: {entry.reason}" for entry in damaged) or "none was written yet"
         raise UserError(
             f"{run.path}: this run has no checkpoint that can be used ({why}). Continue it with "

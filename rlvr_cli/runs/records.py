@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.errors import RunError
+from rlvr_cli.runs.atomic import write_bytes
 
 
 def append_jsonl(path: Path, rows: Iterable[Mapping[str, Any]], *, durable: bool = False) -> None:
@@ -88,3 +89,27 @@ def truncate_jsonl(path: Path, keep_lines: int) -> None:
     with path.open("r+b") as stream:
         stream.truncate(position)
         os.fsync(stream.fileno())
+
+
+def truncate_timings(path: Path, step: int) -> int:
+    """Cut ``path`` after ``step``; returns how many of the steps until then have no seconds in it.
+
+    Only seconds are in it, so what is missing or damaged is left out and no reason to stop.
+    """
+    lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+    timed = {number: line for line in lines if (number := _step_of(line)) is not None and number <= step}
+    if list(timed) == list(range(1, step + 1)) and lines[:step] == list(timed.values()):
+        truncate_jsonl(path, step)
+    else:
+        write_bytes(path, b"".join(timed[number] for number in sorted(timed)))
+    return step - len(timed)
+
+
+def _step_of(line: bytes) -> int | None:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    step = row.get("step") if isinstance(row, dict) else None
+    whole = type(step) is int and step > 0 and line.endswith(b"\n")
+    return step if whole else None

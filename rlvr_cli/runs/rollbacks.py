@@ -18,7 +18,7 @@ from rlvr_cli.config.errors import RunError
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.runs.checkpoints import remove_after
 from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.runs.records import read_jsonl, truncate_jsonl
+from rlvr_cli.runs.records import read_jsonl, truncate_jsonl, truncate_timings
 
 DONE, UNDER_WAY = "rollbacks", "rollback_under_way"
 # The key of metrics.jsonl with the number of the newest rollback before a step; absent where there was none.
@@ -102,9 +102,10 @@ def finish_rollback(run: RunDir, steps_per_rollout: int) -> Rollback | None:
     for path, kept in ((run.metrics_path, aside.metrics_path), (run.timings_path, aside.timings_path)):
         # Before they are cut off: of two processes that did this after one another, the first saw all lines.
         if not kept.exists():
-            lines = (json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in read_jsonl(path)[step:])
-            write_text(kept, "".join(lines))
-        truncate_jsonl(path, step)
+            rows = (row for row in read_jsonl(path) if row["step"] > step)
+            write_text(kept, "".join(json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in rows))
+    truncate_jsonl(run.metrics_path, step)
+    truncate_timings(run.timings_path, step)
     for path in rollouts_after(run, step, steps_per_rollout):
         path.rename(aside.rollouts_dir / path.name)
     for path in held_out_after(run, step, steps_per_rollout):

@@ -30,6 +30,7 @@ from rlvr_cli.runs.atomic import fsync
 from rlvr_cli.runs.checkpoints import keep_newest, write_checkpoint
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.records import append_jsonl
+from rlvr_cli.runs.rewind import drop_made_again
 from rlvr_cli.runs.rollbacks import COUNT, Rollback, newest_before
 from rlvr_cli.training import state
 from rlvr_cli.training.buffer import Rows
@@ -288,6 +289,7 @@ class RecordedTrainer(ManagedTrainer):
                 step=step,
                 spare=self.steps_to_go_back_to(step),
             )
+            drop_made_again(self.run)
             rollout = step // self.batch.steps_per_rollout
             self.run.update_manifest(step=step, rollout=rollout, last_metrics=self._last_row)
         self.accelerator.wait_for_everyone()

@@ -30,8 +30,9 @@ from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.runs.checkpoints import Checkpoint, Damaged, survey
 from rlvr_cli.runs.directory import SUBMITTED, RunDir, check_free, create_run, now, unique_name
 from rlvr_cli.runs.environment import git_state, hardware, versions
-from rlvr_cli.runs.records import truncate_jsonl
-from rlvr_cli.runs.rollbacks import finish_rollback, held_out_after, rollbacks_of, rollouts_after
+from rlvr_cli.runs.records import truncate_timings
+from rlvr_cli.runs.rewind import rewind
+from rlvr_cli.runs.rollbacks import UNDER_WAY, finish_rollback, rollbacks_of
 from rlvr_cli.training.demonstrations import SFTMethod
 from rlvr_cli.training.failures import explain
 from rlvr_cli.training.prepare import Prepared, join, prepare
@@ -185,6 +186,13 @@ def check_resumable(run: RunDir) -> None:
             f"{run.config_path}: was changed after the run began, so the rest would be another run's. Restore it, "
             f"or start a new run with it: rlvr train -c {run.config_path} run.name=NEW"
         )
+    saved = manifest.get("step")
+    if saved and manifest.get(UNDER_WAY) is None and not any(run.checkpoints_dir.glob("step-*")):
+        raise UserError(
+            f"{run.checkpoints_dir}: holds no checkpoint, and the run was saved at step {saved}: they were removed, "
+            f"or their disk is missing. Put step-{saved} or an earlier one back. To train again from the start: "
+            f"rlvr train -c {run.config_path} run.name=NEW"
+        )
 
 
 def check_processes(run: RunDir, config: Config, world: World) -> None:
@@ -234,7 +242,10 @@ def _choose_checkpoint(run: RunDir, batch: BatchArithmetic) -> _Resumption:
     if newer and checkpoint is None:
         listed = "; ".join(f"{entry.path.name}: {entry.reason}" for entry in newer)
         raise UserError(f"{run.path}: no checkpoint can be used ({listed}). Start again with --overwrite.")
-    skipped = (f"checkpoint {entry.path} skipped: {entry.reason}" for entry in newer)
+    skipped = [f"checkpoint {entry.path} skipped: {entry.reason}" for entry in newer]
+    saved = run.read_manifest().get("step")
+    if checkpoint and isinstance(saved, int) and saved > max(entry.step for entry in found):
+        skipped.append(f"checkpoint {run.checkpoints_dir / f'step-{saved}'} is gone, though the run was saved there")
     return _Resumption(checkpoint, (*notes, *skipped))
 
 
@@ -353,12 +364,12 @@ def _rewind(run: RunDir, resumption: _Resumption, batch: BatchArithmetic, report
     step = resumption.checkpoint.step if resumption.checkpoint else 0
     where = f"step {step}" if step else "the start (there is no checkpoint)"
     reporter.message(f"resuming {run.path} at {where} of {batch.steps_total}")
-    truncate_jsonl(run.metrics_path, step)
-    truncate_jsonl(run.timings_path, step)
-    for path in rollouts_after(run, step, batch.steps_per_rollout):
-        path.unlink()
-    for path in held_out_after(run, step, batch.steps_per_rollout):
-        shutil.rmtree(path)
+    aside = rewind(run, step, batch.steps_per_rollout)
+    if aside is not None:
+        reporter.message(f"what was recorded after step {step} is in {aside} until it is made again")
+    unknown = truncate_timings(run.timings_path, step)
+    if unknown:
+        reporter.message(f"warning: {run.timings_path} lacks the seconds of {unknown} of {step} steps; going on")
     reporter.resumed_at(step // batch.steps_per_rollout)
 
 

@@ -26,7 +26,7 @@ SETTINGS = [
     "run.threads=1",
 ]
 STEPS = 24
-# As many steps from demonstrations; adapters, so that a checkpoint holds what is trained twice: merged, and as it is.
+# As many steps from demonstrations; adapters, whose checkpoints hold what is trained alone.
 SFT = [*SETTINGS, "--method", "sft", "model.adapter=lora", "model.adapter.rank=4", "method.demonstrations=64"]
 
 Ending = tuple[str, bytes, list[tuple[str, str]]]
@@ -73,8 +73,9 @@ def kill_inside_a_save(process: subprocess.Popen[bytes], run: Path, rng: random.
 
 def outcome(run: Path) -> Ending:
     rollouts = sorted((path.name, file_hash(path)) for path in (run / "rollouts").iterdir())
-    weights = file_hash(run / "checkpoints" / f"step-{STEPS}" / "model.safetensors")
-    return weights, (run / "metrics.jsonl").read_bytes(), rollouts
+    # A checkpoint of adapters has the adapters alone.
+    (weights,) = (run / "checkpoints" / f"step-{STEPS}").glob("*model.safetensors")
+    return file_hash(weights), (run / "metrics.jsonl").read_bytes(), rollouts
 
 
 def unbroken_run(folder: Path, settings: list[str]) -> Ending:

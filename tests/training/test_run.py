@@ -163,9 +163,57 @@ def test_nothing_is_resumed_when_every_checkpoint_is_damaged(broken: RunDir) -> 
 
 def test_a_run_killed_before_its_first_save_starts_over(whole: RunDir, broken: RunDir) -> None:
     shutil.rmtree(broken.checkpoints_dir)
-    broken.checkpoints_dir.mkdir()
+    broken.update_manifest(step=0, rollout=0, status="running")
     resume(broken)
     assert broken.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
+
+
+@pytest.mark.parametrize("gone", ["emptied", "removed", "unmounted"])
+def test_a_run_whose_checkpoints_are_gone_is_not_begun_again(broken: RunDir, gone: str) -> None:
+    step = broken.read_manifest()["step"]
+    shutil.rmtree(broken.checkpoints_dir)
+    if gone == "emptied":
+        broken.checkpoints_dir.mkdir()
+    elif gone == "unmounted":
+        broken.checkpoints_dir.symlink_to(broken.path / "nowhere")
+    before = contents(broken)
+    with pytest.raises(UserError, match=rf"checkpoints: holds no checkpoint, and the run was saved at step {step}\b"):
+        resume(broken)
+    assert contents(broken) == before
+
+
+def test_what_is_made_again_stays_until_it_is(whole: RunDir, broken: RunDir) -> None:
+    """The newest checkpoint is gone, so the run goes back to the one before and makes the same steps again."""
+    newest = valid_checkpoints(broken.checkpoints_dir)[0]
+    shutil.rmtree(newest.path)
+    lines = broken.metrics_path.read_bytes().splitlines(keepends=True)
+    with interrupted_after(4):
+        resume(broken)
+    step = valid_checkpoints(broken.checkpoints_dir)[0].step
+    aside = RunDir(broken.path / "rewound" / "1")
+    assert step < newest.step and f"{newest.path} is gone" in broken.log_path.read_text()
+    assert aside.metrics_path.read_bytes() == b"".join(lines[3:])
+    assert resume(broken).status == "finished"
+    assert broken.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
+    assert weights_hash(broken) == weights_hash(whole)
+    assert not aside.path.parent.exists(), "all of it stands in the run again"
+
+
+@pytest.mark.parametrize("damage", ["gone", "garbled"])
+def test_seconds_that_are_lost_do_not_stop_a_resume(whole: RunDir, broken: RunDir, damage: str) -> None:
+    if damage == "gone":
+        broken.timings_path.unlink()
+    else:
+        first, *rest = broken.timings_path.read_text().splitlines(keepends=True)
+        broken.timings_path.write_text("".join([first[:10] + "\n", *rest]))
+    assert resume(broken).status == "finished"
+    assert "warning: " in broken.log_path.read_text() and "lacks the seconds of" in broken.log_path.read_text()
+    assert broken.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
+
+
+def contents(run: RunDir) -> dict[Path, bytes]:
+    files = (path for path in run.path.rglob("*") if path.is_file() and path.name != ".lock")
+    return {path: path.read_bytes() for path in files}
 
 
 def test_names_and_locks(whole: RunDir, broken: RunDir) -> None:
