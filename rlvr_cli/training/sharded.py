@@ -72,7 +72,13 @@ def trainer_arguments(config: Config, model: Any, *, bf16: bool, values: bool) -
         )
     # The value head is called after the model's own forward pass, so its weights are gathered for it alone.
     wrapped = [*layers, ValueLayer.__name__] if values else layers
-    return {"fsdp": True, "fsdp_config": {"version": 2, "transformer_layer_cls_to_wrap": wrapped}}
+    return {
+        "fsdp": True,
+        "fsdp_config": {"version": 2, "transformer_layer_cls_to_wrap": wrapped},
+        # Fine-tuning on demonstrations accumulates as transformers does: else FSDP2 keeps the gradients of the whole
+        # model, in float32, until a step's last pass.
+        "accelerator_config": {"gradient_accumulation_kwargs": {"sync_each_batch": True}},
+    }
 
 
 def half_precision() -> MixedPrecisionPolicy:

@@ -9,8 +9,8 @@ What is overridden, and what each override relies on:
 - ``_prepare_inputs``: fills the buffer once a rollout, with the rows of each optimizer step. TRL shuffles the rows
   within each process; here the split into optimizer steps is the same for any number of processes.
 - ``training_step``: TRL accumulates nothing (``gradient_accumulation_steps`` is 1): one call makes all forward and
-  backward passes of an optimizer step, as many as its rows need. Gradients are averaged over processes, in the last
-  backward pass (``accelerator.no_sync``; ``gradient_state._set_sync_gradients``, as transformers does it).
+  backward passes of an optimizer step, as many as its rows need. Under DDP gradients are averaged over processes in the
+  last backward pass (``accelerator.no_sync``; ``gradient_state._set_sync_gradients``, as transformers does it).
 - ``compute_loss``: the loss of the rows of one forward pass. It is ``-sum(coefficient * log pi)`` with every choice of
   the method, the KL term and the normaliser inside the coefficient, so none of TRL's losses takes part.
 - ``_get_per_token_logps_and_entropies``: TRL's forward pass, used for models that ours (forward.py) does not fit;
@@ -360,9 +360,13 @@ class MethodTrainer(Position, GRPOTrainer):
 
     @contextmanager
     def _gradients_synchronised(self, model: Any, *, last: bool) -> Iterator[None]:
-        """In the step's last backward pass the processes average their gradients, in no other."""
+        """Processes that hold the whole model average their gradients in the step's last backward pass, in no other.
+
+        Where they hold it in parts, each pass leaves a process the gradients of its own part: FSDP2 would else keep
+        those of the whole model until the last pass, in float32.
+        """
         self.accelerator.gradient_state._set_sync_gradients(last)
-        apart = not last and not self._with_deepspeed
+        apart = not last and not self._divided
         with self.accelerator.no_sync(model) if apart else nullcontext():
             yield
 

@@ -163,6 +163,20 @@ def test_bfloat16_does_not_round_what_comes_out(tmp_path: Path, way: str, method
         assert numbers.dtype == torch.float32 and not torch.equal(numbers, numbers.bfloat16().float())
 
 
+@pytest.mark.parametrize("method", ["grpo", pytest.param("sft", marks=pytest.mark.slow)])
+def test_fsdp_holds_no_gradient_that_is_not_divided(tmp_path: Path, method: str) -> None:
+    """In a step of several passes, of which only the last used to divide them: 4 bytes a parameter on each GPU."""
+    held = tmp_path / "held.txt"
+    settings = ("--fsdp", f"run.dir={tmp_path}", *NARROW, "update.micro_batch=1", "train.rollouts=1")
+    if method == "sft":
+        settings += ("rollout.max_new_tokens=60", "method.demonstrations=16")
+    environment = {"PYTHONPATH": str(SHIM), "RLVR_TEST_BF16": "1", "RLVR_TEST_HELD": str(held)}
+    finish(start("--processes", "2", "--method", method, *settings, "speed.pack_rows=false", environment=environment))
+    passes = held.read_text().split()
+    assert len(passes) > 4
+    assert set(passes) == {"0"}
+
+
 @pytest.mark.slow
 def test_a_run_goes_on_as_it_was_divided(tmp_path: Path) -> None:
     """The file that launch.deepspeed names was changed after the run began."""
