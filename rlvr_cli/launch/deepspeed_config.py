@@ -31,6 +31,8 @@ _FROM_THE_RUN = {
     **dict.fromkeys(SIZES, AUTO),
     "gradient_clipping": AUTO,
     "bf16": {"enabled": AUTO},
+    # Else the passes of a step are summed in bfloat16, which loses more with each.
+    "data_types": {"grad_accum_dtype": "fp32"},
 }
 _STAGE_3 = {
     "stage": 3,
@@ -166,6 +168,11 @@ def for_other_batches(config: Config, file: Path) -> Config:
         return config
     file.write_text(json.dumps({key: value for key, value in settings.items() if key not in SIZES}), encoding="utf-8")
     return config.model_copy(update={"launch": config.launch.model_copy(update={"deepspeed": str(file)})})
+
+
+def sums_in_float32(settings: dict[str, Any]) -> bool:
+    """Whether DeepSpeed adds up a step's gradients in float32 rather than in the format of the weights."""
+    return _section(settings, "data_types").get("grad_accum_dtype") in ("fp32", "float", "float32", "torch.float32")
 
 
 def stage_of(settings: dict[str, Any]) -> Any:
@@ -311,9 +318,9 @@ def _zero(settings: dict[str, Any]) -> Iterator[str]:
     ):
         if found:
             yield f"zero_optimization.{name} makes steps that the run does not see. Leave it out there."
-    if stage == 1 and _section(settings, "data_types").get("grad_accum_dtype") == "fp32":
+    if stage == 1 and sums_in_float32(settings):
         yield (
-            "data_types.grad_accum_dtype is 'fp32' there with stage 1, for which DeepSpeed takes another optimizer in "
+            "data_types.grad_accum_dtype is float32 there with stage 1, for which DeepSpeed takes another optimizer in "
             "bfloat16. Set zero_optimization.stage to 2 there, or leave it out."
         )
     for part in ("offload_optimizer", "offload_param"):

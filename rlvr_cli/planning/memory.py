@@ -67,6 +67,7 @@ class Training:
         autocast: bfloat16 arithmetic on float32 weights (on a GPU).
         accumulates: more than one micro-batch a step, so that gradients are there during a forward pass.
         step_rows: rows of an optimizer step in all processes; None = not known.
+        summed: bytes of a number in which DeepSpeed adds up gradients from stage 2 on.
         processes: GPUs that train together.
         reference: a second model for the KL term; with adapters it is the base, and costs nothing.
         supervised: fine-tuning on demonstrations, by TRL's loss.
@@ -92,6 +93,7 @@ class Training:
     offload_optimizer: bool = False
     offload_weights: bool = False
     step_rows: int | None = None
+    summed: Literal[2, 4] = 4
 
     @property
     def tokens(self) -> int:
@@ -347,7 +349,8 @@ def _gradients(model: Architecture, training: Training) -> Term:
     if training.half:
         if training.offload_optimizer and training.strategy != "zero1":
             return Term("gradients", 0, "in the computer's memory")
-        return Term("gradients", 2 * count, f"bfloat16{spread}")
+        element = 2 if training.strategy == "zero1" else training.summed
+        return Term("gradients", element * count, f"{'bfloat16' if element == 2 else 'float32'}{spread}")
     element = training.trained_element
     return Term("gradients", element * count, f"{element} bytes for each trained weight{spread}")
 
@@ -367,7 +370,9 @@ def _step_work(model: Architecture, training: Training) -> Iterable[Term]:
         count = trained_parameters(model, training) // training.processes
         if training.strategy == "zero3":
             count = min(count, SUB_GROUP)
-        yield Term("gradients in float32", 4 * count, "for the step of the float32 copy")
+        # Stage 2 steps on what it has summed in float32; stage 3 joins the parts of it.
+        if training.strategy != "zero2" or training.summed == 2:
+            yield Term("gradients in float32", 4 * count, "for the step of the float32 copy")
         # DeepSpeed gets torch's AdamW that is not fused, which takes the roots of all second moments at once.
         yield Term("work of AdamW", 4 * count, "the roots of the second moments")
 
@@ -537,8 +542,8 @@ def _host(model: Architecture, training: Training) -> Term:
     # A model that will be divided stays there until its reference is loaded too.
     copies = 2 if training.strategy not in ("single", "ddp") and training.reference and training.adapter is None else 1
     loading = 0 if quantized else copies * training.weights * model.parameters
-    # The float32 copy, two moments and gradients; weights in bfloat16.
-    offloaded = 16 * trained_parameters(model, training) * training.offload_optimizer
+    # The float32 copy, two moments, gradients and what they are summed in; weights in bfloat16.
+    offloaded = (16 + training.summed) * trained_parameters(model, training) * training.offload_optimizer
     offloaded += 2 * model.parameters * training.offload_weights
     if offloaded // training.processes > loading:
         return Term("host", offloaded // training.processes, "what is offloaded")

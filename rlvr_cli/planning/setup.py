@@ -16,7 +16,7 @@ from rlvr_cli.config.method import PolicyMethodConfig, SFTConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.config.vllm_keys import COLOCATE_MEMORY
-from rlvr_cli.launch.deepspeed_config import deepspeed_settings, stage_of
+from rlvr_cli.launch.deepspeed_config import deepspeed_settings, stage_of, sums_in_float32
 from rlvr_cli.models.architecture import Architecture
 from rlvr_cli.models.source import PRESETS as LOCAL_PRESETS
 from rlvr_cli.planning.memory import GIB, Adapter, Attention, Engine, Sampling, Strategy, Training
@@ -124,6 +124,7 @@ def training_of(config: Config, device: Device, prompt_tokens: int | None = None
         offload_optimizer=offload_optimizer,
         offload_weights=offload_weights,
         step_rows=batch.step_batch,
+        summed=4 if sums_in_float32(deepspeed_settings(config.launch) or {}) else 2,
     )
 
 

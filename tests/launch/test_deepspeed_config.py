@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
@@ -54,6 +55,10 @@ def test_presets(name: str) -> None:
     assert zero["stage"] == (2 if name == "zero2" else 3)
     assert ("offload_optimizer" in zero) == ("offload_param" in zero) == (name == "zero3-offload")
     assert PRESETS[name]["train_batch_size"] == "auto"
+    # A sum of many passes in bfloat16 would lose the small ones.
+    from deepspeed.runtime.config import DtypeEnum
+
+    assert DtypeEnum(settings["data_types"]["grad_accum_dtype"]).value == torch.float32
 
 
 def test_what_a_file_leaves_out_is_the_run_s(tmp_path: Path) -> None:

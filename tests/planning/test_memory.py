@@ -75,8 +75,9 @@ def test_states_of_float32_training() -> None:
     [
         ("ddp", 4, 4, 8),
         ("zero1", 2, 2, 12 / 8),
-        ("zero2", 2, 2 / 8, 12 / 8),
-        ("zero3", 2 / 8, 2 / 8, 12 / 8),
+        # but for gradients, which the presets sum in float32
+        ("zero2", 2, 4 / 8, 12 / 8),
+        ("zero3", 2 / 8, 4 / 8, 12 / 8),
         ("fsdp", 4 / 8, 4 / 8, 8 / 8),
     ],
 )
@@ -88,11 +89,16 @@ def test_states_by_strategy(strategy: Any, weights: float, gradients: float, opt
 
 
 def test_the_step_of_deepspeeds_float32_copy() -> None:
-    """A float32 gradient, and what AdamW makes of the second moments; ZeRO-3 goes through it in pieces of 1e9."""
+    """A float32 gradient, and what AdamW makes of the second moments; ZeRO-3 goes through it in pieces of 1e9.
+
+    ZeRO-2 needs no other gradient where it has summed one in float32.
+    """
     for strategy, processes, count in (("zero2", 4, SEVEN.parameters // 4), ("zero3", 4, 10**9), ("zero3", 8, None)):
-        found = of(replace(ONE_GPU, strategy=strategy, processes=processes))  # type: ignore[arg-type]
+        training = replace(ONE_GPU, strategy=strategy, processes=processes)  # type: ignore[arg-type]
         expected = 4 * (count or SEVEN.parameters // 8)
-        assert term(found, "gradients in float32") == term(found, "work of AdamW") == expected
+        assert term(of(training), "gradients in float32") == (0 if strategy == "zero2" else expected)
+        assert term(of(replace(training, summed=2)), "gradients in float32") == expected
+        assert term(of(training), "work of AdamW") == expected
 
 
 def test_states_of_bfloat16_training_are_bfloat16() -> None:
@@ -119,7 +125,7 @@ def test_offloading_moves_states_to_the_computer() -> None:
     found = of(both)
     assert term(found, "optimizer states") == term(found, "gradients") == term(found, "weights") == 0
     alone = of(replace(both, processes=1)).host
-    assert (alone.bytes, alone.why) == (18 * SEVEN.parameters, "what is offloaded")
+    assert (alone.bytes, alone.why) == (22 * SEVEN.parameters, "what is offloaded")
     # DeepSpeed's own estimate has the whole weights of each process too: they are loaded before they are divided.
     assert (found.host.bytes, found.host.why) == (4 * SEVEN.parameters, "while the model is loaded")
     optimizer = of(replace(both, offload_weights=False))

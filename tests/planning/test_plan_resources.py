@@ -23,6 +23,7 @@ from rlvr_cli.planning.setup import (
     offloads_of,
     parse_bytes,
     strategy_of,
+    training_of,
 )
 from rlvr_cli.runs.directory import open_run
 from rlvr_cli.runs.records import append_jsonl
@@ -213,6 +214,14 @@ def test_strategies_of_a_deepspeed_file(
     (tmp_path / "ds.json").write_text(json.dumps({"zero_optimization": zero}), encoding="utf-8")
     config = load_config(overrides=["launch.processes=2", f"launch.deepspeed={tmp_path / 'ds.json'}"])
     assert (strategy_of(config), offloads_of(config)) == (strategy, offloads)
+
+
+def test_in_which_format_deepspeed_sums_gradients(tmp_path: Path) -> None:
+    device = choose_device("80GiB", 4, None)
+    (tmp_path / "ds.json").write_text(json.dumps({"zero_optimization": {"stage": 2}}), encoding="utf-8")
+    for way, summed in (("zero2", 4), ("zero3", 4), ("zero3-offload", 4), (str(tmp_path / "ds.json"), 2)):
+        config = load_config(overrides=["launch.processes=2", f"launch.deepspeed={way}"])
+        assert training_of(config, device).summed == summed
 
 
 def test_the_preset_that_offloads() -> None:
