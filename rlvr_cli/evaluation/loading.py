@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.paths import local_path
@@ -14,18 +15,24 @@ from rlvr_cli.evaluation.plan import Sampler
 from rlvr_cli.evaluation.targets import Subject
 from rlvr_cli.models.source import PRESETS, resolve_model
 
+if TYPE_CHECKING:
+    from rlvr_cli.evaluation.served.tokenizer import ModelFacts
+
 
 @dataclass(frozen=True)
 class LoadedModel:
     """A model that is ready to be sampled, and the prompt style that it was made for.
 
-    ``label`` and ``stem`` name it in place of the subject's own; None = the subject's.
+    ``label`` and ``stem`` name it in place of the subject's own; None = the subject's. ``facts`` and ``longest``, the
+    most tokens of a prompt with its completion, are of a server that takes the prompts written here and says its limit.
     """
 
     sampler: Sampler
     style: str
     label: str | None = None
     stem: str | None = None
+    facts: ModelFacts | None = None
+    longest: int | None = None
 
 
 def load_subject(subject: Subject, config: Config, engine: str, say: Callable[[str], None]) -> LoadedModel:
@@ -59,7 +66,7 @@ def _in_process(subject: Subject, config: Config, engine: str) -> LoadedModel:
     prepare_attention(torch.device(device), gradients=False)
     model, tokenizer = load_model(
         subject.model,
-        revision=_revision(subject, config),
+        revision=revision_of(subject, config),
         dtype=config.model.dtype,
         device=device,
         attention=config.model.attention,
@@ -73,7 +80,7 @@ def _in_vllm(subject: Subject, config: Config) -> LoadedModel:
     from rlvr_cli.evaluation.vllm_sampler import VllmSampler
     from rlvr_cli.models.vllm_batch import load_vllm, model_folder
 
-    folder = model_folder(subject.model, _revision(subject, config))
+    folder = model_folder(subject.model, revision_of(subject, config))
     facts = load_facts(str(folder), False, revision=None)
     return LoadedModel(VllmSampler(load_vllm(folder, dtype=config.model.dtype), facts, folder), facts.style)
 
@@ -82,14 +89,14 @@ def _served(subject: Subject, config: Config, say: Callable[[str], None]) -> Loa
     from rlvr_cli.evaluation.served.opening import open_server
     from rlvr_cli.evaluation.served.options import ServerOptions
     from rlvr_cli.evaluation.served.sampler import ServedSampler
-    from rlvr_cli.evaluation.served.tokenizer import ModelFacts, load_facts
+    from rlvr_cli.evaluation.served.tokenizer import load_facts
     from rlvr_cli.evaluation.targets import slug
 
     options = ServerOptions.from_config(config)
     facts: ModelFacts | None = None
     if subject.known:
         try:
-            facts = load_facts(*_location(subject.model), revision=_revision(subject, config))
+            facts = load_facts(*location(subject.model), revision=revision_of(subject, config))
         except UserError as error:
             if options.endpoint != "chat":
                 raise UserError(
@@ -106,10 +113,12 @@ def _served(subject: Subject, config: Config, say: Callable[[str], None]) -> Loa
     )
     name = Path(server.model).name.removesuffix("@main") or server.model
     style = facts.style if facts else (subject.style or "logic_rl")
-    return LoadedModel(ServedSampler(server, facts, say), style, f"{name} ({server.kind.name} server)", slug(name))
+    label = f"{name} ({server.kind.name} server)"
+    known = facts if server.endpoint == "completions" else None
+    return LoadedModel(ServedSampler(server, facts, say), style, label, slug(name), known, server.longest)
 
 
-def _location(name: str) -> tuple[str, bool]:
+def location(name: str) -> tuple[str, bool]:
     """The folder or hub id of a model's tokenizer, and whether it is a hub id; the folder need hold no weights."""
     if name in PRESETS:
         return str(PRESETS[name]), False
@@ -119,5 +128,5 @@ def _location(name: str) -> tuple[str, bool]:
     return resolve_model(name).location, True
 
 
-def _revision(subject: Subject, config: Config) -> str | None:
+def revision_of(subject: Subject, config: Config) -> str | None:
     return config.model.revision if subject.model == config.model.name else None

@@ -12,7 +12,7 @@ from typing import Any
 from rlvr_cli.config.benchmark_names import evaluation_names, unknown_names
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.schema import Config
+from rlvr_cli.config.schema import Config, EvalConfig
 from rlvr_cli.evaluation.benchmarks import (
     Choice,
     Table,
@@ -23,7 +23,7 @@ from rlvr_cli.evaluation.benchmarks import (
     setting_overrides,
 )
 from rlvr_cli.evaluation.served.options import option_problems
-from rlvr_cli.evaluation.settings import EvalSettings, pass_at_problems
+from rlvr_cli.evaluation.settings import EvalSettings, engine_of, pass_at_problems
 from rlvr_cli.evaluation.suites import Setting
 from rlvr_cli.evaluation.targets import Target, find_run_of, find_target, served_target
 from rlvr_cli.tasks.rows import has_split_mark
@@ -31,6 +31,18 @@ from rlvr_cli.tasks.sets import check_folder
 
 SPLITS = ("dev", "test", "all")
 MOST_COMPLETIONS = 10_000_000
+# The fields of `Options` that stand for a key.
+_OPTION_KEYS = {
+    "problems": "eval.problems",
+    "temperature": "eval.temperature",
+    "top_p": "eval.top_p",
+    "max_new_tokens": "eval.max_new_tokens",
+    "data": "task.data",
+    "engine": "eval.engine",
+    "base_url": "eval.base_url",
+    "model_name": "eval.model_name",
+    "concurrency": "eval.concurrency",
+}
 _OVERRIDE = re.compile(r"[a-z_]+(\.[A-Za-z0-9_]+)+=")
 
 
@@ -66,6 +78,8 @@ class Request:
         benchmark: what the reader knows the problems by; None = the task's name.
         setting: the benchmark's own setting, which keeps evaluations of different settings apart on the disk.
         whole: all problems of the data are meant, whatever ``settings.problems`` says.
+        length_asked: the option or key by which this call asks for its longest completion; None = it does not, so a
+            length that is too long for the model may be cut.
         notes: what the person should know of how the setting was taken.
     """
 
@@ -78,6 +92,7 @@ class Request:
     setting: Setting | None = None
     whole: bool = False
     notes: tuple[str, ...] = ()
+    length_asked: str | None = None
 
 
 @dataclass(frozen=True)
@@ -141,15 +156,28 @@ def make_request(options: Options, choice: Choice | None = None) -> Request:
             target, not_found = served_target(name, root), []
     problems = not_found + problems
     problems += _options_of_a_server(options, config)
+    problems += _told_twice(options, overrides)
+    if config is not None:
+        problems += [wrong for text in overrides if (wrong := _idle_override(text, config))]
+    if config is not None and config.eval.samples and only(overrides, "eval.pass_at="):
+        pass_at = pass_at or config.eval.pass_at
     settings = _settings(options, config or Config(), pass_at, problems)
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
     limited = options.problems is not None or bool(only(overrides, "eval.problems="))
-    if choice is None:
-        return Request(config, settings, target, against, options.out)
-    whole = choice.setting is not None and not limited
+    if settings.samples == 0:
+        notes += _idle_without_samples(options, overrides, choice)
     return Request(
-        config, settings, target, against, options.out, choice.benchmark, choice.setting, whole, tuple(notes)
+        config,
+        settings,
+        target,
+        against,
+        options.out,
+        choice.benchmark if choice is not None else None,
+        choice.setting if choice is not None else None,
+        choice is not None and choice.setting is not None and not limited,
+        tuple(notes),
+        _length_asked(options, overrides),
     )
 
 
@@ -162,10 +190,14 @@ def make_plan(benchmarks: Sequence[str], options: Options) -> Plan:
     """
     names = list(dict.fromkeys(part.strip() for text in benchmarks for part in text.split(",")))
     overrides = [argument for argument in options.arguments if _OVERRIDE.match(argument)]
+    problems = _idle_benchmarks(names, options, overrides)
     names = names or _own_benchmarks(options, overrides)
     if not names:
-        return Plan((make_request(options),))
-    problems = unknown_names(names, "--benchmark")
+        request = collect(problems, make_request, options)
+        if problems:
+            raise UserError(list(dict.fromkeys(problems)))
+        return Plan((request,))
+    problems += unknown_names(names, "--benchmark")
     names = [name for name in names if name in evaluation_names()]
     choices, tables = chosen(names, data_folder=data_folder(options.data_dir, overrides))
     notes: tuple[str, ...] = ()
@@ -210,6 +242,87 @@ def _own_benchmarks(options: Options, overrides: Sequence[str]) -> list[str]:
 
 def _names_problems(override: str) -> bool:
     return override.partition("=")[0] in ("task.name", "task.data")
+
+
+def _idle_benchmarks(names: Sequence[str], options: Options, overrides: Sequence[str]) -> list[str]:
+    """What is wrong with an `eval.benchmark` of this call that would not be looked at."""
+    given = [text for text in only(overrides, "eval.benchmark=") if not text.endswith(("=[]", "=null"))]
+    if not given:
+        return []
+    others = ["--benchmark"] if names else []
+    others += ["--data"] if options.data is not None else []
+    others += [text.partition("=")[0] for text in overrides if _names_problems(text)]
+    return [f"{given[-1]}: {others[0]} says which problems are meant; leave one of the two out."] if others else []
+
+
+# What an evaluation reads of the configuration, beside `eval` and `task`.
+_READ = frozenset(
+    (
+        *("model.revision", "model.dtype", "model.attention", "rollout.engine", "rollout.max_new_tokens"),
+        *("run.dir", "run.threads"),
+    )
+)
+_TRAINING_ONLY = frozenset(("eval.every", "task.problems"))
+_SERVER_ONLY = frozenset(
+    (
+        *("eval.base_url", "eval.model_name", "eval.server", "eval.endpoint", "eval.concurrency", "eval.retries"),
+        *("eval.request_timeout", "eval.api_key_variable"),
+    )
+)
+_NOT_OF_A_SERVER = frozenset(("eval.batch", "model.dtype", "model.attention", "run.threads"))
+
+
+def idle_key(key: str) -> str | None:
+    """Why an evaluation does not read the existing ``key``, and what to do; None where it does."""
+    section, _, name = key.partition(".")
+    if key in _READ or (section in ("eval", "task") and key not in _TRAINING_ONLY):
+        return None
+    if key == "model.name":
+        return "the model is named as the first argument: rlvr eval MODEL"
+    if key == "run.seed":
+        return "the seed of the samples is --seed"
+    if section == "rollout" and name in EvalConfig.model_fields:
+        return f"an evaluation reads eval.{name}"
+    return "an evaluation does not read it"
+
+
+def _idle_override(text: str, config: Config) -> str | None:
+    """What is wrong with an override of this call that changes nothing in an evaluation by ``config``."""
+    key = text.partition("=")[0]
+    why = idle_key(key)
+    if why is None and config.eval.engine != "openai" and key in _SERVER_ONLY:
+        why = "it is for a server. Give --engine openai too"
+    elif why is None and config.eval.engine == "openai" and key in _NOT_OF_A_SERVER:
+        why = "the server decides it"
+    elif key == "rollout.max_new_tokens" and config.eval.max_new_tokens is not None:
+        why = f"eval.max_new_tokens={config.eval.max_new_tokens} decides. Give --max-new-tokens"
+    elif key == "rollout.engine" and engine_of(config) != config.rollout.engine:
+        why = "an evaluation reads eval.engine (--engine)"
+    return f"{text}: has no effect in an evaluation; {why}." if why is not None else None
+
+
+def _told_twice(options: Options, overrides: Sequence[str]) -> list[str]:
+    """Keys that an option and an override of the same call both set."""
+    keys = {**_OPTION_KEYS, "samples": "eval.samples", "pass_at": "eval.pass_at", "split": "eval.split"}
+    given = [
+        (f"--{name.replace('_', '-')}", key) for name, key in keys.items() if getattr(options, name) not in (None, ())
+    ]
+    return [f"{option} and {key}: set the same; leave one out." for option, key in given if only(overrides, f"{key}=")]
+
+
+def _idle_without_samples(options: Options, overrides: Sequence[str], choice: Choice | None) -> list[str]:
+    """A line where this call sets how samples are drawn, and the greedy completion is all that is asked for."""
+    given = [f"--{name.replace('_', '-')}" for name in ("temperature", "top_p") if getattr(options, name) is not None]
+    given += [key for key in ("eval.temperature", "eval.top_p", "eval.pass_at") if only(overrides, f"{key}=")]
+    what = f"{choice.benchmark}: " if choice is not None else ""
+    return [f"{what}greedy completions only, so {' and '.join(given)} changes nothing"] if given else []
+
+
+def _length_asked(options: Options, overrides: Sequence[str]) -> str | None:
+    if options.max_new_tokens is not None:
+        return "--max-new-tokens"
+    keys = ("eval.max_new_tokens", "rollout.max_new_tokens")
+    return next((key for key in keys if only(overrides, f"{key}=")), None)
 
 
 def _settings(options: Options, config: Config, pass_at: tuple[int, ...], problems: list[str]) -> EvalSettings:
@@ -264,18 +377,8 @@ def _pass_at(texts: Sequence[str], problems: list[str]) -> tuple[int, ...]:
 
 def _option_overrides(options: Options) -> list[str]:
     """Options that stand for a key, as overrides: so they have the key's bounds and messages."""
-    keys: dict[str, Any] = {
-        "eval.problems": options.problems,
-        "eval.temperature": options.temperature,
-        "eval.top_p": options.top_p,
-        "eval.max_new_tokens": options.max_new_tokens,
-        "task.data": options.data,
-        "eval.engine": options.engine,
-        "eval.base_url": options.base_url,
-        "eval.model_name": options.model_name,
-        "eval.concurrency": options.concurrency,
-    }
-    return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in keys.items() if value is not None]
+    values = ((key, getattr(options, name)) for name, key in _OPTION_KEYS.items())
+    return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in values if value is not None]
 
 
 def only(overrides: Sequence[str], prefix: str) -> list[str]:

@@ -14,7 +14,7 @@ import torch
 
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.evaluation.judged import sample_and_judge
-from rlvr_cli.evaluation.plan import Progress, ProgressCallback, check_problems, deal, passes, sample_record
+from rlvr_cli.evaluation.plan import Progress, ProgressCallback, check_problems, deal, passes, sample_record, too_long
 from rlvr_cli.evaluation.settings import EvalSettings, digest, row_key
 from rlvr_cli.evaluation.store import Key, SampleStore
 from rlvr_cli.launch.world import ALONE, World
@@ -144,8 +144,9 @@ def fill(
     gaps gives the samples that an unbroken evaluation would have. (The transformers engine seeds whole batches: what
     it adds to a batch that was cut off are other samples of the same policy.) Each batch is on the disk before the
     next begins.
-    Raises UserError when the folder holds samples of other problems under the same ids, or the engine is not one of a
-    model in this process; RunError when the model's probabilities are not finite.
+    Raises UserError when the folder holds samples of other problems under the same ids, the engine is not one of a
+    model in this process, or a completion might run past the model's positions; RunError when the model's
+    probabilities are not finite.
     """
     if settings.engine not in ("auto", "local", "transformers"):
         raise UserError(
@@ -153,7 +154,8 @@ def fill(
             "transformers."
         )
     engine, _ = choose_engine(settings.engine, model)
-    source = BatchSource(engine, model, tokenizer, eos_token_ids(model, tokenizer))
+    positions = getattr(model.config, "max_position_embeddings", None)
+    source = BatchSource(engine, model, tokenizer, eos_token_ids(model, tokenizer), positions=positions)
     fill_batches(source, store, samples, task, problems, settings, progress, world=world)
 
 
@@ -162,7 +164,8 @@ class BatchSource:
     """What completes a batch of prompts, with all that it needs.
 
     ``stops`` are the ids that end a completion. ``scored_at`` are the temperatures at which the engine's
-    log-probabilities are those of the distribution sampled from; None = at any.
+    log-probabilities are those of the distribution sampled from; None = at any. ``positions`` is the model's longest
+    sequence; None = no limit.
     """
 
     engine: Engine
@@ -170,6 +173,7 @@ class BatchSource:
     tokenizer: Any
     stops: Sequence[int]
     scored_at: tuple[float, ...] | None = None
+    positions: int | None = None
 
 
 def fill_batches(
@@ -189,6 +193,9 @@ def fill_batches(
     the file does not show how many there were, and none waits longer for another than a batch takes.
     """
     prompts = {problem.id: prompt_ids(task, problem, source.tokenizer) for problem in problems}
+    longest = max((len(ids) for ids in prompts.values()), default=0)
+    if source.positions is not None and longest + settings.max_new_tokens > source.positions:
+        raise UserError(too_long("max_new_tokens", settings.max_new_tokens, longest, source.positions))
     hashes = {problem_id: digest(ids)[:16] for problem_id, ids in prompts.items()}
 
     def keys_found() -> frozenset[Key]:

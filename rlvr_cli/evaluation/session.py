@@ -7,19 +7,23 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.schema import Config
 from rlvr_cli.evaluation.compare import Difference, compare_evals, paired_rows, read_evaluation
-from rlvr_cli.evaluation.loading import LoadedModel, load_subject
+from rlvr_cli.evaluation.loading import LoadedModel, load_subject, location, revision_of
 from rlvr_cli.evaluation.metrics import ProblemValues, average
 from rlvr_cli.evaluation.request import MOST_COMPLETIONS, Request
 from rlvr_cli.evaluation.settings import EvalSettings, digest
 from rlvr_cli.evaluation.targets import Subject
 from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.tasks import Problem, Task, make_task, task_style
+from rlvr_cli.tasks.base import prompt_ids
 from rlvr_cli.tasks.sets import DATA_SETS
+
+if TYPE_CHECKING:
+    from rlvr_cli.evaluation.served.tokenizer import ModelFacts
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,31 @@ class Session:
         subjects = [*request.target.subjects, *(request.against.subjects if request.against else ())]
         tasks = [make_task(self.config.task, task_style(self.config.task, s.style or "logic_rl")) for s in subjects]
         self.problems = self._read(tasks[0])
+
+    def fit(self, subject: Subject, facts: ModelFacts, longest: int | None, whose: str) -> None:
+        """Cut a benchmark's own length, or a run's, to what fits into ``longest`` tokens, and say so.
+
+        Args:
+            whose: what has that limit. longest: None = it has none.
+        Raises:
+            UserError: a length that this call asks for does not fit, or a prompt alone does not.
+        """
+        if longest is None:
+            return
+        task = make_task(self.config.task, task_style(self.config.task, subject.style or facts.style))
+        prompt = max(len(prompt_ids(task, problem, facts.tokenizer)) for problem in self.problems)
+        asked, new_tokens, room = self.request.length_asked, self.settings.max_new_tokens, longest - prompt
+        if new_tokens <= room:
+            return
+        name = f"{self.request.benchmark}: " if self.request.benchmark else ""
+        problem = f"prompts of up to {prompt} tokens and {new_tokens} new ones are more than the {longest} {whose}"
+        if room < 1:
+            raise UserError(f"{name}{problem}. Evaluate on shorter problems.")
+        if asked is not None:
+            given = f"{asked}{' ' if asked.startswith('--') else '='}{new_tokens}"
+            raise UserError(f"{name}{given}: {problem}. Allowed: up to {room}.")
+        self.say(f"{name}{problem}; completions are cut at {room}")
+        self.settings = replace(self.settings, max_new_tokens=room)
 
     def evaluate(self, subject: Subject, loaded: LoadedModel) -> Outcome:
         """Evaluate one model. Raises UserError and RunError as :func:`evaluate` does."""
@@ -196,6 +225,25 @@ def _on_hub(request: Request) -> bool:
     return task.data_dir is None and task.data in DATA_SETS and DATA_SETS[task.data].hub is not None
 
 
+def _fit_positions(sessions: Sequence[Session], subject: Subject) -> None:
+    """``Session.fit`` of every session by the positions of ``subject``. Raises UserError with all problems found."""
+    from rlvr_cli.evaluation.served.tokenizer import load_facts
+
+    try:
+        facts = load_facts(*location(subject.model), revision=revision_of(subject, sessions[0].config))
+    except UserError:
+        # Unknown to this machine (a server's own name), or not to be had: loading it says why.
+        return
+    problems: list[str] = []
+    for session in sessions:
+        try:
+            session.fit(subject, facts, facts.positions, f"positions of {subject.label}")
+        except UserError as error:
+            problems += error.problems
+    if problems:
+        raise UserError(problems)
+
+
 def run_sessions(sessions: Sequence[Session]) -> Iterator[tuple[Outcome, Comparison | None]]:
     """Carry out sessions of one plan, each model being loaded once; gives each session's result as it is there.
 
@@ -206,12 +254,18 @@ def run_sessions(sessions: Sequence[Session]) -> Iterator[tuple[Outcome, Compari
     for note in (*request.target.notes, *(against.notes if against else ())):
         say(note)
     subjects = [*request.target.subjects, *(against.subjects[:1] if against else ())]
+    # Before the first model is loaded, and for all models of a comparison: they are sampled at the same length.
+    for subject in {subject.model: subject for subject in reversed(subjects)}.values():
+        _fit_positions(sessions, subject)
     parts: list[list[Outcome]] = [[] for _ in sessions]
     for number, subject in enumerate(subjects, start=1):
         # A server has one model; what it is compared with is sampled here.
         compared = against is not None and number == len(subjects)
         engine = "auto" if compared and request.settings.engine == "openai" else request.settings.engine
         loaded = load_subject(subject, request.config, engine, say)
+        if loaded.facts is not None:
+            for session in sessions:
+                session.fit(subject, loaded.facts, loaded.longest, f"tokens of {request.config.eval.base_url}")
         for session, outcomes in zip(sessions, parts, strict=True):
             outcomes.append(session.evaluate(subject, loaded))
             if number == len(subjects):

@@ -47,5 +47,8 @@ class VllmSampler:
         sampled from: at temperature 0 and 1."""
         from rlvr_cli.evaluation.sampling import BatchSource, fill_batches
 
-        source = BatchSource(generate_with_vllm, self.engine, self.facts.tokenizer, self.facts.stops, (0.0, 1.0))
+        facts = self.facts
+        source = BatchSource(
+            generate_with_vllm, self.engine, facts.tokenizer, facts.stops, (0.0, 1.0), positions=facts.positions
+        )
         fill_batches(source, store, samples, task, problems, settings, progress)

@@ -44,9 +44,20 @@ def eval_problems(file: SweepFile, configs: Sequence[Config]) -> list[Problem]:
     spec = file.spec.eval
     if spec is None:
         return []
+    from rlvr_cli.evaluation.request import idle_key
     from rlvr_cli.evaluation.settings import pass_at_problems
 
     found = [(file.place("eval", "set", key), f"eval.set: {wrong}") for key in spec.set if (wrong := key_problem(key))]
+    found += [
+        (file.place("eval", "set", key), f"eval.set: {key}: has no effect; {why}")
+        for key in spec.set
+        if key_problem(key) is None and (why := idle_key(key))
+    ]
+    found += [
+        (file.place("eval", "set", f"eval.{name}"), f"eval.set: eval.{name}: eval.{name} of the sweep file says it")
+        for name in ("pass_at", "samples", "problems", "split", "benchmark")
+        if getattr(spec, name) and f"eval.{name}" in spec.set
+    ]
     unknown = unknown_names(spec.benchmark, "--benchmark")
     found += [(file.place("eval", "benchmark"), f"eval: {said}") for said in unknown]
     # A benchmark says how many samples there are.

@@ -15,6 +15,7 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.launch_keys import LaunchConfig
 from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.config.schema import Config
+from rlvr_cli.evaluation.plan import too_long
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.launch.deepspeed_config import is_sharded
 from rlvr_cli.launch.world import ALONE, World
@@ -194,7 +195,8 @@ def _loaded(config: Config, device: str, threads: int) -> Prepared:
             _check_held_out(config, model, task, tokenizer)
         return Prepared(supervised, task, [], model, tokenizer, None, "none: training samples nothing", threads, base)
     problems = task.problems("train", config.task.problems, config.run.seed)
-    _check_length("rollout.max_new_tokens", config.rollout.max_new_tokens, model, task, problems, tokenizer)
+    measured = problems[:PROMPTS_MEASURED]
+    _check_length("rollout.max_new_tokens", config.rollout.max_new_tokens, model, task, measured, tokenizer)
     if config.eval.every:
         _check_held_out(config, model, task, tokenizer)
     engine, reason = (None, "") if uses_vllm(config) else _engine(config, model)
@@ -263,9 +265,6 @@ def _check_length(
     key: str, new_tokens: int, model: Any, task: Task, problems: Sequence[Problem], tokenizer: Any
 ) -> None:
     limit = getattr(model.config, "max_position_embeddings", None)
-    longest = max(len(prompt_ids(task, problem, tokenizer)) for problem in problems[:PROMPTS_MEASURED])
+    longest = max(len(prompt_ids(task, problem, tokenizer)) for problem in problems)
     if limit is not None and longest + new_tokens > limit:
-        raise UserError(
-            f"{key}={new_tokens}: with prompts of {longest} tokens this is more than the model's {limit} positions. "
-            f"Allowed: up to {max(0, limit - longest)}."
-        )
+        raise UserError(too_long(key, new_tokens, longest, limit))

@@ -171,3 +171,47 @@ def test_a_full_disk_is_one_message_and_what_was_sampled_is_kept(
     assert code == 0
     assert "5 of 30 samples on disk from before" in err
     assert folder_of(run).exists()
+
+
+def test_a_length_that_is_asked_for_and_does_not_fit_is_refused_before_the_start(models: list[Path], call: Any) -> None:
+    for key in ("--max-new-tokens", "eval.max_new_tokens", "rollout.max_new_tokens"):
+        given = [key, "511"] if key.startswith("--") else [f"{key}=511"]
+        code, _, err = call(str(models[0]), "--problems", "2", "-n", "1", *given, "run.threads=1")
+        assert code == 2
+        assert " ".join(given) in err and "512 positions" in err and "up to 501" in err
+
+
+def test_a_length_that_nobody_asked_for_is_cut_to_what_fits(make_run: MakeRun, call: Any) -> None:
+    """Of a run's configuration: other problems than the run's may have longer prompts."""
+    run = make_run()
+    text = run.config_path.read_text(encoding="utf-8").replace("max_new_tokens: 12", "max_new_tokens: 511")
+    run.config_path.write_text(text, encoding="utf-8")
+    code, out, err = call("--problems", "2", "-n", "1", "--json")
+    assert code == 0
+    length = json.loads(out)["sampling"]["max_new_tokens"]
+    assert 490 < length < 511 and f"cut at {length}" in err
+    records = [json.loads(line) for line in (folder_of(run) / "samples.jsonl").read_text("utf-8").splitlines()]
+    assert max(record["tokens"] for record in records) <= length
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("optimizer.lr=0.1",), "optimizer.lr=0.1"),
+        (("train.rollouts=3",), "train.rollouts=3"),
+        (("eval.every=3",), "eval.every=3"),
+        (("model.name=lab",), "first argument"),
+        (("rollout.temperature=0.5",), "eval.temperature"),
+        (("eval.concurrency=3",), "--engine openai"),
+        (("rollout.engine=vllm_server",), "eval.engine"),
+        (("eval.max_new_tokens=8", "rollout.max_new_tokens=9"), "rollout.max_new_tokens=9"),
+        (("--problems", "2", "eval.problems=3"), "--problems and eval.problems"),
+        (("--samples", "2", "eval.pass_at=[4]"), "pass@4"),
+        (("--benchmark", "math500", "eval.benchmark=[gsm8k]"), "eval.benchmark"),
+    ],
+)
+def test_an_override_without_effect_is_refused(make_run: MakeRun, call: Any, given: tuple[str, ...], said: str) -> None:
+    make_run()
+    code, out, err = call(*given)
+    assert (code, out) == (2, "")
+    assert said in err

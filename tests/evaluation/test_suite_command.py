@@ -162,3 +162,17 @@ def test_checkpoints_averaged_on_several_benchmarks(
     assert [len(result["averaged"]) for result in content["evaluations"]] == [2] * 7
     assert content["tables"][0]["label"] == "average of trained step 10, trained step 20"
     assert Path(content["tables"][0]["file"]).parent.name.startswith("landscape-last-2-")
+
+
+def test_a_benchmarks_own_length_is_cut_to_the_models_positions(
+    models: list[Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["eval", str(models[0]), "--benchmark", "math500", "--data-dir", str(data), f"run.dir={tmp_path / 'runs'}"]
+    asked += ["--limit", "2", "-n", "1", "run.threads=1"]
+    assert rlvr([*asked, "--json"]) == 0
+    captured = capsys.readouterr()
+    (result,) = json.loads(captured.out)["evaluations"] if "evaluations" in captured.out else [json.loads(captured.out)]
+    length = result["sampling"]["max_new_tokens"]
+    assert length < 512 and f"math500: prompts of up to {512 - length} tokens" in captured.err
+    assert rlvr([*asked, "rollout.max_new_tokens=64"]) == 2
+    assert "eval.max_new_tokens=" in capsys.readouterr().err

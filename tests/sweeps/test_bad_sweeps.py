@@ -65,6 +65,10 @@ CASES = {
     "seeds: 2\neval:\n  pass_at: [2]\n  set: {eval.samples: 2, eval.greedy: maybe}": [
         "s.yaml:4 eval.set: eval.greedy: must be",
     ],
+    "seeds: 2\neval:\n  samples: 8\n  set: {optimizer.lr: 0.1, eval.samples: 4}": [
+        "s.yaml:4 eval.set: optimizer.lr: has no effect",
+        "s.yaml:4 eval.set: eval.samples: eval.samples of the sweep file",
+    ],
     "seeds: 2\neval: {pass_at: [4], set: {eval.samples: 2, eval.pass_at: [1]}}": [
         "s.yaml:2 eval.set: eval.pass_at has 4, above eval.samples=2",
     ],

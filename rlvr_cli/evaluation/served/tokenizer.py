@@ -10,6 +10,7 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.models.adapter_folder import base_of, holds_adapter
 from rlvr_cli.models.load import quiet_hub, stop_ids
 from rlvr_cli.models.source import connection_problem, is_cached, is_offline, prompt_style, resolve_model
+from rlvr_cli.models.trust import remote_code_allowed
 
 
 @dataclass(frozen=True)
@@ -17,11 +18,13 @@ class ModelFacts:
     """What is known of a model from its folder or hub id alone.
 
     ``stops`` are the token ids that end a completion. ``style`` is the prompt style that the model was made for.
+    ``positions`` is its longest sequence; None where its configuration has no limit.
     """
 
     tokenizer: Any
     stops: tuple[int, ...]
     style: str
+    positions: int | None = None
 
 
 def load_facts(location: str, on_hub: bool, *, revision: str | None) -> ModelFacts:
@@ -30,7 +33,7 @@ def load_facts(location: str, on_hub: bool, *, revision: str | None) -> ModelFac
     Raises UserError when there is no tokenizer that can be used.
     """
     quiet_hub()
-    options: dict[str, Any] = {"trust_remote_code": False}
+    options: dict[str, Any] = {"trust_remote_code": remote_code_allowed()}
     if on_hub:
         options["revision"] = revision or "main"
         if is_cached(location) and (is_offline() or connection_problem()):
@@ -41,12 +44,12 @@ def load_facts(location: str, on_hub: bool, *, revision: str | None) -> ModelFac
     if not on_hub and holds_adapter(Path(location)):
         named = base_of(Path(location))
         source = resolve_model(named.name, revision=named.revision)
-        base, base_options = source.location, {"trust_remote_code": False}
+        base, base_options = source.location, {"trust_remote_code": remote_code_allowed()}
         if source.kind == "hub" and named.revision:
             base_options["revision"] = named.revision
     try:
         tokenizer = AutoTokenizer.from_pretrained(location, **options)
-        style = prompt_style(AutoConfig.from_pretrained(base, **base_options))
+        config = AutoConfig.from_pretrained(base, **base_options)
     except (OSError, ValueError, KeyError) as error:
         text = " ".join(str(error).split())
         raise UserError(
@@ -57,4 +60,5 @@ def load_facts(location: str, on_hub: bool, *, revision: str | None) -> ModelFac
         configured = GenerationConfig.from_pretrained(base, **base_options).eos_token_id
     except (OSError, ValueError):
         configured = None
-    return ModelFacts(tokenizer, stop_ids(configured, tokenizer), style)
+    positions = getattr(config, "max_position_embeddings", None)
+    return ModelFacts(tokenizer, stop_ids(configured, tokenizer), prompt_style(config), positions)
