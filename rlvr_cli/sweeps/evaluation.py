@@ -54,7 +54,7 @@ def eval_problems(file: SweepFile, configs: Sequence[Config]) -> list[Problem]:
         if key_problem(key) is None and (why := idle_key(key))
     ]
     found += [
-        (file.place("eval", "set", f"eval.{name}"), f"eval.set: eval.{name}: eval.{name} of the sweep file says it")
+        (file.place("eval", "set", f"eval.{name}"), f"eval.set: eval.{name}: is set by `{name}` too; leave one out")
         for name in ("pass_at", "samples", "problems", "split", "benchmark")
         if getattr(spec, name) and f"eval.{name}" in spec.set
     ]

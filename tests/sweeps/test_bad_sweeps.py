@@ -65,12 +65,13 @@ CASES = {
     "seeds: 2\neval:\n  pass_at: [2]\n  set: {eval.samples: 2, eval.greedy: maybe}": [
         "s.yaml:4 eval.set: eval.greedy: must be",
     ],
-    "seeds: 2\neval:\n  samples: 8\n  set: {optimizer.lr: 0.1, eval.samples: 4}": [
+    "seeds: 2\neval:\n  problems: 8\n  set: {optimizer.lr: 0.1, eval.problems: 4}": [
         "s.yaml:4 eval.set: optimizer.lr: has no effect",
-        "s.yaml:4 eval.set: eval.samples: eval.samples of the sweep file",
+        "s.yaml:4 eval.set: eval.problems: is set by `problems` too",
     ],
     "seeds: 2\neval: {pass_at: [4], set: {eval.samples: 2, eval.pass_at: [1]}}": [
         "s.yaml:2 eval.set: eval.pass_at has 4, above eval.samples=2",
+        "s.yaml:2 eval.set: eval.pass_at: is set by `pass_at` too",
     ],
     "seeds: 2\ngrid:\n  task.data: [null, nope]": ["s.yaml:3 task.data='nope': no data set of that name"],
     "seeds: 1\nbase: missing.yaml": ["missing.yaml no such file"],
