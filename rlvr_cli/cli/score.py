@@ -27,7 +27,7 @@ def command(
     ] = None,
     rule: Annotated[
         str | None,
-        typer.Option("--rule", metavar="RULE", help="paper (as the papers' code judges, the default) or strict."),
+        typer.Option("--rule", metavar="RULE", help="paper (the papers' rewards, the default) or strict."),
     ] = None,
     workers: Annotated[
         int | None, typer.Option("--workers", metavar="N", min=1, max=256, help=WORKERS_HELP, show_default=False)

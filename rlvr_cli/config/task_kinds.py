@@ -79,9 +79,7 @@ class CountdownTaskConfig(Section):
         description="tiny_zero = TinyZero's: 0.1 for an answer block and 0.9 more for a right answer; zero_one = 1 for "
         "a right answer, else 0.",
     )
-    rule: Rule = Field(
-        "paper", description="paper = the reward of the papers' code; strict = judges meaning, not surface."
-    )
+    rule: Rule = Field("paper", description="paper = the papers' rewards; strict = judges meaning, not surface.")
 
 
 class AnswerTaskConfig(Section):
@@ -104,9 +102,7 @@ class AnswerTaskConfig(Section):
         description="zero_one = 0 or 1 (AR-Lopti); plus_minus = -1 or +1 with a check of the format (DGPO); gtpo = "
         "10, 1 or 0 for the format and 10 for the answer (GTPO).",
     )
-    rule: Rule = Field(
-        "paper", description="paper = the reward of the papers' code; strict = judges meaning, not surface."
-    )
+    rule: Rule = Field("paper", description="paper = the papers' rewards; strict = judges meaning, not surface.")
 
 
 class MathTaskConfig(AnswerTaskConfig):
@@ -143,6 +139,4 @@ class HiTabTaskConfig(Section):
     corrected: bool = Field(
         False, description="Use the HiTab maintainers' corrected questions and answers where a row has them."
     )
-    rule: Rule = Field(
-        "paper", description="paper = the reward of the papers' code; strict = judges meaning, not surface."
-    )
+    rule: Rule = Field("paper", description="paper = the papers' rewards; strict = judges meaning, not surface.")

@@ -82,6 +82,8 @@ _EQUALS = re.compile(r"(?<![\\<>!:])=|\\(?:equiv|approx|in)(?![A-Za-z])")
 _APPROX = re.compile(r"\\approx(?![A-Za-z])")
 _COORDINATES = re.compile(r"\(\s*([xyz](?:\s*,\s*[xyz])+)\s*\)\s*=")
 _DOTS = re.compile(r"\\[lcd]?dots|\.\.\.|\u2026")
+# What takes room and shows nothing; the reader passes over the command and reads what is in it.
+_HIDDEN = re.compile(r"\\[hv]?phantom(?![A-Za-z])")
 _CHOICE = re.compile(r"[A-Ha-h]\Z")
 
 
@@ -101,6 +103,8 @@ def judge(gold: str, answer: str) -> Outcome:
         return UNPARSED_ANSWER
     if _malformed(gold):
         return UNPARSED_GOLD
+    if _HIDDEN.search(answer) and not _HIDDEN.search(gold):
+        return UNPARSED_ANSWER
     if hides_digits(answer) and not hides_digits(gold) and not answer.startswith("\\text"):
         return DIFFERENT
     if _turned(answer) and not _turned(gold):

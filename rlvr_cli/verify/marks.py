@@ -10,6 +10,16 @@ _DEGREES = re.compile(r"\\circ(?![A-Za-z])|\\degree(?![A-Za-z])")
 # An index of a power, a fraction or a bracket is read as if it were not there.
 _INDEX = re.compile(r"(?:[)\]]|\^\s*(?:\d|\{(?:[^{}]|\{[^{}]*\})*\})|\}\s*\{[^{}]*\})\s*_")
 _CLOSED = re.compile(r"\\infty\s*\]|\[\s*-\s*\\infty")
+_INFINITY = re.compile(r"\\infty(?![A-Za-z])")
+_RUNNING = re.compile(r"\\(?:sum|prod|int|lim|bigcup|bigcap)(?![A-Za-z])")
+# Between these an infinity stands alone; a bracket around nothing else is one of a product or of a function.
+_BOUNDS = re.compile(
+    r"[,;<>=:|()\[\]]|\\(?:[lg]e|[lg]t|ne|in|cup|cap|setminus|to|land|lor|wedge|vee|[{}]|(?:text|mbox|mathrm)\s*\{[^{}]*\})"
+    r"(?![A-Za-z])|\b(?:and|or)\b"
+)
+_ALONE = re.compile(r"(?:[-+]|\\pm(?![A-Za-z]))?\{?[-+]?\\infty\}?")
+_NOTHING = re.compile(r"[\s$.~]|\\[,;!]|\\q?quad(?![A-Za-z])")
+_APPLIED = re.compile(r"\(\s*[-+]?\s*\\infty\s*\)|\|\s*[-+]?\s*\\infty\s*\|")
 _ORDER = re.compile(r"[<>]|\\(?:le|ge|lt|gt)(?![A-Za-z])")
 _JOIN = re.compile(r"(?<![A-Za-z])(?:and|or)(?![A-Za-z])|\\(?:land|lor|wedge|vee)(?![A-Za-z])")
 _AND = {"and", "\\land", "\\wedge"}
@@ -25,8 +35,8 @@ _CHANGES = re.compile(
 def marks_differ(gold: str, answer: str) -> bool:
     r"""Whether two cleaned answers differ in such a mark: ``f'`` and ``f``, ``x^{2}_7`` and ``x^2``, "and" and "or".
 
-    ``5'`` are feet, but no degrees. No interval holds infinity. An "and" that joins no inequalities says nothing, nor
-    does a time without ``a.m.``.
+    ``5'`` are feet, but no degrees. No interval holds infinity, and nothing is computed with it. An "and" that joins no
+    inequalities says nothing, nor does a time without ``a.m.``.
     """
     left, right = (gold, answer) if "=" in gold and "=" in answer else (_value(gold), _value(answer))
     if _primes(left) != _primes(right) or (_DEGREES.search(left) and "'" in right and "'" not in left):
@@ -34,6 +44,8 @@ def marks_differ(gold: str, answer: str) -> bool:
     if "_" not in gold and _INDEX.search(right) is not None:
         return True
     if _CLOSED.search(answer) and not _CLOSED.search(gold):
+        return True
+    if _computed(answer) and not _computed(gold):
         return True
     if _ORDER.search(gold) and _ORDER.search(answer) and _differ(_joins(gold), _joins(answer)):
         return True
@@ -50,6 +62,16 @@ def _primes(text: str) -> int:
     if _FEET.fullmatch(text.strip()):
         return 0
     return sum(len(match[0]) if match[0][0] == "'" else 1 for match in _PRIMES.finditer(text))
+
+
+def _computed(text: str) -> bool:
+    r"""Whether something is computed with infinity, as in ``2\infty``: the reader takes the result for infinity."""
+    if _INFINITY.search(text) is None or _RUNNING.search(text) is not None:
+        return False
+    if _APPLIED.search(text):
+        return True
+    pieces = [_NOTHING.sub("", piece) for piece in _BOUNDS.split(text) if _INFINITY.search(piece)]
+    return any(_ALONE.fullmatch(piece) is None for piece in pieces)
 
 
 def _joins(text: str) -> set[str]:

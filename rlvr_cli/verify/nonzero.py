@@ -47,9 +47,7 @@ def certainly_nonzero(expression: Any) -> bool:
             return False
         if isinstance(node, Pow) and isinstance(node.exp, Number) and abs(node.exp) > _LARGEST_EXPONENT:
             return False
-    names = sorted(expression.free_symbols, key=str)
-    # Near 1, so that powers neither vanish nor explode.
-    point = {name: Rational(7919 + 613 * index, 7001 + 101 * index) for index, name in enumerate(names, start=1)}
+    point = positive_point(expression)
     try:
         value = expression.evalf(15, subs=point)
         if not value.is_Number:
@@ -59,6 +57,12 @@ def certainly_nonzero(expression: Any) -> bool:
         raise
     except Exception:
         return False
+
+
+def positive_point(expression: Expr) -> dict[Any, Rational]:
+    """A positive number for each name, near 1, so that powers neither vanish nor explode."""
+    names = sorted(expression.free_symbols, key=str)
+    return {name: Rational(7919 + 613 * index, 7001 + 101 * index) for index, name in enumerate(names, start=1)}
 
 
 def simplified(expression: Any) -> Any:

@@ -14,6 +14,8 @@ from latex2sympy2_extended import latex2sympy2, logic
 from math_verify import grader, parser
 from sympy import Basic
 
+from rlvr_cli.verify.nonzero import positive_point
+
 _EXPR = (sympy.Expr, sympy.Matrix)
 _DIGITS = re.compile(r"\d+\Z")
 _NUMBER = re.compile(r"\{*[\d.,]+\}*\Z|\\frac")
@@ -121,10 +123,10 @@ def _by_ratio(equal: Callable[..., bool]) -> Callable[..., bool]:
     def comparing(a: Any, b: Any, *arguments: Any) -> bool:
         if not equal(a, b, *arguments):
             return False
+        if _tell_apart(a, b):
+            return False
         if not (getattr(a, "is_number", False) and getattr(b, "is_number", False)):
             return True
-        if not (a.has(sympy.Float) or b.has(sympy.Float)) and _tell_apart(a, b):
-            return False
         try:
             first, second = a.doit().evalf(20), b.doit().evalf(20)
             largest = max(abs(first), abs(second))
@@ -138,9 +140,17 @@ def _by_ratio(equal: Callable[..., bool]) -> Callable[..., bool]:
 
 
 def _tell_apart(a: Any, b: Any) -> bool:
-    """Whether two exact numbers certainly differ, by however little: ``1-2^{-100}`` and ``1``."""
+    """Whether two exact expressions certainly differ, by however little: ``1-2^{-100}`` and ``1``, ``x+2^{-9}``, ``x``.
+
+    Names stand for positive numbers without relation: identities hold there too.
+    """
     try:
-        difference = (a.doit() - b.doit()).evalf(15)
+        if a.has(sympy.Float) or b.has(sympy.Float):
+            return False
+        difference = a.doit() - b.doit()
+        difference = (
+            difference.evalf(15, subs=positive_point(difference)) if difference.free_symbols else difference.evalf(15)
+        )
         return bool(difference.is_Float and difference != 0 and difference._prec > 1)
     except MemoryError:
         raise

@@ -8,8 +8,8 @@ from rlvr_cli.verify.math_answer import clean, without_stop
 
 # Words that change the number they stand behind, or that deny it or join it to another: never a unit.
 _CHANGING = re.compile(
-    r"(?<![A-Za-z])(?:hundreds?|thousands?|[mbtr]illions?|[mb]n|mil|lakhs?|crores?|grand|dozens?|score|gross|pairs?|half|"
-    r"halves|thirds?|quarters?|fourths?|fifths?|sixths?|sevenths?|eighths?|ninths?|tenths?|hundredths?|thousandths?|"
+    r"(?<![A-Za-z])(?:\w*(?:hundred|thousand|illion|eleven|teen|twelfth|tieth)(?:ths?|s)?|googol\w*|[mbt]l?n|trn|mil|lacs?|bps|basis|lakhs?|crores?|grand|dozens?|score|gross|pairs?|half|"
+    r"halves|thirds?|quarters?|fourths?|fifths?|sixths?|sevenths?|eighths?|ninths?|tenths?|"
     r"double|twice|triple|zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty|thirty|forty|"
     r"fifty|sixty|seventy|eighty|ninety|minus|negative|plus|times|squared|cubed|factorial|sqrt|root|log|less|more|fewer|"
     r"or|and|but|not|no|nor|never|neither|cannot|isn|to|than|least|most|between|about|mod|modulo|over|divided|multiplied|"
@@ -18,7 +18,7 @@ _CHANGING = re.compile(
     r"almost|nearly|permille|mille|unless|maybe|perhaps|probably|possibly|guess|"
     r"hex\w*|binary|octal|doubled|halved|tripled|myriads?|pp[mb]|tens|couples|reversed|negated|inverted|radicals?|unlikely|"
     r"rejected|invalid|impossible|untrue|excluded|fail\w*|"
-    r"first|second(?= [a-z])|nth|power|opposite|reciprocal|inverse)(?![A-Za-z])",
+    r"first|second(?= [a-z])|nth|powers?|roots|opposites?|reciprocals?|inverses?)(?![A-Za-z])",
     re.IGNORECASE,
 )
 _COMMAND = r"\\(?:text|mbox|mathrm|textrm|textnormal|textup|operatorname)"

@@ -128,6 +128,13 @@ ACCEPTED = [
     "Both Zoey and Mia are knights; Oliver is not a knight.",
     "Zoey -> knight, Oliver => knave, Mia --> knight",
     "Knights \u2192 Zoey, Mia\nKnaves \u2192 Oliver",
+    "== Final answer ==\nZoey = knight, Oliver == knave, Mia: knight",
+    "> Zoey is a knight\n> Oliver is a knave\n> Mia is a knight",
+    "Name: Zoey, Role: knight\nName: Oliver, Role: knave\nName: Mia, Role: knight",
+    "The roles of all people: Zoey: knight | Oliver: knave | Mia: knight",
+    "The roles of all the characters are: knights: Zoey and Mia; knave: Oliver",
+    "Zoey and Mia are knights, both. Oliver is a knave.",
+    "Zoey is not a knave and is a knight; Oliver is a knave and not a knight; Mia is not a knave: a knight",
 ]
 
 REFUSED = [
@@ -164,6 +171,25 @@ REFUSED = [
     "Zoey: knight, Oliver: knave -> Mia: knight",
     "Zoey is a knight => Oliver is a knave, Mia is a knight",
     "Knights: Zoey, Mia \u2192 Knaves: Oliver",
+    f"All people are knaves. {RIGHT}",
+    f"{RIGHT}\nAll people are knights.",
+    f"{RIGHT}. All are knights",
+    f"{RIGHT}\nEach inhabitant is a knight.",
+    "Oliver is a knave. Zoey and all are knights. Mia is a knight",
+    "Oliver is a knave, Zoey, Mia and all people are knights",
+    "Knights: Zoey, Mia. Knaves: Oliver. All people are knaves: none",
+    "All people are knights: Zoey, Mia. Knaves: Oliver",
+    "Knights: Zoey, Mia and all people. Knaves: Oliver",
+    "Knave Oliver is a knight Zoey, Mia",
+    "Zoey is a knight = > Oliver is a knave, Mia is a knight",
+    "Zoey is a knight > Oliver is a knave, Mia is a knight",
+    "Zoey is a knight\n> Oliver is a knave\nMia is a knight",
+    "Zoey is a knight || Oliver is a knave || Mia is a knight",
+    "Zoey is a knight == Oliver is a knave, Mia is a knight",
+    "Zoey is a knight := Oliver is a knave, Mia is a knight",
+    "Knights: Zoey, Mia > Knaves: Oliver",
+    "Zoey is not a knave and a knight, Oliver is a knave, Mia is a knight",
+    "Zoey is not a knave, a knight; Oliver is a knave, Mia is a knight",
 ]
 
 

@@ -14,6 +14,34 @@ from rlvr_cli.verify.reader import read
 from rlvr_cli.verify.spelling import without_unit
 
 WRONG = [
+    # Numbers in words, parts and roots are no units.
+    ("5", r"5\text{ trillion}"),
+    ("5", r"5\mathrm{ quadrillion}"),
+    ("5", r"5\text{ zillions}"),
+    ("5", r"5\text{ bln}"),
+    ("5", r"5\text{ twelfths}"),
+    ("5", r"5\text{ fifteenths}"),
+    ("5", r"5\text{ thirtieths}"),
+    ("5", r"5\text{ millionths}"),
+    ("5", r"5\text{th root}"),
+    ("5", r"5\text{th roots}"),
+    # What nobody sees.
+    ("18", r"\phantom{18}"),
+    ("18", r"{\hphantom{18}}"),
+    # By however little.
+    ("x^2+1", "x^2+1+10^{-30}"),
+    ("2x+3y", r"2x+3y-\frac{1}{10^{40}}"),
+    ("x^2+1", "x^2+1+e^{-100}"),
+    ("x=5", "x=5+10^{-30}"),
+    ("y=x^2+1", "y=x^2+1+10^{-30}"),
+    # Nothing is computed with infinity.
+    (r"-\infty", r"-\infty\infty"),
+    (r"-\infty", r"-\infty-5"),
+    (r"\infty", r"2\infty"),
+    (r"\infty", r"-(-\infty)"),
+    (r"\infty", r"|-\infty|"),
+    (r"\infty", r"e^\infty"),
+    (r"(-\infty,3)", r"(-\infty\infty,3)"),
     # Side by side is multiplied, and two numbers side by side are none.
     ("12", "4(8)"),
     (r"\frac{11}{4}", r"2\left(\frac{3}{4}\right)"),
@@ -204,6 +232,17 @@ WRONG = [
 ]
 
 RIGHT = [
+    ("5", r"5\text{ ties}"),
+    ("5", r"5\text{ months}"),
+    ("5", r"5\text{ square kilometers}"),
+    (r"\infty", r"+\infty"),
+    (r"-\infty", r"$-\infty$."),
+    (r"(-\infty,3)\cup(5,\infty)", r"x\in\left(-\infty , 3\right) \cup \left(5, +\infty\right)"),
+    (r"(-\infty,3)\cup(5,\infty)", r"(-\infty,3)\text{ or }(5,\infty)"),
+    ("x^2+1", "1+x^2"),
+    (r"\sqrt{6}x", r"\sqrt2\sqrt3x"),
+    ("(x+1)^2", "x^2+2x+1"),
+    (r"\sin^2x", r"1-\cos^2x"),
     ("20", "4(5)"),
     (r"\frac{3}{2}", r"2(\frac34)"),
     (r"\frac{3}{2}", r"2\left(\frac{3}{4}\right)"),

@@ -19,6 +19,13 @@ _BLOCK = [("/", "think"), ("", "answer"), ("/", "answer")]
 _SPELLINGS = str.maketrans({"\u2019": "'", "\u2013": "-", "\u2014": "-", "\u2192": "->", "\u21d2": "->", "\u2022": "*"})
 _WORD = r"[^\W\d_]+(?:'[^\W\d_]+)?"
 _ARROW = r"[-=]{1,3}+>"
+# A colon where they stand between a name and its role; between two claims they say "implies" or "equals".
+_JOIN = re.compile(rf"{_ARROW}|[=>]")
+_HEADING = ("=", ">")
+# A rule or the line below a table's header, and a quotation that holds the whole answer.
+_RULE = re.compile(r"^[^\S\n]*[|:+*_=-](?:[^\S\n]*[|:+*_=-]){2,}[^\S\n]*$", re.MULTILINE)
+_QUOTED = re.compile(r"\s*>[^\n]*(?:\n\s*>[^\n]*)*\s*")
+_QUOTE = re.compile(r"^\s*>", re.MULTILINE)
 _NUMBERING = re.compile(r"\(?\b\d{1,2}[.):]")
 # Eight people fit many times over; a longer block is not an answer.
 _MAX_ANSWER = 10_000
@@ -28,6 +35,13 @@ _NEGATION = re.compile(r"not|isn't|aren't|isnt|arent|cannot")
 _GROUP_WORD = re.compile(r"are|both|all|aren't|arent|knights|knaves")
 # With a negation these leave open who is meant: one of "not both knights" may be a knight.
 _QUANTIFIER = re.compile(r"both|all|each|every")
+# These speak of people without naming them.
+_GENERAL = re.compile(r"both|all|each|every|person|people|characters?|inhabitants?")
+_PEOPLE = re.compile(r"person|people|characters?|inhabitants?")
+_AND = ("and", "&", "also")
+_VERB = re.compile(r"is|are|was|be|must")
+# Between a denied role and a role, what makes the second one a claim of its own: `not a knave but a knight`.
+_APART = re.compile(r"is|are|was|be|must|but|so|thus|hence|therefore|[-.;:(|*]")
 _NOBODY = re.compile(r"none|nobody")
 _FILLER = re.compile(
     r"is|are|was|be|must|a|an|the|and|but|also|so|thus|hence|therefore|both|all|of|each|every|final|answers?|solution"
@@ -75,8 +89,10 @@ def _tokens(answer: str, names: Sequence[str]) -> list[int | str]:
     people = {name.casefold(): number for number, name in enumerate(names)}
     longest_first = sorted(names, key=len, reverse=True)
     pattern = "|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in longest_first)
-    text = _NUMBERING.sub("\n", answer.translate(_SPELLINGS))
-    found = re.finditer(rf"{pattern}|{_WORD}|{_ARROW}|\S", text, re.IGNORECASE)
+    text = _RULE.sub("", _NUMBERING.sub("\n", answer.translate(_SPELLINGS)))
+    if _QUOTED.fullmatch(text):
+        text = _QUOTE.sub("", text)
+    found = re.finditer(rf"{pattern}|{_WORD}|{_ARROW}|\|\||\S", text, re.IGNORECASE)
     return [people.get(match[0].casefold(), match[0].lower()) for match in found]
 
 
@@ -92,7 +108,8 @@ def _name_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
     """Read names followed by roles: `Zoey: knight`, `Zoey and Mia are not knaves`, `Zoey is a knight, not a knave`."""
     claims: list[tuple[int, bool]] = []
     subjects: list[int] = []
-    joined = negated = described = denied = quantified = False
+    joined = negated = described = denied = quantified = general = open_denial = False
+    before: int | str = ""
     for token in tokens:
         if isinstance(token, int):
             if described or not subjects:
@@ -100,6 +117,7 @@ def _name_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
             if negated:
                 return None
             subjects.append(token)
+            general = open_denial = False
         elif _NEGATION.fullmatch(token):
             if negated or not subjects:
                 return None
@@ -111,19 +129,28 @@ def _name_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
                 return None
             if negated and quantified and len(subjects) > 1:
                 return None
+            # `all people are knaves`, `Zoey and all are knights`; `not a knave and a knight` may deny both at once.
+            if general or (open_denial and not negated):
+                return None
             claims += [(subject, _ROLES[token] != negated) for subject in subjects]
+            open_denial = negated
             negated, described, quantified = False, True, False
-        elif re.fullmatch(_ARROW, token):
+        elif _JOIN.fullmatch(token):
             # Between a name and its role it is a colon; after a claim it says what the claim implies.
-            if described or not subjects:
+            if described or (not subjects and token not in _HEADING):
                 return None
         elif _FILLER.fullmatch(token):
             joined = joined or bool(_GROUP_WORD.fullmatch(token))
             quantified = quantified or bool(_QUANTIFIER.fullmatch(token))
             if quantified and denied and described:
                 return None
+            if subjects and _GENERAL.fullmatch(token):
+                alone = described or len(subjects) == 1 or before in _AND
+                general = general or alone or _PEOPLE.fullmatch(token) is not None
+            open_denial = open_denial and not _APART.fullmatch(token)
         else:
             return None
+        before = token
     return claims if described and not negated else None
 
 
@@ -132,18 +159,20 @@ def _role_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
     claims: list[tuple[int, bool]] = []
     role: bool | None = None
     listed = True
+    general = verb = False
     for token in tokens:
         if isinstance(token, int):
             if role is None:
                 return None
             claims.append((token, role))
-            listed = True
+            listed, verb = True, False
         elif token in _ROLES:
-            if not listed:
+            # `Zoey is a knight` among lists, and `all people are knaves`.
+            if not listed or general or (verb and role is not None):
                 return None
             role, listed = _ROLES[token], False
-        elif re.fullmatch(_ARROW, token):
-            if listed:
+        elif _JOIN.fullmatch(token):
+            if listed and (role is not None or token not in _HEADING):
                 return None
         elif _NOBODY.fullmatch(token):
             if listed:
@@ -151,4 +180,12 @@ def _role_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
             listed = True
         elif not _FILLER.fullmatch(token):
             return None
+        elif token != "both" and _GENERAL.fullmatch(token):
+            if role is not None:
+                return None
+            general = True
+        else:
+            # A heading: `the roles of all people: ...`.
+            general = general and token != ":"
+            verb = verb or (listed and _VERB.fullmatch(token) is not None)
     return claims if listed else None
