@@ -159,19 +159,25 @@ def _other(folders: Folders, seed_from: int) -> Results | None:
 
 def _show(claims: list[Claim], results: Results, others: Mapping[str, Outcome] | None, other_seeds: int | None) -> None:
     from rlvr_cli.ledger import words
-    from rlvr_cli.report.comparison_words import count
 
     second = [] if others is None else [f"seeds {other_seeds}-"]
     table = plain_table("claim", "paper", "ours [95%]", "rule", "n", "verdict", *second)
     for claim in claims:
         found = results.outcomes[claim.id]
-        cells = [claim.paper_value, words.effect(found), str(claim.rule), words.size(found), words.verdict(found)]
+        cells = [
+            claim.paper_value,
+            words.effect(found),
+            str(claim.rule),
+            words.size(found),
+            words.verdict(found, claim),
+        ]
         if others is not None:
             cells.append(words.other_set(found, others.get(claim.id)))
         table.add_row(claim.id, *cells)
     print_table(table)
     outcomes = [results.outcomes[claim.id] for claim in claims]
-    print(f"\n{count(len(claims), 'claim')}: {words.counts(outcomes)}. {words.by_chance(outcomes)}")
+    counted = words.that_can_fail(claims, results.outcomes)
+    print(f"\n{words.headline(claims, results.outcomes)} {words.by_chance(counted)}")
     if others is not None:
         print(f"Another set of seeds {words.agreements(claims, results.outcomes, others)}.")
     for one in outcomes:

@@ -36,10 +36,11 @@ def distance(found: Outcome, rule: Rule) -> tuple[float, bool] | None:
 
 
 def overview(rows: Sequence[Row]) -> Figure:
-    """A line a claim, under its paper's name; must be called inside ``report.figure.style()``."""
+    """A line a claim that can fail, under its paper's name; must be called inside ``report.figure.style()``."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
+    rows = [row for row in rows if not row[0].cannot_fail]
     papers = [paper for paper in PAPERS if any(claim.paper == paper for claim, _, _ in rows)]
     lines = len(rows) + len(papers)
     figure = Figure(figsize=(8.6, _ROW * lines + 1.1), layout="constrained")

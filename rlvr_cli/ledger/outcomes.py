@@ -56,7 +56,7 @@ SAME = (
 def asked(claim: Claim, book: Book) -> str:
     """The hash of what decides the outcome of ``claim``: not its words."""
     content: dict[str, Any] = claim.model_dump(mode="json", by_alias=True)
-    for words in ("statement", "paper_value", "place", "note", "full"):
+    for words in ("statement", "paper_value", "place", "note", "full", "cannot_fail"):
         content.pop(words)
     arms = {name: book.arms[name].model_dump(mode="json") for name in claim.arms}
     for arm in arms.values():

@@ -21,6 +21,7 @@ from rlvr_cli.runs.atomic import write_text
 
 WIDTH = 130
 FIGURE = "overview.svg"
+_COUNTED = ("hold", "do not hold", "undecided", "failed or not run", "follow from the formula")
 Row = tuple[Claim, Outcome | None, Outcome | None]
 
 
@@ -78,17 +79,18 @@ def _rows(book: Book, results: Results, other: Results | None) -> list[Row]:
 
 
 def _head(results: Results, other: Results | None, rows: Sequence[Row], beside: str) -> Iterator[str]:
-    outcomes = [found for _, found, _ in rows if found is not None]
+    claims = [claim for claim, _, _ in rows]
+    outcomes = {claim.id: found for claim, found, _ in rows if found is not None}
     yield "# The ledger"
     yield _paragraph(
         "Claims of five papers, each put to the test by a rule that was written down before the run. Made by "
         f"`{_command(results)}`; [reproduce.md](reproduce.md) says how, and what a verdict means."
     )
-    yield _paragraph(f"**Of {count(len(outcomes), 'claim')}, {words.counts(outcomes)}.** {words.by_chance(outcomes)}")
+    chance = words.by_chance(words.that_can_fail(claims, outcomes))
+    yield _paragraph(f"**{words.headline(claims, outcomes)}** {chance}")
     if other is not None:
-        decided = {claim.id: found for claim, found, _ in rows if found is not None}
         others = {claim.id: second for claim, _, second in rows if second is not None}
-        said = words.agreements((claim for claim, _, _ in rows), decided, others)
+        said = words.agreements(claims, outcomes, others)
         same = other.seed_from == results.seed_from
         what = "Another run of the same seeds" if same else "A second set of seeds"
         yield _paragraph(f"{what} {said}.")
@@ -107,13 +109,19 @@ def _command(results: Results) -> str:
 
 
 def _summary(rows: Sequence[Row]) -> str:
-    lines = ["| paper | claims | hold | do not hold | undecided | failed or not run |", "|---|---|---|---|---|---|"]
+    header = ("paper", "claims that can fail", *_COUNTED)
+    lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
     for paper, title in PAPERS.items():
-        own = [found for claim, found, _ in rows if claim.paper == paper]
+        own = [(claim, found) for claim, found, _ in rows if claim.paper == paper]
         if own:
-            said = [None if found is None else found.verdict for found in own]
+            follow = sum(found is not None and words.verdict(found, claim) == words.FOLLOWS for claim, found in own)
+            said = [
+                None if found is None else found.verdict
+                for claim, found in own
+                if found is None or words.verdict(found, claim) != words.FOLLOWS
+            ]
             missing = said.count("failed") + said.count(None)
-            counted = [len(own), *(said.count(kind) for kind in words.ORDER[:3]), missing]
+            counted = [len(said), *(said.count(kind) for kind in words.ORDER[:3]), missing, follow]
             lines.append(f"| {title} | {' | '.join(map(str, counted))} |")
     return "\n".join(lines)
 
@@ -128,9 +136,9 @@ def _table(rows: Sequence[Row], other: Results | None) -> str:
             cells += ["-", str(claim.rule), "-", "not run"]
         else:
             unit = f" {claim.measure.unit}" if claim.measure.unit else ""
-            cells += [f"{words.effect(found)}{unit}", str(claim.rule), words.size(found), words.verdict(found)]
+            cells += [f"{words.effect(found)}{unit}", str(claim.rule), words.size(found), words.verdict(found, claim)]
         if other is not None:
-            cells.append("-" if found is None else words.other_set(found, second))
+            cells.append("-" if found is None or claim.cannot_fail else words.other_set(found, second))
         lines.append(f"| {' | '.join(map(_cell, cells))} |")
     return "\n".join(lines)
 
@@ -140,7 +148,7 @@ def _cell(text: str) -> str:
 
 
 def _exceptions(rows: Sequence[Row]) -> Iterator[str]:
-    """The claims that do not hold, contradict, fail or are undecided, each with what is known of why."""
+    """The claims that do not hold, contradict, fail or are undecided, each with what is known of why; those given."""
     shown = [(claim, found) for claim, found, _ in rows if found is not None and found.verdict != "holds"]
     if not shown:
         return
@@ -151,6 +159,14 @@ def _exceptions(rows: Sequence[Row]) -> Iterator[str]:
         note = f" {claim.note}" if claim.note else ""
         lines.append(_item(f"**{claim.id}**, {said}, where it holds if {claim.rule}.{note}"))
     yield "\n".join(lines)
+    given = [
+        (claim, claim.cannot_fail)
+        for claim, found, _ in rows
+        if found is not None and found.verdict == "holds" and claim.cannot_fail
+    ]
+    if given:
+        yield "## What follows from the formula"
+        yield "\n".join(_item(f"**{claim.id}**: {why}") for claim, why in given)
     notes = [
         (claim, claim.note) for claim, found, _ in rows if found is not None and found.verdict == "holds" and claim.note
     ]

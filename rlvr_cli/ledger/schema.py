@@ -133,6 +133,11 @@ class Claim(Section):
     seeds: Annotated[int, Field(ge=2, le=1000)] = 5
     full: Full | None = Field(None, title="a mapping of of, against and at")
     note: Words | None = Field(None, description="What weakens it.")
+    cannot_fail: Words | None = Field(
+        None,
+        description="Why no training could decide against it: it follows from a formula or a definition, or holds of "
+        "any method. Left out of the counts.",
+    )
 
     @property
     def paper(self) -> str:

@@ -14,6 +14,7 @@ from rlvr_cli.report.comparison_words import count
 from rlvr_cli.sweeps.axes import override_text
 
 UNDECIDED = "undecided at this scale"
+FOLLOWS = "follows from the formula"
 ORDER: tuple[Verdict, ...] = ("holds", "does not hold", "undecided", "failed")
 CHANGED = "changed since"
 UNDECIDED_THERE = "undecided there"
@@ -34,8 +35,10 @@ def effect(found: Outcome) -> str:
     return f"{number(found.mean)} [{number(found.low)}, {number(found.high)}]"
 
 
-def verdict(found: Outcome) -> str:
-    """`holds`, `undecided at this scale (31 seeds)`."""
+def verdict(found: Outcome, claim: Claim | None = None) -> str:
+    """`holds`, `undecided at this scale (31 seeds)`; that a ``claim`` which cannot fail holds says nothing."""
+    if claim is not None and claim.cannot_fail and found.verdict == "holds":
+        return FOLLOWS
     if found.verdict != "undecided":
         return found.verdict
     if found.reason is not None:
@@ -60,7 +63,24 @@ def last(claim: Claim, book: Book, results: Results) -> str:
     found = results.outcomes.get(claim.id)
     if found is None:
         return "-"
-    return verdict(found) if current(claim, book, results) is not None else f"({found.verdict}; {CHANGED})"
+    return verdict(found, claim) if current(claim, book, results) is not None else f"({found.verdict}; {CHANGED})"
+
+
+def that_can_fail(claims: Iterable[Claim], outcomes: Mapping[str, Outcome]) -> list[Outcome]:
+    """The outcomes of the claims that a training can decide against: what may be counted as evidence.
+
+    Of the others those too that do not hold, since something is broken then.
+    """
+    found = [(claim, outcomes[claim.id]) for claim in claims if claim.id in outcomes]
+    return [one for claim, one in found if not (claim.cannot_fail and one.verdict == "holds")]
+
+
+def headline(claims: Sequence[Claim], outcomes: Mapping[str, Outcome]) -> str:
+    """`Of 72 claims that can fail, 21 hold, ... 14 more follow from the formula.`"""
+    counted = that_can_fail(claims, outcomes)
+    rest = sum(claim.id in outcomes for claim in claims) - len(counted)
+    more = f" {rest} more {'follow' if rest > 1 else 'follows'} from the formula." if rest else ""
+    return f"Of {count(len(counted), 'claim')} that can fail, {counts(counted)}.{more}"
 
 
 def counts(outcomes: Iterable[Outcome]) -> str:
@@ -98,12 +118,12 @@ def other_set(found: Outcome, other: Outcome | None) -> str:
 def agreements(claims: Iterable[Claim], outcomes: Mapping[str, Outcome], others: Mapping[str, Outcome]) -> str:
     """On how many of the decided claims a second set agrees, and which way it leans where it decides nothing.
 
-    Exact statements are left out: no seed decides them.
+    Exact statements and claims that cannot fail are left out: no seed decides them.
     """
     said, leans = Counter[str](), Counter[str]()
     for claim in claims:
         found, other = outcomes.get(claim.id), others.get(claim.id)
-        if found is None or other is None or found.exact:
+        if found is None or other is None or found.exact or claim.cannot_fail:
             continue
         kind = agreement(found.verdict, other.verdict)
         if kind is not None:

@@ -12,6 +12,7 @@ from rlvr_cli.ledger.bases import base_folders
 from rlvr_cli.ledger.book import Book, read_book
 from rlvr_cli.ledger.folders import Folders
 from rlvr_cli.ledger.outcomes import asked
+from rlvr_cli.ledger.results import read_results
 from rlvr_cli.ledger.schema import PAPERS
 from rlvr_cli.ledger.trials import Need, make_sweep, needs
 from tests.ledger.files import ARMS, CONTRAST, EXACT, LENGTH, WORDS, book, problems
@@ -136,3 +137,12 @@ def test_exact_statements() -> None:
     assert exact.compute("weight_exponent", {"method": "dgpo", "region": "HP"}) == -0.5
     with pytest.raises(UserError, match="its weight is 0 in LN"):
         exact.compute("weight_exponent", {"method": "grpo", "region": "LN"})
+
+
+def test_fourteen_claims_cannot_fail_and_hold() -> None:
+    """What follows from a formula is no evidence; a second set cannot decide against it either."""
+    given = [claim.id for claim in read_book().claims.values() if claim.cannot_fail]
+    exact = [claim.id for claim in read_book().claims.values() if claim.measure.exact is not None]
+    assert len(given) == 14 and set(exact) <= set(given)
+    results = read_results(Path(__file__).parents[2] / "docs" / "ledger" / "seeds-0.json")
+    assert {results.outcomes[name].verdict for name in given} == {"holds"}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rlvr_cli.ledger.outcomes import Outcome
 from rlvr_cli.ledger.schema import Claim
-from rlvr_cli.ledger.words import agreements
+from rlvr_cli.ledger.words import FOLLOWS, agreements, headline, that_can_fail, verdict
 from tests.ledger.files import LENGTH
 
 
@@ -40,3 +40,23 @@ def test_a_second_set_agrees_contradicts_or_leans() -> None:
     # The other way round a verdict of "does not hold" leans where "holds" does not.
     turned = {"landscape/leans": outcome("leans", "does not hold", -1.0)}
     assert "1 undecided there: 1 the other way" in agreements([claim("leans")], turned, others)
+
+
+def test_what_cannot_fail_is_no_evidence_unless_it_fails() -> None:
+    can, given = claim("can"), claim("given").model_copy(update={"cannot_fail": "a theorem."})
+
+    def outcomes(verdict: str) -> dict[str, Outcome]:
+        return {
+            one.id: Outcome(one.id, "", said, [0, 1], [1.0, 2.0])  # type: ignore[arg-type]
+            for one, said in ((can, "undecided"), (given, verdict))
+        }
+
+    found = outcomes("holds")
+    assert [one.claim for one in that_can_fail([can, given], found)] == ["landscape/can"]
+    said = headline([can, given], found)
+    assert said == "Of 1 claim that can fail, 1 is undecided at this scale. 1 more follows from the formula."
+    assert verdict(found[given.id], given) == FOLLOWS
+    broken = outcomes("does not hold")
+    assert headline([can, given], broken) == "Of 2 claims that can fail, 1 does not hold, 1 is undecided at this scale."
+    assert verdict(broken[given.id], given) == "does not hold"
+    assert agreements([given], found, found) == "agrees on 0 of 0 verdicts resting on seeds and contradicts none"
