@@ -16,6 +16,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+# oneDNN does not read ATEN_CPU_CAPABILITY: on a CPU with AMX, torch's bf16 attention would ask it for what it left out.
+if os.environ.get("ATEN_CPU_CAPABILITY") in ("default", "avx2"):
+    os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
 
 # A shell ignores Ctrl-C in what it starts in the background, and every child would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
