@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -56,7 +57,7 @@ def generate_with_transformers(
     # `generate` fills what a given config leaves unset from the model's own, which may hold penalties or a top_k.
     model.generation_config = GenerationConfig()
     try:
-        with torch.random.fork_rng(devices), torch.no_grad():
+        with torch.random.fork_rng(devices), torch.no_grad(), _half_for_flash_attention(model):
             for first in range(0, len(prompts), size):
                 torch.manual_seed(stream_start(seed, keys[first]))
                 part = prompts[first : first + size]
@@ -73,6 +74,12 @@ def generate_with_transformers(
         model.train(was_training)
         model.generation_config = defaults
     return joined(groups)
+
+
+def _half_for_flash_attention(model: Any) -> AbstractContextManager[Any]:
+    """Autocast where weights in float32, as a training has them, meet kernels that know half precision alone."""
+    flash = "flash" in (getattr(model.config, "_attn_implementation", None) or "")
+    return torch.autocast(model.device.type, torch.bfloat16, enabled=flash and model.dtype == torch.float32)
 
 
 def _generate(model: Any, prompts: Sequence[Sequence[int]], config: Any, stops: frozenset[int]) -> list[list[int]]:

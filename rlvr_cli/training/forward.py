@@ -179,13 +179,26 @@ def _encoding_depends_on_length(config: Any) -> bool:
 
 @contextmanager
 def _looking(model: Any) -> Iterator[None]:
-    """Without gradient and dropout."""
+    """Without gradient and dropout, and with attention that takes any number format and device.
+
+    The weights may be in float32 and on a CPU here, which flash attention refuses.
+    """
     training = model.training
+    found = (getattr(module, "config", None) for module in model.modules())
+    kernels = {
+        id(config): (config, config._attn_implementation)
+        for config in found
+        if getattr(config, "_attn_implementation", "eager") not in ("eager", "sdpa")
+    }
     model.eval()
     try:
+        for config, _ in kernels.values():
+            config._attn_implementation_internal = "eager"
         with torch.no_grad():
             yield
     finally:
+        for config, kernel in kernels.values():
+            config._attn_implementation_internal = kernel
         model.train(training)
 
 

@@ -230,13 +230,14 @@ def arguments(
     temperature: float = 1.0,
     learning_rate: float = LEARNING_RATE,
     max_grad_norm: float = 1e9,
+    bf16: bool = False,
 ) -> Any:
     """TRL's arguments for ``rollouts`` rollouts of ``rows`` completions; plain SGD, no gradient clipping."""
     accumulation = rows // updates // micro_batch // processes
     return trl_config(
         output_dir=str(folder),
         use_cpu=True,
-        bf16=False,
+        bf16=bf16,
         gradient_checkpointing=False,
         seed=0,
         optim="sgd",
