@@ -133,13 +133,14 @@ def _sft_trainer(
     )
 
 
-def _loading(config: Config) -> dict[str, Any] | None:
+def _loading(config: Config, device: torch.device) -> dict[str, Any] | None:
+    """How TRL loads the reference of the KL term, beyond taking the number format of the policy on ``device``."""
     options: dict[str, Any] = {"trust_remote_code": True} if remote_code_allowed() else {}
     if config.model.revision:
         options["revision"] = config.model.revision
-    if config.launch.fsdp and config.method.needs_reference:
-        # TRL would spread it over the GPUs that it sees, in every process.
-        options["device_map"] = None
+    if config.method.needs_reference and (config.launch.fsdp or device.type == "cuda"):
+        # TRL would spread it over the GPUs that it sees: under FSDP in every process, else those of a vLLM server too.
+        options["device_map"] = None if is_sharded(config.launch) else {"": str(device)}
     return options or None
 
 
@@ -176,7 +177,7 @@ def _policy_trainer(
         top_k=config.rollout.top_k,
         mask_truncated_completions=config.rollout.drop_truncated,
         # Only read for the reference model of the KL term, which TRL loads by the policy's name.
-        model_init_kwargs=_loading(config),
+        model_init_kwargs=_loading(config, prepared.model.device),
     )
     rollouts = RolloutSource(
         config,

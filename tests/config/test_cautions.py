@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from rlvr_cli.config.cautions import cautions
 from rlvr_cli.config.load import load_config
 
@@ -13,3 +15,25 @@ def test_a_nucleus_biases_the_ratio() -> None:
     (both,) = cautions(load_config(method="grpo", overrides=["rollout.top_p=0.9", "rollout.top_k=20"]))
     assert "rollout.top_p=0.9 and rollout.top_k=20 sample " in both
     assert cautions(load_config(method="sft", overrides=["rollout.top_k=20"])) == []
+
+
+def test_weights_in_bfloat16_lose_small_steps() -> None:
+    (said,) = cautions(load_config(overrides=["model.dtype=bfloat16"]))
+    assert "model.dtype=bfloat16" in said and "model.dtype=auto" in said
+    divided = ["model.dtype=bfloat16", "launch.processes=2"]
+    assert len(cautions(load_config(overrides=[*divided, "launch.fsdp=true"]))) == 1
+    # DeepSpeed has a float32 copy; adapters are float32.
+    assert cautions(load_config(overrides=[*divided, "launch.deepspeed=zero2"])) == []
+    assert cautions(load_config(overrides=["model.dtype=bfloat16", "model.adapter.kind=lora"])) == []
+    assert cautions(load_config(overrides=["model.dtype=float32"])) == []
+    assert len(cautions(load_config(method="sft", overrides=["model.dtype=bfloat16"]))) == 1
+
+
+def test_a_step_of_a_usual_learning_rate_is_lost_in_bfloat16() -> None:
+    weight = torch.nn.Parameter(torch.full((100,), 0.01, dtype=torch.bfloat16))
+    before = weight.detach().clone()
+    optimizer = torch.optim.AdamW([weight], lr=1e-6, weight_decay=0.0)
+    for _ in range(20):
+        weight.grad = torch.ones_like(weight)
+        optimizer.step()
+    assert torch.equal(weight.detach(), before)

@@ -247,7 +247,11 @@ def test_the_reference_is_not_spread_over_every_processs_gpus() -> None:
     from rlvr_cli.training.build import _loading
 
     divided, with_kl = ["launch.processes=2", "launch.fsdp=true"], ["method.kl.beta=0.1"]
-    assert _loading(load_config(overrides=[*divided, *with_kl])) == {"device_map": None}
+    cpu, gpu = torch.device("cpu"), torch.device("cuda", 1)
+    assert _loading(load_config(overrides=[*divided, *with_kl]), cpu) == {"device_map": None}
     # Where there is no reference TRL warns that it ignores what it is given.
-    assert _loading(load_config(overrides=divided)) is None
-    assert _loading(load_config(overrides=["launch.processes=2", "launch.deepspeed=zero3", *with_kl])) is None
+    assert _loading(load_config(overrides=divided), cpu) is None
+    assert _loading(load_config(overrides=["launch.processes=2", "launch.deepspeed=zero3", *with_kl]), cpu) is None
+    # One process, whose server has other GPUs.
+    assert _loading(load_config(overrides=with_kl), gpu) == {"device_map": {"": "cuda:1"}}
+    assert _loading(load_config(), gpu) is _loading(load_config(overrides=with_kl), cpu) is None

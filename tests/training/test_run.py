@@ -20,7 +20,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
 from rlvr_cli.runs.directory import RunDir, open_run
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
-from rlvr_cli.training import head
+from rlvr_cli.training import build, head
 from rlvr_cli.training import run as running
 from rlvr_cli.training.trl_adapter import MethodTrainer
 from tests.training.processes import interrupted_after
@@ -75,6 +75,15 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
 @pytest.fixture
 def broken(interrupted: RunDir, tmp_path: Path) -> RunDir:
     return RunDir(Path(shutil.copytree(interrupted.path, tmp_path / "broken")))
+
+
+def test_a_reference_has_the_number_format_of_the_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[Any] = []
+    made = build.build_trainer
+    monkeypatch.setattr(build, "build_trainer", lambda *given: trained.append(made(*given)) or trained[0])
+    settings = {"train.rollouts": 1, "update.updates_per_rollout": 1, "method.kl.beta": 0.1}
+    start(tmp_path, "half", **settings, **{"model.dtype": "bfloat16"})
+    assert trained[0].model.dtype == trained[0].ref_model.dtype == torch.bfloat16
 
 
 def test_same_seed_same_bytes(whole: RunDir, tmp_path: Path) -> None:
