@@ -65,10 +65,11 @@ class AggregationConfig(Section):
         description="All tokens of the step; each row's length and then the number of rows; or max_new_tokens times "
         "the number of rows.",
     )
-    rows: Literal["valid", "all", "trained"] = Field(
+    rows: Literal["valid", "all", "trained", "trained_per_prompt"] = Field(
         "valid",
-        description="Rows that are counted: those with a token, every one, or those with an advantage other than 0; "
-        "of no meaning for token_mean.",
+        description="Rows that are counted: those with a token, every one, or those with an advantage other than 0, in "
+        "the whole step or (trained_per_prompt) for each prompt, so that prompts weigh the same; of no meaning for "
+        "token_mean.",
     )
 
 

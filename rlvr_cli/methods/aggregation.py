@@ -32,13 +32,14 @@ class Aggregation:
     Attributes:
         kind: one of the three.
         rows: which rows are counted: ``valid`` = those with at least one valid token, ``all`` = every row,
-            ``trained`` = valid ones whose advantage is not 0 (the |A+| of the landscape paper's losses).
-            Of no meaning for ``token_mean``.
+            ``trained`` = valid ones whose advantage is not 0 (the |A+| of the landscape paper's losses, of the whole
+            step), ``trained_per_prompt`` = the same, with each row's advantage scaled by :func:`prompt_factors` (|A+|
+            of each prompt, as the paper prints it). Of no meaning for ``token_mean``.
         max_length: L of ``constant_length``, tokens.
     """
 
     kind: Literal["token_mean", "sequence_mean", "constant_length"]
-    rows: Literal["valid", "all", "trained"] = "valid"
+    rows: Literal["valid", "all", "trained", "trained_per_prompt"] = "valid"
     max_length: int | None = None
 
     def __post_init__(self) -> None:
@@ -74,3 +75,19 @@ class Aggregation:
         """() the (B, T) ``values`` of a whole step as one number."""
         weights = self.coefficients(mask, self.count(mask, advantages)).to(values.dtype)
         return torch.where(mask.bool(), values * weights, 0.0).sum()
+
+
+def prompt_factors(mask: Tensor, advantages: Tensor, group_size: int) -> Tensor:
+    """(N, 1) what makes every prompt weigh the same: mean of trained rows a prompt / trained rows of this row's prompt.
+
+    A prompt without a trained row is left out of the mean. With all rows in one optimizer step, these factors and
+    ``rows: trained`` give the mean over prompts of 1/|A+| sum over the prompt's rows (landscape paper, equations 8 and
+    9); with several the divisor is the step's share of the rows.
+
+    Args:
+        mask: (N, T) of the whole rollout, the completions of a prompt together. advantages: (N, T) or (N, 1).
+    """
+    trained = (mask.bool() & (advantages != 0)).any(dim=1).double().view(-1, group_size)
+    rows = trained.sum(dim=1, keepdim=True)
+    mean = rows.sum() / (rows > 0).sum().clamp(min=1)
+    return (mean / rows.clamp(min=1)).expand_as(trained).reshape(-1, 1).to(advantages.dtype)

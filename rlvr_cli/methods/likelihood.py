@@ -9,10 +9,11 @@ in GRPO: the sign is that of correctness, not of an advantage or a graded reward
 rows ``trained``: ``sequence_mean`` for PL, NL and CL, ``constant_length`` with T = the longest completion for TNPL,
 TNNL and TNCL.
 
-How we differ from the paper: |A+| and |A-| are counted over the optimizer step, not prompt by prompt, which would weigh
-prompts by the inverse of their number of correct rows. T is the longest completion; equation 13 (|a| + |q| = T)
-suggests that it counts the prompt too, a constant factor. A row without any valid token is not counted. There is no
-public code; AR-Lopti's "RAFT" keeps the tokens of wrong rows in the divisor, we do not.
+How we differ from the paper: |A+| and |A-| are counted over the optimizer step; prompt by prompt, so that prompts weigh
+alike however many of their rows are correct, is ``method.aggregation.rows=trained_per_prompt``. T is the longest
+completion; equation 13 (|a| + |q| = T) suggests that it counts the prompt too, a constant factor. A row without any
+valid token is not counted. There is no public code; AR-Lopti's "RAFT" keeps the tokens of wrong rows in the divisor, we
+do not.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from rlvr_cli.methods.advantage import Advantage
-from rlvr_cli.methods.aggregation import Aggregation
+from rlvr_cli.methods.aggregation import Aggregation, prompt_factors
 from rlvr_cli.methods.kl import KLPenalty
 from rlvr_cli.methods.reward import entropy_min_reward
 from rlvr_cli.methods.rollout import Rollout
@@ -98,6 +98,8 @@ class Method:
         estimated = shaped = self.advantage.advantages(rollout)
         for shaping in self.rollout_shaping:
             shaped = shaping.shape(rollout, estimated, shaped)
+        if self.aggregation.rows == "trained_per_prompt":
+            shaped = shaped * prompt_factors(rollout.mask, estimated, rollout.group_size)
         return estimated, shaped
 
     def shaped(self, tokens: Tokens, which: str = "all") -> Tokens:

@@ -12,6 +12,7 @@ from torch import Tensor
 from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.gtpo import ConflictMask, EntropyFilter, EntropyPenalty
 from rlvr_cli.methods.high_entropy import HighEntropy
+from rlvr_cli.methods.importance import One
 from rlvr_cli.methods.likelihood import LikelihoodAdvantage
 from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
 from rlvr_cli.methods.reweight import Reweight
@@ -238,3 +239,28 @@ def test_leaving_rows_out_does_not_make_the_others_weigh_more() -> None:
     same, fewer = filtered.rollout_advantages(rollout)
     assert int((fewer != 0).sum()) < int((trained != 0).sum())
     assert aggregation.count(rollout.mask, same) == aggregation.count(rollout.mask, estimated) > 0
+
+
+def test_a_divisor_of_each_prompt_makes_prompts_weigh_the_same() -> None:
+    """Landscape paper, equation 8, to the gradient: the mean over prompts of 1/|A+| sum over its rows of 1/|a| sum."""
+    size = 4
+    rollout = random_rollout(groups=4, group_size=size)
+    right = torch.tensor([1, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 1]).bool()
+    rollout = replace(rollout, correct=right, mask=torch.ones_like(rollout.mask))
+    rollout.mask[5, 3:] = 0
+    of = method(
+        weight=One(),
+        advantage=LikelihoodAdvantage("positive"),
+        aggregation=Aggregation("sequence_mean", "trained_per_prompt"),
+    )
+    estimated, shaped = of.rollout_advantages(rollout)
+    old = rollout.old_log_probs
+    assert old is not None
+    tokens = Tokens(old, old, shaped, rollout.mask)
+    found = of.coefficients(tokens, of.aggregation.count(rollout.mask, estimated))
+    expected = torch.zeros_like(found)
+    for row in right.nonzero().flatten().tolist():
+        group = right[row // size * size :][:size]
+        expected[row] = rollout.mask[row] / rollout.mask[row].sum() / group.sum() / 3
+    torch.testing.assert_close(found, expected)
+    assert (of.rollout_advantages(replace(rollout, correct=torch.zeros(16).bool()))[1] == 0).all()
