@@ -7,6 +7,9 @@ trainers share one set of weights and keep no state, so that 7B fits on a GPU of
 prompts and completions, padding not counted; *share of peak* is the arithmetic that they need (6 FLOPs a weight and
 token, and the causal half of the attention; no recomputation), over the seconds and the GPU's dense bfloat16 rate. What
 is timed and how it is checked is as in updates.py and peers.py. Without a GPU it says so and ends.
+
+A run takes another path: `rlvr train` keeps float32 weights and computes in bfloat16 by autocast, with AdamW, and its
+residual stream is float32. So these numbers compare two trainers in one setting; they are not the speed of a run.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ P = parameters, b = rows of a micro-batch, S = prompt + completion tokens, T = c
 intermediate and vocabulary size, L = blocks, q = heads x head_dim, N = processes. Where the equations come from:
 
 - States: ZeRO (arXiv:1910.02054, section 3 and figure 1). AdamW holds two moments in the format of the trained weights.
-  DDP's buckets are as large as the gradients (its `gradient_as_bucket_view` is off).
+  DDP's buckets hold the gradients (`gradient_as_bucket_view`), and stay while completions are sampled.
 - Activations: what autograd keeps of a block of transformers 5 (Qwen2, Qwen3, Llama), counted operation by operation
   (:func:`block_activations`); with gradient checkpointing the input of each block and, in the backward pass, one block.
 - Head: this project's (`training/head.py`), at most 2^26 logits at a time; TRL 1.16's for demonstrations, which
@@ -315,7 +315,7 @@ def _states(model: Architecture, training: Training) -> Iterable[Term]:
             "reference policy", size, f"a second model for the KL term (method.kl.beta), {element} bytes{spread}"
         )
     if strategy == "ddp" and n > 1:
-        yield Term("communication buckets", training.trained_element * trained, "DDP's, as large as the gradients")
+        yield Term("communication buckets", training.trained_element * trained, "DDP's, which hold the gradients")
     elif strategy.startswith("zero"):
         # launch/deepspeed_config.py: ZeRO-3's buckets are of hidden x hidden numbers, the others' DeepSpeed's default.
         bucket = model.hidden**2 if strategy == "zero3" else min(DEEPSPEED_BUCKET, trained)
@@ -343,6 +343,8 @@ def _optimizer(trained: int, training: Training) -> Term:
 
 def _gradients(model: Architecture, training: Training) -> Term:
     trained = trained_parameters(model, training)
+    if training.strategy == "ddp" and training.processes > 1:
+        return Term("gradients", 0, "in the communication buckets")
     whole = training.strategy in ("single", "ddp", "zero1") or training.processes == 1
     spread = "" if whole else f", spread over {training.processes} GPUs"
     count = trained if whole else trained // training.processes

@@ -51,6 +51,9 @@ class ManagedTrainer(Trainer, ABC):
         if self.args.fsdp_plugin_args is not None and self.args.bf16:
             self.args.fsdp_plugin_args["mixed_precision_policy"] = half_precision()
         super().create_accelerator_and_postprocess()
+        if self.accelerator.ddp_handler is not None:
+            # Gradients lie in the buckets that are sent, which would else be as large again.
+            self.accelerator.ddp_handler.gradient_as_bucket_view = True
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         loss: Tensor = super().training_step(*args, **kwargs)

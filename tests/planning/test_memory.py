@@ -73,7 +73,8 @@ def test_states_of_float32_training() -> None:
     # bytes a parameter of weights, gradients and optimizer states: ZeRO (arXiv:1910.02054), figure 1, K = 12
     ("strategy", "weights", "gradients", "optimizer"),
     [
-        ("ddp", 4, 4, 8),
+        # in the buckets
+        ("ddp", 4, 0, 8),
         ("zero1", 2, 2, 12 / 8),
         # but for gradients, which the presets sum in float32
         ("zero2", 2, 4 / 8, 12 / 8),
@@ -112,8 +113,9 @@ def test_states_of_bfloat16_training_are_bfloat16() -> None:
     moments = [value for value in optimizer.state[weight].values() if value.shape == weight.shape]
     assert [moment.dtype for moment in moments] == [torch.bfloat16] * 2
     half = replace(ONE_GPU, weights=2, strategy="ddp", processes=2)
-    for name in ("optimizer states", "communication buckets", "gradients"):
-        assert term(of(half), name) == (4 if name == "optimizer states" else 2) * SEVEN.parameters
+    for name, size in (("optimizer states", 4), ("communication buckets", 2), ("gradients", 0)):
+        assert term(of(half), name) == size * SEVEN.parameters
+    assert term(of(replace(half, processes=1, strategy="single")), "gradients") == 2 * SEVEN.parameters
     divided = replace(half, strategy="zero2")
     assert term(of(divided), "optimizer states") == 12 * SEVEN.parameters // 2
     adapted = replace(half, adapter=Adapter(64))
