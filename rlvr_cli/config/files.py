@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.keys import sections
 from rlvr_cli.config.origins import Layer
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.problems import shown
@@ -70,6 +71,9 @@ def _sources(
     if real in laid:
         return
     laid.add(real)
+    if above and not (is_yaml(str(file)) and is_yaml(real)) and not Path(real).is_dir():
+        problems.append((place, f"{prefix}is not named *.yaml or *.yml; only such files are included"))
+        return
     if len(above) > MAX_DEPTH:
         problems.append((place, f"{prefix}lies below more than {MAX_DEPTH} files; a configuration has a few levels"))
         return
@@ -78,21 +82,30 @@ def _sources(
         document = parse(text)
     except YamlProblem as problem:
         if problem.line:
-            problems.append((f"{file}:{problem.line}", problem.message))
+            problems.append((f"{file}:{problem.line}", problem.message if is_yaml(real) else "not valid YAML"))
         else:
             problems.append((place, f"{prefix}{problem.message}"))
         return
     if document.data is None:
         problems.append((place, f"{prefix}is empty; a configuration sets at least one key"))
     elif not isinstance(document.data, dict):
-        got = shown(document.data)
+        # Not shown: it may be any file, of passwords too.
+        got = "a list" if isinstance(document.data, list) else "a single value"
         where = f"{file}:{document.lines[()]}"
-        problems.append((where, f"must be a mapping of sections, as in `rollout: ...`; got {got}"))
+        problems.append((where, f"must be a mapping of sections, as in `rollout: ...`; it is {got}"))
+    elif not is_yaml(real) and not set(document.data) <= {*sections(), INCLUDE}:
+        # Not shown either.
+        problems.append((str(file), "is not a configuration: it is not named *.yaml, and its keys are no sections"))
     else:
         for path, line in _included(file, document, problems):
             yield from _sources(path, f"{file}:{line}", (*above, file), laid, problems)
         values = {key: value for key, value in document.data.items() if key != INCLUDE}
         yield SourceFile(file, text, document, values)
+
+
+def is_yaml(name: str) -> bool:
+    """Whether a file says by its name that it is YAML. Of any other one, errors show nothing."""
+    return name.endswith((".yaml", ".yml"))
 
 
 def _short(path: Path) -> Path:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,12 +73,13 @@ def read_text(path: Path) -> str:
         YamlProblem: missing, unreadable, too large or not UTF-8.
     """
     try:
-        with path.open("rb") as file:
+        _check_regular(path.stat().st_mode)
+        # Should a pipe have taken its place meanwhile, opening it does not wait for a writer.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
+            _check_regular(os.fstat(file.fileno()).st_mode)
             raw = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise YamlProblem(None, "no such file") from None
-    except IsADirectoryError:
-        raise YamlProblem(None, "is a folder; name a YAML file in it") from None
     except OSError as error:
         raise YamlProblem(None, f"cannot be read: {error.strerror}") from None
     if len(raw) > MAX_BYTES:
@@ -86,6 +89,13 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise YamlProblem(line, "is not UTF-8 text; save the file as UTF-8") from None
+
+
+def _check_regular(mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise YamlProblem(None, "is a folder; name a YAML file in it")
+    if not stat.S_ISREG(mode):
+        raise YamlProblem(None, "is a pipe, a device or a socket; a configuration is a file")
 
 
 def parse(text: str) -> Document:

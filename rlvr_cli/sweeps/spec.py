@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.files import is_yaml
 from rlvr_cli.config.keys import describe_field
 from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.config.paths import local_path
@@ -173,17 +175,21 @@ class SweepFile:
 
 def read_sweep(path: Path) -> SweepFile:
     """The sweep that ``path`` describes. Raises UserError with every problem of the file's own keys."""
+    named_yaml = is_yaml(os.path.realpath(path))
     try:
         text = read_text(path)
         document = parse(text)
     except YamlProblem as problem:
         place = f"{path}:{problem.line}" if problem.line else str(path)
-        raise UserError(layout([(place, problem.message)])) from None
+        message = problem.message if named_yaml or not problem.line else "not valid YAML"
+        raise UserError(layout([(place, message)])) from None
     if not isinstance(document.data, dict):
-        got = "it is empty" if document.data is None else f"got {shown(document.data)}"
+        got = f"it is {'empty' if document.data is None else 'no mapping'}"
         raise UserError(
             f"{path}  a sweep file must be a mapping with the keys {', '.join(SweepSpec.model_fields)}; {got}"
         )
+    if not named_yaml and not set(document.data) <= set(SweepSpec.model_fields):
+        raise UserError(f"{path}  is not a sweep file: it is not named *.yaml, and its keys are no keys of a sweep")
     try:
         spec = SweepSpec.model_validate(document.data)
     except ValidationError as error:

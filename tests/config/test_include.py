@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,7 @@ def test_a_link_on_the_way_is_followed_as_the_system_does(tmp_path: Path) -> Non
         ("include: empty.yaml", "row.yaml:2 include: empty.yaml: is empty; a configuration sets at least one key"),
         ("include: row.yaml", "row.yaml:2 include: row.yaml: includes itself: row.yaml -> row.yaml"),
         ("include: ring.yaml", "ring.yaml:1 include: row.yaml: includes itself: row.yaml -> ring.yaml -> row.yaml"),
-        ("include: list.yaml", "list.yaml:1 must be a mapping of sections, as in `rollout: ...`; got [1]"),
+        ("include: list.yaml", "list.yaml:1 must be a mapping of sections, as in `rollout: ...`; it is a list"),
         ("include: broken.yaml", "broken.yaml:2 rollout: the key stands twice (first on line 1)"),
         ("include: 3", f"row.yaml:2 include: {WANTED} 3"),
         ("include: []", f"row.yaml:2 include: {WANTED} []"),
@@ -105,6 +106,27 @@ def test_what_cannot_be_included_is_refused_with_its_line(tmp_path: Path, includ
     found = problems(write(tmp_path / "row.yaml", f"train: {{rollouts: 0}}\n{include}\n"))
     assert said in found
     assert len(found) == 2, "what else is wrong is told too, and nothing twice"
+
+
+@pytest.mark.parametrize("name", ["shadow", "link.yaml", "secret.env"])
+def test_a_file_that_is_no_configuration_is_not_shown(tmp_path: Path, name: str) -> None:
+    secret = "root:$6$hunter2:19000:0:99999:7:::\ndaemon:*:19000:0\n"
+    write(tmp_path / "shadow", secret)
+    write(tmp_path / "secret.env", "PASSWORD: hunter2\n")
+    (tmp_path / "link.yaml").symlink_to(tmp_path / "shadow")
+    (found,) = problems(write(tmp_path / "row.yaml", f"include: {name}\n"))
+    assert f"row.yaml:1 include: {name}: is not named *.yaml or *.yml" in found
+    (found,) = problems(tmp_path / name)
+    assert "hunter2" not in found and "PASSWORD" not in found
+
+
+def test_a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "zero.yaml").symlink_to("/dev/zero")
+    for name in ("pipe.yaml", "zero.yaml"):
+        assert problems(tmp_path / name) == [f"{name} is a pipe, a device or a socket; a configuration is a file"]
+    (found,) = problems(write(tmp_path / "row.yaml", "include: pipe.yaml\n"))
+    assert "row.yaml:1 include: pipe.yaml: is a pipe" in found
 
 
 def test_a_chain_of_files_has_an_end(tmp_path: Path) -> None:
