@@ -9,6 +9,7 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.evaluation.served.kinds import Kind, Prompt
 from rlvr_cli.evaluation.settings import digest
 from rlvr_cli.tasks.base import Problem, Task
+from rlvr_cli.tasks.chat import TemplateFailure, by_chat_template
 
 # What judges look for; a server that drops special tokens drops these where a tokenizer holds them as such.
 _TAGS = ("<think>", "</think>", "<answer>", "</answer>", "<reasoning>", "</reasoning>")
@@ -99,10 +100,7 @@ def _by_template(messages: Sequence[Mapping[str, str]], tokenizer: Any | None) -
     """What the model's template makes of the messages; None where it has none, or it is unknown."""
     if not getattr(tokenizer, "chat_template", None) or tokenizer is None:
         return None
-    from jinja2 import TemplateError
-
-    turns = [dict(message) for message in messages]
     try:
-        return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
-    except TemplateError:
+        return by_chat_template(tokenizer, messages)
+    except TemplateFailure:
         return None

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.tasks.chat import TemplateFailure, by_chat_template
 
 SYSTEM = (
     "You are a helpful assistant. You first thinks about the reasoning process in the mind and then provides the user "
@@ -45,16 +46,13 @@ def chat_prompt(text: str, tokenizer: Any) -> str:
     A template without a system turn gets the system text in front of the question. Raises UserError when the template
     refuses these turns too.
     """
-    # Imported here: `tasks` is used by commands that must not wait for a template engine.
-    from jinja2 import TemplateError
-
     turns = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f" {text}"}]
     alone = [{"role": "user", "content": f"{SYSTEM}\n{text}"}]
     errors = []
     for messages in (turns, alone):
         try:
-            prompt = str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
-        except TemplateError as error:
+            prompt = by_chat_template(tokenizer, messages)
+        except TemplateFailure as error:
             errors.append(str(error))
             continue
         # Templates of reasoning models open the block themselves.

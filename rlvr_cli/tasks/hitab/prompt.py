@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.tasks.chat import TemplateFailure, by_chat_template
 
 _INTRODUCTION = (
     "Answer a question about a table. Column and row headers are written as paths from the outermost to the innermost "
@@ -41,13 +42,9 @@ def chat_prompt(text: str, tokenizer: Any) -> str:
         ids = tokenizer("")["input_ids"]
         start = str(tokenizer.bos_token) if ids and ids[0] == tokenizer.bos_token_id else ""
         return f"{start}User: {text}\nAssistant:"
-    # Imported here: `tasks` is used by commands that must not wait for a template engine.
-    from jinja2 import TemplateError
-
     try:
-        turns = [{"role": "user", "content": text}]
-        return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
-    except TemplateError as error:
+        return by_chat_template(tokenizer, [{"role": "user", "content": text}])
+    except TemplateFailure as error:
         raise UserError(
             f"model: its chat template cannot write a user turn ({error}). Use a model whose tokenizer has a working "
             "chat template, or none."

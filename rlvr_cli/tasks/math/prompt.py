@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.tasks.bos import leading_bos
+from rlvr_cli.tasks.chat import TemplateFailure, by_chat_template
 
 Style = Literal["boxed", "reasoning_answer"]
 Template = Literal["auto", "none"]
@@ -44,12 +45,9 @@ def math_prompt(question: str, style: Style, template: Template, tokenizer: Any)
 
 
 def _render(tokenizer: Any, messages: list[dict[str, str]]) -> str:
-    # Imported here: `tasks` is used by commands that must not wait for a template engine.
-    from jinja2 import TemplateError
-
     try:
-        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
-    except TemplateError as error:
+        return by_chat_template(tokenizer, messages)
+    except TemplateFailure as error:
         raise UserError(
             f"model: its chat template cannot write a user turn ({error}). Use a model whose tokenizer has a working "
             "chat template, or set task.template=none."

@@ -1,0 +1,106 @@
+"""Prompts through a tokenizer's chat template, which is a program that came with the model: it gets limits."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from types import FrameType
+from typing import Any
+
+from rlvr_cli.config.errors import UserError
+
+# Processor seconds for one prompt, which takes milliseconds, and characters of its text.
+MOST_SECONDS = 10.0
+MOST_CHARACTERS = 1_000_000
+
+
+class TemplateFailure(Exception):
+    """The template fails on these messages, or refuses them: some have no system turn."""
+
+
+class _TooLong(BaseException):
+    """The time is up. No Exception, so that nothing on the way takes it for an error of its own."""
+
+
+def by_chat_template(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:
+    """The messages as the model reads them, up to where the assistant begins.
+
+    Raises:
+        TemplateFailure: the template cannot write these messages.
+        UserError: it exceeds the limits, so no other messages need to be tried.
+    """
+    # Imported here: `tasks` is used by commands that must not wait for a template engine.
+    from jinja2 import TemplateError
+
+    if _raises_to_a_power(getattr(tokenizer, "chat_template", None)):
+        raise UserError(f"model: its chat template computes powers (**), {_ADVICE}")
+    try:
+        with _deadline():
+            text = str(
+                tokenizer.apply_chat_template(
+                    [dict(message) for message in messages], tokenize=False, add_generation_prompt=True
+                )
+            )
+    except _TooLong:
+        raise UserError(f"model: its chat template ran for {MOST_SECONDS:g} s on one prompt, {_ADVICE}") from None
+    except (MemoryError, RecursionError, OverflowError) as error:
+        raise UserError(
+            f"model: its chat template is too large to run ({error or type(error).__name__}), {_ADVICE}"
+        ) from error
+    except (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise TemplateFailure(str(error) or type(error).__name__) from error
+    if len(text) > MOST_CHARACTERS:
+        raise UserError(f"model: its chat template writes a prompt of {len(text):,} characters, {_ADVICE}")
+    return text
+
+
+_ADVICE = "which no chat template needs. Use a model whose tokenizer has a working chat template, or none."
+
+
+@contextmanager
+def _deadline() -> Iterator[None]:
+    """Raises _TooLong in the code of a template after MOST_SECONDS of this thread.
+
+    By tracing, which works in every thread and ends with the block; a signal reaches the main thread only. The frames
+    of templates are those that come from no file.
+    """
+    end = time.thread_time() + MOST_SECONDS
+
+    def each_line(frame: FrameType, event: str, argument: Any) -> Any:
+        if time.thread_time() > end:
+            raise _TooLong
+        return each_line
+
+    def each_call(frame: FrameType, event: str, argument: Any) -> Any:
+        return each_line if frame.f_code.co_filename.startswith("<") else None
+
+    before = sys.gettrace()
+    sys.settrace(each_call)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+def _raises_to_a_power(template: Any) -> bool:
+    """Whether a template, or one of several by name, has the operator ``**``: nothing interrupts ``9**9**9``."""
+    templates = template.values() if isinstance(template, Mapping) else [template]
+    return any(isinstance(one, str) and "**" in one and _has_power(one) for one in templates)
+
+
+@lru_cache(maxsize=8)
+def _has_power(template: str) -> bool:
+    from jinja2 import Environment, TemplateError
+
+    before = ""
+    try:
+        for _, kind, text in Environment(autoescape=True).lex(template):
+            if kind == "operator" and text == "**" and before not in ("(", ","):
+                return True
+            before = before if kind == "whitespace" else text
+    except TemplateError:
+        return False
+    return False

@@ -1,0 +1,78 @@
+"""A chat template comes with a model and is a program: it gets limits, in every thread."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.lab.tokenizer import make_tokenizer
+from rlvr_cli.tasks import chat
+from rlvr_cli.tasks.chat import TemplateFailure, by_chat_template
+from rlvr_cli.tasks.kk.prompt import logic_rl_prompt
+from rlvr_cli.tasks.math.prompt import math_prompt
+
+TURNS = [{"role": "user", "content": "a knight"}]
+
+
+def templated(template: Any) -> Any:
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def test_an_ordinary_template_is_what_it_was() -> None:
+    tokenizer = templated("{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}{% endfor %}{{ '**' }}")
+    expected = tokenizer.apply_chat_template(TURNS, tokenize=False, add_generation_prompt=True)
+    traced = sys.gettrace()
+    assert by_chat_template(tokenizer, TURNS) == expected == "<user>a knight**"
+    assert sys.gettrace() is traced
+
+
+LOOPS = [
+    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+    "{% macro f(n) %}{% for i in range(9) %}{{ f(n - 1) if n }}{% endfor %}{% endmacro %}{{ f(30) }}",
+]
+
+
+@pytest.mark.parametrize("template", LOOPS)
+def test_a_loop_ends_in_every_thread(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat, "MOST_SECONDS", 0.2)
+    tokenizer = templated(template)
+    with pytest.raises(UserError, match=r"ran for 0\.2 s"):
+        by_chat_template(tokenizer, TURNS)
+    with ThreadPoolExecutor(1) as pool, pytest.raises(UserError, match=r"ran for 0\.2 s"):
+        pool.submit(by_chat_template, tokenizer, TURNS).result()
+    for prompt in (
+        lambda: logic_rl_prompt("Who?", tokenizer),
+        lambda: math_prompt("1+1?", "boxed", "auto", tokenizer),
+    ):
+        with pytest.raises(UserError, match=r"ran for 0\.2 s"):
+            prompt()
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{% for i in range(1000000000) %}x{% endfor %}", "too large to run"),
+        ("{{ 9 ** 9 ** 9 ** 9 }}", "computes powers"),
+        ({"default": "{{ 9**9**9 }}"}, "computes powers"),
+        ("{{ 'x' * 2000000 }}", "2,000,000 characters"),
+    ],
+)
+def test_what_is_too_large_is_refused(template: Any, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        by_chat_template(templated(template), TURNS)
+
+
+@pytest.mark.parametrize(
+    "template", ["{{ raise_exception('no system turn') }}", "{{ 1 / 0 }}", "{{ messages[7].x.y }}", "{% if %}"]
+)
+def test_a_template_that_fails_is_told_from_one_that_is_too_large(template: str) -> None:
+    with pytest.raises(TemplateFailure):
+        by_chat_template(templated(template), TURNS)
+    with pytest.raises(UserError, match="its chat template cannot write a user turn"):
+        logic_rl_prompt("Who?", templated(template))
