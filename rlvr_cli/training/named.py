@@ -3,7 +3,8 @@
     from rlvr_cli.training.named import LoptiTrainer
     LoptiTrainer(model=..., reward_funcs=..., args=GRPOConfig(...), train_dataset=...).train()
 
-They take what ``trl.GRPOTrainer`` takes; options of ``GRPOConfig`` that a method decides must stay at their defaults.
+They take the arguments of ``trl.GRPOTrainer`` in its order, but no ``eval_dataset``; options of ``GRPOConfig`` that a
+method decides must stay at their defaults.
 """
 
 from __future__ import annotations
@@ -26,9 +27,12 @@ class NamedTrainer(MethodTrainer):
     """A MethodTrainer whose method is found by name.
 
     Args:
+        model, reward_funcs, train_dataset: as in ``trl.GRPOTrainer``.
+        args: TRL's arguments; ``num_iterations`` counts whole schedules (two passes each for Lopti). None = TRL's
+            defaults, and an output folder named after model and method.
+        eval_dataset: must be None.
         overrides: changes to the method as on the command line, without the leading ``method.``: ``weight.n=2``.
-        args: TRL's arguments; ``num_iterations`` counts whole schedules (two passes each for Lopti).
-        trl_arguments: the others that ``trl.GRPOTrainer`` takes.
+        trl_arguments: the others that ``trl.GRPOTrainer`` takes, and those of :class:`MethodTrainer`.
 
     Raises:
         UserError: no such policy-gradient method, or an override that it does not have.
@@ -39,14 +43,35 @@ class NamedTrainer(MethodTrainer):
     method_name: ClassVar[str]
     meter: StepMeter
 
-    def __init__(self, *, args: GRPOConfig, overrides: Sequence[str] = (), **trl_arguments: Any) -> None:
+    def __init__(
+        self,
+        model: Any,
+        reward_funcs: Any = None,
+        args: GRPOConfig | None = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        *,
+        overrides: Sequence[str] = (),
+        **trl_arguments: Any,
+    ) -> None:
+        if args is None:
+            name = model if isinstance(model, str) else model.config.name_or_path
+            args = GRPOConfig(f"{name.rstrip('/').rpartition('/')[2]}-{self.method_name}")
         config = load_config(method=self.method_name, overrides=[f"method.{override}" for override in overrides])
         if not isinstance(config.method, PolicyMethodConfig):
             raise UserError(f"{self.method_name} is no policy-gradient method: use trl.SFTTrainer.")
-        if args.eval_strategy != "no" or trl_arguments.get("eval_dataset") is not None:
+        if args.eval_strategy != "no" or eval_dataset is not None:
             raise ValueError("evaluation during training is not supported: evaluate the checkpoints (`rlvr eval`).")
         method = make_method(config.method, max_length=args.max_completion_length)
-        super().__init__(method=method, meter=StepMeter(method, entropies=True), args=args, **trl_arguments)
+        super().__init__(
+            method=method,
+            meter=StepMeter(method, entropies=True),
+            model=model,
+            reward_funcs=reward_funcs,
+            args=args,
+            train_dataset=train_dataset,
+            **trl_arguments,
+        )
         if args.save_strategy == "steps" and args.save_steps % self.steps_per_rollout:
             warnings.warn(
                 f"save_steps={args.save_steps:g} is not a multiple of the {self.steps_per_rollout} optimizer steps "

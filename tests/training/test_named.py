@@ -100,6 +100,22 @@ def test_correct_is_a_reward_above_a_number_of_your_own(tmp_path: Path) -> None:
         named.GRPOTrainer(model=load_base(tmp_path), reward_funcs=[graded], args=arguments(tmp_path), correct_above=0.5)
 
 
+def test_arguments_in_the_order_of_trl_and_none_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8})
+    model, tokenizer = load_base(tmp_path), make_tokenizer()
+    given = named.GRPOTrainer(
+        model, [small_ids_are_better], arguments(tmp_path), data, None, processing_class=tokenizer
+    )
+    assert given.train_dataset is not None and given.args.max_steps == 8
+    with pytest.raises(ValueError, match="evaluation during training"):
+        named.GRPOTrainer(model, [small_ids_are_better], arguments(tmp_path), data, data, processing_class=tokenizer)
+    # TRL's own defaults are for a GPU.
+    monkeypatch.setattr(named, "GRPOConfig", lambda folder: arguments(tmp_path, output_dir=str(tmp_path / folder)))
+    model.config.name_or_path = "somewhere/tiny"
+    alone = named.LoptiTrainer(model, [small_ids_are_better], train_dataset=data, processing_class=tokenizer)
+    assert alone.args.output_dir == str(tmp_path / "tiny-lopti")
+
+
 def test_a_composition_with_a_value_head(tmp_path: Path) -> None:
     composed = trainer(tmp_path, "ppo+lopti", "schedule.eta=0.05")
     composed.train()
