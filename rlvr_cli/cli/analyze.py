@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rlvr_cli.cli.common import Json, plain_table, print_json, print_table
+from rlvr_cli.cli.common import Json, echo, plain_table, print_json, print_table
 
 WIDTH = 110
 
@@ -64,17 +64,17 @@ def command(
     if as_json:
         print_json(json_of(request, found))
         return
-    print(found.headline)
+    echo(found.headline)
     for line in found.notes:
-        print(f"Note: {line}")
+        echo(f"Note: {line}")
     for table in found.tables:
         shown = plain_table(*table.header)
         for row in table.rows:
             shown.add_row(*row)
-        print(f"\n{table.title}")
+        echo(f"\n{table.title}")
         print_table(shown)
-    print(f"\n{textwrap.fill(found.reading, WIDTH)}")
-    print(f"\nfigure: {request.figure}, numbers: {request.numbers}")
+    echo(f"\n{textwrap.fill(found.reading, WIDTH)}")
+    echo(f"\nfigure: {request.figure}, numbers: {request.numbers}")
 
 
 def _list(as_json: bool) -> None:
@@ -99,10 +99,10 @@ def _list(as_json: bool) -> None:
     for name, kind in ANALYSES.items():
         table.add_row(name, kind.paper, kind.summary)
     print_table(table)
-    print()
+    echo()
     keys = plain_table("key", "default", "what it is", "meaning")
     for name, kind in ANALYSES.items():
         for key, field in kind.options.model_fields.items():
             keys.add_row(f"{name} {key}=", shown(field.default), describe_field(field), field.description or "")
     print_table(keys)
-    print("\nAs `rlvr analyze words --run RUN bins=5`. How to read each: docs/analyses/README.md")
+    echo("\nAs `rlvr analyze words --run RUN bins=5`. How to read each: docs/analyses/README.md")

@@ -31,7 +31,9 @@ from rlvr_cli.cli import (
     tasks,
     train,
 )
+from rlvr_cli.cli.common import echo
 from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.config.safe_text import without_secrets
 
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
@@ -95,18 +97,18 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0 if end.code is None else EXIT_FAILED
     except UserError as error:
-        print("\n".join([*error.problems, error.summary()]), file=sys.stderr)
+        echo("\n".join([*error.problems, error.summary()]), file=sys.stderr)
         return EXIT_BAD_INPUT
     except RunError as error:
-        print("\n".join([str(error), *getattr(error, "__notes__", ())]), file=sys.stderr)
+        echo("\n".join([str(error), *getattr(error, "__notes__", ())]), file=sys.stderr)
         return EXIT_FAILED
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
-            print(f"{error.filename}: {error.strerror}", file=sys.stderr)
+            echo(f"{error.filename}: {error.strerror}", file=sys.stderr)
             return EXIT_BAD_INPUT
         if error.errno not in DISK_ERRORS:
             raise
-        print(f"{error.filename or 'disk'}: {error.strerror}", file=sys.stderr)
+        echo(f"{error.filename or 'disk'}: {error.strerror}", file=sys.stderr)
         return EXIT_FAILED
     return 0
 
@@ -118,6 +120,6 @@ def main() -> None:
     except Exception:
         import traceback
 
-        traceback.print_exc()
+        echo(without_secrets(traceback.format_exc()), end="", file=sys.stderr)
         print("This is a bug in rlvr; please report it with the lines above.", file=sys.stderr)
         sys.exit(EXIT_BUG)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.safe_text import for_json, for_terminal
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -99,19 +100,28 @@ def with_options(overrides: list[str], launch: dict[str, Any]) -> list[str]:
     return [*overrides, *new]
 
 
+def echo(text: str = "", *, end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
+    """Prints text with names, data or answers of others in it: what would steer the terminal is shown as an escape."""
+    print(for_terminal(text), end=end, file=file, flush=flush)
+
+
 def print_json(data: Any) -> None:
     """Prints `data` as indented JSON to standard output."""
-    print(json.dumps(data, indent=2, ensure_ascii=False))
+    print(for_json(json.dumps(data, indent=2, ensure_ascii=False)))
 
 
 def plain_table(first: str, *others: str) -> Table:
     """A table without a frame; the first column is never cut."""
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column(first, no_wrap=True, overflow="ignore")
+    class Plain(Table):
+        def add_row(self, *cells: Any, **options: Any) -> None:
+            super().add_row(*(for_terminal(cell) if isinstance(cell, str) else cell for cell in cells), **options)
+
+    table = Plain(box=None, pad_edge=False)
+    table.add_column(for_terminal(first), no_wrap=True, overflow="ignore")
     for name in others:
-        table.add_column(name, overflow="fold")
+        table.add_column(for_terminal(name), overflow="fold")
     return table
 
 

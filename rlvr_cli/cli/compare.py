@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlvr_cli.cli.common import Json, plain_table, print_json, print_table
+from rlvr_cli.cli.common import Json, echo, plain_table, print_json, print_table
 from rlvr_cli.cli.question_options import (
     RUNS,
     Baseline,
@@ -142,11 +142,11 @@ def _show(question: Question, form: str | None) -> None:
     if form == "--json":
         print_json(comparison_data.as_json(comparison))
     elif form == "--csv":
-        print(comparison_data.as_csv(comparison), end="")
+        echo(comparison_data.as_csv(comparison), end="")
     elif form == "--latex":
-        print(comparison_tables.latex(comparison))
+        echo(comparison_tables.latex(comparison))
     elif form == "--markdown":
-        print(comparison_tables.markdown(comparison))
+        echo(comparison_tables.markdown(comparison))
     else:
         before, after = comparison_tables.lines_before(comparison), comparison_tables.lines_after(comparison)
         _print(before, comparison_tables.tables(comparison), after)
@@ -164,11 +164,11 @@ def _show_tasks(question: Question, form: str | None, plot: Path | None) -> None
     if form == "--json":
         print_json(comparison_over_data.as_json(comparison))
     elif form == "--csv":
-        print(comparison_over_data.as_csv(comparison), end="")
+        echo(comparison_over_data.as_csv(comparison), end="")
     elif form == "--latex":
-        print(comparison_over_tables.latex(comparison))
+        echo(comparison_over_tables.latex(comparison))
     elif form == "--markdown":
-        print(comparison_over_tables.markdown(comparison))
+        echo(comparison_over_tables.markdown(comparison))
     else:
         _print(
             comparison_over_words.lines_before(comparison),
@@ -182,18 +182,18 @@ def _show_tasks(question: Question, form: str | None, plot: Path | None) -> None
         with style():
             write_figure(comparison_figure(comparison), plot)
         if form is None:
-            print(f"\n{plot}: differences and performance profiles")
+            echo(f"\n{plot}: differences and performance profiles")
 
 
 def _print(before: Sequence[str], tables: Sequence[Table], after: Sequence[str]) -> None:
     for line in before:
-        print(line)
+        echo(line)
     for header, rows in tables:
         table = plain_table(*header)
         for row in rows:
             table.add_row(*row)
-        print()
+        echo()
         print_table(table)
-    print()
+    echo()
     for line in after:
-        print(line)
+        echo(line)

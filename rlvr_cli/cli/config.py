@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -17,6 +18,7 @@ from rlvr_cli.cli.common import (
     print_json,
     print_table,
 )
+from rlvr_cli.config.safe_text import for_terminal
 
 app = typer.Typer(help="Show the resolved configuration, or every key with its meaning.", no_args_is_help=True)
 
@@ -39,7 +41,9 @@ def show(
         if as_json:
             print_json(as_plain(loaded.config))
         else:
-            print(dump_yaml(loaded.config), end="")
+            text = dump_yaml(loaded.config)
+            # A file or a pipe gets the values themselves.
+            print(for_terminal(text) if sys.stdout is not None and sys.stdout.isatty() else text, end="")
         return
     rows = [
         {"key": ".".join(path), "value": value, "origin": loaded.origin(*path)} for path, value in leaves(loaded.config)

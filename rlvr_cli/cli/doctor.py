@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rlvr_cli.cli.common import Json, plain_table, print_json, print_table
+from rlvr_cli.cli.common import Json, echo, plain_table, print_json, print_table
 
 if TYPE_CHECKING:
     from rlvr_cli.cli.doctor_checks import Finding
@@ -37,7 +37,7 @@ def _print(findings: list[Finding]) -> None:
     print_table(table)
     fixes = [finding for finding in findings if finding.fix]
     for finding in fixes:
-        print(f"\n{finding.name}: {finding.found}\n  {finding.fix}")
+        echo(f"\n{finding.name}: {finding.found}\n  {finding.fix}")
     problems = sum(finding.status == "problem" for finding in findings)
     summary = f"{problems} problem{'' if problems == 1 else 's'}; fix with the commands above."
-    print("\n" + (summary if problems else "Nothing required is missing."))
+    echo("\n" + (summary if problems else "Nothing required is missing."))

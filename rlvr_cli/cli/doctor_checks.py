@@ -17,6 +17,7 @@ from typing import Literal
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from rlvr_cli.config.safe_text import without_secrets
 from rlvr_cli.runs.environment import usable_cores
 
 PACKAGE = Path(__file__).parents[1]
@@ -159,13 +160,14 @@ def hub() -> Finding:
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         return Finding("hub", "note", "HF_HUB_OFFLINE is set: only cached models and data", "unset HF_HUB_OFFLINE")
     address = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
+    shown = without_secrets(address)
     try:
         with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=HUB_TIMEOUT):
-            return Finding("hub", "ok", f"{address} answers")
+            return Finding("hub", "ok", f"{shown} answers")
     except urllib.error.HTTPError as error:
-        return Finding("hub", "ok", f"{address} answers (status {error.code})")
+        return Finding("hub", "ok", f"{shown} answers (status {error.code})")
     except (OSError, ValueError) as error:
-        return Finding("hub", "note", f"{address} does not answer ({error}): only cached models and data")
+        return Finding("hub", "note", f"{shown} does not answer ({error}): only cached models and data")
 
 
 def _canonical(name: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.common import Json, TrustRemoteCode, plain_table, print_json, print_table
+from rlvr_cli.cli.common import Json, TrustRemoteCode, echo, plain_table, print_json, print_table
 
 if TYPE_CHECKING:
     from rlvr_cli.evaluation.session import Comparison, Outcome
@@ -181,18 +181,18 @@ def _show_overview(content: dict[str, Any], path: Path | None) -> None:
     from rlvr_cli.evaluation.overview import average_lines, overview_table
 
     name = f"suite {content['suite']}, {content['paper']}" if content["suite"] else "benchmarks"
-    print(f"\n{content['label']}: {name} [95% intervals]")
+    echo(f"\n{content['label']}: {name} [95% intervals]")
     header, rows = overview_table(content)
     table = plain_table(*header)
     for row in rows:
         table.add_row(*row)
     print_table(table)
     if content["suite"]:
-        print("* = the paper's figure")
+        echo("* = the paper's figure")
     for line in [*average_lines(content), *(f"- {note}" for note in content["notes"])]:
-        print(line)
+        echo(line)
     if path is not None:
-        print(f"suite: {path}")
+        echo(f"suite: {path}")
 
 
 def _list_benchmarks(*, json: bool) -> None:
@@ -214,19 +214,19 @@ def _list_benchmarks(*, json: bool) -> None:
             for suite in SUITES.values()
         ),
     ]:
-        print(f"\n{title}")
+        echo(f"\n{title}")
         table = plain_table(*HEADER)
         for row in rows:
             table.add_row(*row)
         print_table(table)
         for line in lines:
-            print(f"- {line}")
+            echo(f"- {line}")
 
 
 def _show(outcome: Outcome, comparison: Comparison | None) -> None:
     from rlvr_cli.evaluation.tables import accuracy_table, comparison_table, headline
 
-    print(headline(outcome.result))
+    echo(headline(outcome.result))
     header, rows = accuracy_table(outcome.result)
     if comparison is not None:
         before, after = comparison.before.result["label"], outcome.result["label"]
@@ -235,4 +235,4 @@ def _show(outcome: Outcome, comparison: Comparison | None) -> None:
     for row in rows:
         table.add_row(*row)
     print_table(table)
-    print(f"samples and metrics: {outcome.folder}")
+    echo(f"samples and metrics: {outcome.folder}")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rlvr_cli.cli.common import Json, TrustRemoteCode, print_json
+from rlvr_cli.cli.common import Json, TrustRemoteCode, echo, print_json
 from rlvr_cli.config.errors import UserError
 
 
@@ -80,11 +80,11 @@ def command(
         )
         return
     for note in target.notes:
-        print(note)
+        echo(note)
     ties = "" if exported.same == exported.answers else "; the others part at a tie, within rounding"
-    print(
+    echo(
         f"{output}: {exported.checkpoint.name} in {exported.dtype}, {exported.same} of {exported.answers} greedy "
         f"answers the same as the checkpoint's{ties}"
     )
     if address is not None:
-        print(f"pushed: {address}")
+        echo(f"pushed: {address}")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rlvr_cli.cli.common import Json, list_by_default, plain_table, print_json, print_table
+from rlvr_cli.cli.common import Json, echo, list_by_default, plain_table, print_json, print_table
 
 app = typer.Typer(help="List the methods, show one, plot their weights, compare two on a rollout.")
 
@@ -40,9 +40,9 @@ def list_command(as_json: Json = False) -> None:
             golden = ", ".join(Path(file).stem for file in row["tested_against"]) or "-"
             table.add_row(row["name"], paper, row["summary"], short_cost(row["extra_cost"]), golden)
         print_table(table)
-        print()
-    print(f"Aliases: {', '.join(f'{alias} = {name}' for alias, name in sorted(aliases.items()))}.")
-    print("Modifiers are joined to a method with +: `rlvr methods show dgpo+lopti`.")
+        echo()
+    echo(f"Aliases: {', '.join(f'{alias} = {name}' for alias, name in sorted(aliases.items()))}.")
+    echo("Modifiers are joined to a method with +: `rlvr methods show dgpo+lopti`.")
 
 
 @app.command()
@@ -55,18 +55,18 @@ def show(method: Annotated[str, typer.Argument(metavar="METHOD", help=NAME_HELP)
     if as_json:
         print_json(as_dict(sheet))
         return
-    print("\n".join(lines(sheet)))
+    echo("\n".join(lines(sheet)))
     if sheet.choices:
         table = plain_table("choice and keys", "value", "default", "from")
         for row in table_rows(sheet):
             table.add_row(*row)
-        print()
+        echo()
         print_table(table)
     if sheet.changes:
-        print("\nWhat the modifiers set:")
-        print("\n".join(f"  {change_line(change)}" for change in sheet.changes))
-    print(f"\nTested against: {', '.join(f'golden/{name}.json' for name in sheet.golden) or 'no golden file'}")
-    print(f"Example: {sheet.example}")
+        echo("\nWhat the modifiers set:")
+        echo("\n".join(f"  {change_line(change)}" for change in sheet.changes))
+    echo(f"\nTested against: {', '.join(f'golden/{name}.json' for name in sheet.golden) or 'no golden file'}")
+    echo(f"Example: {sheet.example}")
 
 
 @app.command()
@@ -99,9 +99,9 @@ def plot(
         print_json(as_dict(request, drawn))
         return
     probabilities = ", ".join(f"{value:g}" for value in request.old_probs)
-    print(f"{request.out}: {', '.join(request.names)}, at old probability {probabilities}")
+    echo(f"{request.out}: {', '.join(request.names)}, at old probability {probabilities}")
     for note in drawn.notes:
-        print(f"  {note}")
+        echo(f"  {note}")
 
 
 @app.command()
@@ -136,15 +136,15 @@ def compare(
     if as_json:
         print_json(view.as_dict(outcome))
         return
-    print(view.headline(outcome))
+    echo(view.headline(outcome))
     for line in view.notes(outcome):
-        print(f"Note: {line}")
+        echo(f"Note: {line}")
     for header, rows in ((view.GROUP_HEADER, view.group_rows(outcome)), (view.TOKEN_HEADER, view.token_rows(outcome))):
         table = plain_table(*header)
         for row in rows:
             table.add_row(*row)
         if table.row_count:
-            print()
+            echo()
             print_table(table)
     if figure is not None:
-        print(f"\n{figure}: one dot a token")
+        echo(f"\n{figure}: one dot a token")

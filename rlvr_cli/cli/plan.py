@@ -15,6 +15,7 @@ from rlvr_cli.cli.common import (
     Model,
     Overrides,
     Task,
+    echo,
     plain_table,
     print_json,
     print_table,
@@ -126,12 +127,12 @@ def command(
         print_json(plan)
         return
     _print_plan(plan)
-    print(f"\n{_data_sentence(plan)}")
+    echo(f"\n{_data_sentence(plan)}")
     print_resources(plan)
     for caution in plan["cautions"]:
-        print(f"\n{caution}")
+        echo(f"\n{caution}")
     if measured is not None:
-        print(f"\n{max(measured, key=lambda one: one.peak).sentence(len(measured))}")
+        echo(f"\n{max(measured, key=lambda one: one.peak).sentence(len(measured))}")
 
 
 def _speed(tokens_per_second: float | None, run: str | None) -> Speed | None:
@@ -199,7 +200,7 @@ def _compare(arms: list[Config], needs: list[dict[str, Any]], as_json: bool) -> 
         return
     # Two names are two methods, so that one of them samples.
     _print_plan(next(plan for plan in plans if plan["policy_age"]), per_method=False)
-    print()
+    echo()
     headings = ("method", "passes", "steps per rollout", "optimizer steps", "updates old, mean", "largest", "memory")
     table = plain_table(*headings)
     for plan in plans:
@@ -217,18 +218,18 @@ def _compare(arms: list[Config], needs: list[dict[str, Any]], as_json: bool) -> 
     for plan in plans:
         if not plan["policy_age"]:
             source = " ".join(part for part in _demonstrations(plan) if part)
-            print(
+            echo(
                 f"\n{plan['method']} samples nothing: for each rollout it takes {plan['completions_per_rollout']:,} "
                 f"demonstrations ({source})."
             )
     if len({plan["steps_per_rollout"] for plan in plans}) > 1:
-        print("\nAt equal rollouts these methods make different numbers of optimizer steps.")
+        echo("\nAt equal rollouts these methods make different numbers of optimizer steps.")
     if same:
-        print()
+        echo()
     for group in same:
-        print(group.sentence())
+        echo(group.sentence())
     for caution in dict.fromkeys(said for plan in plans for said in plan["cautions"]):
-        print(f"\n{caution}")
+        echo(f"\n{caution}")
 
 
 def _print_plan(plan: dict[str, Any], *, per_method: bool = True) -> None:

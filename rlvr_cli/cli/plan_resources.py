@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlvr_cli.cli.common import plain_table, print_table
+from rlvr_cli.cli.common import echo, plain_table, print_table
 
 MOST_CHANGES = 5
 
 
 def print_resources(plan: dict[str, Any]) -> None:
     """Print what :func:`rlvr_cli.planning.report.resources` found."""
-    print()
-    print(_model_sentence(plan))
+    echo()
+    echo(_model_sentence(plan))
     if plan["memory"] is not None:
         _print_memory(plan["memory"])
-    print(f"\n{_time_sentence(plan)}")
+    echo(f"\n{_time_sentence(plan)}")
 
 
 def memory_in_short(plan: dict[str, Any]) -> str:
@@ -49,12 +49,12 @@ def _print_memory(memory: dict[str, Any]) -> None:
     where = each if setting["processes"] > 1 else f"the {unit}"
     rows = "rows" if setting["micro_batch"] > 1 else "row"
     offloads = " with offloading" if setting["offload_optimizer"] or setting["offload_weights"] else ""
-    print(
+    echo(
         f"\nMemory of {where}, {setting['strategy']}{offloads}: micro-batches of {setting['micro_batch']} {rows} of "
         f"{setting['prompt_tokens']:,}{assumed} + {setting['completion_tokens']:,} tokens, gradient checkpointing "
         f"{'on' if setting['checkpointing'] else 'off'}"
     )
-    print(f"At the peak ({memory['peak_phase']}):")
+    echo(f"At the peak ({memory['peak_phase']}):")
     table = plain_table("", "", "")
     for term in memory["terms"]:
         table.add_row(term["name"], gib(term["bytes"]), term["why"])
@@ -63,7 +63,7 @@ def _print_memory(memory: dict[str, Any]) -> None:
     table.show_header = False
     print_table(table)
     if memory["host"]:
-        print(f"In the computer's memory, for each GPU: {gib(memory['host'])} ({memory['host_why']}).")
+        echo(f"In the computer's memory, for each GPU: {gib(memory['host'])} ({memory['host_why']}).")
     _print_changes(memory)
 
 
@@ -72,7 +72,7 @@ def _print_changes(memory: dict[str, Any]) -> None:
 
     if memory["fits"] == "yes":
         return
-    print("\nWhat to change:")
+    echo("\nWhat to change:")
     table = plain_table("", "")
     fits = {"yes": "fits", "tight": "tight", "no": "does not fit alone"}
     for change in memory["changes"][:MOST_CHANGES]:
@@ -85,7 +85,7 @@ def _print_changes(memory: dict[str, Any]) -> None:
     if table.row_count:
         print_table(table)
     else:
-        print("no single setting helps: take a smaller model or a larger GPU.")
+        echo("no single setting helps: take a smaller model or a larger GPU.")
 
 
 def _time_sentence(plan: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rlvr_cli.cli.common import Json, print_json
+from rlvr_cli.cli.common import Json, echo, print_json
 from rlvr_cli.cli.question_options import (
     RUNS,
     Baseline,
@@ -83,8 +83,8 @@ def command(
     if as_json:
         print_json(written.as_json())
         return
-    print(written.question)
-    print(written.answer)
+    echo(written.question)
+    echo(written.answer)
     for line in written.unfinished:
-        print(f"note: {line}")
-    print(f"report: {written.path} ({written.bytes / 1000:,.0f} kB)")
+        echo(f"note: {line}")
+    echo(f"report: {written.path} ({written.bytes / 1000:,.0f} kB)")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from rlvr_cli.cli import runs_show, runs_watch
-from rlvr_cli.cli.common import Json, print_json
+from rlvr_cli.cli.common import Json, echo, print_json
 from rlvr_cli.cli.runs_text import DEFAULT_ROOT, Root, accuracy, chosen_root, print_rows, progress, reward
 
 app = typer.Typer(help="List the runs on disk, show one, watch those that are running.", no_args_is_help=True)
@@ -74,17 +74,17 @@ def list_command(
     folder = chosen_root(root)
     listing = read_runs(folder, use_index=not no_index) if folder is not None else Listing([])
     for note in listing.notes:
-        print(note, file=sys.stderr)
+        echo(note, file=sys.stderr)
     found = query.select(listing.runs)
     nothing = [f"No run fits all filters; there are {len(listing.runs)} in {folder}:", *query.explained(listing.runs)]
     if as_json:
         print_json(found)
         if listing.runs and not found:
-            print("\n".join(nothing), file=sys.stderr)
+            echo("\n".join(nothing), file=sys.stderr)
     elif not listing.runs:
-        print(f"No runs in {folder or DEFAULT_ROOT}. `rlvr train` starts one.")
+        echo(f"No runs in {folder or DEFAULT_ROOT}. `rlvr train` starts one.")
     elif not found:
-        print("\n".join(nothing))
+        echo("\n".join(nothing))
     else:
         _print_runs(found)
     if query.conditions and not as_json:
@@ -110,7 +110,7 @@ def _print_runs(found: list[dict[str, Any]]) -> None:
         print_rows(titles, *rows)
     for run in sorted(found, key=lambda run: str(run["name"])):
         if run["damage"]:
-            print(f"{run['name']} is damaged: {run['damage']}")
+            echo(f"{run['name']} is damaged: {run['damage']}")
 
 
 def _print_unfiltered(runs: list[dict[str, Any]], found: list[dict[str, Any]]) -> None:
@@ -119,7 +119,7 @@ def _print_unfiltered(runs: list[dict[str, Any]], found: list[dict[str, Any]]) -
     silent = [str(run["name"]) for run in runs if run["damage"] and run["name"] not in shown]
     if silent:
         some = ", ".join(silent[:5]) + (f" and {len(silent) - 5} more" if len(silent) > 5 else "")
-        print(f"Damaged runs fit no filter but --status damaged: {some}", file=sys.stderr)
+        echo(f"Damaged runs fit no filter but --status damaged: {some}", file=sys.stderr)
 
 
 @app.command()
@@ -139,12 +139,12 @@ def index(
         print_json({**dataclasses.asdict(update), "path": str(update.path)})
         return
     if update.note is not None:
-        print(f"{update.note}. It was made anew.", file=sys.stderr)
-    print(f"{update.path}: {update.indexed} of {update.runs} runs; {update.read} read, {update.removed} gone")
+        echo(f"{update.note}. It was made anew.", file=sys.stderr)
+    echo(f"{update.path}: {update.indexed} of {update.runs} runs; {update.read} read, {update.removed} gone")
     if update.moving:
-        print(f"  {update.moving} running, waiting, or changed within the last seconds: always read directly")
+        echo(f"  {update.moving} running, waiting, or changed within the last seconds: always read directly")
     if update.damaged:
-        print(f"  {update.damaged} damaged: always read directly, `rlvr runs list` names them")
+        echo(f"  {update.damaged} damaged: always read directly, `rlvr runs list` names them")
 
 
 app.command("show")(runs_show.show)

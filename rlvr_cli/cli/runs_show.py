@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.common import Json, plain_table, print_json, print_table
+from rlvr_cli.cli.common import Json, echo, plain_table, print_json, print_table
 from rlvr_cli.cli.runs_text import DEFAULT_ROOT, Root, text_of, width
 from rlvr_cli.config.errors import RunError
 
@@ -56,7 +56,7 @@ def show(
 
         levels = levels_for(getattr(sys.stdout, "encoding", None))
         length = 1 + max(row["rollout"] for row in rows)
-        print("\n".join(["", *curve_lines(curves, length, width(), levels), ""]))
+        echo("\n".join(["", *curve_lines(curves, length, width(), levels), ""]))
     table = plain_table("", "")
     table.show_header = False
     for name, value in details["last_metrics"].items():

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from rlvr_cli.cli.common import plain_table, print_table
+from rlvr_cli.config.safe_text import for_terminal
 
 Root = Annotated[
     Path | None,
@@ -50,6 +51,7 @@ def print_rows(*rows: Sequence[str]) -> None:
     """
     from rich.cells import cell_len
 
+    rows = tuple([for_terminal(cell) for cell in row] for row in rows)
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     gap = 2
     if sys.stdout is not None and sys.stdout.isatty() and sum(widths) + gap * (len(widths) - 1) > width():

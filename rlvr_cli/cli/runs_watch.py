@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.common import Json, plain_table, print_json
+from rlvr_cli.cli.common import Json, echo, plain_table, print_json
 from rlvr_cli.cli.runs_text import DEFAULT_ROOT, Root, accuracy, chosen_root, figure, reward
+from rlvr_cli.config.safe_text import for_json
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -61,7 +62,7 @@ def watch(
         if as_json:
             while True:
                 line = {"time": time.time(), "runs": look()}
-                print(json.dumps(line, ensure_ascii=False), flush=True)
+                print(for_json(json.dumps(line, ensure_ascii=False)), flush=True)
                 time.sleep(every)
         elif terminal and not console.is_dumb_terminal:
             _live(look, folder, console, every)
@@ -172,7 +173,7 @@ def _lines(look: Look, root: Path, every: float) -> None:
     before: dict[str, Any] = {}
     rows = look()
     if not rows:
-        print(f"No run is running in {root}; waiting for one.", flush=True)
+        echo(f"No run is running in {root}; waiting for one.", flush=True)
     while True:
         for row in rows:
             now = row["status"], row["step"]
@@ -180,7 +181,7 @@ def _lines(look: Look, root: Path, every: float) -> None:
                 before[row["name"]] = now
                 name, *cells = cells_of(row)
                 numbers = "  ".join(f"{title} {cell}" for title, cell in zip(HEADER[2:], cells[1:], strict=True))
-                print(f"{name}  {cells[0]}  {numbers}", flush=True)
+                echo(f"{name}  {cells[0]}  {numbers}", flush=True)
         time.sleep(every)
         rows = look()
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from rlvr_cli.cli.common import Json, print_json
+from rlvr_cli.cli.common import Json, echo, print_json
 
 OVERRIDES_HELP = "Keys of how the task judges, as task.reward=gtpo. `rlvr config keys` lists them."
 WORKERS_HELP = "Processes that judge. Without it 1; for mathematics 2, which compare what was read."
@@ -53,12 +53,12 @@ def command(
         return
     before = f", {scored.found:,} of them before" if scored.found else ""
     reward = "" if scored.reward is None else f", mean reward {scored.reward:.3f}"
-    print(
+    echo(
         f"{scored.responses:,} responses judged{before}: {scored.correct:,} correct "
         f"({scored.correct / scored.responses:.1%}), {scored.unscorable:,} not scorable{reward}"
     )
-    print("reasons: " + ", ".join(f"{reason} {count:,}" for reason, count in scored.reasons.items()))
-    print(f"verdicts: {target}")
+    echo("reasons: " + ", ".join(f"{reason} {count:,}" for reason, count in scored.reasons.items()))
+    echo(f"verdicts: {target}")
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from rlvr_cli.cli.common import Json, Overrides, TrustRemoteCode, plain_table, print_json, print_table
+from rlvr_cli.cli.common import Json, Overrides, TrustRemoteCode, echo, plain_table, print_json, print_table
 from rlvr_cli.config.errors import RunError, UserError
 
 if TYPE_CHECKING:
@@ -142,18 +142,18 @@ def status(sweep: SweepName, as_json: Json = False) -> None:
         )
         return
     print_table(table(found))
-    print(f"\n{folder.path}: {counts(found)}; {'running' if running else 'not running'}")
+    echo(f"\n{folder.path}: {counts(found)}; {'running' if running else 'not running'}")
     if tasks:
-        print(f"in SLURM: {some([f'{trial} {task.id}' for trial, task in tasks.items()], SHOWN_TASKS)}")
+        echo(f"in SLURM: {some([f'{trial} {task.id}' for trial, task in tasks.items()], SHOWN_TASKS)}")
     if unknown:
-        print(unknown)
+        echo(unknown)
     for one in found:
         if one.look.state == "failed":
-            print(f"{one.look.entry.name} failed: {one.look.reason} (output: {folder.output_path(one.look.entry)})")
+            echo(f"{one.look.entry.name} failed: {one.look.reason} (output: {folder.output_path(one.look.entry)})")
     if dropped:
-        print(f"no longer named by the sweep file: {', '.join(dropped)}")
-    show_search(plan, found, print)
-    show_ranking(folder, plan, found, print)
+        echo(f"no longer named by the sweep file: {', '.join(dropped)}")
+    show_search(plan, found, echo)
+    show_ranking(folder, plan, found, echo)
 
 
 @app.command()
@@ -186,8 +186,8 @@ def stop(sweep: SweepName) -> None:
             raise RunError(f"{folder.path}: was told to stop, and its trials are not saved yet.")
         time.sleep(0.2)
     if unknown:
-        print(unknown)
-    print(f"stopped; continue with: {folder.read_plan().command}")
+        echo(unknown)
+    echo(f"stopped; continue with: {folder.read_plan().command}")
 
 
 @app.command()
@@ -258,8 +258,8 @@ def _finish(ended: Ended, console: Console, *, as_json: bool) -> None:
     for look in failed:
         say(console, f"{look.entry.name} failed: {look.reason} (output: {folder.output_path(look.entry)})")
     if not as_json:
-        show_search(plan, ended.standings, print)
-        show_ranking(folder, plan, ended.standings, print)
+        show_search(plan, ended.standings, echo)
+        show_ranking(folder, plan, ended.standings, echo)
     if ended.exit_code > 1:
         say(console, f"saved; continue with: {plan.command}")
     elif failed:
@@ -319,18 +319,18 @@ def _dry_run(
         numbers = (entry.rollouts, entry.completions, entry.steps)
         made.add_row(entry.name, status, entry.method, str(entry.seed), *(f"{number:,}" for number in numbers))
     print_table(made)
-    print(
+    echo(
         f"\n{len(found)} trials in {folder.path}, {len(todo)} to do: {cost.rollouts:,} rollouts, "
         f"{cost.completions:,} completions, {cost.steps:,} optimizer steps"
     )
     if todo and seconds is not None and speed is not None:
-        print(f"about {in_words(seconds)} with {number} worker{'s' if number > 1 else ''}, by {speed.source}")
+        echo(f"about {in_words(seconds)} with {number} worker{'s' if number > 1 else ''}, by {speed.source}")
     for note in (*prepared.notes, *sentences(same)):
-        print(note)
+        echo(note)
     if any(one.when != "first_step" for one in same) and not share:
-        print("--share-identical runs trials of the same gradient once.")
+        echo("--share-identical runs trials of the same gradient once.")
     for script in scripts:
-        print(f"\n{script}", end="")
+        echo(f"\n{script}", end="")
 
 
 def _speed(folder: Any, finished: list[str], speed_of: str | None) -> Speed | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlvr_cli.cli.common import plain_table, print_json, print_table
+from rlvr_cli.cli.common import echo, plain_table, print_json, print_table
 
 if TYPE_CHECKING:
     from rlvr_cli.sweeps.expand import Sweep
@@ -52,20 +52,20 @@ def dry_run_search(sweep: Sweep, *, as_json: bool) -> None:
     print_table(made)
     per = f"{seeds} seed{'s' if seeds > 1 else ''} each, up to {sweep.bound:,} rollouts a configuration"
     number = f"{min(limits):,} configurations" if limits else "as many configurations as the budget allows"
-    print(f"\n{spec.sampler} search for {sweep.objective}: {number}, {per}; at most {rollouts:,} rollouts together")
+    echo(f"\n{spec.sampler} search for {sweep.objective}: {number}, {per}; at most {rollouts:,} rollouts together")
     if size is not None and (spec.trials is None or size <= spec.trials):
-        print(f"the space has {size:,} combinations: a grid runs each once as well")
+        echo(f"the space has {size:,} combinations: a grid runs each once as well")
     if spec.pruning is not None:
-        print(
+        echo(
             "pruning: a configuration whose first seed is below the median at a held-out evaluation is stopped, once "
             f"{spec.pruning.startup} are finished"
         )
     if missing:
-        print(missing)
+        echo(missing)
     if prepared.plan.named:
-        print(f"{len(prepared.plan.named)} trials are there already in {sweep.folder}")
+        echo(f"{len(prepared.plan.named)} trials are there already in {sweep.folder}")
     for note in prepared.notes:
-        print(note)
+        echo(note)
 
 
 def _missing() -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlvr_cli.cli.common import print_json, print_table
+from rlvr_cli.cli.common import echo, print_json, print_table
 
 if TYPE_CHECKING:
     from rlvr_cli.sweeps.progress import Standing
@@ -29,17 +29,17 @@ def say_submitted(submitted: Submitted, *, as_json: bool) -> None:
         )
         return
     print_table(table(submitted.standings))
-    print(f"\n{folder.path}: {counts(submitted.standings)}")
+    echo(f"\n{folder.path}: {counts(submitted.standings)}")
     for note in submitted.notes:
-        print(note)
+        echo(note)
     for one in submitted.submissions:
         number = len(one.trials)
-        print(f"submitted {number} trial{'s' if number > 1 else ''} as the array {one.job}")
+        echo(f"submitted {number} trial{'s' if number > 1 else ''} as the array {one.job}")
     if not submitted.submissions:
-        print("nothing was submitted: no trial waits that is not in the queue")
+        echo("nothing was submitted: no trial waits that is not in the queue")
     if any(one.look.state == "failed" for one in submitted.standings):
-        print(f"mend the causes of failures, then: rlvr sweep retry {folder.path} --submit slurm")
-    print(f"how they stand: rlvr sweep status {folder.path}; to save and end them: rlvr sweep stop {folder.path}")
+        echo(f"mend the causes of failures, then: rlvr sweep retry {folder.path} --submit slurm")
+    echo(f"how they stand: rlvr sweep status {folder.path}; to save and end them: rlvr sweep stop {folder.path}")
 
 
 def with_jobs(standings: list[Standing], tasks: Mapping[str, Task]) -> list[dict[str, Any]]:

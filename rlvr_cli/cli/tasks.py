@@ -11,6 +11,7 @@ from rlvr_cli.cli.common import (
     DataDir,
     Json,
     TrustRemoteCode,
+    echo,
     list_by_default,
     plain_table,
     print_json,
@@ -76,9 +77,9 @@ def sets(
         table.add_row(row["name"], row["task"], *counts, row["what"], row["hub"] or "none known", row["licence"])
     print_table(table)
     if data_dir is None:
-        print("\nyes: has such problems; --data-dir counts their rows in a folder.")
+        echo("\nyes: has such problems; --data-dir counts their rows in a folder.")
     else:
-        print(f"\nNumbers are rows in {data_dir}; no file: has such problems, but not in this folder.")
+        echo(f"\nNumbers are rows in {data_dir}; no file: has such problems, but not in this folder.")
 
 
 def _count(row: dict[str, Any], split: str) -> str:
@@ -124,14 +125,14 @@ def show(
         print_json(shown)
         return
     lowest, highest = shown["reward_range"]
-    print(f"{shown['name']}: {shown['what']} Rewards from {lowest:g} to {highest:g}.")
-    print(f"\n{_prompt_title(shown, model)}\n{shown['prompt']}")
+    echo(f"{shown['name']}: {shown['what']} Rewards from {lowest:g} to {highest:g}.")
+    echo(f"\n{_prompt_title(shown, model)}\n{shown['prompt']}")
     for judged in shown["judged"]:
         verdict = judged["verdict"]
         parts = ", ".join(f"{name} {value:g}" for name, value in verdict["parts"].items() if value is not None)
         reward = "none" if verdict["reward"] is None else f"{verdict['reward']:g} ({parts})"
-        print(f"\nresponse\n{judged['response']}")
-        print(f"\nverdict: {verdict['reason']}, reward {reward}, answer {verdict['answer']}")
+        echo(f"\nresponse\n{judged['response']}")
+        echo(f"\nverdict: {verdict['reason']}, reward {reward}, answer {verdict['answer']}")
 
 
 def _prompt_title(shown: dict[str, Any], model: str | None) -> str:
@@ -161,7 +162,7 @@ def generate(
 
     config = choose_task(task, with_data_dir(overrides, data_dir))
     written = write_problems(config, out, count=count, split=split, seed=seed, overwrite=overwrite)
-    print(f"{written:,} {split} problems of {task}: {out}")
+    echo(f"{written:,} {split} problems of {task}: {out}")
 
 
 @app.command("filter")
@@ -232,4 +233,4 @@ def filter_command(
     if as_json:
         print_json({"output": str(filtered.output), **filtered.result})
         return
-    print("\n".join(summary(filtered)))
+    echo("\n".join(summary(filtered)))

@@ -16,12 +16,14 @@ from rlvr_cli.cli.common import (
     Overrides,
     Task,
     TrustRemoteCode,
+    echo,
     print_json,
     with_data_dir,
     with_options,
 )
 from rlvr_cli.config.data_sets import DATA_SETS
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.safe_text import for_terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -126,7 +128,7 @@ def train(
 
         measured = run_probe(config)
         sentence = max(measured, key=lambda one: one.peak).sentence(len(measured))
-        console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+        console.print(for_terminal(sentence), highlight=False, markup=False, soft_wrap=True)
     outcome: Outcome | Ended
     if launched:
         from rlvr_cli.launch import supervise
@@ -236,13 +238,13 @@ def _submit(
     resolve_model(loaded.config.model.name, revision=loaded.config.model.revision)
     said = slurm.submitted(loaded, run, overwrite=overwrite, print_only=print_only, flags=flags)
     if isinstance(said, str):
-        print(said, end="")
+        echo(said, end="")
         for lacking in slurm.missing():
-            print(f"note: nothing could be submitted from here: {lacking}", file=sys.stderr)
+            echo(f"note: nothing could be submitted from here: {lacking}", file=sys.stderr)
     elif json:
         print_json(said)
     else:
-        print(
+        echo(
             f"submitted as job {said['job']}: {said['run']}\n"
             f"its output: {said['log']}; to cancel it: scancel {said['job']}"
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rlvr_cli.config.safe_text import without_secrets
+
 
 class More(str):
     """The last line of a list of problems that was cut: it stands for ``number`` further ones."""
@@ -17,6 +19,11 @@ class More(str):
         return line
 
 
+def _public(message: str) -> str:
+    public = without_secrets(message)
+    return message if public == message else public
+
+
 class UserError(Exception):
     """Bad input: the command line prints every problem and exits with 2, without a traceback.
 
@@ -26,7 +33,8 @@ class UserError(Exception):
     """
 
     def __init__(self, problems: str | Sequence[str], *, note: str = "Nothing was started.") -> None:
-        self.problems: tuple[str, ...] = (problems,) if isinstance(problems, str) else tuple(problems)
+        found = (problems,) if isinstance(problems, str) else tuple(problems)
+        self.problems: tuple[str, ...] = tuple(map(_public, found))
         if not self.problems:
             raise ValueError("a UserError needs at least one problem")
         self.note = note
@@ -40,6 +48,9 @@ class UserError(Exception):
 
 class RunError(Exception):
     """A failure while running (a full disk, a non-finite loss): printed as one message, exit code 1."""
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*(_public(argument) if isinstance(argument, str) else argument for argument in arguments))
 
 
 class JointError(RunError):

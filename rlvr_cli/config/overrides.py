@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from rlvr_cli.config.origins import Layer
+from rlvr_cli.config.safe_text import without_secrets
 from rlvr_cli.config.tree import discriminator, is_known, variants
 from rlvr_cli.config.yaml_reader import YamlProblem, parse
 
@@ -13,8 +13,8 @@ SHOWN = 80
 
 
 def label(text: str) -> str:
-    """How an override is named in messages; a password in an address is not shown."""
-    line = re.sub(r"(?<=//)[^/\s]*@", "***@", " ".join(text.split()))
+    """How an override is named in messages; secrets in an address are not shown."""
+    line = without_secrets(" ".join(text.split()))
     return f"override {line if len(line) <= SHOWN else line[: SHOWN - 3] + '...'}"
 
 

@@ -44,7 +44,7 @@ def _without_secrets(value: str) -> str:
         parts = urlsplit(value)
     except ValueError:
         return value
-    if parts.username or parts.password or parts.query or parts.fragment:
+    if "@" in value or parts.query or parts.fragment:
         # Not repeated in the message: it may hold the key.
         raise ValueError(
             "holds a user name, a password or a query. It would be stored with the results; give the plain address, "

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from rlvr_cli.config.safe_text import for_terminal
+
 if TYPE_CHECKING:
     from rlvr_cli.evaluation.plan import Progress, ProgressCallback
 
@@ -36,7 +38,7 @@ def screen(kept: str) -> Iterator[Screen]:
     """Progress and lines on standard error; after Ctrl-C a line more, that ``kept`` are kept."""
     console = Console(stderr=True, highlight=False, markup=False)
     try:
-        yield Screen(_watcher(console), lambda line: console.print(line, soft_wrap=True))
+        yield Screen(_watcher(console), lambda line: console.print(for_terminal(line), soft_wrap=True))
     except KeyboardInterrupt:
         console.print(f"stopped: the {kept} so far are kept, and the same command continues")
         raise
@@ -59,7 +61,7 @@ def _bar(console: Console, label: str) -> Iterator[ProgressCallback]:
         TextColumn("{task.fields[rate]}", markup=False),
     )
     with Bar(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(label, total=None, rate="")
+        task = bar.add_task(for_terminal(label), total=None, rate="")
         started = time.monotonic()
 
         def show(progress: Progress) -> None:
@@ -88,6 +90,6 @@ def _lines(console: Console, label: str) -> Iterator[ProgressCallback]:
             line += " on disk from before"
         elif progress.tokens:
             line += f", {progress.tokens / max(1e-9, now - started):,.0f} tokens/s, {now - started:.0f} s"
-        console.print(line, soft_wrap=True)
+        console.print(for_terminal(line), soft_wrap=True)
 
     yield show

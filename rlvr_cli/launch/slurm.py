@@ -22,6 +22,7 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import Loaded, dump_yaml
 from rlvr_cli.config.method_checks import CrossProblem
 from rlvr_cli.config.problems import ConfigError
+from rlvr_cli.config.safe_text import without_secrets
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.slurm_keys import seconds_of
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
@@ -185,7 +186,7 @@ def write_beginning(config: Config, run: RunDir, command: Sequence[str]) -> None
         rollouts_total=config.train.rollouts,
         processes=config.launch.processes,
         config_sha256=hashlib.sha256(text.encode()).hexdigest(),
-        command=shlex.join(command),
+        command=without_secrets(shlex.join(command)),
     )
 
 

@@ -28,6 +28,7 @@ from rich.console import Console
 
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import dump_yaml
+from rlvr_cli.config.safe_text import without_secrets
 from rlvr_cli.config.schema import Config
 from rlvr_cli.launch import link
 from rlvr_cli.launch.command import Node, command, environment, launcher_of, plan_node
@@ -133,7 +134,10 @@ def _supervise(config: Config, order: dict[str, Any], console: Console) -> Ended
     with tempfile.TemporaryDirectory(prefix="rlvr-launch-") as name:
         folder = Path(name)
         (folder / link.CONFIG).write_text(dump_yaml(config), encoding="utf-8")
-        said = {"trust_remote_code": remote_code_allowed(), "command": shlex.join(["rlvr", *sys.argv[1:]])}
+        said = {
+            "trust_remote_code": remote_code_allowed(),
+            "command": without_secrets(shlex.join(["rlvr", *sys.argv[1:]])),
+        }
         write_json(folder / link.ORDER, {**order, **said})
         supervisor = _Supervisor(config, node, folder, console)
         try:

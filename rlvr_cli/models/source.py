@@ -17,6 +17,7 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import preset_names
 from rlvr_cli.config.methods import preset_document
 from rlvr_cli.config.paths import local_path
+from rlvr_cli.config.safe_text import without_secrets
 from rlvr_cli.models.adapter_folder import WEIGHTS as ADAPTER_WEIGHTS
 from rlvr_cli.models.adapter_folder import base_of, holds_adapter
 
@@ -122,7 +123,7 @@ def connection_problem() -> str | None:
     except urllib.error.HTTPError:
         return None  # it answered
     except OSError as error:
-        return f"no connection to {endpoint} ({getattr(error, 'reason', error)})"
+        return f"no connection to {without_secrets(endpoint)} ({getattr(error, 'reason', error)})"
     return None
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.errors import RunError
-from rlvr_cli.report.charts.text import one_line, shortened, visible
+from rlvr_cli.config.safe_text import visible
+from rlvr_cli.report.charts.text import one_line, shortened
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.numbers import number
 from rlvr_cli.runs.records import read_jsonl

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from rlvr_cli.config.safe_text import for_terminal
 from rlvr_cli.runs.alerts import alerts_on
 from rlvr_cli.runs.directory import now
 from rlvr_cli.training.stopping import say
@@ -75,7 +76,7 @@ class Reporter:
     def log(self, text: str) -> None:
         """For log.txt only. A disk that refuses it refuses the records too, which say so and end the run."""
         with contextlib.suppress(OSError):
-            self._log.write(f"{now()} {text}\n")
+            self._log.write(f"{now()} {for_terminal(text)}\n")
             self._log.flush()
 
     def resumed_at(self, rollout: int) -> None:

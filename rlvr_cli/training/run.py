@@ -22,6 +22,7 @@ from rlvr_cli.config.cautions import cautions
 from rlvr_cli.config.engine_checks import uses_vllm
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.config.safe_text import without_secrets
 from rlvr_cli.config.schema import Config
 from rlvr_cli.launch.link import FAILURES
 from rlvr_cli.launch.world import ALONE, World
@@ -85,7 +86,7 @@ def start(
 
     def create() -> RunDir:
         name = config.run.name or unique_name(root, default_name(config))
-        said = command or shlex.join(["rlvr", *sys.argv[1:]])
+        said = command or without_secrets(shlex.join(["rlvr", *sys.argv[1:]]))
         return create_run(
             root, name, overwrite=overwrite, fill=lambda aside: _first_manifest(config, aside, name, prepared, said)
         )

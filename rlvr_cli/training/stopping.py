@@ -11,6 +11,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from rlvr_cli.config.safe_text import for_terminal
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -102,7 +104,7 @@ def _give_up(console: Console) -> None:
 
 
 def _print(console: Console, text: str) -> None:
-    console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console.print(for_terminal(text), highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def announce(text: str) -> None:

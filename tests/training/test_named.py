@@ -111,9 +111,8 @@ def test_arguments_in_the_order_of_trl_and_none_of_its_own(tmp_path: Path, monke
         named.GRPOTrainer(model, [small_ids_are_better], arguments(tmp_path), data, data, processing_class=tokenizer)
     # TRL's own defaults are for a GPU.
     monkeypatch.setattr(named, "GRPOConfig", lambda folder: arguments(tmp_path, output_dir=str(tmp_path / folder)))
-    model.config.name_or_path = "somewhere/tiny"
     alone = named.LoptiTrainer(model, [small_ids_are_better], train_dataset=data, processing_class=tokenizer)
-    assert alone.args.output_dir == str(tmp_path / "tiny-lopti")
+    assert alone.args.output_dir == str(tmp_path / f"{Path(model.config.name_or_path).name}-lopti")
 
 
 def test_a_composition_with_a_value_head(tmp_path: Path) -> None:

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import takewhile
 
-# What XML cannot hold, what moves a cursor, and what turns the direction of the text around it.
-_HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
-)
-
-
-def visible(text: str) -> str:
-    """``text`` with an escape such as `\\x1b` for each character that has no picture; tab and newline stay."""
-    return _HIDDEN.sub(_escape, text)
+from rlvr_cli.config.safe_text import visible
 
 
 def one_line(text: str) -> str:
@@ -57,8 +48,3 @@ def _alike(one: str, other: str) -> int:
 def listed(words: list[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-def _escape(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"

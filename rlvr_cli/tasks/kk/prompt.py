@@ -9,6 +9,7 @@ from typing import Any
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.tasks.bos import leading_bos
+from rlvr_cli.tasks.chat import TemplateFailure, by_chat_template
 
 # Wording, double space and missing spaces are the public prompt's own.
 SYSTEM = (
@@ -57,10 +58,7 @@ def logic_rl_prompt(question: str, tokenizer: Any) -> str:
 
 
 def _render(tokenizer: Any, messages: list[dict[str, str]]) -> tuple[str | None, str]:
-    # Imported here: `tasks` is used by commands that must not wait for a template engine.
-    from jinja2 import TemplateError
-
     try:
-        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)), ""
-    except TemplateError as error:
+        return by_chat_template(tokenizer, messages), ""
+    except TemplateFailure as error:
         return None, str(error)
