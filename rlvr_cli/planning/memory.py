@@ -351,8 +351,8 @@ def _gradients(model: Architecture, training: Training) -> Term:
     if training.half:
         if training.offload_optimizer and training.strategy != "zero1":
             return Term("gradients", 0, "in the computer's memory")
-        element = 2 if training.strategy == "zero1" else training.summed
-        return Term("gradients", element * count, f"{'bfloat16' if element == 2 else 'float32'}{spread}")
+        summed = 2 if training.strategy == "zero1" else training.summed
+        return Term("gradients", summed * count, f"{'bfloat16' if summed == 2 else 'float32'}{spread}")
     element = training.trained_element
     return Term("gradients", element * count, f"{element} bytes for each trained weight{spread}")
 

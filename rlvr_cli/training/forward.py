@@ -184,11 +184,11 @@ def _looking(model: Any) -> Iterator[None]:
     The weights may be in float32 and on a CPU here, which flash attention refuses.
     """
     training = model.training
-    found = (getattr(module, "config", None) for module in model.modules())
+    found: list[Any] = [getattr(module, "config", None) for module in model.modules()]
     kernels = {
         id(config): (config, config._attn_implementation)
         for config in found
-        if getattr(config, "_attn_implementation", "eager") not in ("eager", "sdpa")
+        if getattr(config, "_attn_implementation", None) not in (None, "eager", "sdpa")
     }
     model.eval()
     try:

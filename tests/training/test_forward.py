@@ -36,6 +36,25 @@ def test_the_head_is_called_once_however_many_parts_it_takes(monkeypatch: pytest
     assert calls == [18, 18]
 
 
+def padded_gradient(device: str) -> torch.Tensor:
+    """Of rows with padding on both sides, in float32."""
+    model = tiny_model().float().to(device)
+    lengths = [(5, 9), (2, 30), (4, 17)]
+    mask = torch.tensor([[0] * (5 - p) + [1] * (p + c) + [0] * (30 - c) for p, c in lengths], device=device)
+    ids = torch.randint(3, 20, mask.shape, generator=torch.Generator().manual_seed(0)).to(device) * mask
+    log_probs, _, _ = read_tokens(
+        model, ids[:, :5], mask[:, :5], ids[:, 5:], mask[:, 5:], mask[:, 5:].bool(), None, 1.0, entropies=False
+    )
+    log_probs.square().sum().backward()
+    return flat_gradient(model).cpu()
+
+
+@pytest.mark.gpu
+def test_a_gradient_on_a_gpu_is_the_cpus(gpu: str) -> None:
+    ours, right = padded_gradient(gpu), padded_gradient("cpu")
+    assert float((ours - right).norm()) < 1e-4 * float(right.norm())
+
+
 SIZES = {"vocab_size": 50, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
 HEADS = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8}
 
