@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,7 +45,10 @@ def train(
     model: Model = None,
     data_dir: DataDir = None,
     resume: Annotated[
-        str | None, typer.Option("--resume", metavar="RUN", help="Continue this run (its folder, or its name).")
+        str | None,
+        typer.Option(
+            "--resume", metavar="RUN", help="Continue this run (its folder or name); with train.rollouts=N, extend it."
+        ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete a run of the same name first.")] = False,
     processes: Annotated[
@@ -104,8 +108,11 @@ def train(
         asked = with_options(with_data_dir(overrides, data_dir), launch)
         loaded = _configured(config_files or [], method, task, model, asked, world)
     else:
-        others = bool(overrides or config_files or method or task or model or data_dir or overwrite)
-        run, loaded = _resumed(resume, others=others or any(value is not None for value in launch.values()))
+        others = bool(config_files or method or task or model or data_dir or overwrite)
+        others = others or any(value is not None for value in launch.values())
+        if overrides and world.processes > 1:
+            raise UserError("an outer launcher started this process: give train.rollouts to a --resume without it.")
+        run, loaded = _resumed(resume, overrides or [], others=others, print_only=print_script or not world.main)
     check_trackers(loaded.config.run.track)
     if probe and (submit is not None or print_script or world.processes > 1):
         raise UserError("--probe starts processes of its own, on this machine: leave out --submit and outer launchers.")
@@ -228,8 +235,6 @@ def _submit(
     json: bool,
 ) -> None:
     """Queue the training on a cluster, or print the job that would be queued; ``flags`` are for the job to repeat."""
-    import sys
-
     if where != "slurm":
         raise UserError(f"--submit {where}: is not known; slurm is.")
     from rlvr_cli.launch import slurm
@@ -250,15 +255,23 @@ def _submit(
         )
 
 
-def _resumed(name: str, *, others: bool) -> tuple[RunDir, Loaded]:
+def _resumed(name: str, overrides: list[str], *, others: bool, print_only: bool) -> tuple[RunDir, Loaded]:
     if others:
         raise UserError(
             "--resume continues a run with its own configuration: leave out --config, --method, --task, --model, "
-            "--data-dir, --overwrite, --processes, --launcher, --accelerate-config, --deepspeed, --fsdp and "
-            "overrides. To change a setting, start a new run."
+            "--data-dir, --overwrite, --processes, --launcher, --accelerate-config, --deepspeed and --fsdp. Only "
+            "train.rollouts=N can be given, to extend the run. To change a setting, start a new run."
         )
+    if overrides and print_only:
+        raise UserError("--print-script changes no run: leave out the overrides.")
     from rlvr_cli.config.load import load, load_config
     from rlvr_cli.runs.directory import find_run
+    from rlvr_cli.training.extension import extend, finish_extension
 
     run = find_run(name, Path(load_config([]).run.dir))
+    if overrides:
+        for line in extend(run, overrides):
+            print(line, file=sys.stderr)
+    elif not print_only:
+        finish_extension(run)
     return run, load([run.config_path])

@@ -341,12 +341,12 @@ class RecordedTrainer(ManagedTrainer):
         self.restore_position(counters, self._process_state(path)[1])
 
     def _restore_schedule(self, saved: dict[str, Any]) -> None:
-        if self.rollbacks:
-            # The rate of the next step was set when the checkpoint was written, before it was gone back to.
-            factor = self.learning_rate_factor(saved["last_epoch"])
-            saved["_last_lr"] = [peak * factor for peak in saved["base_lrs"]]
-            for group, rate in zip(self.optimizer.param_groups, saved["_last_lr"], strict=True):
-                group["lr"] = rate
+        # The rate of the next step was set when the checkpoint was written, before it was gone back to or the run was
+        # extended; otherwise this is the same number.
+        factor = self.learning_rate_factor(saved["last_epoch"])
+        saved["_last_lr"] = [peak * factor for peak in saved["base_lrs"]]
+        for group, rate in zip(self.optimizer.param_groups, saved["_last_lr"], strict=True):
+            group["lr"] = rate
         self.lr_scheduler.load_state_dict(saved)
 
     def load_random_states(self, path: Path) -> None:

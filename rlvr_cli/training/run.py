@@ -177,11 +177,18 @@ def _submitted(run: RunDir) -> str | None:
     return str(manifest["command"]) if manifest.get("status") == SUBMITTED else None
 
 
-def check_resumable(run: RunDir) -> None:
-    """Raise UserError where ``run`` is finished or its configuration is not the one that it began with."""
+def check_resumable(run: RunDir, *, finished: bool = False) -> None:
+    """Raise UserError where ``run`` is finished or its configuration is not the one that it began with.
+
+    Args:
+        finished: whether it may be finished.
+    """
     manifest = run.read_manifest()
-    if manifest.get("status") == "finished":
-        raise UserError(f"{run.path}: this run is finished; there is nothing to resume.")
+    if manifest.get("status") == "finished" and not finished:
+        raise UserError(
+            f"{run.path}: this run is finished; there is nothing to resume. To extend it: "
+            f"rlvr train --resume {run.path} train.rollouts=N, with N above {manifest.get('rollouts_total')}."
+        )
     if manifest.get("config_sha256") != _digest(run.config_path.read_text(encoding="utf-8")):
         raise UserError(
             f"{run.config_path}: was changed after the run began, so the rest would be another run's. Restore it, "

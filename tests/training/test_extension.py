@@ -1,0 +1,127 @@
+"""A run that gets more rollouts than it was begun with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_cli.cli.app import run as rlvr
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.load import load_config
+from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
+from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.training import extension
+from rlvr_cli.training.extension import extend, finish_extension
+from tests.training.sft_runs import resume as resume_sft
+from tests.training.sft_runs import start as start_sft
+from tests.training.test_run import metrics, resume, start
+
+
+def contents(run: RunDir) -> dict[str, Any]:
+    """What a run has made: the numbers of each step, its rollouts and every file of its newest checkpoint."""
+    newest = valid_checkpoints(run.checkpoints_dir)[0].path
+    return {
+        "metrics": run.metrics_path.read_bytes(),
+        "rollouts": {path.name: path.read_bytes() for path in sorted(run.rollouts_dir.iterdir())},
+        "checkpoint": {
+            str(path.relative_to(newest)): file_hash(path) for path in sorted(newest.rglob("*")) if path.is_file()
+        },
+        "checkpoints": [checkpoint.step for checkpoint in valid_checkpoints(run.checkpoints_dir)][:1],
+    }
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    return start(tmp_path_factory.mktemp("finished"), "short", train__rollouts=2, eval__every=1, **EVAL).run
+
+
+EVAL: dict[str, Any] = {
+    "eval__problems": 4,
+    "eval__samples": 2,
+    "eval__pass_at": [1],
+    "optimizer__warmup_rollouts": 0,
+    "optimizer__schedule": "constant",
+}
+
+
+@pytest.fixture
+def short(finished: RunDir, tmp_path: Path) -> RunDir:
+    return RunDir(Path(shutil.copytree(finished.path, tmp_path / "short")))
+
+
+def test_an_extended_run_is_the_run_that_had_as_many_rollouts_from_the_start(short: RunDir, tmp_path: Path) -> None:
+    whole = start(tmp_path, "whole", train__rollouts=3, eval__every=1, **EVAL).run
+    assert rlvr(["train", "--resume", str(short.path), "train.rollouts=3"]) == 0
+    assert contents(short) == contents(whole)
+    manifest = short.read_manifest()
+    assert (manifest["status"], manifest["rollouts_total"], manifest["step"]) == ("finished", 3, 12)
+    assert [(entry["from"], entry["to"], entry["step"]) for entry in manifest["extended"]] == [(2, 3, 8)]
+    # Again, as often as one likes.
+    extend(short, ["train.rollouts=4"])
+    assert resume(short).status == "finished"
+    assert len(metrics(short)) == 16
+
+
+def test_with_a_schedule_it_says_what_is_different_and_goes_on_at_the_new_rate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = {"optimizer__schedule": "linear", "optimizer__final_lr_ratio": 0.0}
+    run = start(tmp_path, "short", train__rollouts=1, **changes).run
+    whole = start(tmp_path, "whole", train__rollouts=2, **changes).run
+    assert rlvr(["train", "--resume", str(run.path), "train.rollouts=2"]) == 0
+    assert "optimizer.schedule=linear" in capsys.readouterr().err
+    rates, of_whole = ([row["learning_rate"] for row in metrics(one)] for one in (run, whole))
+    assert rates[4:] == of_whole[4:]
+    assert rates[:4] != of_whole[:4]
+
+
+def test_only_the_number_of_rollouts_can_change_and_only_upwards(short: RunDir) -> None:
+    before = short.config_path.read_bytes(), short.manifest_path.read_bytes()
+    for overrides, said in (
+        (["optimizer.lr=0.1"], "optimizer.lr=0.1"),
+        (["train.rollouts=3", "run.seed=1"], "run.seed=1"),
+        (["train.rollouts=1"], "not shortened"),
+        (["train.rollouts=2"], "is finished"),
+        (["train.rollouts=x"], "train.rollouts"),
+    ):
+        with pytest.raises(UserError, match=said):
+            extend(short, overrides)
+    with short.lock(), pytest.raises(UserError, match="in use"):
+        extend(short, ["train.rollouts=3"])
+    assert (short.config_path.read_bytes(), short.manifest_path.read_bytes()) == before
+    shutil.rmtree(short.checkpoints_dir)
+    with pytest.raises(UserError, match="holds no checkpoint"):
+        extend(short, ["train.rollouts=3"])
+    assert (short.config_path.read_bytes(), short.manifest_path.read_bytes()) == before
+
+
+@pytest.mark.parametrize("writes", [0, 1])
+def test_an_extension_that_is_cut_off_is_carried_out_later(
+    short: RunDir, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    """Killed before the configuration is written, and between it and the manifest."""
+
+    def cut(path: Path, text: str) -> None:
+        if writes:
+            path.write_text(text, encoding="utf-8")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(extension, "write_text", cut)
+        extend(short, ["train.rollouts=3"])
+    finish_extension(short)
+    assert load_config([short.config_path]).train.rollouts == 3
+    assert resume(short).status == "finished"
+
+
+def test_imitation_is_extended_too(tmp_path: Path) -> None:
+    run = start_sft(tmp_path, "short", train__rollouts=2, eval__every=0, optimizer__schedule="constant").run
+    whole = start_sft(tmp_path, "whole", train__rollouts=3, eval__every=0, optimizer__schedule="constant").run
+    extend(run, ["train.rollouts=3"])
+    assert resume_sft(run).status == "finished"
+    assert [json.dumps(row) for row in metrics(run)] == [json.dumps(row) for row in metrics(whole)]
+    assert contents(run)["checkpoint"] == contents(whole)["checkpoint"]
