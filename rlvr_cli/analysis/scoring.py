@@ -102,11 +102,23 @@ def _of_the_base(saved: SavedRollout, methods: Sequence[Method]) -> tuple[Tensor
     if not reference and not initial:
         return None, None
     base = load_policy(saved, saved.base)
-    return base.score(saved.rows)[0] if reference else None, _initial_entropy(saved, base) if initial else None
+    return base.score(saved.rows)[0] if reference else None, _initial_entropy(saved, base, methods) if initial else None
 
 
-def _initial_entropy(saved: SavedRollout, base: LoadedPolicy) -> float:
-    """Mean token entropy of the model before training, on the first rollout, which it sampled itself."""
+def _initial_entropy(saved: SavedRollout, base: LoadedPolicy, methods: Sequence[Method]) -> float:
+    """Mean token entropy of the model before training: as the run measured it, or on its first rollout.
+
+    Raises UserError where a method measures it on problems and the run did not.
+    """
+    asking = [method for method in methods if method.initial_entropy_samples is not None]
+    if asking:
+        known = saved.run.read_manifest().get("initial_entropy")
+        if known is None:
+            raise UserError(
+                f"{asking[0].name}: measures the entropy before training on {asking[0].initial_entropy_samples} "
+                "problems, and this run did not. Set method.shaping.entropy_filter_samples=null for its first rollout."
+            )
+        return float(known)
     rows = read_rollout(saved.run, 0)
     _, entropies = base.score(rows)
     tokens = sum(len(row["token_ids"]) for row in rows)

@@ -134,7 +134,7 @@ def _shaping(method: PolicyMethodConfig) -> dict[str, Any]:
     if values["conflict"] == "off" or values["conflict_positive"] == values["conflict_negative"] == 1:
         values.update(conflict="off", conflict_positive=None, conflict_negative=None)
     if values["entropy_filter"] is None:
-        values.update(entropy_filter_rows=None, entropy_filter_when=None)
+        values.update(entropy_filter_rows=None, entropy_filter_when=None, entropy_filter_samples=None)
     if values["high_entropy"] == 1:
         values["high_entropy"] = None
     return values

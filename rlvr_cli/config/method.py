@@ -52,6 +52,11 @@ class ShapingConfig(Section):
         "initially_below",
         description="initially_below = the filter is off where the untrained model's entropy is above it already.",
     )
+    entropy_filter_samples: Count | None = Field(
+        None,
+        description="For initially_below: how many problems of the training set that entropy is measured on before the "
+        "first rollout, one completion each (the GTPO paper: 100); null = on the first rollout.",
+    )
     entropy_penalty: NotNegative = Field(
         0.0, description="GTPO's gamma: the advantage of a row is lowered by gamma times its mean token entropy."
     )

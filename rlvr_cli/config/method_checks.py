@@ -203,9 +203,12 @@ def _idle_keys(config: Config) -> Iterable[tuple[str, str, str]]:
             reason = "method.shaping.conflict=off. Set method.shaping.conflict=both"
             yield f"method.shaping.{name}", "method.shaping.conflict", reason
     if shaping.entropy_filter is None:
-        for name in ("entropy_filter_rows", "entropy_filter_when"):
+        for name in ("entropy_filter_rows", "entropy_filter_when", "entropy_filter_samples"):
             reason = "there is no filter. Set method.shaping.entropy_filter, in nats"
             yield f"method.shaping.{name}", "method.shaping.entropy_filter", reason
+    elif shaping.entropy_filter_when == "always":
+        reason = "the filter is on whatever the initial entropy. Set method.shaping.entropy_filter_when=initially_below"
+        yield "method.shaping.entropy_filter_samples", "method.shaping.entropy_filter_when", reason
     if weight.kind == "aspo" and weight.eps_high_entropy is None:
         reason = "every token has the same bound. Set method.weight.eps_high_entropy"
         yield "method.weight.entropy_quantile", "method.weight.eps_high_entropy", reason

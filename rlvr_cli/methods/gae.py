@@ -10,9 +10,12 @@ Optimization Landscape of GRPO and its Variants", equation 22 and appendix B (la
 stays open). gamma = 1, c = 0.5 and ten times the policy's learning rate (1e-5 and 1e-6) are verl's. Values are not
 bounded: that paper studies negative ones.
 
-How we differ from the released code (verl): one mean over all valid tokens of the optimizer step instead of the mean of
-micro-batch means; if all advantages are equal, whitening gives exactly 0. A row without a reward gets advantage 0,
-takes no part in the whitening, and its returns are its own values, so that it teaches the value head nothing at first.
+How we differ from the papers and from verl: their critic is a network of its own, as large as the policy; ours is one
+linear layer on the policy's last hidden states (`training/value_head.py`), and the value loss trains that layer alone
+unless ``value_backbone`` is set. What the landscape paper finds about PPO's values is of another critic. One mean over
+all valid tokens of the optimizer step instead of the mean of micro-batch means; if all advantages are equal, whitening
+gives exactly 0. A row without a reward gets advantage 0, takes no part in the whitening, and its returns are its own
+values, so that it teaches the value head nothing at first.
 """
 
 from __future__ import annotations

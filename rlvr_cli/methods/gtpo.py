@@ -14,8 +14,9 @@ be left out or put on another method, as in the paper's ablations: ``conflict`` 
 
 How we differ from the paper: its r is pi / pi_old (section 3), which is 1 at the one update per rollout that it makes
 (section 6); the preset takes 1 at any number of updates, and with several the literal equation 11 is
-``method.weight=ratio``. It measures the untrained model's entropy on the first 100 training samples (section 6), we as
-the token mean over the first rollout; it is compared with ``method.shaping.entropy_filter``, ln 2 in equation 10.
+``method.weight=ratio``. It measures the untrained model's entropy on the first 100 training samples (section 6), which
+is ``method.shaping.entropy_filter_samples=100``; the preset takes the token mean over the first rollout. It is compared
+with ``method.shaping.entropy_filter``, ln 2 in equation 10.
 
 How we differ from the released code, which is not the paper: its advantages are not divided by the standard deviation;
 it adds rows up instead of averaging them; it divides each row by the length of its longer conflict run; a token in both
@@ -106,11 +107,13 @@ class EntropyFilter(RolloutShaping):
         threshold: nats.
         rows: ``all``, or ``negative``: only rows of negative advantage may be left out.
         when: ``initially_below`` = only if the untrained model's mean entropy is below the threshold; ``always``.
+        samples: problems on which that entropy is measured before training; None = the first rollout.
     """
 
     threshold: float
     rows: str
     when: str
+    samples: int | None = None
 
     needs_entropies: ClassVar[bool] = True
 

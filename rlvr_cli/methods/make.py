@@ -80,7 +80,14 @@ def rollout_shaping(config: ShapingConfig) -> tuple[RolloutShaping, ...]:
     if config.entropy_penalty > 0:
         chosen.append(EntropyPenalty(config.entropy_penalty))
     if config.entropy_filter is not None:
-        chosen.append(EntropyFilter(config.entropy_filter, config.entropy_filter_rows, config.entropy_filter_when))
+        chosen.append(
+            EntropyFilter(
+                config.entropy_filter,
+                config.entropy_filter_rows,
+                config.entropy_filter_when,
+                config.entropy_filter_samples,
+            )
+        )
     if config.conflict != "off":
         chosen.append(ConflictMask(config.conflict, config.conflict_positive, config.conflict_negative))
     if config.high_entropy is not None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from rlvr_cli.methods.advantage import Advantage
 from rlvr_cli.methods.aggregation import Aggregation, prompt_factors
+from rlvr_cli.methods.gtpo import EntropyFilter
 from rlvr_cli.methods.kl import KLPenalty
 from rlvr_cli.methods.reward import entropy_min_reward
 from rlvr_cli.methods.rollout import Rollout
@@ -66,6 +67,12 @@ class Method:
     def needs_initial_entropy(self) -> bool:
         """Whether the entropy of the untrained model must be measured."""
         return any(shaping.needs_initial_entropy for shaping in self.rollout_shaping)
+
+    @property
+    def initial_entropy_samples(self) -> int | None:
+        """Problems on which that entropy is measured before training; None = the first rollout, or not at all."""
+        filters = [shaping for shaping in self.rollout_shaping if isinstance(shaping, EntropyFilter)]
+        return next((one.samples for one in filters if one.needs_initial_entropy), None)
 
     @property
     def needs_rollout_log_probs(self) -> bool:

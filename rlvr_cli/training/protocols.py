@@ -17,6 +17,14 @@ class Rollouts(Protocol):
     def sample(self, rollout: int, problems: Sequence[int], first_row: int) -> tuple[list[list[int]], list[list[int]]]:
         """Prompt and completion token ids for the rows of this process; ``first_row`` is its first global row."""
 
+    def before_training(
+        self, problems: Sequence[int]
+    ) -> tuple[list[list[int]], list[list[int]], list[list[float]] | None]:
+        """Prompt and completion token ids, one for each of ``problems``, and the sampler's entropies where it can tell.
+
+        Asked once, before the first rollout, of methods that measure the untrained model's entropy on problems.
+        """
+
     def sampler_log_probs(self) -> list[list[float]]:
         """For every token just sampled, the log-prob that its sampler gave it at the sampling temperature."""
 

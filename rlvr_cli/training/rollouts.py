@@ -90,6 +90,35 @@ class RolloutSource:
         prompts = [slot.prompt for slot in self.slots]
         return prompts, [slot.ids for slot in self.slots]
 
+    def before_training(
+        self, problems: Sequence[int]
+    ) -> tuple[list[list[int]], list[list[int]], list[list[float]] | None]:
+        """One completion for each of ``problems`` by the model as it is, not recorded; random streams of their own."""
+        started = time.perf_counter()
+        prompts = [prompt_ids(self.task, self.problems[index], self.tokenizer) for index in problems]
+        completions = self._sampled(prompts, problems, ("initial-entropy",), None)
+        self.seconds["rollout"] += time.perf_counter() - started
+        return prompts, completions.ids, completions.entropies
+
+    def _sampled(
+        self, prompts: Sequence[list[int]], keys: Sequence[int], stream: tuple[str | int, ...], on_done: OnDone | None
+    ) -> Completions:
+        settings = self.config.rollout
+        return self.engine(
+            self.model,
+            prompts,
+            keys=keys,
+            seed=stream_seed(self.config.run.seed, *stream),
+            max_new_tokens=settings.max_new_tokens,
+            eos_token_ids=eos_token_ids(self.model, self.tokenizer),
+            temperature=settings.temperature,
+            top_p=settings.top_p,
+            top_k=settings.top_k,
+            max_rows=settings.batch,
+            on_progress=self.on_tokens,
+            on_done=on_done,
+        )
+
     def _fill(self, rows: Sequence[int], attempt: int) -> None:
         """Sample and judge completions for ``rows`` of this process.
 
@@ -102,24 +131,11 @@ class RolloutSource:
             index: prompt_ids(self.task, self.problems[index], self.tokenizer)
             for index in dict.fromkeys(slot.problem for slot in slots)
         }
-        settings = self.config.rollout
         stream = ("rollout", *self.stream(self.rollout), *(("attempt", attempt) if attempt else ()))
 
         def sampled(on_done: OnDone | None) -> Completions:
-            return self.engine(
-                self.model,
-                [encoded[slot.problem] for slot in slots],
-                keys=[self.first_row + row for row in rows],
-                seed=stream_seed(self.config.run.seed, *stream),
-                max_new_tokens=settings.max_new_tokens,
-                eos_token_ids=eos_token_ids(self.model, self.tokenizer),
-                temperature=settings.temperature,
-                top_p=settings.top_p,
-                top_k=settings.top_k,
-                max_rows=settings.batch,
-                on_progress=self.on_tokens,
-                on_done=on_done,
-            )
+            prompts = [encoded[slot.problem] for slot in slots]
+            return self._sampled(prompts, [self.first_row + row for row in rows], stream, on_done)
 
         judged = sample_and_judge(sampled, self.task, [self.problems[slot.problem] for slot in slots], self.tokenizer)
         completions = judged.completions

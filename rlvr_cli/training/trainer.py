@@ -105,6 +105,11 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
         if self.accelerator.is_main_process:
             self.run.update_manifest(**{name: check.record()})
 
+    def initial_entropy_measured(self, nats: float) -> None:
+        self.reporter.log(f"mean entropy before training: {nats:.4f} nats")
+        if self.accelerator.is_main_process:
+            self.run.update_manifest(initial_entropy=nats)
+
     def _precision(self) -> Precision:
         weights = {parameter.dtype for parameter in self.model.parameters() if parameter.is_floating_point()}
         half = self.args.bf16 or self.args.fp16 or self.config.model.adapter.kind == "qlora"

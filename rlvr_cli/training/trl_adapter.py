@@ -24,6 +24,7 @@ What is overridden, and what each override relies on:
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -40,6 +41,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import RepeatSampler, use_adapter
+from trl.trainer.utils import pad as pad_rows
 
 from rlvr_cli.config.schema import SpeedConfig
 from rlvr_cli.methods.gae import GAEAdvantage, value_loss
@@ -142,6 +144,11 @@ class MethodTrainer(Position, GRPOTrainer):
                 f"method {method.name} flips the verdicts of a task's verifier (reward.noise={method.noise:g}); with "
                 "reward functions of your own, flip rewards there."
             )
+        if method.initial_entropy_samples is not None and rollouts is None:
+            raise ValueError(
+                f"shaping.entropy_filter_samples={method.initial_entropy_samples} samples before training, which TRL's "
+                "own generation does not: leave it out, so that the first rollout is measured."
+            )
         self.value_head = value_head_for(method, arguments, trl_arguments)
         super().__init__(args=arguments, **trl_arguments)
         if self.args.device.type == "cuda":
@@ -173,6 +180,9 @@ class MethodTrainer(Position, GRPOTrainer):
 
     def rollout_sampled(self, rows: Rows) -> None:
         """The rows of this process were sampled and judged; nothing was trained on them yet."""
+
+    def initial_entropy_measured(self, nats: float) -> None:
+        """The untrained model's entropy was measured on problems, before the first rollout."""
 
     def row_order(self, rollout: int, rows: int) -> Tensor:
         """(rows,) permutation that deals the rows of ``rollout`` to optimizer steps; equal in all processes."""
@@ -210,6 +220,9 @@ class MethodTrainer(Position, GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> Rows:
         """Every row of the rollout, of all processes, with what it is trained with."""
+        if self.method.initial_entropy_samples is not None and self._initial_entropy is None:
+            self._initial_entropy = self._entropy_before_training(self.method.initial_entropy_samples)
+            self.initial_entropy_measured(self._initial_entropy)
         self._problems = [row["problem"] for row in inputs] if self.rollouts is not None else []
         self._generating = True
         try:
@@ -280,6 +293,48 @@ class MethodTrainer(Position, GRPOTrainer):
             if outputs.values is not None:
                 measured["values"] = outputs.values
         return measured
+
+    def _entropy_before_training(self, samples: int) -> float:
+        """Token mean over one completion of each of the first ``samples`` training problems, of all processes."""
+        assert self.rollouts is not None
+        share = range(self.accelerator.process_index, samples, self.accelerator.num_processes)
+        # Every process samples and goes forward as often, one without a share for nothing.
+        prompts, completions, told = self.rollouts.before_training(list(share) or [0])
+        if told is not None and self._sampler_told:
+            sums = [math.fsum(of_row) for of_row in told]
+        else:
+            rows = self._padded(prompts, completions)
+            training = self.model.training
+            self.model.eval()
+            try:
+                entropies = self._without_gradient(rows, entropies=True).entropies
+            finally:
+                self.model.train(training)
+            assert entropies is not None
+            sums = (entropies * rows["completion_mask"]).double().sum(dim=1).tolist()
+        own = [math.fsum(sums), sum(map(len, completions))] if share else [0.0, 0]
+        totals = torch.tensor(own, dtype=torch.float64, device=self.args.device)
+        entropy, tokens = self.accelerator.reduce(totals, reduction="sum").tolist()
+        return float(entropy / max(tokens, 1.0))
+
+    def _padded(self, prompts: list[list[int]], completions: list[list[int]]) -> Rows:
+        """Rows as TRL's: prompts end where completions begin."""
+        filler = int(self._tokenizer.pad_token_id)
+
+        def padded(rows: list[list[int]], fill: int, side: str) -> Tensor:
+            tensors = [torch.tensor(row, dtype=torch.int64) for row in rows]
+            whole: Tensor = pad_rows(tensors, padding_value=fill, padding_side=side)
+            return whole.to(self.args.device)
+
+        def ones(rows: list[list[int]]) -> list[list[int]]:
+            return [[1] * len(row) for row in rows]
+
+        return {
+            "prompt_ids": padded(prompts, filler, "left"),
+            "prompt_mask": padded(ones(prompts), 0, "left"),
+            "completion_ids": padded(completions, filler, "right"),
+            "completion_mask": padded(ones(completions), 0, "right"),
+        }
 
     def _sampler_entropies(self, own: Rows) -> Tensor | None:
         assert self.rollouts is not None

@@ -21,6 +21,7 @@ from rlvr_cli.models import sampler
 from rlvr_cli.models.completions import Completions
 from rlvr_cli.models.engines import choose_engine
 from rlvr_cli.models.load import load_model
+from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.tasks import Problem, Task, Verdict, make_task
 from rlvr_cli.tasks.countdown.task import Countdown
 from rlvr_cli.tasks.gsm8k.task import GSM8K
@@ -317,3 +318,24 @@ def test_a_well_formed_wrong_answer_is_wrong_whatever_its_reward(
     assert all(advantage == correct for correct, _, advantage in pl)
     assert all(advantage == correct - 1 for correct, _, advantage in nl)
     assert all(advantage == 1 - correct for correct, _, advantage in signs("all", "pl", "method.reward.noise=1.0"))
+
+
+def test_the_entropy_before_training_is_that_of_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One completion each, told by the sampler or by a forward pass; the rollouts are the same with and without."""
+    samples = "method.shaping.entropy_filter_samples=24"
+    plain, first = trained(tmp_path, "plain", "gtpo")
+    _, same = trained(tmp_path, "told", "gtpo", samples)
+    assert [row["completion"] for row in first] == [row["completion"] for row in same]
+    measured = RunDir(tmp_path / "told").read_manifest()["initial_entropy"]
+    assert measured == pytest.approx(plain[0]["entropy"], rel=0.2)
+    trained(tmp_path, "forward", "gtpo", samples, "speed.reuse_log_probs=false")
+    assert RunDir(tmp_path / "forward").read_manifest()["initial_entropy"] == pytest.approx(measured, rel=1e-4)
+    assert "initial_entropy" not in RunDir(tmp_path / "plain").read_manifest()
+
+    def rows_trained(name: str, threshold: float) -> list[bool]:
+        _, rows = trained(tmp_path, name, "gtpo", samples, f"method.shaping.entropy_filter={threshold}")
+        return [row["advantage"] != 0 for row in rows]
+
+    # Above the measured entropy the filter acts; below it, it is off and every row is trained on.
+    acting, off = rows_trained("acting", measured * 1.05), rows_trained("off", measured * 0.95)
+    assert sum(acting) < sum(off) == len(off)
