@@ -12,7 +12,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.runs.checkpoints import Checkpoint, valid_checkpoints
 from rlvr_cli.runs.directory import RunDir, find_run
-from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.runs.seals import read_record
 
 NONE_SAVED = "no rollout was saved, so there is nothing to look at (a run of sft samples none)."
 
@@ -99,7 +99,7 @@ def read_rollout(run: RunDir, number: int) -> list[dict[str, Any]]:
         kept = saved_numbers(run)
         which = f"Saved: {kept[0]} to {kept[-1]}." if kept else "None was saved."
         raise UserError(f"{run.path}: there is no rollout {number} ({file.name}). {which}")
-    rows = read_jsonl(file)
+    rows = read_record(run, file)
     if not rows or any("token_ids" not in row for row in rows):
         raise UserError(
             f"{file}: holds no token ids (`token_ids`); it was written by a version that did not keep them, and text "

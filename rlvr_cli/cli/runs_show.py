@@ -110,23 +110,25 @@ def _contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     from rlvr_cli.runs.directory import RunDir
     from rlvr_cli.runs.records import read_jsonl
     from rlvr_cli.runs.rollbacks import Rollback, rollbacks_of
+    from rlvr_cli.runs.seals import damaged_records, read_seal
 
     run = RunDir(path)
     found = survey(run.checkpoints_dir)
-    damage = {}
+    faults: list[str] = []
     lines: list[dict[str, Any]] = []
     rollbacks: list[Rollback] = []
     try:
         lines = read_jsonl(run.metrics_path)
         rollbacks = rollbacks_of(run)
+        faults += damaged_records(run, read_seal(run) or {})
     except RunError as error:
-        damage = {"damage": str(error)}
+        faults.append(str(error))
     rows = whole_rows(lines)
     if len(rows) < len(lines):
-        damage = {"damage": f"{run.metrics_path}: {len(lines) - len(rows)} of its lines are no optimizer step's."}
+        faults.append(f"{run.metrics_path}: {len(lines) - len(rows)} of its lines are no optimizer step's.")
     job = job_of(path)
     contents = {
-        **damage,
+        **({"damage": "; ".join(faults)} if faults else {}),
         **({"slurm_job": job} if job else {}),
         "alerts": [span.as_json() for span in alert_spans(rows)],
         "rollbacks": [asdict(rollback) for rollback in rollbacks],

@@ -10,7 +10,7 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.models.adapter_folder import base_of, holds_adapter
 from rlvr_cli.models.source import hub_presets
 from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.runs.seals import read_record
 
 IN_TRAINING = ("reward", "accuracy", "loss", "token_accuracy")
 
@@ -62,7 +62,7 @@ def _public_name(name: str) -> str:
 def _metrics(run: RunDir, step: int) -> list[str]:
     """What the run measured at this step, and the evaluations of this checkpoint."""
     lines: list[str] = []
-    last = [row for row in read_jsonl(run.metrics_path) if row.get("step") == step]
+    last = [row for row in read_record(run, run.metrics_path) if row.get("step") == step]
     shown: dict[str, Any] = {}
     for row in last:
         shown = {name: row[name] for name in IN_TRAINING if row.get(name) is not None}

@@ -13,7 +13,7 @@ from rlvr_cli.config.safe_text import visible
 from rlvr_cli.report.charts.text import one_line, shortened
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.numbers import number
-from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.runs.seals import read_record
 
 # Bins of a token's probability, by their lower ends. The page draws bin i in its own way, the lower the stronger.
 BINS = (0.0, 0.01, 0.1, 0.5, 0.9)
@@ -117,7 +117,7 @@ def sampled_completions(
     if rollouts is not None:
         files = list(dict.fromkeys(min(files, key=lambda path: abs(_number(path) - wanted)) for wanted in rollouts))
     ends = [files[0], files[-1]] if len(files) > 1 else files
-    groups = [_groups(path) for path in ends]
+    groups = [_groups(run, path) for path in ends]
     chosen, how = _choose(groups, most)
     names = ("first rollout", "last rollout") if rollouts is None else ("before", "after")
     whens = names if len(ends) > 1 else ("only rollout",)
@@ -146,10 +146,10 @@ def _number(path: Path) -> int:
     return int(path.stem.rpartition("-")[2])
 
 
-def _groups(path: Path) -> Groups:
+def _groups(run: RunDir, path: Path) -> Groups:
     """The records of a rollout by problem, each with its place; in the order of the file."""
     groups: Groups = {}
-    for place, record in enumerate(read_jsonl(path), start=1):
+    for place, record in enumerate(read_record(run, path), start=1):
         fault = _fault(record)
         if fault:
             raise RunError(f"{path}:{place}: {fault}. The file was altered.")

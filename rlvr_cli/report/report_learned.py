@@ -20,7 +20,7 @@ from rlvr_cli.report.comparison_means import arm_mean, possible
 from rlvr_cli.report.comparison_words import count
 from rlvr_cli.report.report_table import Table, table
 from rlvr_cli.runs.curves import whole_rows
-from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.runs.seals import read_record
 from rlvr_cli.stats.clustered import CrossedEstimate, paired_crossed_interval
 
 BASE = "before training"
@@ -216,7 +216,9 @@ def _with_base(run: ComparedRun, root: Path, problems: list[str]) -> tuple[Momen
 def _trained(run: ComparedRun, evaluation: Evaluation) -> int:
     """The rollouts until the checkpoint that was evaluated, which need not be the last."""
     steps = steps_of(evaluation)
-    ends = [row["rollout"] + 1 for row in whole_rows(read_jsonl(run.run.metrics_path)) if row.get("step") in steps]
+    ends = [
+        row["rollout"] + 1 for row in whole_rows(read_record(run.run, run.run.metrics_path)) if row.get("step") in steps
+    ]
     return int(max(ends, default=run.manifest["rollout"]))
 
 

@@ -17,6 +17,7 @@ from rlvr_cli.report.comparison import Comparison, compare
 from rlvr_cli.report.report_readiness import Readiness, readiness
 from rlvr_cli.runs.curves import whole_rows
 from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.runs.seals import read_record
 from rlvr_cli.runs.summary import summary
 from rlvr_cli.sweeps.folder import Plan, SweepDir
 
@@ -105,7 +106,11 @@ def _page_baseline(comparison: Comparison, arms: Sequence[Arm]) -> str:
 
 
 def _steps(run: ComparedRun, problems: list[str]) -> Rows:
-    lines = _lines(run.run.metrics_path, problems)
+    try:
+        lines = read_record(run.run, run.run.metrics_path)
+    except RunError as error:
+        problems.append(str(error))
+        return []
     rows = whole_rows(lines)
     if len(rows) < len(lines):
         wrong = len(lines) - len(rows)

@@ -23,6 +23,7 @@ from rlvr_cli.runs.records import read_jsonl, truncate_jsonl, truncate_timings
 DONE, UNDER_WAY = "rollbacks", "rollback_under_way"
 # The key of metrics.jsonl with the number of the newest rollback before a step; absent where there was none.
 COUNT = "rollbacks"
+ROLLED_BACK = "rolled_back"
 ROLLOUT_FILE = re.compile(r"\.?rollout-(\d+)\.jsonl.*")
 # What `rlvr eval` calls the folder of a checkpoint: benchmark, split, step, fingerprint.
 EVALUATION = re.compile(r".+-step-(\d+)-[^-]+")
@@ -81,7 +82,7 @@ def newest_before(rollbacks: Sequence[Rollback], step: int) -> int:
 
 def folder_of(run: RunDir, number: int) -> RunDir:
     """Where the records of the steps that rollback ``number`` threw away lie, under the names that a run has."""
-    return RunDir(run.path / "rolled_back" / str(number))
+    return RunDir(run.path / ROLLED_BACK / str(number))
 
 
 def roll_back(run: RunDir, rollback: Rollback, steps_per_rollout: int) -> None:

@@ -15,7 +15,7 @@ from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.config.schema import Config
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.numbers import number
-from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.runs.seals import read_record
 from rlvr_cli.sweeps.evaluation import benchmarks_of
 from rlvr_cli.sweeps.spec import EvalSpec, ObjectiveSpec, Problem, SweepFile
 
@@ -223,7 +223,7 @@ def _where(spec: EvalSpec | None, configs: Sequence[Config]) -> dict[str, Any]:
 
 def _of_training(run: RunDir, metric: str) -> float | None:
     """The mean over the last tenth of the rollouts, at least one: a single rollout has few completions."""
-    rows = read_jsonl(run.metrics_path)
+    rows = read_record(run, run.metrics_path)
     last = max((row["rollout"] for row in rows if type(row.get("rollout")) is int), default=0)
     begin = last + 1 - max(1, (last + 1) // 10)
     values = [

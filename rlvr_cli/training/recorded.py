@@ -26,6 +26,7 @@ from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.schema import Config
 from rlvr_cli.models.adapter import AdapterFolder, load_adapter_of_checkpoint, trained_tensors
 from rlvr_cli.models.adapter_folder import Base
+from rlvr_cli.runs import seals
 from rlvr_cli.runs.atomic import fsync
 from rlvr_cli.runs.checkpoints import keep_newest, write_checkpoint
 from rlvr_cli.runs.directory import RunDir
@@ -81,6 +82,7 @@ class RecordedTrainer(ManagedTrainer):
         self._step_started = time.perf_counter()
         self._use_cache = getattr(arguments["model"].config, "use_cache", True)
         super().__init__(**arguments)
+        self._sealer = seals.Sealer(run)
         self.sharding = sharding_of(self, config)
         self.adapter = AdapterFolder(self.model, base) if base is not None else None
         if base is not None and base.kind == "qlora":
@@ -269,6 +271,7 @@ class RecordedTrainer(ManagedTrainer):
                     save_file(tensors, inner / name)
                 (inner / state.SCHEDULER).write_text(json.dumps(self.lr_scheduler.state_dict()), encoding="utf-8")
                 (inner / state.COUNTERS).write_text(json.dumps(counters), encoding="utf-8")
+                (folder / seals.IN_CHECKPOINT).write_text(seals.seal_text(seal), encoding="utf-8")
                 for rank, packed in enumerate(processes):
                     (inner / state.PROCESS.format(rank=rank)).write_bytes(packed)
                 for path in folder.rglob("*.safetensors"):
@@ -277,6 +280,7 @@ class RecordedTrainer(ManagedTrainer):
             # A checkpoint must never be ahead of what was recorded before it, a power cut included.
             for path in (self.run.metrics_path, self.run.timings_path, self.run.rollouts_dir):
                 fsync(path)
+            seal = self._sealer.seal()
             try:
                 write_checkpoint(self.run.checkpoints_dir, step, write)
             except SafetensorError as error:

@@ -10,7 +10,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from rich.console import Console
 from rlvr_cli.config.batch import BatchArithmetic, batch_arithmetic
 from rlvr_cli.config.cautions import cautions
 from rlvr_cli.config.engine_checks import uses_vllm
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.config.safe_text import without_secrets
 from rlvr_cli.config.schema import Config
@@ -33,7 +33,9 @@ from rlvr_cli.runs.directory import SUBMITTED, RunDir, check_free, create_run, n
 from rlvr_cli.runs.environment import git_state, hardware, versions
 from rlvr_cli.runs.records import truncate_timings
 from rlvr_cli.runs.rewind import rewind
-from rlvr_cli.runs.rollbacks import UNDER_WAY, finish_rollback, rollbacks_of
+from rlvr_cli.runs.rollbacks import ROLLED_BACK, UNDER_WAY, finish_rollback, rollbacks_of
+from rlvr_cli.runs.seals import FILE as SEAL
+from rlvr_cli.runs.seals import IN_CHECKPOINT, Seal, damaged_records, parse_seal, read_seal, write_seal
 from rlvr_cli.training.demonstrations import SFTMethod
 from rlvr_cli.training.failures import explain
 from rlvr_cli.training.prepare import Prepared, join, prepare
@@ -53,10 +55,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class _Resumption:
-    """Where to continue (None: from the start), and what to tell about it."""
+    """Where to continue (None: from the start), what to tell about it, and the hashes of what was recorded so far."""
 
     checkpoint: Checkpoint | None
     notes: tuple[str, ...]
+    seal: Seal
 
 
 @dataclass(frozen=True)
@@ -100,11 +103,13 @@ def start(
 def _first_manifest(config: Config, run: RunDir, name: str, prepared: Prepared, command: str) -> None:
     text = dump_yaml(config)
     write_text(run.config_path, text)
+    write_seal(run.path / SEAL, {})
     run.update_manifest(
         name=name,
         status="running",
         created=now(),
         finished=None,
+        sealed=True,
         method=config.method.name,
         task=config.task.name,
         model=config.model.name,
@@ -224,7 +229,7 @@ def _same_method(run: RunDir, prepared: Prepared, resumption: _Resumption) -> _R
     if before.get("code_sha256") == now_["code_sha256"]:
         return resumption
     changed = "the code of the method was changed after the run began: the rest may differ from an unbroken run"
-    return _Resumption(resumption.checkpoint, (*resumption.notes, changed))
+    return replace(resumption, notes=(*resumption.notes, changed))
 
 
 def _described(fingerprint: dict[str, Any]) -> str:
@@ -254,7 +259,30 @@ def _choose_checkpoint(run: RunDir, batch: BatchArithmetic) -> _Resumption:
     saved = run.read_manifest().get("step")
     if checkpoint and isinstance(saved, int) and saved > max(entry.step for entry in found):
         skipped.append(f"checkpoint {run.checkpoints_dir / f'step-{saved}'} is gone, though the run was saved there")
-    return _Resumption(checkpoint, (*notes, *skipped))
+    seal, note = _seal_at(run, checkpoint)
+    damaged = list(damaged_records(run, seal))
+    if damaged:
+        where = f"step {checkpoint.step}" if checkpoint else "the start"
+        raise UserError(
+            [
+                *damaged,
+                f"{run.path}: what it recorded until {where} was altered, and its results rest on that. Put the files "
+                f"back from a copy, or train again: rlvr train -c {run.config_path} run.name=NEW",
+            ]
+        )
+    return _Resumption(checkpoint, (*notes, *skipped, *note), seal)
+
+
+def _seal_at(run: RunDir, checkpoint: Checkpoint | None) -> tuple[Seal, list[str]]:
+    """The hashes of what was recorded until ``checkpoint``, by itself; those of rollbacks by the run. And notes."""
+    path = checkpoint.path / IN_CHECKPOINT if checkpoint else None
+    seal = parse_seal(path) if path is not None and path.exists() else {}
+    try:
+        newest, notes = read_seal(run) or {}, []
+    except RunError as error:
+        newest, notes = {}, [f"{error} It is made again from the checkpoint."]
+    thrown = {name: entry for name, entry in newest.items() if name.startswith(f"{ROLLED_BACK}/")}
+    return {**thrown, **seal}, notes
 
 
 def _train(
@@ -372,6 +400,7 @@ def _rewind(run: RunDir, resumption: _Resumption, batch: BatchArithmetic, report
     step = resumption.checkpoint.step if resumption.checkpoint else 0
     where = f"step {step}" if step else "the start (there is no checkpoint)"
     reporter.message(f"resuming {run.path} at {where} of {batch.steps_total}")
+    write_seal(run.path / SEAL, resumption.seal)
     aside = rewind(run, step, batch.steps_per_rollout)
     if aside is not None:
         reporter.message(f"what was recorded after step {step} is in {aside} until it is made again")

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import load_config
+from rlvr_cli.runs import seals
 from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
 from rlvr_cli.runs.directory import RunDir, open_run
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
@@ -393,3 +394,62 @@ def test_kl_penalty_and_held_out_evaluation_survive_a_resume(tmp_path: Path) -> 
     shutil.copytree(broken.held_out_dir / "rollout-000001", stale, dirs_exist_ok=True)
     resume(broken)
     assert broken.metrics_path.read_bytes() == run.metrics_path.read_bytes()
+
+
+RECORDS = ["metrics.jsonl", "rollouts/rollout-000000.jsonl", "eval/in-training/rollout-000001/samples.jsonl"]
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    """Interrupted in its second rollout, with held-out evaluations on the way."""
+    with interrupted_after(5):
+        settings = {"eval__every": 1, "eval__problems": 4, "eval__samples": 0}
+        return start(tmp_path_factory.mktemp("evaluated"), "evaluated", **settings).run
+
+
+@pytest.mark.parametrize("record", RECORDS)
+@pytest.mark.parametrize("damage", ["flip", "cut", "delete"])
+def test_a_record_that_was_altered_is_named_and_the_run_left_alone(
+    evaluated: RunDir, tmp_path: Path, record: str, damage: str
+) -> None:
+    run = RunDir(Path(shutil.copytree(evaluated.path, tmp_path / "run")))
+    path = run.path / record
+    data = path.read_bytes()
+    if damage == "flip":
+        middle = data.index(b'"tokens": ' if b'"tokens": ' in data else b'"reward": ') + 10
+        path.write_bytes(data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
+    elif damage == "cut":
+        path.write_bytes(data[: len(data) // 2])
+    else:
+        path.unlink()
+    before = contents(run)
+    with pytest.raises(UserError, match=f"{path}: (was altered|has|is missing)"):
+        resume(run)
+    assert contents(run) == before
+
+
+def test_a_record_from_after_the_checkpoint_is_made_again(whole: RunDir, broken: RunDir) -> None:
+    """It is not among what the resumed run rests on, whatever became of it."""
+    newest = valid_checkpoints(broken.checkpoints_dir)[0]
+    shutil.rmtree(newest.path)
+    (broken.rollouts_dir / "rollout-000001.jsonl").write_text("{}\n")
+    lines = broken.metrics_path.read_bytes().splitlines(keepends=True)
+    broken.metrics_path.write_bytes(b"".join([*lines[:4], b"torn"]))
+    assert resume(broken).status == "finished"
+    assert broken.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
+    kept = broken.path / "rewound" / "1" / "rollouts" / "rollout-000001.jsonl"
+    assert kept.read_text() == "{}\n", "it was not made again, so it is not deleted"
+
+
+def test_every_record_of_a_finished_run_is_sealed(evaluated: RunDir, tmp_path: Path) -> None:
+    run = RunDir(Path(shutil.copytree(evaluated.path, tmp_path / "run")))
+    resume(run)
+    seal = seals.read_seal(run)
+    assert seal is not None and seal["metrics.jsonl"]["size"] == run.metrics_path.stat().st_size
+    names = {path.relative_to(run.path).as_posix() for path in (*run.rollouts_dir.iterdir(),)}
+    held_out = run.held_out_dir.glob("*/[!.]*")
+    assert names | {path.relative_to(run.path).as_posix() for path in held_out} | {"metrics.jsonl"} == seal.keys()
+    assert list(seals.damaged_records(run, seal)) == []
+    (run.path / seals.FILE).unlink()
+    with pytest.raises(RunError, match=r"records\.json: cannot be read"):
+        seals.read_record(run, run.metrics_path)

@@ -13,6 +13,7 @@ from rlvr_cli.evaluation.comparison.records import ComparedRun
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.runs.rollbacks import COUNT, Rollback, folder_of, rollbacks_of
+from rlvr_cli.runs.seals import read_record
 
 BUDGETS = ("rollouts", "updates", "tokens", "seconds")
 
@@ -61,7 +62,7 @@ def spending_by_rollout(run: ComparedRun) -> dict[int, Spent]:
 
 def _timed_rows(run: ComparedRun) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl, without a last one whose time is not written yet."""
-    rows = read_jsonl(run.run.metrics_path)
+    rows = read_record(run.run, run.run.metrics_path)
     # A step's time is written after the step: the run is between the two, or was killed there.
     return rows[:-1] if len(read_jsonl(run.run.timings_path)) == len(rows) - 1 else rows
 
@@ -85,7 +86,7 @@ def _spending(run: ComparedRun) -> list[tuple[dict[str, Any], Spent]]:
 def _in_vain(run: ComparedRun, rollback: Rollback) -> Spent:
     """What the steps cost that a rollback threw away."""
     place = folder_of(run.run, rollback.number)
-    rows = read_jsonl(place.metrics_path)
+    rows = read_record(run.run, place.metrics_path)
     if len(rows) != rollback.from_step - rollback.to_step:
         raise RunError(
             f"{place.metrics_path}: has {len(rows)} lines where the rollback threw {rollback.from_step} - "

@@ -17,7 +17,7 @@ from rlvr_cli.report.analyses.landscape_figure import landscape_figure
 from rlvr_cli.report.charts.text import one_line, shortened
 from rlvr_cli.report.completions import sampled_completions
 from rlvr_cli.runs.curves import whole_rows
-from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.runs.seals import read_record
 from rlvr_cli.stats.intervals import mean_interval
 
 MOST_TEXT = 400
@@ -94,7 +94,7 @@ def analyze(subject: Subject, options: LandscapeOptions) -> Findings:
 
 
 def _course(run: ComparedRun, last: int | None, problems: list[str]) -> Course | None:
-    rows = whole_rows(read_jsonl(run.run.metrics_path))
+    rows = whole_rows(read_record(run.run, run.run.metrics_path))
     if not rows:
         problems.append(f"{run.path}: has no optimizer step yet, so there is nothing to look at.")
         return None

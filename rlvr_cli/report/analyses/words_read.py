@@ -15,6 +15,7 @@ from rlvr_cli.config.problems import some
 from rlvr_cli.evaluation.store import GREEDY
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.runs.seals import read_record
 
 Kinds = Sequence[re.Pattern[str]]
 SAMPLES = "samples.jsonl"
@@ -59,7 +60,7 @@ def look(run: RunDir, kinds: Kinds, last: int | None, options: WordsOptions) -> 
 
 
 def _rollout(run: RunDir, number: int, kinds: Kinds) -> Counted:
-    return count(read_jsonl(run.rollouts_dir / f"rollout-{number:06d}.jsonl"), kinds)
+    return count(read_record(run, run.rollouts_dir / f"rollout-{number:06d}.jsonl"), kinds)
 
 
 def _evaluation(run: RunDir, kinds: Kinds, pattern: str) -> tuple[str, Counted]:

@@ -22,6 +22,7 @@ from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.numbers import number
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.runs.rollbacks import COUNT
+from rlvr_cli.runs.seals import read_record
 
 ABSENT = object()
 Read = Callable[[Mapping[str, Any]], Any]
@@ -73,7 +74,7 @@ def recorded(run: RunDir, budget: str) -> Recorded:
     Raises UserError for a damaged config.yaml, RunError for other damaged records.
     """
     config = load_config([run.config_path])
-    rows = tuple(whole_rows(read_jsonl(run.metrics_path)))
+    rows = tuple(whole_rows(read_record(run, run.metrics_path)))
     if len(read_jsonl(run.timings_path)) == len(rows) - 1:
         # The run is between a step and its time.
         rows = rows[:-1]
