@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 from pathlib import Path
 
@@ -24,35 +23,26 @@ if os.environ.get("ATEN_CPU_CAPABILITY") in ("default", "avx2"):
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# The project's own golden numbers, written by tests/golden/reference.py.
+OWN_NUMBERS = ROOT / "tests" / "golden" / "numbers"
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--golden-dir",
         type=Path,
         default=ROOT.parent / "shared" / "golden",
-        help="Folder with the golden numbers (default: ../shared/golden beside the checkout).",
+        help="A further folder of golden numbers, read where there is one (default: ../shared/golden).",
     )
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Hide GPUs, on which bfloat16 would take the place of the arithmetic that is tested, unless ``-m gpu`` asks."""
-    if not re.search(r"(?<!not )\bgpu\b", config.option.markexpr):
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+def golden_folders(config: pytest.Config) -> list[Path]:
+    """The project's own numbers, and the folder that was given."""
+    further: Path = config.getoption("--golden-dir")
+    return [OWN_NUMBERS, *([further] if further.is_dir() and further.resolve() != OWN_NUMBERS else [])]
 
 
-@pytest.fixture
-def gpu() -> str:
-    """The GPU's name for torch; the test is skipped where there is none."""
-    import torch
-
-    if not torch.cuda.is_available():
-        pytest.skip("torch sees no GPU here")
-    return "cuda"
-
-
-@pytest.fixture(scope="session")
-def golden_dir(request: pytest.FixtureRequest) -> Path:
-    """The folder of golden numbers; tests that need it are skipped where there is none."""
-    path: Path = request.config.getoption("--golden-dir")
-    if not path.is_dir():
-        pytest.skip(f"no golden numbers at {path} (give another folder with --golden-dir)")
-    return path
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "golden_dir" in metafunc.fixturenames:
+        folders = golden_folders(metafunc.config)
+        metafunc.parametrize("golden_dir", folders, ids=[folder.name for folder in folders])

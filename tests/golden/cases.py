@@ -132,10 +132,12 @@ def parameters(folder: Path, files: tuple[str, ...]) -> list[Any]:
     result = []
     for file in files:
         if not (folder / f"{file}.json").is_file():
-            result.append(pytest.param(None, id=file, marks=pytest.mark.skip(f"no {file}.json in {folder}")))
+            result.append(
+                pytest.param(None, id=f"{folder.name}-{file}", marks=pytest.mark.skip(f"no {file}.json in {folder}"))
+            )
             continue
         for case in read(folder, file):
             reason = why_not_compared(case)
             marks = [pytest.mark.skip(reason)] if reason else []
-            result.append(pytest.param(case, id=f"{file}:{case.name}", marks=marks))
+            result.append(pytest.param(case, id=f"{folder.name}-{file}:{case.name}", marks=marks))
     return result

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from tests.golden import reference
 from tests.golden.cases import FILES, Case, golden, read, why_not_compared
 
 
@@ -21,6 +26,28 @@ def test_every_file_has_cases_that_are_compared(golden_dir: Path) -> None:
         left_out = [case for case in cases if why_not_compared(case)]
         assert len(cases) > len(left_out), f"{file}: no case is compared"
         assert all("clamp_zone" in case.name for case in left_out), file
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_the_project_s_own_numbers_are_what_the_reference_computes(file: str) -> None:
+    stored = json.loads((reference.FOLDER / f"{file}.json").read_text(encoding="utf-8"))
+    compare(stored, reference.document(file))
+
+
+def compare(stored: Any, computed: Any) -> None:
+    """Equal, numbers but for the last digits of another machine's mathematics library."""
+    if isinstance(stored, dict):
+        assert stored.keys() == computed.keys()
+        for key, value in stored.items():
+            compare(value, computed[key])
+    elif isinstance(stored, list):
+        assert len(stored) == len(computed)
+        for one, other in zip(stored, computed, strict=True):
+            compare(one, other)
+    elif isinstance(stored, float):
+        assert stored == pytest.approx(computed, rel=1e-8, abs=1e-9)
+    else:
+        assert stored == computed
 
 
 @golden(*(file for file in FILES if file != "kk_reward"))
