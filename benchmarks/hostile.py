@@ -66,7 +66,7 @@ class Result:
 
 def run(name: str, rule: str, count: int, seed: int) -> Result:
     """Judge ``count`` completions for the task ``name`` by ``rule``."""
-    config = choose_task(name, rule=rule)
+    config = choose_task(name, rule=rule, generated=True)
     task = make_task(config, task_style(config, "logic_rl"))
     problems = [p for p in task.problems("dev", 60, seed) if right_answer(task, p) not in ("0", "1", "-1")]
     result = Result(name, rule)

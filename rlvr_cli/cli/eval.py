@@ -206,6 +206,8 @@ def _list_benchmarks(*, json: bool) -> None:
     table = plain_table("benchmark", "task", "problems", "what")
     for name, one in content["benchmarks"].items():
         table.add_row(name, one["task"], str(one["problems"]), one["what"])
+    for name, one in content["generated"].items():
+        table.add_row(name, one["task"], "eval.problems", one["what"])
     print_table(table)
     for title, rows, lines in [
         ("named alone", rows_alone(), ["samples by the number of problems; docs/evaluation.md has the rule"]),

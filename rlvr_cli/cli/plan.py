@@ -104,7 +104,7 @@ def command(
             # Its numbers do not depend on the problems.
             said.append(
                 f"WARNING: `rlvr train` needs the problems of {settings.task.data} (task.data), which are on no hub "
-                "that the project knows: name their folder with --data-dir."
+                "that the project knows: name their folder with --data-dir.{generated_hint(settings.task.data)}"
             )
         found = resources(settings, gpus=gpus, gpu_memory=gpu_memory, prompt_tokens=prompt_tokens, speed=speed)
         return {**found, "cautions": said}
@@ -251,8 +251,10 @@ def make_plan(config: Config) -> dict[str, Any]:
     problems of `problems_from` (`task.data`): there may be fewer than `problems`, each then seen more often.
     """
     from rlvr_cli.config.batch import batch_arithmetic
+    from rlvr_cli.config.data_sets import is_generated
     from rlvr_cli.config.method import SFTConfig
     from rlvr_cli.evaluation.benchmarks import completions_of
+    from rlvr_cli.tasks.sets import problems_name
     from rlvr_cli.training.rollback import checkpoints_to_go_back_to
 
     batch = batch_arithmetic(config)
@@ -263,7 +265,7 @@ def make_plan(config: Config) -> dict[str, Any]:
     completions_total = batch.completions * config.train.rollouts
     return {
         "method": config.method.name,
-        "task": config.task.name,
+        "task": problems_name(config.task.name, config.task.data),
         "model": config.model.name,
         "prompts": config.rollout.prompts,
         "group_size": config.rollout.group_size,
@@ -283,7 +285,7 @@ def make_plan(config: Config) -> dict[str, Any]:
         "completions_total": completions_total,
         "completion_tokens_at_most": completions_total * config.rollout.max_new_tokens,
         "problems": problems,
-        "problems_from": None if sft else config.task.data,
+        "problems_from": None if sft or is_generated(config.task.data) else config.task.data,
         "visits_per_problem": config.rollout.prompts * config.train.rollouts / problems if problems else None,
         "demonstrations": demonstrations,
         "data": sft.data if sft else None,

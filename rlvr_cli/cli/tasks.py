@@ -74,15 +74,26 @@ def sets(
     table = plain_table("name", "task", "train", "test", "what it is", "hub data set", "licence")
     for row in rows:
         counts = [_count(row, split) for split in ("train", "test")]
-        table.add_row(row["name"], row["task"], *counts, row["what"], row["hub"] or "none known", row["licence"])
+        table.add_row(
+            row["name"],
+            row["task"],
+            *counts,
+            row["what"],
+            row["hub"] or ("none known" if row["files"] else "-"),
+            row["licence"],
+        )
     print_table(table)
     if data_dir is None:
-        echo("\nyes: has such problems; --data-dir counts their rows in a folder.")
+        echo(
+            "\nyes: has such problems; any: generated, as many as asked for; --data-dir counts their rows in a folder."
+        )
     else:
         echo(f"\nNumbers are rows in {data_dir}; no file: has such problems, but not in this folder.")
 
 
 def _count(row: dict[str, Any], split: str) -> str:
+    if not row["files"]:
+        return "any"
     if split not in row["files"]:
         return "-"
     if "rows" not in row:
@@ -104,7 +115,7 @@ def show(
     trust_remote_code: TrustRemoteCode = False,
     as_json: Json = False,
 ) -> None:
-    """Show one task: a problem, its prompt, and judged responses.
+    """Show one task: a problem (a generated one, unless task.data names others), its prompt, and judged responses.
 
     The prompt is for a model without a chat template, or with --model exactly what that model is given.
     """
@@ -120,12 +131,12 @@ def show(
         from rlvr_cli.evaluation.targets import find_target
 
         name = find_target(model, Path("runs")).subjects[0].model
-    shown = example(choose_task(task, with_data_dir(overrides, data_dir), model=name), seed, name)
+    shown = example(choose_task(task, with_data_dir(overrides, data_dir), model=name, generated=True), seed, name)
     if as_json:
         print_json(shown)
         return
     lowest, highest = shown["reward_range"]
-    echo(f"{shown['name']}: {shown['what']} Rewards from {lowest:g} to {highest:g}.")
+    echo(f"{shown['name']}: {shown['what']} Problem of {shown['data']}. Rewards from {lowest:g} to {highest:g}.")
     echo(f"\n{_prompt_title(shown, model)}\n{shown['prompt']}")
     for judged in shown["judged"]:
         verdict = judged["verdict"]
@@ -159,10 +170,11 @@ def generate(
     """
     from rlvr_cli.tasks.choose import choose_task
     from rlvr_cli.tasks.describe import write_problems
+    from rlvr_cli.tasks.sets import problems_name
 
-    config = choose_task(task, with_data_dir(overrides, data_dir))
+    config = choose_task(task, with_data_dir(overrides, data_dir), generated=True)
     written = write_problems(config, out, count=count, split=split, seed=seed, overwrite=overwrite)
-    echo(f"{written:,} {split} problems of {task}: {out}")
+    echo(f"{written:,} {split} problems of {problems_name(config.name, config.data)}: {out}")
 
 
 @app.command("filter")

@@ -22,7 +22,7 @@ from rlvr_cli.cli.common import (
     with_data_dir,
     with_options,
 )
-from rlvr_cli.config.data_sets import DATA_SETS
+from rlvr_cli.config.data_sets import DATA_SETS, is_generated
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.safe_text import for_terminal
 
@@ -152,6 +152,8 @@ def train(
         from rlvr_cli.training.stopping import say
 
         say(console, _next(config, outcome.run.path))
+        if said := outcome.run.read_manifest().get("no_signal"):
+            say(console, f"WARNING: {said}")
     if world.processes > 1:
         from rlvr_cli.launch.worker import leave
 
@@ -182,9 +184,9 @@ def _next(config: Config, run: Path) -> str:
     pass_at = " --pass-at 32" if config.eval.samples else ""
     data = config.task.data
     if data in DATA_SETS:
-        untested = "test" not in DATA_SETS[data].files
+        untested = not is_generated(data) and "test" not in DATA_SETS[data].files
     else:
-        untested = data is not None and split_mark(Path(data)) == "train"
+        untested = split_mark(Path(data)) == "train"
     return f"next: rlvr eval {run}{pass_at}{' --split dev' if untested else ''}"
 
 

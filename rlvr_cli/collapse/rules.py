@@ -178,6 +178,23 @@ def hacking(view: View) -> list[Movement]:
     ]
 
 
+def broken_policy(view: View) -> list[Movement]:
+    """No completion is right and none well-formed any more, in a few rollouts in a row, where most had a form before.
+
+    What an absurd step of the optimizer leaves: it shows at once, where the other rules wait for a window.
+    """
+    last, earlier = view.points[-view.thresholds.broken :], view.points[: -view.thresholds.broken]
+    moves: list[Movement] = []
+    numbers: tuple[Literal["accuracy", "format"], ...] = ("accuracy", "format")
+    for number in numbers:
+        before, after = ([getattr(point, number) for point in part] for part in (earlier, last))
+        best = max((share.value for share in before if share is not None), default=0.0)
+        if best == 0 or any(share is None or share.value > 0 for share in after):
+            return []
+        moves.append(Movement(number, best, 0.0, "before"))
+    return moves if moves[1].before >= view.thresholds.formed else []
+
+
 RULES: dict[str, Callable[[View], list[Movement]]] = {
     "length_collapse": length_collapse,
     "length_explosion": length_explosion,
@@ -185,4 +202,5 @@ RULES: dict[str, Callable[[View], list[Movement]]] = {
     "entropy_explosion": entropy_explosion,
     "format_loss": format_loss,
     "reward_hacking": hacking,
+    "broken_policy": broken_policy,
 }

@@ -53,6 +53,11 @@ class Thresholds:
     lag: float = 0.25
     flat_errors: float = 3.0
 
+    # Broken at once: so many rollouts in a row without a right and without a well-formed completion, of which there was
+    # this share before.
+    broken: int = 2
+    formed: float = 0.5
+
     # A pattern that comes again within this many rollouts is not told again.
     pause: int = 10
 

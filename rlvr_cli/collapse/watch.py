@@ -28,6 +28,7 @@ MEANINGS = {
     "entropy_explosion": "the policy may be losing what it knew",
     "format_loss": "the policy no longer writes what can be judged",
     "reward_hacking": "the policy may be learning the format in place of the answers",
+    "broken_policy": "an update has destroyed the policy, and a lower optimizer.lr is needed",
 }
 # What is watched, in the order of showing; the rules' own numbers come before.
 WATCHED = ("length", "truncated", "entropy", "diversity", "grad_norm")

@@ -117,7 +117,7 @@ class WordsOptions(Section):
     per: Literal["completion", "100 words"] = Field("completion", description="What a frequency is of.")
     rollouts: Count = Field(10, description="Saved rollouts that are looked at, the last of them --rollout.")
     evaluation: Text | None = Field(
-        None, description="In place of rollouts, the samples of this folder in the run's `eval`, as 'kk-test-*'."
+        None, description="In place of rollouts, the samples of this folder in the run's `eval`, as 'kk-gen-test-*'."
     )
     bins: Count = Field(10, description="Bins of frequency in the figure.")
 

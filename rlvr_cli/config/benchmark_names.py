@@ -15,14 +15,22 @@ def benchmarks() -> tuple[str, ...]:
     return tuple(name for name, one in DATA_SETS.items() if "test" in one.files)
 
 
+def generated_names() -> tuple[str, ...]:
+    """The names of the problems that are generated, one for each task."""
+    return tuple(name for name, one in DATA_SETS.items() if one.generated)
+
+
 def evaluation_names() -> tuple[str, ...]:
     """Every name that an evaluation may be asked for by."""
-    return (*benchmarks(), *SUITE_NAMES)
+    return (*benchmarks(), *generated_names(), *SUITE_NAMES)
 
 
 def unknown_names(names: Sequence[str], key: str) -> list[str]:
     """What is wrong with ``names``, which were given as ``key`` (`--benchmark`): a line for each unknown one."""
     unknown = [name for name in dict.fromkeys(names) if name not in evaluation_names()]
     lines = [f"{key} {name}: unknown.{did_you_mean(name, evaluation_names())}" for name in unknown]
-    listed = f" Benchmarks: {', '.join(benchmarks())}. Suites: {', '.join(SUITE_NAMES)}."
+    listed = (
+        f" Benchmarks: {', '.join(benchmarks())}. Generated: {', '.join(generated_names())}. "
+        f"Suites: {', '.join(SUITE_NAMES)}."
+    )
     return [*lines[:-1], *(line + listed for line in lines[-1:])]

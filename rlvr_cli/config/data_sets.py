@@ -13,7 +13,8 @@ class DataSet:
     Attributes:
         task: the task that writes its prompts and judges.
         what: one line for people.
-        files: split (train, test) -> file or folder inside a data folder, without `.jsonl` or `.jsonl.gz`.
+        files: split (train, test) -> file or folder inside a data folder, without `.jsonl` or `.jsonl.gz`. Generated
+            problems have none.
         hub: the hub data set with these splits (the task's loader knows configs and columns); None: on no hub that the
             project knows.
         licence: of the origin, as its publishers state it.
@@ -25,8 +26,14 @@ class DataSet:
     hub: str | None
     licence: str
 
+    @property
+    def generated(self) -> bool:
+        """Whether the project makes these problems up: any number, with train, dev and test of their own."""
+        return not self.files
+
 
 _MAA = "MIT (collection); the problems are the MAA's, none stated"
+_OURS = "that of this project"
 
 DATA_SETS: dict[str, DataSet] = {
     "kk": DataSet(
@@ -126,9 +133,24 @@ DATA_SETS: dict[str, DataSet] = {
         None,
         "Apache-2.0",
     ),
+    "kk-gen": DataSet("kk", "Knights & Knaves, generated here.", {}, None, _OURS),
+    "countdown-gen": DataSet("countdown", "Countdown, generated here.", {}, None, _OURS),
+    "math-gen": DataSet("math", "Arithmetic and algebra, generated here.", {}, None, _OURS),
+    "gsm8k-gen": DataSet("gsm8k", "Grade-school word problems, generated here.", {}, None, _OURS),
+    "hitab-gen": DataSet("hitab", "Hierarchical tables with questions, generated here.", {}, None, _OURS),
 }
 
 
 def sets_of(task: str, split: str | None = None) -> tuple[str, ...]:
     """The names of the data sets of ``task``, those with problems of ``split`` (train, test) where one is given."""
     return tuple(name for name, one in DATA_SETS.items() if one.task == task and (split is None or split in one.files))
+
+
+def generated_name(task: str) -> str:
+    """The name of the problems that are generated for ``task``."""
+    return f"{task}-gen"
+
+
+def is_generated(data: str) -> bool:
+    """Whether ``data`` (`task.data`) names problems that are generated."""
+    return data in DATA_SETS and DATA_SETS[data].generated

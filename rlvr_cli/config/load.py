@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.data_sets import DATA_SETS
+from rlvr_cli.config.data_sets import DATA_SETS, is_generated
 from rlvr_cli.config.files import file_layers
 from rlvr_cli.config.method_names import BASES, MethodName, nearest_method, parse_method_name
 from rlvr_cli.config.methods import METHODS, MODIFIER_FOLDER, PRESETS, method_preset, modifier, preset_document
@@ -21,7 +21,7 @@ from rlvr_cli.config.origins import PRESET, Layer, Merged
 from rlvr_cli.config.overrides import choices_first, label, parse_override
 from rlvr_cli.config.problems import ConfigError, validate
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.tree import variants
+from rlvr_cli.config.tree import choices, variants
 from rlvr_cli.config.yaml_reader import Document, dump
 
 DATA_DIR_VARIABLE = "RLVR_DATA_DIR"
@@ -149,10 +149,14 @@ def _add_environment(merged: Merged, files: Sequence[Layer]) -> None:
     folder = os.environ.get(DATA_DIR_VARIABLE)
     values = merged.data.get("task")
     task = values if isinstance(values, dict) else {}
-    if not folder or not isinstance(task.get("data"), str) or task["data"] not in DATA_SETS:
+    kind = choices(("task",)).get(_chosen_name(merged.data, "task"))
+    data = task.get("data", kind.model_fields["data"].default if kind is not None else None)
+    if not folder or not isinstance(data, str) or data not in DATA_SETS or is_generated(data):
         return
     if merged.set_by_user(("task", "data_dir")):
-        said, named = (_height(merged.layers[("task", key)], files) for key in ("data_dir", "data"))
+        # A data set that nothing names is named below everything.
+        layers = [merged.layers.get(("task", key)) for key in ("data_dir", "data")]
+        said, named = (-1 if layer is None else _height(layer, files) for layer in layers)
         if task["data_dir"] is not None or said >= named:
             return
     merged.add(Layer(f"environment {DATA_DIR_VARIABLE}", {"task": {"data_dir": folder}}))

@@ -218,6 +218,12 @@ class TrainConfig(Section):
         "to a checkpoint from before and on with a lower learning rate, or do not look. A training that samples "
         "nothing (sft) shows none.",
     )
+    on_no_signal: Literal["warn", "stop", "off"] = Field(
+        "warn",
+        description="When nothing can be learned. warn and stop refuse to start where the model cannot read its "
+        "prompts, and after three rollouts in which no completion has an advantage (all rewards of a problem are "
+        "equal) say so or stop; off = do not look.",
+    )
     rollback_lr_factor: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
         0.5, description="What the learning rate is multiplied by at each rollback (on_collapse: rollback)."
     )

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from rlvr_cli.config.data_sets import generated_name
 from rlvr_cli.config.section import Count, Probability, Section, Text
 
 Share = Annotated[float, Field(gt=0.0, le=1.0)]
 Rule = Literal["paper", "strict"]
 Data = Annotated[
-    Text | None,
+    Text,
     Field(
-        description="Problems to use in place of generated ones: a data set's name (`rlvr tasks sets`), a hub id, a "
-        "file or a folder of JSONL."
+        description="The problems: a data set's name (`rlvr tasks sets`; those that end in -gen are generated), a hub "
+        "id, a file or a folder of JSONL. null = the generated ones."
     ),
 ]
 DataDir = Annotated[
@@ -26,7 +27,19 @@ DataDir = Annotated[
 ]
 
 
-class KKTaskConfig(Section):
+class _Task(Section):
+    """What every task has."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_generated(cls, values: Any) -> Any:
+        """Earlier versions wrote null for generated problems; every record says their name now."""
+        if isinstance(values, dict) and "data" in values and values["data"] is None:
+            return {**values, "data": generated_name(cls.model_fields["name"].default)}
+        return values
+
+
+class KKTaskConfig(_Task):
     """Knights & Knaves puzzles."""
 
     name: Literal["kk"] = Field("kk", description="kk = Knights & Knaves puzzles.")
@@ -47,7 +60,7 @@ class KKTaskConfig(Section):
         description="How prompts are written: logic_rl (the paper's English), compact (the lab's words), "
         "auto = what the model was made for.",
     )
-    data: Data = None
+    data: Data = "kk-gen"
     data_dir: DataDir = None
     reward: Literal["logic_rl", "strict", "zero_one", "random"] = Field(
         "logic_rl",
@@ -57,7 +70,7 @@ class KKTaskConfig(Section):
     )
 
 
-class CountdownTaskConfig(Section):
+class CountdownTaskConfig(_Task):
     """Countdown: reach a target with given numbers."""
 
     name: Literal["countdown"] = Field("countdown", description="countdown = reach a target with given numbers.")
@@ -72,7 +85,7 @@ class CountdownTaskConfig(Section):
         description="How prompts are written: tiny_zero (TinyZero's, as chat turns where the model has a chat "
         "template), tiny_zero_base (TinyZero's for base models, always plain text).",
     )
-    data: Data = None
+    data: Data = "countdown-gen"
     data_dir: DataDir = None
     reward: Literal["tiny_zero", "zero_one"] = Field(
         "tiny_zero",
@@ -82,7 +95,7 @@ class CountdownTaskConfig(Section):
     rule: Rule = Field("paper", description="paper = the papers' rewards; strict = judges meaning, not surface.")
 
 
-class AnswerTaskConfig(Section):
+class AnswerTaskConfig(_Task):
     """What the tasks with one gold answer share."""
 
     name: str
@@ -95,7 +108,7 @@ class AnswerTaskConfig(Section):
     template: Literal["auto", "none"] = Field(
         "auto", description="auto = prompts go through the model's chat template where it has one; none = plain text."
     )
-    data: Data = None
+    data: Data
     data_dir: DataDir = None
     reward: Literal["zero_one", "plus_minus", "gtpo"] = Field(
         "zero_one",
@@ -109,15 +122,17 @@ class MathTaskConfig(AnswerTaskConfig):
     """Mathematics with a boxed answer."""
 
     name: Literal["math"] = Field("math", description="math = mathematics with a boxed answer.")
+    data: Data = "math-gen"
 
 
 class GSM8KTaskConfig(AnswerTaskConfig):
     """Grade-school word problems."""
 
     name: Literal["gsm8k"] = Field("gsm8k", description="gsm8k = grade-school word problems.")
+    data: Data = "gsm8k"
 
 
-class HiTabTaskConfig(Section):
+class HiTabTaskConfig(_Task):
     """Questions on hierarchical tables."""
 
     name: Literal["hitab"] = Field("hitab", description="hitab = questions on hierarchical tables.")
@@ -126,7 +141,7 @@ class HiTabTaskConfig(Section):
         "answer_tag",
         description="How prompts are written: answer_tag (the answer in <answer> after <think>), boxed (in \\boxed{}).",
     )
-    data: Data = None
+    data: Data = "hitab"
     data_dir: DataDir = None
     tolerance: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
         1e-5, description="Numbers are equal when they differ by at most this (not a share: the difference itself)."

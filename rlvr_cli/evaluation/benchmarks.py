@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,15 +13,14 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.config.tree import choices as task_kinds
 from rlvr_cli.evaluation.suites import SIZES, SUITES, Setting, Suite, alone
 from rlvr_cli.tasks.kk.compact import MAX_PEOPLE
-from rlvr_cli.tasks.sets import DATA_SETS
+from rlvr_cli.tasks.sets import DATA_SETS, is_generated
 
-DATA_DIR = "RLVR_DATA_DIR"
 _KEY = re.compile(r"[.=]")
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One evaluation: a benchmark with its setting; without one, a task with the problems it generates.
+    """One evaluation: a benchmark with its setting; generated problems have none, and are sampled as the run says.
 
     ``suite`` is the first suite that asked for it.
     """
@@ -34,7 +32,7 @@ class Choice:
     @property
     def task(self) -> str:
         """The task that prompts and judges."""
-        return self.benchmark if self.setting is None else DATA_SETS[self.benchmark].task
+        return DATA_SETS[self.benchmark].task
 
     @property
     def folder(self) -> Path:
@@ -53,15 +51,13 @@ class Table:
     rows: tuple[int, ...]
 
 
-def chosen(names: Sequence[str], *, data_folder: bool) -> tuple[list[Choice], list[Table]]:
+def chosen(names: Sequence[str]) -> tuple[list[Choice], list[Table]]:
     """The evaluations that ``names`` ask for, each once, and the tables that show them: suites first, as named.
 
     Two suites that ask for a benchmark with different settings ask for two evaluations.
 
     Args:
         names: known ones.
-        data_folder: whether a folder of data sets is known. Without one a task's name is the task with the problems
-            it generates.
     """
     found: list[Choice] = []
     places: dict[str, int] = {}
@@ -81,8 +77,7 @@ def chosen(names: Sequence[str], *, data_folder: bool) -> tuple[list[Choice], li
             suite = SUITES[name]
             tables.append(Table(suite, tuple(place_of(Choice(s.benchmark, s, name)) for s in suite.settings)))
         else:
-            generated = name in task_kinds(("task",)) and not data_folder
-            single.append(place_of(Choice(name, None if generated else alone(name))))
+            single.append(place_of(Choice(name, None if is_generated(name) else alone(name))))
     if single:
         tables.append(Table(None, tuple(single)))
     return found, tables
@@ -90,7 +85,7 @@ def chosen(names: Sequence[str], *, data_folder: bool) -> tuple[list[Choice], li
 
 def completions_of(config: Config) -> int:
     """How many completions `rlvr eval` samples on the benchmarks that ``config`` names (`eval.benchmark`)."""
-    choices, _ = chosen(config.eval.benchmark, data_folder=data_folder(None, ()))
+    choices, _ = chosen(config.eval.benchmark)
     own = config.eval.problems * (config.eval.samples + config.eval.greedy)
     settings = (choice.setting for choice in choices)
     return sum(SIZES[one.benchmark] * (one.samples + one.greedy) if one is not None else own for one in settings)
@@ -113,12 +108,6 @@ def _keys(task: str) -> set[str]:
     return set(task_kinds(("task",))[task].model_fields)
 
 
-def data_folder(given: Path | None, overrides: Sequence[str]) -> bool:
-    """Whether a folder of data sets is known: from the option, an override or the environment."""
-    keys = any(text.startswith("task.data_dir=") and not text.endswith("=null") for text in overrides)
-    return given is not None or keys or bool(os.environ.get(DATA_DIR))
-
-
 def fitted(setting: Setting, style: str | None) -> Setting:
     """The setting for a model made for prompts of ``style``: the lab's compact words write few people."""
     people = setting.task.get("people")
@@ -137,7 +126,7 @@ def setting_overrides(choice: Choice, folder: Path | None, given: Sequence[str])
     lines = [f"task={choice.task}"]
     setting = choice.setting
     if setting is None:
-        return lines
+        return [*lines, f"task.data={choice.benchmark}"] if is_generated(choice.benchmark) else lines
     values: dict[str, object] = {"task.data": choice.benchmark}
     if folder is not None:
         values["task.data_dir"] = str(folder)

@@ -14,6 +14,7 @@ from rlvr_cli.evaluation.settings import EvalSettings, digest
 from rlvr_cli.evaluation.store import SampleStore
 from rlvr_cli.runs.atomic import write_json, write_text
 from rlvr_cli.tasks.base import Problem, Task
+from rlvr_cli.tasks.sets import problems_name
 
 FORMAT = 1
 
@@ -39,7 +40,7 @@ def evaluate(
 
     Args:
         label: what the reader knows the model by. known_identity: ``identity(...)`` of these arguments, if at hand.
-        benchmark: what the reader knows the problems by; None = the task's name.
+        benchmark: what the reader knows the problems by; None = the name of the task's data.
     Raises:
         UserError: ``out_dir`` is in use, belongs to another evaluation or cannot be written; no problems.
         RunError: files in it were altered, or the model's probabilities are not finite.
@@ -79,7 +80,7 @@ def evaluate_with(
     with store.open() as samples:
         sampler.fill(store, samples, task, problems, settings, progress)
         rows = problem_values(problems, samples, settings, task.reasons)
-        name = benchmark or task.name
+        name = benchmark or problems_name(task.name, task.settings.get("data"))
         result = report(rows, settings, task, label=label, fingerprint=digest(whole), benchmark=name)
         write_results(out_dir, result, rows)
     return result

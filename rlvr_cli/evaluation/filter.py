@@ -27,12 +27,12 @@ from rlvr_cli.evaluation.request import MOST_COMPLETIONS, collect, only
 from rlvr_cli.evaluation.served.options import option_problems
 from rlvr_cli.evaluation.settings import EvalSettings, digest
 from rlvr_cli.evaluation.store import Key, SampleStore
-from rlvr_cli.evaluation.targets import Subject, find_target
+from rlvr_cli.evaluation.targets import Subject, find_target, slug
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.tasks import Problem, Task, make_task, task_style
 from rlvr_cli.tasks.describe import fields
 from rlvr_cli.tasks.jsonl import output_file, output_problems
-from rlvr_cli.tasks.sets import check_folder
+from rlvr_cli.tasks.sets import DATA_SETS, check_folder, is_generated, problems_name
 
 SPLITS = ("train", "dev", "test", "all")
 FORMAT = 1
@@ -104,9 +104,9 @@ def make_filter(options: FilterOptions) -> FilterRequest:
     files = [target.run.config_path] if target is not None and target.run is not None else []
     model = None if files or target is None else options.model
     config = collect(wrong, load_config, files, task=options.task, model=model, overrides=_overrides(options))
-    if config is not None and config.task.data is None and options.split == "all":
+    if config is not None and is_generated(config.task.data) and options.split == "all":
         wrong.append("--split all: is for problems from task.data; generated ones have train, dev and test.")
-    source = local_path(config.task.data) if config is not None and config.task.data is not None else None
+    source = local_path(config.task.data) if config is not None and config.task.data not in DATA_SETS else None
     wrong += output_problems(
         options.output, source=source, rows=True, overwrite=options.overwrite, beside=[_meta(options.output)]
     )
@@ -158,10 +158,11 @@ def run_filter(
     loaded = load_subject(request.subject, request.config, request.settings.engine, say)
     task = make_task(request.config.task, task_style(request.config.task, request.subject.style or loaded.style))
     known = loaded.sampler.identity(task, request.settings)
-    name = f"{task.name}-{request.settings.split}-{loaded.stem or request.subject.stem}-{digest(known)[:8]}"
+    problems = problems_name(request.config.task.name, request.config.task.data)
+    name = f"{slug(problems)}-{request.settings.split}-{loaded.stem or request.subject.stem}-{digest(known)[:8]}"
     label = loaded.label or request.subject.label
     store = SampleStore(request.subject.root / name, known)
-    with store.open() as samples, watch(f"{label} on {task.name}") as progress:
+    with store.open() as samples, watch(f"{label} on {problems}") as progress:
         loaded.sampler.fill(store, samples, task, request.problems, request.settings, progress)
         counts = [count(problem.id, samples, request.settings.samples) for problem in request.problems]
     fates = [fate(right, unjudged, request.keep) for right, unjudged in counts]
@@ -271,7 +272,7 @@ def _overrides(options: FilterOptions) -> list[str]:
 def _problems(config: Config, style: str | None, options: FilterOptions) -> list[Problem]:
     """All problems of the data; of a generator, as many as training has; of either, no more than asked for."""
     task = make_task(config.task, task_style(config.task, style or "logic_rl"))
-    most = _ALL if config.task.data is not None else config.task.problems
+    most = config.task.problems if is_generated(config.task.data) else _ALL
     if options.problems is not None:
         most = options.problems
     return task.problems(options.split, most, config.run.seed)  # type: ignore[arg-type]

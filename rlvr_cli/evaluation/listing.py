@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rlvr_cli.config.benchmark_names import generated_names
 from rlvr_cli.evaluation.suites import SIZES, SUITES, Setting, Suite, alone
 from rlvr_cli.tasks.sets import DATA_SETS, benchmarks
 
@@ -25,6 +26,7 @@ def listing() -> dict[str, Any]:
             }
             for name in benchmarks()
         },
+        "generated": {name: {"task": DATA_SETS[name].task, "what": DATA_SETS[name].what} for name in generated_names()},
         "suites": {
             suite.name: {
                 "paper": suite.paper,

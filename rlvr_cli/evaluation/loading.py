@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.paths import local_path
@@ -25,6 +25,7 @@ class LoadedModel:
 
     ``label`` and ``stem`` name it in place of the subject's own; None = the subject's. ``facts`` and ``longest``, the
     most tokens of a prompt with its completion, are of a server that takes the prompts written here and says its limit.
+    ``tokenizer`` is None where a server has the only one.
     """
 
     sampler: Sampler
@@ -33,6 +34,7 @@ class LoadedModel:
     stem: str | None = None
     facts: ModelFacts | None = None
     longest: int | None = None
+    tokenizer: Any = None
 
 
 def load_subject(subject: Subject, config: Config, engine: str, say: Callable[[str], None]) -> LoadedModel:
@@ -72,7 +74,7 @@ def _in_process(subject: Subject, config: Config, engine: str) -> LoadedModel:
         attention=config.model.attention,
     )
     sampler = LocalSampler(model, tokenizer, weights_hash(model), engine)
-    return LoadedModel(sampler, prompt_style(model.config))
+    return LoadedModel(sampler, prompt_style(model.config), tokenizer=tokenizer)
 
 
 def _in_vllm(subject: Subject, config: Config) -> LoadedModel:
@@ -82,7 +84,9 @@ def _in_vllm(subject: Subject, config: Config) -> LoadedModel:
 
     folder = model_folder(subject.model, revision_of(subject, config))
     facts = load_facts(str(folder), False, revision=None)
-    return LoadedModel(VllmSampler(load_vllm(folder, dtype=config.model.dtype), facts, folder), facts.style)
+    return LoadedModel(
+        VllmSampler(load_vllm(folder, dtype=config.model.dtype), facts, folder), facts.style, tokenizer=facts.tokenizer
+    )
 
 
 def _served(subject: Subject, config: Config, say: Callable[[str], None]) -> LoadedModel:
@@ -115,7 +119,8 @@ def _served(subject: Subject, config: Config, say: Callable[[str], None]) -> Loa
     style = facts.style if facts else (subject.style or "logic_rl")
     label = f"{name} ({server.kind.name} server)"
     known = facts if server.endpoint == "completions" else None
-    return LoadedModel(ServedSampler(server, facts, say), style, label, slug(name), known, server.longest)
+    tokenizer = facts.tokenizer if facts is not None else None
+    return LoadedModel(ServedSampler(server, facts, say), style, label, slug(name), known, server.longest, tokenizer)
 
 
 def location(name: str) -> tuple[str, bool]:

@@ -17,7 +17,6 @@ from rlvr_cli.evaluation.benchmarks import (
     Choice,
     Table,
     chosen,
-    data_folder,
     fitted,
     overrides_for,
     setting_overrides,
@@ -27,7 +26,7 @@ from rlvr_cli.evaluation.settings import EvalSettings, engine_of, pass_at_proble
 from rlvr_cli.evaluation.suites import Setting
 from rlvr_cli.evaluation.targets import Target, find_run_of, find_target, served_target
 from rlvr_cli.tasks.rows import has_split_mark
-from rlvr_cli.tasks.sets import check_folder
+from rlvr_cli.tasks.sets import check_folder, is_generated
 
 SPLITS = ("dev", "test", "all")
 MOST_COMPLETIONS = 10_000_000
@@ -75,7 +74,7 @@ class Request:
     """What to evaluate and how; everything that can be checked without loading a model has been.
 
     Attributes:
-        benchmark: what the reader knows the problems by; None = the task's name.
+        benchmark: the benchmark that was asked for; None = the problems have no other name than their data.
         setting: the benchmark's own setting, which keeps evaluations of different settings apart on the disk.
         whole: all problems of the data are meant, whatever ``settings.problems`` says.
         length_asked: the option or key by which this call asks for its longest completion; None = it does not, so a
@@ -167,6 +166,9 @@ def make_request(options: Options, choice: Choice | None = None) -> Request:
     limited = options.problems is not None or bool(only(overrides, "eval.problems="))
     if settings.samples == 0:
         notes += _idle_without_samples(options, overrides, choice)
+    if options.data is not None:
+        # Not a benchmark's problems, and so without its name.
+        choice = None
     return Request(
         config,
         settings,
@@ -199,7 +201,7 @@ def make_plan(benchmarks: Sequence[str], options: Options) -> Plan:
         return Plan((request,))
     problems += unknown_names(names, "--benchmark")
     names = [name for name in names if name in evaluation_names()]
-    choices, tables = chosen(names, data_folder=data_folder(options.data_dir, overrides))
+    choices, tables = chosen(names)
     notes: tuple[str, ...] = ()
     if options.data is not None:
         if len(choices) > 1:
@@ -339,9 +341,9 @@ def _settings(options: Options, config: Config, pass_at: tuple[int, ...], proble
     problems += wrong
     split = options.split or config.eval.split
     data = config.task.data
-    if options.split is None and options.data is not None and data is not None and not has_split_mark(data):
+    if options.split is None and options.data is not None and not has_split_mark(data):
         split = "all"
-    if split == "all" and data is None:
+    if split == "all" and is_generated(data):
         problems.append("--split all: generated problems have dev and test; `all` is for problems from --data.")
     if wrong or not in_bounds:
         return EvalSettings()

@@ -16,11 +16,11 @@ from rlvr_cli.evaluation.loading import LoadedModel, load_subject, location, rev
 from rlvr_cli.evaluation.metrics import ProblemValues, average
 from rlvr_cli.evaluation.request import MOST_COMPLETIONS, Request
 from rlvr_cli.evaluation.settings import EvalSettings, digest
-from rlvr_cli.evaluation.targets import Subject
+from rlvr_cli.evaluation.targets import Subject, slug
 from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.tasks import Problem, Task, make_task, task_style
-from rlvr_cli.tasks.base import prompt_ids
-from rlvr_cli.tasks.sets import DATA_SETS
+from rlvr_cli.tasks.base import HARDLY_READABLE, PROMPTS_MEASURED, prompt_ids, unread_share
+from rlvr_cli.tasks.sets import DATA_SETS, problems_name
 
 if TYPE_CHECKING:
     from rlvr_cli.evaluation.served.tokenizer import ModelFacts
@@ -110,13 +110,14 @@ class Session:
 
         task = make_task(self.config.task, task_style(self.config.task, subject.style or loaded.style))
         known = loaded.sampler.identity(task, self.settings)
-        benchmark = self.request.benchmark or task.name
+        benchmark = self.request.benchmark or problems_name(self.config.task.name, self.config.task.data)
         stem = loaded.stem or subject.stem
-        name = f"{benchmark}-{self.settings.split}-{stem}-{self._key(digest(known))}"
+        name = f"{slug(benchmark)}-{self.settings.split}-{stem}-{self._key(digest(known))}"
         folder = subject.root / name
         if self.request.out is not None:
             folder = self.request.out / name if self.several else self.request.out
         model = loaded.label or subject.label
+        self._warn_of_unread(task, loaded, model)
         label = model if self.request.setting is None else f"{model}, {benchmark}"
         with self.watch(label) as progress:
             result = evaluate_with(
@@ -131,6 +132,18 @@ class Session:
                 benchmark=benchmark,
             )
         return Outcome(folder, result)
+
+    def _warn_of_unread(self, task: Task, loaded: LoadedModel, model: str) -> None:
+        """Say where the model's tokenizer does not know what the prompts consist of: no number means much then."""
+        tokenizer = loaded.tokenizer
+        if tokenizer is None:
+            return
+        share = unread_share([prompt_ids(task, one, tokenizer) for one in self.problems[:PROMPTS_MEASURED]], tokenizer)
+        if share >= HARDLY_READABLE:
+            self.say(
+                f"WARNING: {share:.0%} of the prompts' tokens are none that the tokenizer of {model} knows: it cannot "
+                "read what it is asked."
+            )
 
     def finish(self, parts: list[Outcome], before: Outcome | None) -> tuple[Outcome, Comparison | None]:
         """The result of all of the target's evaluations (averaged where there are several), against ``before``."""
@@ -181,7 +194,7 @@ class Session:
             "averaged": [str(part.folder) for part in reversed(parts)],
             **summarise(rows),
         }
-        name = f"{first['benchmark']}-{first['split']}-last-{len(parts)}-{self._key(fingerprint)}"
+        name = f"{slug(first['benchmark'])}-{first['split']}-last-{len(parts)}-{self._key(fingerprint)}"
         folder = self.request.out or self.request.target.subjects[0].root / name
         folder.mkdir(parents=True, exist_ok=True)
         write_results(folder, result, rows)

@@ -30,6 +30,7 @@ from rlvr_cli.launch.slurm_script import job_script
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.runs.directory import SUBMITTED, RunDir, check_free, create_run, now, unique_name
 from rlvr_cli.runs.locks import is_held
+from rlvr_cli.tasks.sets import problems_name
 
 INSTALL = 'pip install "rlvr[slurm]"'
 FOLDER = "slurm"
@@ -177,7 +178,7 @@ def write_beginning(config: Config, run: RunDir, command: Sequence[str]) -> None
         created=now(),
         finished=None,
         method=config.method.name,
-        task=config.task.name,
+        task=problems_name(config.task.name, config.task.data),
         model=config.model.name,
         seed=config.run.seed,
         step=0,

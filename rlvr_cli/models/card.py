@@ -11,6 +11,7 @@ from rlvr_cli.models.adapter_folder import base_of, holds_adapter
 from rlvr_cli.models.source import hub_presets
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.seals import read_record
+from rlvr_cli.tasks.sets import problems_name
 
 IN_TRAINING = ("reward", "accuracy", "loss", "token_accuracy")
 
@@ -36,7 +37,7 @@ def model_card(run: RunDir, config: Config, checkpoint: Path, dtype: str) -> str
     rows = {
         "base model": base,
         "method": config.method.name,
-        "task": config.task.name,
+        "task": problems_name(config.task.name, config.task.data),
         "trained": trained,
         "seed": config.run.seed,
         "optimizer steps": f"{step} of {manifest.get('steps_total')}",

@@ -179,24 +179,25 @@ def _device() -> str:
 
 def _prompts(config: Config, checkpoint: Path) -> tuple[list[list[int]], tuple[int, ...]]:
     """Token ids of held-out prompts of the run's task, and what ends an answer."""
+    from rlvr_cli.config.data_sets import generated_name
     from rlvr_cli.evaluation.settings import EvalSettings
     from rlvr_cli.models.load import load_model_config, load_tokenizer
     from rlvr_cli.models.source import prompt_style
     from rlvr_cli.tasks import make_task, task_style
     from rlvr_cli.tasks.base import prompt_ids
-    from rlvr_cli.tasks.sets import DATA_SETS
+    from rlvr_cli.tasks.sets import DATA_SETS, is_generated
 
     tokenizer, described = load_tokenizer(str(checkpoint)), load_model_config(str(checkpoint))
     style = task_style(config.task, prompt_style(described))
     task = make_task(config.task, style)
-    split = "dev" if config.task.data is None else "test"
-    if config.task.data in DATA_SETS and "test" not in DATA_SETS[config.task.data].files:
+    split = "dev" if is_generated(config.task.data) else "test"
+    if split == "test" and config.task.data in DATA_SETS and "test" not in DATA_SETS[config.task.data].files:
         split = "train"
     try:
         problems = task.problems(split, PROBLEMS, EvalSettings.problems_seed)  # type: ignore[arg-type]
     except UserError:
         # The data of the run are not on this machine: generated problems serve as well to compare answers.
-        generated = config.task.model_copy(update={"data": None, "data_dir": None})
+        generated = config.task.model_copy(update={"data": generated_name(config.task.name), "data_dir": None})
         problems = make_task(generated, style).problems("dev", PROBLEMS, EvalSettings.problems_seed)
     return [prompt_ids(task, problem, tokenizer) for problem in problems], _stops(checkpoint, described, tokenizer)
 

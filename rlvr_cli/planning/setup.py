@@ -22,8 +22,9 @@ from rlvr_cli.models.source import PRESETS as LOCAL_PRESETS
 from rlvr_cli.planning.memory import GIB, Adapter, Attention, Engine, Sampling, Strategy, Training
 
 # Tokens of a long prompt, where nobody says: of Knights & Knaves the limit of AR-Lopti's scripts, of the others the
-# limit of ACPO's, 1024, where prompts may be long at all.
+# limit of ACPO's, 1024, where prompts may be long at all; as many for a task that is not listed.
 PROMPT_TOKENS = {"kk": 400, "countdown": 256, "gsm8k": 512, "math": 1024, "hitab": 1024}
+ANY_PROMPT_TOKENS = 1024
 COMPACT_PROMPT_TOKENS = 24
 DEFAULT_GPU_BYTES = 80 * GIB
 GPU_HERE = Path("/dev/nvidia0")
@@ -131,7 +132,7 @@ def training_of(config: Config, device: Device, prompt_tokens: int | None = None
 def _usual_prompt(config: Config) -> int:
     task = config.task
     compact = isinstance(task, KKTaskConfig) and (task.style == "compact" or (task.style == "auto" and _is_lab(config)))
-    return COMPACT_PROMPT_TOKENS if compact else PROMPT_TOKENS[task.name]
+    return COMPACT_PROMPT_TOKENS if compact else PROMPT_TOKENS.get(task.name, ANY_PROMPT_TOKENS)
 
 
 def _is_lab(config: Config) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rlvr_cli.collapse.no_signal import SignalWatch
 from rlvr_cli.collapse.watch import MEANINGS, PATTERNS, Collapse, CollapseWatch
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
@@ -49,6 +50,7 @@ def find_alerts(subject: Subject, problems: list[str]) -> Alerts:
         lasting: dict[str, list[str]] = {}
         passed: dict[str, list[str]] = {}
         back: dict[str, int] = {}
+        idle: list[str] = []
         for run in arm.runs.values():
             collapses, now, spans = _of_run(subject, run, problems)
             for one in collapses:
@@ -59,12 +61,14 @@ def find_alerts(subject: Subject, problems: list[str]) -> Alerts:
             rows += [_rollback_row(arm, run, one) for one in rollbacks]
             if rollbacks:
                 back[run.run.name] = len(rollbacks)
+            if said := without_signal(subject, run):
+                idle.append(f"{run.run.name}: {said}.")
         begun = sum(bool(lines) for lines in subject.of_arm(arm, subject.metrics))
         own = [_verdict(arm, lasting, begun) + _taken_back(back)] if lasting or back else []
         gone = [_verdict(arm, passed, begun, ", which passed")] if passed else []
-        sound += not own and not gone
-        verdicts += own + gone or [_verdict(arm, {}, begun)]
-        bad += own
+        sound += not own and not gone and not idle
+        verdicts += own + gone + idle or [_verdict(arm, {}, begun)]
+        bad += own + idle
         over += gone
     header = ("run", "arm", "alert", "began after rollout", "what moved", "beside it", "at the end")
     found_table = (
@@ -73,6 +77,16 @@ def find_alerts(subject: Subject, problems: list[str]) -> Alerts:
     whole = sum(map(bool, subject.metrics.values()))
     healthy = f"No sign of collapse in {'the other arms' if bad or over else count(whole, 'run')}."
     return Alerts(tuple(verdicts), tuple(bad), tuple(over), (healthy,) if whole and sound else (), found_table)
+
+
+def without_signal(subject: Subject, run: ComparedRun) -> str | None:
+    """What a run says of rollouts in which no completion had an advantage; None where nothing was told of any."""
+    watch = SignalWatch()
+    try:
+        watch.see_all(subject.metrics[run.path])
+        return watch.ending()
+    except (TypeError, KeyError, ValueError):
+        return None  # said where the alerts are looked for
 
 
 def _of_run(subject: Subject, run: ComparedRun, problems: list[str]) -> tuple[list[Collapse], set[str], list[Span]]:

@@ -10,10 +10,12 @@ from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.charts.text import listed
 from rlvr_cli.report.comparison import Comparison, Row, Verdict
 from rlvr_cli.report.comparison_words import comparative, count, headline, power_lines, replicate, sentence
+from rlvr_cli.report.report_alerts import without_signal
 from rlvr_cli.report.report_learned import Change, in_short, in_words
 from rlvr_cli.report.report_measures import Measured, final_accuracy
 from rlvr_cli.report.report_subject import Subject
 from rlvr_cli.report.report_table import capital
+from rlvr_cli.tasks.sets import problems_name
 
 # What a verdict is called, as the reader sees it at the head of its sentence.
 WORDS: dict[Verdict, str] = {"unseen": "no difference", "unknown": "no interval"}
@@ -53,8 +55,10 @@ def answer(subject: Subject, changes: dict[str, Change], evaluations: Sequence[M
     if subject.comparison is not None:
         return _compared(subject.comparison)
     names = [arm.name for arm in subject.arms]
+    problems = [problems_name(one.values["task.name"], one.values["task.data"]) for one in subject.runs]
     tasks, models = (
-        listed(list(dict.fromkeys(str(one.values[key]) for one in subject.runs))) for key in ("task.name", "model.name")
+        listed(list(dict.fromkeys(names)))
+        for names in (problems, [str(one.values["model.name"]) for one in subject.runs])
     )
     where = f"{tasks} with the model {models}"
     learned = tuple(_learned(name, change) for name, change in changes.items())
@@ -65,11 +69,13 @@ def answer(subject: Subject, changes: dict[str, Change], evaluations: Sequence[M
     seeds = sorted({one.seed for one in subject.arms[0].runs})
     facts = f"{names[0]} trained {models} on {tasks}; {'seed' if len(seeds) == 1 else 'seeds'} "
     finals = [found for one in evaluations if (found := final_accuracy(one)) is not None]
+    idle = [said for one in subject.arms[0].runs.values() if (said := without_signal(subject, one)) is not None]
     short = " ".join(map(in_short, changes.values())) or (
         f"After training: {finals[0]}. What it was before is not known."
         if finals
         else "No held-out evaluations at two times tell what was learned."
     )
+    short = " ".join([short, *(f"{capital(said)}." for said in dict.fromkeys(idle))])
     after = tuple(Sentence("neutral", "final", f"{names[0]}: {one}") for one in finals)
     return Answer(
         f"What did {names[0]} learn on {where}?", short, (*learned, *after), (facts + ", ".join(map(str, seeds)),)

@@ -14,6 +14,7 @@ from rlvr_cli.evaluation.comparison.records import ComparedRun
 from rlvr_cli.report.report_measures import Measured
 from rlvr_cli.report.report_subject import Subject
 from rlvr_cli.sweeps.folder import Plan, SweepDir
+from rlvr_cli.tasks.sets import DATA_SETS, problems_name
 
 AGAIN = "again"
 
@@ -132,10 +133,9 @@ def _eval(name: str, run: ComparedRun, evaluation: Evaluation) -> str:
     result = evaluation.result
     sampling, task = result["sampling"], result["task"]
     words = ["rlvr", "eval", name]
-    if result["benchmark"] != run.config.task.name:
-        words += ["--benchmark", result["benchmark"]]
-    elif task.get("data") not in (None, run.config.task.data):
-        words += ["--data", str(task["data"])]
+    if result["benchmark"] != problems_name(run.config.task.name, run.config.task.data):
+        known = result["benchmark"] in DATA_SETS
+        words += ["--benchmark", result["benchmark"]] if known else ["--data", str(task["data"])]
     words += [
         "--split",
         str(result["split"]),

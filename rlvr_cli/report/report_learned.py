@@ -46,7 +46,7 @@ class Change:
 
     @property
     def said_of(self) -> str:
-        """`avg@4 on kk, dev, 24 problems x 4 samples`."""
+        """`avg@4 on kk-gen, dev, 24 problems x 4 samples`."""
         return f"{metric_name(self.metric)} on {self.of}"
 
     @property
@@ -104,7 +104,7 @@ def in_short(change: Change) -> str:
 
 
 def in_words(change: Change) -> str:
-    """`Accuracy (avg@4 on kk, dev, 24 problems x 4 samples) rose from 0.314 [...] before training to ...`"""
+    """`Accuracy (avg@4 on kk-gen, dev, 24 problems x 4 samples) rose from 0.314 [...] before training to ...`"""
     start, end = (_figure(change.metric, one) for one in (change.before, change.after))
     difference = _figure(change.metric, change.difference, signed=True)
     doubt = "" if change.seen else ", so no difference can be seen"

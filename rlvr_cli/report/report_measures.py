@@ -73,7 +73,7 @@ def measures_table(one: Measured) -> Table | None:
 
 
 def final_accuracy(one: Measured) -> str | None:
-    """`avg@8 0.733 [0.676, 0.791] (kk, test: ..., 420 problems)` of the only arm; None without problems or accuracy."""
+    """`avg@8 0.733 [0.676, 0.791] (kk-gen, test: ...)` of the only arm; None without problems or accuracy."""
     ids, metrics = _common(one)
     metric = next((name for name in metrics if name.startswith("avg@")), "greedy" if "greedy" in metrics else None)
     if not ids or metric is None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 PREFIX = "alert/"
 # The key with the alerts that begin, and the numbers that moved.
 EVIDENCE = "collapse"
+NO_SIGNAL = "no_signal"
+# What an alert without numbers of its own means.
+MEANS = {NO_SIGNAL: "no completion had an advantage, so nothing was learned"}
 SHARES = ("accuracy", "format", "truncated", "diversity")
 AGAINST = {"start": "at the start", "best": "at best", "before": "before"}
 
@@ -71,4 +74,5 @@ def alert_spans(rows: Sequence[Mapping[str, Any]]) -> list[Span]:
         if first is not None:
             last = max(by_rollout)
             spans.append(Span(alert, first, last, now=True, evidence=evidence.get((alert, first), "")))
+    spans = [replace(span, evidence=span.evidence or MEANS.get(span.alert, "")) for span in spans]
     return sorted(spans, key=lambda span: (span.first, span.alert))

@@ -9,6 +9,12 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 Split = Literal["train", "dev", "test"]
 
+# How many of a set's prompts are looked at before a model is trained or evaluated on them.
+PROMPTS_MEASURED = 256
+# Shares of unknown tokens in prompts: from the first on a training is refused, from the second on one is warned. A real
+# tokenizer may not know a rare sign; the lab's knows hardly a word of another task than its own.
+UNREADABLE, HARDLY_READABLE = 0.5, 0.01
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -149,6 +155,15 @@ def judge_all(
 def prompt_ids(task: Task, problem: Problem, tokenizer: Any) -> list[int]:
     """Token ids of a problem's prompt. The prompt's text says where special tokens go, so none are added."""
     return list(tokenizer(task.prompt(problem, tokenizer), add_special_tokens=False)["input_ids"])
+
+
+def unread_share(prompts: Sequence[Sequence[int]], tokenizer: Any) -> float:
+    """The share of the prompts' tokens that stand for what the tokenizer does not know; 0 where it knows every text."""
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    count = sum(map(len, prompts))
+    if unknown is None or not count:
+        return 0.0
+    return sum(token == unknown for prompt in prompts for token in prompt) / count
 
 
 def response_text(tokenizer: Any, token_ids: Sequence[int]) -> str:

@@ -14,11 +14,16 @@ RULES = ("paper", "strict")
 
 
 def choose_task(
-    name: str, overrides: Sequence[str] = (), rule: str | None = None, model: str | None = None
+    name: str,
+    overrides: Sequence[str] = (),
+    rule: str | None = None,
+    model: str | None = None,
+    generated: bool = False,
 ) -> TaskConfig:
     """The configuration of task ``name`` with ``overrides`` (`task.key=value`).
 
     Args:
+        generated: the generated problems, unless the overrides name data or their folder.
         rule: paper or strict; None leaves what the overrides and the defaults say. `paper` of Knights & Knaves is the
             Logic-RL paper's score.
         model: whose preset has a say, where it is one; None = the default model.
@@ -30,6 +35,8 @@ def choose_task(
         raise UserError([f"{text}: only keys of the task are set here, as task.style=..." for text in foreign])
     if rule is not None and rule not in RULES:
         raise UserError(f"--rule {rule}: unknown. Allowed: {', '.join(RULES)}")
+    if generated and not any(text.startswith(("task.data=", "task.data_dir=")) for text in overrides):
+        overrides = ["task.data=null", *overrides]
     config = load_config(task=name, model=model, overrides=overrides).task
     check_folder(config)
     if rule is None:

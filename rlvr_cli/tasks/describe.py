@@ -16,7 +16,7 @@ from rlvr_cli.tasks.base import prompt_ids
 from rlvr_cli.tasks.jsonl import is_jsonl, lines, output_file, output_problems
 from rlvr_cli.tasks.rows import split_at_home, split_mark
 from rlvr_cli.tasks.score import as_json
-from rlvr_cli.tasks.sets import DATA_SETS, file_of
+from rlvr_cli.tasks.sets import DATA_SETS, file_of, is_generated, problems_name
 
 SPLITS = ("train", "dev", "test")
 NO_ANSWER = "I do not know."
@@ -67,6 +67,7 @@ def example(config: TaskConfig, seed: int, model: str | None = None) -> dict[str
         about = {"model": model, "chat_template": bool(tokenizer.chat_template), "prompt_tokens": tokens}
     return {
         "name": task.name,
+        "data": problems_name(task.name, config.data),
         "what": str(type(config).__doc__),
         "reward_range": list(task.reward_range),
         "problem": fields(problem),
@@ -106,9 +107,9 @@ def fields(problem: Problem) -> dict[str, Any]:
     return {"id": problem.id, "question": problem.question, **problem.data}
 
 
-def _first(task: Task, data: str | None, seed: int) -> Problem:
+def _first(task: Task, data: str, seed: int) -> Problem:
     """A training problem, or a test problem where none of those can be had."""
-    if data in DATA_SETS and "train" not in DATA_SETS[data].files:
+    if data in DATA_SETS and not is_generated(data) and "train" not in DATA_SETS[data].files:
         return task.problems("test", 1, seed)[0]
     try:
         return task.problems("train", 1, seed)[0]
@@ -152,7 +153,7 @@ def write_problems(
     problems = []
     if split not in SPLITS:
         problems.append(f"--split {split}: unknown. Allowed: {', '.join(SPLITS)}")
-    source = local_path(config.data) if config.data is not None else None
+    source = local_path(config.data) if config.data not in DATA_SETS else None
     problems += output_problems(target, source=source, rows=True, overwrite=overwrite)
     if problems:
         raise UserError(problems)

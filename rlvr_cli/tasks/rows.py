@@ -16,9 +16,10 @@ from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.tasks.base import Split
 from rlvr_cli.tasks.jsonl import BadLine, is_jsonl, lines, parsed, raise_if, text_problem
-from rlvr_cli.tasks.sets import DATA_SETS, location, looks_like_hub_id
+from rlvr_cli.tasks.sets import DATA_SETS, generated_hint, location, looks_like_hub_id
 
 DataSplit = Literal["train", "dev", "test", "all"]
+NO_ALL = "split `all` is for loaded problems (task.data); generated ones have train, dev and test."
 Item = TypeVar("Item")
 
 _SPLIT_MARK = re.compile(r"(?:^|[._-])(train|dev|test)(?:[._-]|$)")
@@ -302,6 +303,8 @@ def split_of(key: str) -> Split:
 def from_hub(hub_id: str, what: str, instead: str, **options: Any) -> Any:
     """``datasets.load_dataset`` for people.
 
+    Where it fails, the error names the data set that has this id, and the generated problems of its task.
+
     Args:
         what: the part that is loaded, for the error.
         instead: what to give when it fails.
@@ -316,8 +319,19 @@ def from_hub(hub_id: str, what: str, instead: str, **options: Any) -> Any:
     except (OSError, ValueError, RuntimeError) as error:
         raise UserError(
             f"task.data={hub_id!r}: cannot load {what} ({type(error).__name__}: {error}). Check the id and the "
-            f"network, or give {instead}."
+            f"network, or give {instead}.{_elsewhere(hub_id)}"
         ) from error
+
+
+def _elsewhere(hub_id: str) -> str:
+    """What else a data set that is not to be had from the hub can be had from, and what else there is."""
+    names = [name for name, one in DATA_SETS.items() if one.hub == hub_id]
+    if not names:
+        return ""
+    return (
+        f" {names[0]} is looked for in the folder of --data-dir (or RLVR_DATA_DIR) where one is given."
+        f"{generated_hint(names[0])}"
+    )
 
 
 def stem(path: Path) -> str:

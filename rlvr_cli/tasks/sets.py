@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from rlvr_cli.config.benchmark_names import benchmarks
-from rlvr_cli.config.data_sets import DATA_SETS, DataSet, sets_of
+from rlvr_cli.config.data_sets import DATA_SETS, DataSet, generated_name, is_generated, sets_of
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.config.nearest import did_you_mean
@@ -20,8 +20,11 @@ __all__ = [
     "check_folder",
     "check_training",
     "file_of",
+    "generated_hint",
+    "is_generated",
     "location",
     "looks_like_hub_id",
+    "problems_name",
     "sets_of",
     "waits_for_a_folder",
 ]
@@ -60,7 +63,7 @@ def location(name: str, split: str, folder: Path | None) -> str:
             raise UserError(
                 f"task.data={name}: is on no hub that the project knows. Give the folder that has "
                 f"{one.files[source]}.jsonl (or .jsonl.gz) with --data-dir, task.data_dir or RLVR_DATA_DIR."
-                f"{_generated(source)}"
+                f"{generated_hint(name)}"
             )
         return one.hub
     found = file_of(name, source, folder)
@@ -69,7 +72,7 @@ def location(name: str, split: str, folder: Path | None) -> str:
         hub = f" To load {one.hub} from the hub, set task.data_dir=null." if one.hub is not None else ""
         raise UserError(
             f"task.data_dir={str(folder)!r}: {what}, and {split} problems of {name} are needed "
-            f"(set by --data-dir, task.data_dir or RLVR_DATA_DIR).{hub}{_generated(source)}"
+            f"(set by --data-dir, task.data_dir or RLVR_DATA_DIR).{hub}{generated_hint(name)}"
         )
     return str(found)
 
@@ -84,7 +87,9 @@ def check_training(config: Config) -> None:
     if isinstance(config.method, SFTConfig) and config.method.data is not None:
         return
     task = config.task
-    if task.data in DATA_SETS:
+    if is_generated(task.data):
+        check_folder(task)
+    elif task.data in DATA_SETS:
         folder = local_path(task.data_dir) if task.data_dir is not None else None
         problems: list[str] = []
         for split in ("train", *([config.eval.split] if config.eval.every else [])):
@@ -96,7 +101,7 @@ def check_training(config: Config) -> None:
             raise UserError(problems)
     elif task.data_dir is not None:
         check_folder(task)
-    elif task.data is not None and not local_path(task.data).exists() and not looks_like_hub_id(task.data):
+    elif not local_path(task.data).exists() and not looks_like_hub_id(task.data):
         raise UserError(
             f"task.data={task.data!r}: no data set of that name, no such file or folder, and not a hub id (owner/name)."
             f"{did_you_mean(task.data, DATA_SETS)} `rlvr tasks sets` lists the names."
@@ -105,9 +110,10 @@ def check_training(config: Config) -> None:
 
 def check_folder(task: TaskConfig) -> None:
     """Refuse a folder that nothing is looked for in. Raises UserError."""
-    if task.data_dir is None or task.data in DATA_SETS:
+    if task.data_dir is None or (task.data in DATA_SETS and not is_generated(task.data)):
         return
-    what = "the problems are generated" if task.data is None else f"task.data={task.data} is no such name"
+    generated = f"the problems are generated ({task.data})"
+    what = generated if is_generated(task.data) else f"task.data={task.data} is no such name"
     raise UserError(
         f"task.data_dir={task.data_dir!r}: is where data sets are looked for by their names, and {what}. Set "
         f"task.data to one of {', '.join(sets_of(task.name, 'train'))}, or leave the folder out."
@@ -116,7 +122,7 @@ def check_folder(task: TaskConfig) -> None:
 
 def waits_for_a_folder(config: Config) -> bool:
     """Whether the training problems are a data set that is on no hub, and no folder was named yet."""
-    one = DATA_SETS.get(config.task.data or "")
+    one = DATA_SETS.get(config.task.data)
     return one is not None and config.task.data_dir is None and one.hub is None and "train" in one.files
 
 
@@ -125,5 +131,27 @@ def looks_like_hub_id(data: str) -> bool:
     return _HUB_ID.fullmatch(data) is not None and not data.endswith((".jsonl", ".gz"))
 
 
-def _generated(source: str) -> str:
-    return " For generated problems, leave task.data out." if source == "train" else ""
+def generated_hint(name: str) -> str:
+    """What the generated problems are called that may stand in for the data set ``name``."""
+    return f" Generated problems of its kind have the name {generated_name(DATA_SETS[name].task)}."
+
+
+def problems_name(task: str, data: str | None) -> str:
+    """What problems are called wherever they are printed, stored and compared: never the name of other problems.
+
+    A data set's own name (that of its hub id too); else the name of the file or folder with its ending, or the hub id.
+
+    Args:
+        task: the task's name, which says what null (of earlier versions) stood for. data: `task.data`.
+    """
+    if data is None:
+        return generated_name(task)
+    if data in DATA_SETS:
+        return data
+    of_hub = [name for name, one in DATA_SETS.items() if (one.task, one.hub) == (task, data)]
+    if of_hub and not local_path(data).exists():
+        return of_hub[0]
+    if looks_like_hub_id(data) and not local_path(data).exists():
+        return data
+    path = local_path(data)
+    return f"{path.name}/" if path.is_dir() and path.name in DATA_SETS else path.name

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.adapter_keys import AdapterConfig
+from rlvr_cli.config.data_sets import is_generated
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.config.paths import local_path
@@ -163,7 +164,9 @@ def _wrong(task: Task, problems: Sequence[Problem], responses: Sequence[str]) ->
 
 def _check_solutions(config: Config, task: Task, problems: Sequence[Problem], solutions: Sequence[str]) -> None:
     wrong = list(_wrong(task, problems, solutions))
-    assert config.task.data is not None or not wrong, f"{task.name}: solutions of its own are judged wrong: {wrong[:3]}"
+    assert not is_generated(config.task.data) or not wrong, (
+        f"{task.name}: solutions of its own are judged wrong: {wrong[:3]}"
+    )
     raise_if(
         [
             f"task.data: the worked solution of problem {name} is judged {reason}, so its names or its solution "

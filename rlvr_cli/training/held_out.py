@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rlvr_cli.config.data_sets import is_generated
 from rlvr_cli.config.schema import Config
 from rlvr_cli.evaluation.evaluate import evaluate_with
 from rlvr_cli.evaluation.settings import EvalSettings
@@ -26,7 +27,7 @@ def held_out_evaluation(config: Config, run: RunDir, prepared: Prepared) -> Eval
     """
     if config.eval.every == 0:
         return None
-    split = "dev" if config.task.data is None else config.eval.split
+    split = "dev" if is_generated(config.task.data) else config.eval.split
     from rlvr_cli.evaluation.sampling import LocalSampler
     from rlvr_cli.models.adapter import merged
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from rlvr_cli.config.data_sets import is_generated
 from rlvr_cli.config.engine_checks import starts_server, uses_vllm
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.launch_keys import LaunchConfig
@@ -26,15 +27,21 @@ from rlvr_cli.models.source import prompt_style, resolve_model
 from rlvr_cli.models.threads import set_threads
 from rlvr_cli.runs.environment import usable_cores
 from rlvr_cli.tasks import make_task, task_style
-from rlvr_cli.tasks.base import Problem, Task, prompt_ids
+from rlvr_cli.tasks.base import (
+    HARDLY_READABLE,
+    PROMPTS_MEASURED,
+    UNREADABLE,
+    Problem,
+    Task,
+    prompt_ids,
+    unread_share,
+)
 from rlvr_cli.training.demonstrations import SFTMethod, load_demonstrations
 
 if TYPE_CHECKING:
     from rlvr_cli.methods.method import Method
     from rlvr_cli.models.completions import Engine
     from rlvr_cli.training.vllm.engine import VllmEngine
-
-PROMPTS_MEASURED = 256
 
 
 @dataclass
@@ -45,6 +52,7 @@ class Prepared:
         problems: what completions are sampled for; none in supervised fine-tuning.
         engine: samples them, for the reason ``engine_reason``; None in supervised fine-tuning.
         base: ``model`` as what adapters are trained on; None where every weight is trained.
+        cautions: what a person should know before the training starts.
     """
 
     method: Method | SFTMethod
@@ -56,6 +64,7 @@ class Prepared:
     engine_reason: str
     threads: int
     base: Base | None = None
+    cautions: tuple[str, ...] = ()
 
 
 def join(config: Config, world: World) -> int:
@@ -170,7 +179,7 @@ def check_model(config: Config) -> None:
 def _may_download(config: Config) -> bool:
     """Whether model or problems may come from the hub: then one process fetches, and the others find."""
     source = resolve_model(config.model.name, revision=config.model.revision)
-    return source.kind == "hub" or config.task.data is not None
+    return source.kind == "hub" or not is_generated(config.task.data)
 
 
 def _loaded(config: Config, device: str, threads: int) -> Prepared:
@@ -197,11 +206,12 @@ def _loaded(config: Config, device: str, threads: int) -> Prepared:
     problems = task.problems("train", config.task.problems, config.run.seed)
     measured = problems[:PROMPTS_MEASURED]
     _check_length("rollout.max_new_tokens", config.rollout.max_new_tokens, model, task, measured, tokenizer)
+    said = _check_readable(config, task, measured, tokenizer)
     if config.eval.every:
         _check_held_out(config, model, task, tokenizer)
     engine, reason = (None, "") if uses_vllm(config) else _engine(config, model)
     method = make_method(config.method, max_length=config.rollout.max_new_tokens)
-    return Prepared(method, task, problems, model, tokenizer, engine, reason, threads, base)
+    return Prepared(method, task, problems, model, tokenizer, engine, reason, threads, base, said)
 
 
 def _base(config: Config, model: Any, dtype: str) -> Base | None:
@@ -254,11 +264,25 @@ def _vllm(config: Config, prepared: Prepared, world: World) -> VllmEngine:
 
 def _check_held_out(config: Config, model: Any, task: Task, tokenizer: Any) -> None:
     """Refuse an evaluation on the way that would run out of positions rollouts later."""
-    split: Literal["dev", "test"] = "dev" if config.task.data is None else config.eval.split
+    split: Literal["dev", "test"] = "dev" if is_generated(config.task.data) else config.eval.split
     held_out = task.problems(split, config.eval.problems, EvalSettings.problems_seed)
     key = "rollout" if config.eval.max_new_tokens is None else "eval"
     longest = config.eval.max_new_tokens or config.rollout.max_new_tokens
     _check_length(f"{key}.max_new_tokens", longest, model, task, held_out, tokenizer)
+
+
+def _check_readable(config: Config, task: Task, problems: Sequence[Problem], tokenizer: Any) -> tuple[str, ...]:
+    """What to say of prompts that the model can read in part. Raises UserError where it can read next to nothing."""
+    if config.train.on_no_signal == "off":
+        return ()
+    share = unread_share([prompt_ids(task, one, tokenizer) for one in problems[:PROMPTS_MEASURED]], tokenizer)
+    what = f"{share:.0%} of the prompts' tokens are none that the tokenizer of {config.model.name} knows"
+    if share >= UNREADABLE:
+        raise UserError(
+            f"task={config.task.name}: {what}, so the model cannot learn from them. Choose a task that it was made "
+            "for, or another model (--model). With train.on_no_signal=off it is trained all the same."
+        )
+    return (f"WARNING: {what}.",) if share >= HARDLY_READABLE else ()
 
 
 def _check_length(

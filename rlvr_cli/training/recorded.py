@@ -10,7 +10,7 @@ import shutil
 import time
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from signal import Signals
 from typing import Any
@@ -242,6 +242,9 @@ class RecordedTrainer(ManagedTrainer):
         processes = gather_object([state.pack_process(rows)])
         optimizer_parts = self._write_optimizer_parts(step) if self.sharding.divided else None
         if self.accelerator.is_main_process:
+            self._check_finite(
+                step, {**weights, **{name: one for part in others.values() for name, one in part.items()}}
+            )
             counters = {
                 **position,
                 "skips": self.skips,
@@ -298,6 +301,16 @@ class RecordedTrainer(ManagedTrainer):
             self.run.update_manifest(step=step, rollout=rollout, last_metrics=self._last_row)
         self.accelerator.wait_for_everyone()
         self._step_started = time.perf_counter()  # the save is not the next update's
+
+    def _check_finite(self, step: int, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Raise RunError rather than save weights from which nothing can go on."""
+        broken = [name for name, one in tensors.items() if one.is_floating_point() and not one.isfinite().all()]
+        if broken:
+            raise RunError(
+                f"step {step}: {len(broken)} of {len(tensors)} weight tensors are not finite ({broken[0]}), so no "
+                "checkpoint was written; the newest is from before. A smaller optimizer.lr or update.max_grad_norm "
+                "often helps."
+            )
 
     def _write_optimizer_parts(self, step: int) -> Path:
         """Every process writes its part of the optimizer's state into a folder of rank 0's; returns the folder."""

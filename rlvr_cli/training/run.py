@@ -17,6 +17,7 @@ from typing import Any
 
 from rich.console import Console
 
+from rlvr_cli.collapse.no_signal import SignalWatch
 from rlvr_cli.config.batch import BatchArithmetic, batch_arithmetic
 from rlvr_cli.config.cautions import cautions
 from rlvr_cli.config.engine_checks import uses_vllm
@@ -31,11 +32,12 @@ from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.runs.checkpoints import Checkpoint, Damaged, survey
 from rlvr_cli.runs.directory import SUBMITTED, RunDir, check_free, create_run, now, unique_name
 from rlvr_cli.runs.environment import git_state, hardware, versions
-from rlvr_cli.runs.records import truncate_timings
+from rlvr_cli.runs.records import read_jsonl, truncate_timings
 from rlvr_cli.runs.rewind import rewind
 from rlvr_cli.runs.rollbacks import ROLLED_BACK, UNDER_WAY, finish_rollback, rollbacks_of
 from rlvr_cli.runs.seals import FILE as SEAL
 from rlvr_cli.runs.seals import IN_CHECKPOINT, Seal, damaged_records, parse_seal, read_seal, write_seal
+from rlvr_cli.tasks.sets import problems_name
 from rlvr_cli.training.demonstrations import SFTMethod
 from rlvr_cli.training.failures import explain
 from rlvr_cli.training.prepare import Prepared, join, prepare
@@ -111,7 +113,7 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: Prepared, 
         finished=None,
         sealed=True,
         method=config.method.name,
-        task=config.task.name,
+        task=problems_name(config.task.name, config.task.data),
         model=config.model.name,
         seed=config.run.seed,
         learning_rate=config.optimizer.peak_lr(lambda: parameters_of(prepared.model)),
@@ -238,10 +240,13 @@ def _described(fingerprint: dict[str, Any]) -> str:
 
 
 def default_name(config: Config) -> str:
-    """``<method>-<task>-<model>-s<seed>``, with a model's path reduced to its last part."""
-    model = Path(config.model.name).name
-    safe = "".join(letter if letter.isalnum() or letter in "._+-" else "-" for letter in model)
-    return f"{config.method.name}-{config.task.name}-{safe}-s{config.run.seed}"[:90]
+    """``<method>-<problems>-<model>-s<seed>``, with a model's path reduced to its last part."""
+    problems = problems_name(config.task.name, config.task.data)
+    task, model = (
+        "".join(letter if letter.isalnum() or letter in "._+-" else "-" for letter in name)
+        for name in (problems.removesuffix("/"), Path(config.model.name).name)
+    )
+    return f"{config.method.name}-{task}-{model}-s{config.run.seed}"[:90]
 
 
 def _choose_checkpoint(run: RunDir, batch: BatchArithmetic) -> _Resumption:
@@ -303,7 +308,7 @@ def _train(
                 world.from_main(lambda: _rewind(run, resumption, batch, reporter))
             else:
                 reporter.message(_announcement(config, run, prepared, batch))
-            for caution in (*cautions(config), *rollback_cautions(config)):
+            for caution in (*cautions(config), *rollback_cautions(config), *prepared.cautions):
                 reporter.message(caution)
             with _sampler_running(prepared, run, reporter):
                 reached = _steps_made(config, run, prepared, resumption, batch, executed, reporter, place)
@@ -322,12 +327,22 @@ def _train(
                 raise
             raise failure from error
         if reached == batch.steps_total:
-            _close(run, world, executed, "finished")
-            reporter.message(f"finished: {run.path}")
+            ending = world.from_main(partial(_without_signal, config, run))
+            _close(run, world, executed, "finished", no_signal=ending)
+            reporter.message(f"finished: {run.path}" + (f"; {ending}" if ending else ""))
             return Outcome(run, "finished", 0)
         _close(run, world, executed, "interrupted")
         reporter.message(f"saved at step {reached}; {again}")
         return Outcome(run, "interrupted", stop.exit_code)
+
+
+def _without_signal(config: Config, run: RunDir) -> str | None:
+    """What to say of a finished run that had rollouts without a signal; None where nothing was told of any."""
+    if config.train.on_no_signal == "off":
+        return None
+    watch = SignalWatch()
+    watch.see_all(read_jsonl(run.metrics_path))
+    return watch.ending()
 
 
 def _steps_made(
@@ -388,7 +403,8 @@ def _announcement(config: Config, run: RunDir, prepared: Prepared, batch: BatchA
             work += " (evaluations on the way: this process, not vLLM)"
     together = f" in {batch.processes} processes" if batch.processes > 1 else ""
     return (
-        f"run {run.path}{together}: {config.method.name} on {config.task.name} with {config.model.name}, seed "
+        f"run {run.path}{together}: {config.method.name} on "
+        f"{problems_name(config.task.name, config.task.data)} with {config.model.name}, seed "
         f"{config.run.seed}, {config.train.rollouts} {work}"
     )
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
+from rlvr_cli.collapse.no_signal import SignalWatch
 from rlvr_cli.collapse.thresholds import Thresholds
 from rlvr_cli.collapse.watch import Collapse, CollapseWatch
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.config.errors import JointError, RunError
 from rlvr_cli.models.adapter import merged
 from rlvr_cli.models.completions import Completions, Engine
 from rlvr_cli.runs.checkpoints import thinned
@@ -46,6 +47,7 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
         )
         self._stream = stream_of_rollout(self.rollbacks, self.batch)
         self._watch = CollapseWatch(self.config.rollout.prompts, self.thresholds)
+        self._signal = SignalWatch()
 
     def _of_whole_parameters(self, engine: Engine) -> Engine:
         """``engine``, which reads weights that may be divided among the processes; each calls it as often."""
@@ -123,17 +125,30 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
         return {"pass": self.finished_pass, **self.rollouts.summary, **self.meter.summary(sums)}
 
     def alerts(self, row: dict[str, Any]) -> dict[str, Any]:
-        if self.config.train.on_collapse == "off":
-            return {}
-        self._watch.see(row)
-        return self._watch.fields(row["rollout"])
+        found: dict[str, Any] = {}
+        if self.config.train.on_no_signal != "off":
+            self._signal.see(row)
+            found |= self._signal.fields(row["rollout"])
+        if self.config.train.on_collapse != "off":
+            self._watch.see(row)
+            found |= self._watch.fields(row["rollout"])
+        return found
 
     def notices(self) -> list[str]:
+        idle = self.config.train.on_no_signal == "warn" and self._signal_ends()
+        said = [f"alert: {self._signal.sentence()}"] if idle else []
         if self.config.train.on_collapse in ("stop", "rollback"):
-            return []  # said with what follows from it
-        return [f"alert: {collapse}" for collapse in self._beginning()]
+            return said  # the others are said with what follows from them
+        return [*said, *(f"alert: {collapse}" for collapse in self._beginning())]
 
     def check_alerts(self) -> None:
+        if self.config.train.on_no_signal == "stop" and self._signal_ends():
+            self.accelerator.wait_for_everyone()
+            raise JointError(
+                f"{self._signal.sentence()}. Stopped, as train.on_no_signal=stop says; with warn it is only said, and "
+                f"`rlvr train --resume` would stop here again. `rlvr tasks show {self.config.task.name} "
+                f"--model {self.config.model.name}` shows what the model is given."
+            )
         action = self.config.train.on_collapse
         if action not in ("stop", "rollback") or not (found := self._beginning()):
             return
@@ -153,8 +168,17 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
 
     def _beginning(self) -> list[Collapse]:
         """The collapses to tell of after the step just made: those of its rollout, after its first step."""
-        rollout, update = divmod(int(self.state.global_step) - 1, self.batch.steps_per_rollout)
+        rollout, update = self._place()
         return self._watch.begins(rollout) if update == 0 else []
+
+    def _signal_ends(self) -> bool:
+        """Whether the step just made is the first of a rollout after which the missing signal is told."""
+        rollout, update = self._place()
+        return update == 0 and self._signal.begins(rollout)
+
+    def _place(self) -> tuple[int, int]:
+        """The rollout of the step just made, and its place among the rollout's steps."""
+        return divmod(int(self.state.global_step) - 1, self.batch.steps_per_rollout)
 
     def spent(self) -> dict[str, float]:
         spent = dict(self.rollouts.seconds)
@@ -177,4 +201,6 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
             )
         self.import_position(counters["steps"], rows, counters["initial_entropy"])
         self.rollouts.summary = counters["rollout_summary"]
-        self._watch.see_all(read_jsonl(self.run.metrics_path))
+        lines = read_jsonl(self.run.metrics_path)
+        self._watch.see_all(lines)
+        self._signal.see_all(lines)

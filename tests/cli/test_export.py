@@ -90,7 +90,7 @@ def test_the_exported_model_answers_as_the_run(
     assert oct(output.stat().st_mode)[-3:] == "755"
     card = (output / "README.md").read_text()
     method = f"| method | {KINDS[kind]['method']} |"
-    for part in ("| base model | lab |", method, "| task | kk |", "| seed | 0 |", "trl "):
+    for part in ("| base model | lab |", method, "| task | kk-gen |", "| seed | 0 |", "trl "):
         assert part in card
     assert str(tmp_path) not in card and str(Path.home()) not in card
     assert "held-out avg@2" in card

@@ -104,7 +104,7 @@ def test_hostile_responses_get_verdicts(name: str, tmp_path: Path) -> None:
 
 
 def example_config(name: str) -> TaskConfig:
-    return choose_task(name)
+    return choose_task(name, generated=True)
 
 
 def test_workers_give_the_same_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

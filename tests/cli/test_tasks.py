@@ -43,9 +43,9 @@ def test_a_task_is_shown_with_judged_responses(name: str, capsys: pytest.Capture
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_generated_can_be_loaded(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "new" / "problems.train.jsonl"
-    assert "20 train problems" in shown(capsys, "generate", name, "--count", "20", "--output", str(path))
+    assert f"20 train problems of {name}-gen" in shown(capsys, "generate", name, "--count", "20", "--output", str(path))
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    config = choose_task(name)
+    config = choose_task(name, generated=True)
     generated = make_task(config, task_style(config, "logic_rl")).problems("train", 20, 0)
     for row, problem in zip(rows, generated, strict=True):
         read = problem_reader(name)(row, "here")

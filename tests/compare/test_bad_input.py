@@ -85,6 +85,17 @@ def test_several_settings_are_chosen_from(root: Path, refused: Refused, told: Ca
     assert "lopti" in told("a", "b", "--benchmark", "kk", "--where", "sampling.temperature=0.6")
 
 
+def test_generated_problems_are_never_compared_with_a_public_set(root: Path, refused: Refused) -> None:
+    for name, method, benchmark in (("a", "grpo", "kk"), ("b", "lopti", "kk-gen")):
+        run = make_run(root, name, method=method, right=BASE, benchmark=benchmark)
+        for rollouts in (1, 2):
+            folder = run.held_out_dir / f"rollout-{rollouts:06d}"
+            evaluate(run, BASE, step=0, split="dev", folder=folder, benchmark=benchmark)
+    assert "several benchmarks: kk, kk-gen. Choose with --benchmark" in refused("a", "b")
+    assert f"{root}/b: has no evaluation of kk." in refused("a", "b", "--benchmark", "kk")
+    assert "differ in benchmark" in refused("a", "b", "--match", "rollouts")
+
+
 def test_a_sweep_is_named_by_its_file_too(
     root: Path, tmp_path: Path, refused: Refused, told: Callable[..., str]
 ) -> None:

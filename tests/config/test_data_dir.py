@@ -32,6 +32,13 @@ def test_it_has_no_say_without_a_named_set(data):
     assert data_dir(*data) == (None, "default")
 
 
+def test_a_set_that_is_a_tasks_default_is_a_named_one():
+    loaded = load(overrides=["task=gsm8k"])
+    assert (loaded.config.task.data, loaded.config.task.data_dir) == ("gsm8k", "/env")
+    assert load_config(overrides=["task=gsm8k", "task.data_dir=null"]).task.data_dir is None
+    assert load_config(overrides=["task=gsm8k", "task.data=gsm8k-gen"]).task.data_dir is None
+
+
 def test_whatever_else_sets_the_folder_wins(tmp_path):
     assert data_dir("task.data=math500", "task.data_dir=mine")[0] == "mine"
     assert data_dir("task.data=math500", "task.data_dir=null") == (None, "override task.data_dir=null")

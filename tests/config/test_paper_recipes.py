@@ -127,7 +127,7 @@ def test_the_commands_name_a_folder_where_problems_are_on_no_hub() -> None:
         assert train is not None and ("--data-dir DATA" in train[0]) == waits_for_a_folder(config), file
         if evaluation is not None:
             # A run's own folder is in its configuration; that of other sets is not.
-            sets = (DATA_SETS[choice.benchmark] for choice in chosen(config.eval.benchmark, data_folder=True)[0])
+            sets = (DATA_SETS[choice.benchmark] for choice in chosen(config.eval.benchmark)[0])
             assert ("--data-dir DATA" in evaluation[0]) == any(one.hub is None for one in sets), file
 
 

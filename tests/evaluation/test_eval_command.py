@@ -34,11 +34,11 @@ def test_the_newest_run_is_evaluated_and_shown_by_number_of_people(make_run: Mak
     run = make_run()
     code, out, err = call("--pass-at", "1,4")
     assert code == 0
-    assert out.startswith("trained step 30: kk, test, 6 problems x 4 samples, temperature 1, top_p 1")
+    assert out.startswith("trained step 30: kk-gen, test, 6 problems x 4 samples, temperature 1, top_p 1")
     for text in ("pass@1", "pass@4", "maj@4", "avg@4", "greedy accuracy", "mean length", "2 people", "4 people"):
         assert text in out
     assert "30 of 30 samples" in err
-    assert folder_of(run).name.startswith("kk-test-step-30-")
+    assert folder_of(run).name.startswith("kk-gen-test-step-30-")
     assert str(folder_of(run)) in out
 
 
@@ -77,7 +77,7 @@ def test_against_shows_before_after_and_their_paired_difference(
     assert "after: trained" in out
     assert "difference [95% interval]" in out
     assert "avg@4, 3 people" in out
-    (stored,) = run.eval_dir.glob("kk-test-step-30-*/against-*.json")
+    (stored,) = run.eval_dir.glob("kk-gen-test-step-30-*/against-*.json")
     comparison = json.loads(stored.read_text(encoding="utf-8"))
     item = comparison["metrics"]["length"]
     assert item["difference"]["value"] == pytest.approx(item["after"]["value"] - item["before"]["value"])

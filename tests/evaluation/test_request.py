@@ -98,21 +98,34 @@ def test_ks_of_an_option_go_with_a_number_of_samples_from_a_key(tmp_path: Path, 
     assert (asked.settings.samples, asked.settings.pass_at) == (4, (1, 4))
 
 
-def test_a_task_without_a_data_folder_is_a_benchmark_with_generated_problems(
+def test_generated_problems_are_a_benchmark_with_the_runs_settings(
     tmp_path: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run was trained on Knights & Knaves; its own settings stay."""
     monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
     make_run()
-    (same,) = plan(tmp_path, "kk").requests
+    (same,) = plan(tmp_path, "kk-gen").requests
     assert same.config.task == request(tmp_path).config.task
     assert (same.settings, same.whole) == (request(tmp_path).settings, False)
-    (other,) = plan(tmp_path, "countdown", "task.numbers={4: 1.0}").requests
+    (other,) = plan(tmp_path, "countdown-gen", "task.numbers={4: 1.0}").requests
     assert isinstance(other.config.task, CountdownTaskConfig)
-    assert (other.config.task.data, other.config.task.numbers) == (None, {4: 1.0})
+    assert (other.config.task.data, other.config.task.numbers) == ("countdown-gen", {4: 1.0})
     assert other.settings.samples == 4
     with pytest.raises(UserError, match="task countdown has no people"):
-        plan(tmp_path, "countdown", "task.people={2: 1.0}")
+        plan(tmp_path, "countdown-gen", "task.people={2: 1.0}")
+
+
+def test_the_name_of_a_public_set_means_that_set(
+    tmp_path: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
+    make_run()
+    for name in ("kk", "countdown", "math", "gsm8k", "hitab", "math500"):
+        (asked,) = plan(tmp_path, name).requests
+        assert (asked.config.task.data, asked.benchmark) == (name, name) and asked.setting is not None
+    # A run on the public set, evaluated on generated problems, and the other way round.
+    (own,) = plan(tmp_path, "kk-gen", "task.data_dir=null").requests
+    assert (own.config.task.data, own.benchmark) == ("kk-gen", "kk-gen")
 
 
 def test_every_problem_is_reported_at_once(tmp_path: Path, make_run: MakeRun) -> None:

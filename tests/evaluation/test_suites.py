@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rlvr_cli.config import tree
-from rlvr_cli.config.benchmark_names import SUITE_NAMES, evaluation_names
+from rlvr_cli.config.benchmark_names import SUITE_NAMES, evaluation_names, generated_names
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.evaluation.benchmarks import Choice, chosen, setting_overrides
@@ -97,7 +97,7 @@ def test_alone_the_number_of_problems_decides_the_samples() -> None:
 
 
 def test_names_are_evaluated_once_and_suites_with_other_settings_apart() -> None:
-    choices, tables = chosen(["dgpo", "aime24", "acpo", "dgpo", "aime24"], data_folder=True)
+    choices, tables = chosen(["dgpo", "aime24", "acpo", "dgpo", "aime24"])
     assert [table.suite.name if table.suite else None for table in tables] == ["dgpo", "acpo", None]
     assert len(choices) == len(SUITES["dgpo"].settings) + len(SUITES["acpo"].settings) + 1
     math500 = [choice.setting.samples for choice in choices if choice.benchmark == "math500" and choice.setting]
@@ -110,7 +110,7 @@ def test_equal_settings_of_two_suites_are_one_evaluation_shown_twice(monkeypatch
     first = SUITES["landscape"]
     settings = tuple(replace(setting, figures=(), source={}) for setting in first.settings[:2])
     monkeypatch.setitem(SUITES, "other", Suite("other", "Another paper", settings))
-    choices, tables = chosen(["landscape", "other"], data_folder=True)
+    choices, tables = chosen(["landscape", "other"])
     assert len(choices) == len(first.settings)
     assert [table.rows for table in tables] == [tuple(range(6)), (0, 1)]
 
@@ -151,8 +151,9 @@ def test_the_lab_model_is_given_puzzles_that_its_words_can_write() -> None:
 def test_data_is_the_name_and_its_folder(tmp_path: Path) -> None:
     request = one("math500", data_dir=tmp_path)
     assert (request.config.task.data, request.config.task.data_dir) == ("math500", str(tmp_path))
-    assert one("gsm8k").config.task.data is None
-    assert one("gsm8k", data_dir=tmp_path).config.task.data == "gsm8k"
+    assert one("gsm8k").config.task.data == one("gsm8k", data_dir=tmp_path).config.task.data == "gsm8k"
+    generated = one("gsm8k-gen", data_dir=tmp_path)
+    assert (generated.config.task.data, generated.benchmark, generated.setting) == ("gsm8k-gen", "gsm8k-gen", None)
 
 
 def test_the_environment_names_a_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,23 +207,26 @@ def test_own_data_is_for_one_benchmark(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--data-dir: is for --benchmark"):
         make_plan((), Options(arguments=("lab",), data_dir=tmp_path))
     (request,) = plan("math500", data=str(tmp_path / "mine.jsonl")).requests
-    assert (request.benchmark, request.config.task.name, request.setting) == ("math", "math", None)
+    assert (request.benchmark, request.config.task.name, request.setting) == (None, "math", None)
     assert "without the benchmark's settings" in request.notes[0]
     (request,) = plan("math", data=str(tmp_path / "mine.jsonl")).requests
+    assert request.benchmark is None and "other problems" in request.notes[0]
+    (request,) = plan("math-gen", data=str(tmp_path / "mine.jsonl")).requests
     assert request.notes == ()
 
 
 def test_the_listing_has_every_name() -> None:
     content = listing()
-    assert set(content["benchmarks"]) | set(content["suites"]) <= set(evaluation_names())
+    assert {*content["benchmarks"], *content["generated"], *content["suites"]} == set(evaluation_names())
     assert set(content["suites"]) == set(SUITES)
     assert all(setting["source"] for suite in content["suites"].values() for setting in suite["settings"])
 
 
 def test_the_names_that_a_configuration_takes_are_those_that_there_are() -> None:
     assert tuple(SUITES) == SUITE_NAMES
-    assert set(evaluation_names()) == {*benchmarks(), *SUITES}
+    assert set(evaluation_names()) == {*benchmarks(), *generated_names(), *SUITES}
     assert set(tree.choices(("task",))) <= set(benchmarks())
+    assert {f"{task}-gen" for task in tree.choices(("task",))} == set(generated_names())
 
 
 @pytest.mark.parametrize("suite", list(SUITES))

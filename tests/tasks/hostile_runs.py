@@ -104,7 +104,7 @@ def main(name, rule, style):
     done = Future()
     done.set_result(UNPARSED_ANSWER)
     Pool._submit = lambda pool, gold, answer: done
-    task = make_task(choose_task(name, rule=rule), style)
+    task = make_task(choose_task(name, rule=rule, generated=True), style)
     problem = problem_reader(name)(ROWS[name], "here")
     signal.signal(signal.SIGVTALRM, lambda number, frame: sys.exit(f"more than {LIMIT} s: {label}"))
     count = 0

@@ -48,7 +48,7 @@ class Chat(Plain):
 
 
 def task(style="answer_tag", **keys):
-    return HiTab(HiTabTaskConfig(**keys), style)
+    return HiTab(HiTabTaskConfig(**{"data": "hitab-gen", **keys}), style)
 
 
 def solved(prompt, kind):
@@ -142,7 +142,7 @@ def test_the_task_is_what_the_protocol_asks():
     hitab: Task = task(tolerance=0.01, percent="either", sign="either")
     assert hitab.settings == {
         "name": "hitab",
-        "data": None,
+        "data": "hitab-gen",
         "corrected": False,
         "style": "answer_tag",
         "tolerance": 0.01,
@@ -169,7 +169,8 @@ def test_results_are_exact():
 def test_judging_needs_no_torch():
     code = (
         "import sys; from rlvr_cli.tasks.hitab.task import HiTab"
-        "; from rlvr_cli.config.task_kinds import HiTabTaskConfig; t = HiTab(HiTabTaskConfig(), 'boxed')"
+        "; from rlvr_cli.config.task_kinds import HiTabTaskConfig"
+        "; t = HiTab(HiTabTaskConfig(data='hitab-gen'), 'boxed')"
         "; p = t.problems('test', 3, 0)[0]; t.judge(p, 'x')"
         "; assert not {'torch', 'trl', 'transformers', 'datasets'} & set(sys.modules)"
     )

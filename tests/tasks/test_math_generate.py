@@ -14,12 +14,12 @@ from rlvr_cli.tasks.math.generate import FAMILIES, draw
 from rlvr_cli.tasks.math.latex import root, square_part
 from rlvr_cli.tasks.math.task import MathTask
 
-TASKS = [MathTask(MathTaskConfig()), GSM8K(GSM8KTaskConfig())]
+TASKS = [MathTask(MathTaskConfig()), GSM8K(GSM8KTaskConfig(data="gsm8k-gen"))]
 STRICT = [
     MathTask(MathTaskConfig(rule="strict")),
     MathTask(MathTaskConfig(rule="strict", reward="gtpo")),
-    GSM8K(GSM8KTaskConfig(rule="strict")),
-    GSM8K(GSM8KTaskConfig(rule="strict", reward="gtpo")),
+    GSM8K(GSM8KTaskConfig(data="gsm8k-gen", rule="strict")),
+    GSM8K(GSM8KTaskConfig(data="gsm8k-gen", rule="strict", reward="gtpo")),
 ]
 
 

@@ -90,7 +90,7 @@ def test_the_table_has_every_benchmark_and_training_set_of_a_task_that_exists():
     assert {name for name, one in DATA_SETS.items() if "train" in one.files} == set(TRAINING)
     assert {one.task for one in DATA_SETS.values()} == set(choices(("task",)))
     assert all(one.what and one.licence and set(one.files) <= {"train", "test"} for one in DATA_SETS.values())
-    assert set(sets_of("gsm8k")) == {"gsm8k"} and "math500" not in sets_of("math", "train")
+    assert set(sets_of("gsm8k")) == {"gsm8k", "gsm8k-gen"} and "math500" not in sets_of("math", "train")
 
 
 def test_a_location_is_a_file_in_the_folder_or_the_hub_id(folder):
@@ -103,7 +103,7 @@ def test_a_location_is_a_file_in_the_folder_or_the_hub_id(folder):
         ("dsr_uniform", "test", None, "has train problems only.*eval.split=dev.*math500"),
         ("hitab", "train", None, "on no hub that the project knows.*RLVR_DATA_DIR"),
         ("aime24", "test", folder, "no math/aime24 .*HuggingFaceH4/aime_2024 from the hub, set task.data_dir=null"),
-        ("countdown", "train", folder, "no countdown/train.*For generated problems, leave task.data out"),
+        ("countdown", "train", folder, "no countdown/train.*countdown-gen"),
         ("gsm8k", "test", folder / "none", "no such folder"),
     ):
         with pytest.raises(UserError, match=message):
@@ -208,7 +208,7 @@ def test_every_public_file_loads_under_its_name():
 @pytest.mark.skipif(not PUBLIC.is_dir(), reason=f"no public data sets at {PUBLIC}")
 def test_countdown_has_no_training_file_in_the_public_folder_and_says_what_to_do():
     task = make_task(CountdownTaskConfig(data="countdown", data_dir=str(PUBLIC)), "tiny_zero")
-    with pytest.raises(UserError, match=r"no countdown/train .*set task\.data_dir=null.*leave task\.data out"):
+    with pytest.raises(UserError, match=r"no countdown/train .*set task\.data_dir=null.*countdown-gen"):
         task.problems("train", 10, 0)
 
 

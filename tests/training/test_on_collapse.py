@@ -132,7 +132,7 @@ def test_stop_says_where_no_sound_checkpoint_is_left(tmp_path: Path) -> None:
 
 
 def test_off_looks_at_nothing_and_changes_nothing_else(whole: RunDir, tmp_path: Path) -> None:
-    rows = metrics(trained(tmp_path, "off", "train.on_collapse=off", "train.rollouts=5"))
+    rows = metrics(trained(tmp_path, "off", "train.on_collapse=off", "train.on_no_signal=off", "train.rollouts=5"))
     expected = [
         {name: value for name, value in row.items() if name != "collapse" and not name.startswith("alert/")}
         for row in metrics(whole)[:10]

@@ -113,7 +113,7 @@ def test_standard_errors_take_the_problem_as_the_unit() -> None:
 def test_what_each_task_pays_for_the_format(
     name: str, overrides: tuple[str, ...], expected: tuple[float, float] | None
 ) -> None:
-    config = choose_task(name, overrides)
+    config = choose_task(name, overrides, generated=True)
     task = make_task(config, "logic_rl" if name == "kk" else config.style)
     assert (task.format_range if isinstance(task, RewardsFormat) else None) == expected
     judged = task.judge(task.problems("train", 1, 0)[0], "No tags at all.")

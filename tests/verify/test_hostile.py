@@ -34,7 +34,7 @@ def test_no_crash_and_no_verdict_missing(name: str, rule: str) -> None:
 @pytest.mark.parametrize("name", TASKS)
 def test_the_labelled_part_is_wrong_and_its_parts_are_not(name: str) -> None:
     """The right answer in the same wrapping earns the reward, so a wrong verdict is not for the wrapping's sake."""
-    config = choose_task(name, rule="strict")
+    config = choose_task(name, rule="strict", generated=True)
     task = make_task(config, task_style(config, "logic_rl"))
     problems = task.problems("dev", 20, 1)
     made = list(completions(task, problems, COUNT, seed=1))
@@ -56,7 +56,7 @@ def test_the_labelled_part_is_wrong_and_its_parts_are_not(name: str) -> None:
 
 def test_wrong_answers_differ_from_right_ones() -> None:
     for name in TASKS:
-        config = choose_task(name)
+        config = choose_task(name, generated=True)
         task = make_task(config, task_style(config, "logic_rl"))
         for index, problem in enumerate(task.problems("dev", 30, 2)):
             assert wrong_answer(task, problem, random.Random(index)) != right_answer(task, problem)

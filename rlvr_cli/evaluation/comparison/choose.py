@@ -17,6 +17,7 @@ from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.evaluation.compare import Evaluation, read_evaluation
 from rlvr_cli.evaluation.comparison.records import ComparedRun, few
 from rlvr_cli.evaluation.comparison.trials import eval_options
+from rlvr_cli.tasks.sets import problems_name
 
 _STEP = re.compile(r" step (\d+)(?=,|$)")
 # What two evaluations must share for a difference to be one between models.
@@ -222,7 +223,11 @@ def _none(run: ComparedRun, benchmark: str | None) -> str:
     begun = [
         path.parent for path in run.run.eval_dir.glob("*/meta.json") if not (path.parent / "metrics.json").exists()
     ]
-    option = "" if benchmark in (None, run.config.task.name) else f" --benchmark {benchmark}"
+    option = (
+        ""
+        if benchmark in (None, problems_name(run.config.task.name, run.config.task.data))
+        else f" --benchmark {benchmark}"
+    )
     what = f"an evaluation that was begun and not finished ({begun[0].name})" if begun else "no evaluation"
     of = f" of {benchmark}" if benchmark and not begun else ""
     return (

@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
+from rlvr_cli.config.data_sets import is_generated
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.task_kinds import CountdownTaskConfig
 from rlvr_cli.streams import stream_seed
@@ -16,6 +17,7 @@ from rlvr_cli.tasks.countdown.load import load_problems, make_problem, problem_f
 from rlvr_cli.tasks.countdown.prompt import base_prompt, chat_prompt
 from rlvr_cli.tasks.countdown.puzzles import Puzzle, generate, key
 from rlvr_cli.tasks.countdown.verdict import ANSWER, FORMAT, REASONS, verdict
+from rlvr_cli.tasks.rows import NO_ALL
 
 __all__ = ["Countdown", "problem_from"]
 
@@ -66,12 +68,12 @@ class Countdown:
 
         Raises UserError for loaded data that is missing, malformed or has no matching row.
         """
-        if self.config.data is not None:
+        if not is_generated(self.config.data):
             groups = self._loaded(self.config.data, split, seed)
             available = {number: len(group) for number, group in groups.items()}
             quotas = _quotas(self.config.numbers, count, available)
         elif split == "all":
-            raise UserError("split `all` is for loaded problems (task.data); generated ones have train, dev and test.")
+            raise UserError(NO_ALL)
         else:
             quotas = _quotas(self.config.numbers, count, {})
             groups = {number: _generated(split, number, quotas[number], seed) for number in quotas}

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, Literal
 
+from rlvr_cli.config.data_sets import is_generated
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.task_kinds import HiTabTaskConfig
 from rlvr_cli.streams import stream_seed
@@ -17,6 +18,7 @@ from rlvr_cli.tasks.hitab.load import load_problems
 from rlvr_cli.tasks.hitab.prompt import chat_prompt, user_text
 from rlvr_cli.tasks.hitab.values import Conventions, decimal_text
 from rlvr_cli.tasks.hitab.verdict import REASONS, judge, written_answer
+from rlvr_cli.tasks.rows import NO_ALL
 
 __all__ = ["HiTab", "problem_from", "written_answer"]
 
@@ -60,11 +62,9 @@ class HiTab:
 
         Raises UserError when the data cannot be read or has no such row.
         """
-        if self.config.data is None:
+        if is_generated(self.config.data):
             if split == "all":
-                raise UserError(
-                    "split `all` is for loaded problems (task.data); generated ones have train, dev and test."
-                )
+                raise UserError(NO_ALL)
             return generate(split, count, seed)
         problems = load_problems(self.config.data, split, corrected=self.config.corrected, folder=self.config.data_dir)
         random.Random(stream_seed(seed, "hitab", "rows", split)).shuffle(problems)
@@ -87,7 +87,7 @@ class HiTab:
         if working is None:
             raise UserError(
                 f"task.data: problem {problem.id} cannot be worked out from its row. Use generated tables "
-                "(task.data=null), or give worked solutions of your own (method.data)."
+                "(task.data=hitab-gen), or give worked solutions of your own (method.data)."
             )
         return iter([self._worked(working)])
 

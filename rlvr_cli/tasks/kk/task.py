@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
+from rlvr_cli.config.data_sets import is_generated
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.streams import stream_seed
@@ -28,6 +29,7 @@ from rlvr_cli.tasks.kk.verdict import (
     read_logic_rl,
     verdict,
 )
+from rlvr_cli.tasks.rows import NO_ALL
 
 # Draws in a row that bring nothing new before a pool counts as used up.
 _PATIENCE = 400
@@ -93,10 +95,10 @@ class KnightsAndKnaves:
 
         Raises UserError for loaded data that is missing, malformed or has no matching row.
         """
-        if self.config.data is not None:
+        if not is_generated(self.config.data):
             return self._loaded(self.config.data, split, count, seed)
         if split == "all":
-            raise UserError("split `all` is for loaded problems (task.data); generated ones have train, dev and test.")
+            raise UserError(NO_ALL)
         return self._generated(split, count, seed)
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:

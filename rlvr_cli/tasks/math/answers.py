@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from rlvr_cli.config.data_sets import is_generated
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.task_kinds import GSM8KTaskConfig, MathTaskConfig
 from rlvr_cli.streams import stream_seed
@@ -15,7 +16,7 @@ from rlvr_cli.tasks.base import Problem, Split
 from rlvr_cli.tasks.math.load import load_problems
 from rlvr_cli.tasks.math.prompt import Style, math_prompt
 from rlvr_cli.tasks.math.reward import GTPO_FORMAT_RANGE, RANGES, REASONS
-from rlvr_cli.tasks.rows import split_of
+from rlvr_cli.tasks.rows import NO_ALL, split_of
 
 # Draws in a row that bring nothing new before the generator counts as used up.
 _PATIENCE = 100_000
@@ -72,12 +73,12 @@ class AnswerTask(ABC):
 
     def problems(self, split: Split | Literal["all"], count: int, seed: int) -> list[Problem]:
         """``count`` problems of ``split``. Raises UserError for loaded data that is missing, malformed or empty."""
-        if self.config.data is not None:
+        if not is_generated(self.config.data):
             problems = load_problems(self.config.data, split, self.problem_from, self.config.data_dir)
             random.Random(stream_seed(seed, self.name, "rows", split)).shuffle(problems)
             return problems[:count]
         if split == "all":
-            raise UserError("split `all` is for loaded problems (task.data); generated ones have train, dev and test.")
+            raise UserError(NO_ALL)
         return self._generated(split, count, seed)
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
