@@ -44,9 +44,9 @@ def list_command(as_json: Json = False) -> None:
     if as_json:
         print_json({"tasks": rows})
         return
-    table = plain_table("task", "what it is", "keys (task.*)", "a verdict's reasons")
+    table = plain_table("task", "what it is", "problems (task.data)", "keys (task.*)", "a verdict's reasons")
     for row in rows:
-        table.add_row(row["name"], row["what"], ", ".join(row["keys"]), ", ".join(row["reasons"]))
+        table.add_row(row["name"], row["what"], row["data"], ", ".join(row["keys"]), ", ".join(row["reasons"]))
     print_table(table)
 
 

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from rlvr_cli.config.checks import cross_field_problems
+from rlvr_cli.config.data_sets import DATA_SETS
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.keys import describe_field, sections, suggest_key
 from rlvr_cli.config.nearest import did_you_mean, nearest
@@ -144,6 +145,9 @@ def _message(detail: ErrorDetails, path: Path, data: Any) -> str:
     if key == discriminator(section) and len(listed) == len(variants(section)):
         what = section[-1] if key == "name" else f"{section[-1]} {key}"
         hint = did_you_mean(value, listed) if isinstance(value, str) else ""
+        if section == ("task",) and isinstance(value, str) and value in DATA_SETS:
+            task = DATA_SETS[value].task
+            hint = f" It is a data set of the task {task}: task={task} task.data={value}."
         return f"unknown {what} {shown(value)}.{hint} Allowed: {', '.join(listed)}"
     parent = chosen(section, _at(data, section))
     assert parent is not None

@@ -41,7 +41,15 @@ def described() -> list[dict[str, Any]]:
         config = cast(TaskConfig, kind())
         task = make_task(config, task_style(config, "logic_rl"))
         keys = [key for key in kind.model_fields if key != "name"]
-        rows.append({"name": name, "what": str(kind.__doc__), "keys": keys, "reasons": list(task.reasons)})
+        rows.append(
+            {
+                "name": name,
+                "what": str(kind.__doc__),
+                "data": config.data,
+                "keys": keys,
+                "reasons": list(task.reasons),
+            }
+        )
     return rows
 
 

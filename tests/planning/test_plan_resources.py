@@ -48,6 +48,15 @@ def test_a_large_model_is_planned_for_gpus(capsys: pytest.CaptureFixture[str]) -
     assert numbers["time"] is None
 
 
+def test_a_task_without_a_usual_prompt_is_planned_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(setup.PROMPT_TOKENS, "countdown")
+    assert plan(capsys, "--task", "countdown")["setting"]["prompt_tokens"] == 1024
+    assert run(["plan", "--task", "countdwn"]) == 2
+    assert "task.name: unknown task" in (said := capsys.readouterr().err) and "`countdown`" in said
+
+
 def test_gpus_and_their_memory(capsys: pytest.CaptureFixture[str]) -> None:
     one = plan(capsys, *BIG, "--gpu-memory", "141GB")["memory"]
     eight = plan(capsys, *BIG, "--gpus", "8", "launch.deepspeed=zero3", "--prompt-tokens", "600")["memory"]

@@ -98,3 +98,9 @@ def test_show_and_generate_say_that_the_problems_are_generated(
     assert json.loads(capsys.readouterr().out)["data"] == f"{task}-gen"
     assert run(["tasks", "generate", task, "--count", "1", "--output", str(tmp_path / "a.jsonl")]) == 0
     assert f"problems of {task}-gen" in capsys.readouterr().out
+
+
+def test_a_data_set_that_is_given_as_a_task_is_told_where_it_belongs() -> None:
+    for name, task in (("gsm8k-gen", "gsm8k"), ("math500", "math")):
+        with pytest.raises(UserError, match=rf"unknown task.*task={task} task\.data={name}\."):
+            load_config(task=name)
