@@ -48,6 +48,7 @@ COLLAPSES: Mapping[str, Mapping[str, float]] = {
     "entropy_explosion": {"entropy": 1.2, "accuracy": 0.15, "grad_norm": 3.0},
     "format_loss": {"format": 0.4},
     "reward_hacking": {"format": 0.98},
+    "broken_policy": {"accuracy": 0.0, "format": 0.0, "truncated": 1.0, "length": 1200.0, "entropy": 1.2},
 }
 # Where the format was right from the beginning, nobody can learn it in place of the answers.
 STARTS: Mapping[str, Mapping[str, float]] = {"reward_hacking": {"format": 0.5, "accuracy": 0.05}}

@@ -183,16 +183,19 @@ def broken_policy(view: View) -> list[Movement]:
 
     What an absurd step of the optimizer leaves: it shows at once, where the other rules wait for a window.
     """
-    last, earlier = view.points[-view.thresholds.broken :], view.points[: -view.thresholds.broken]
+    thresholds, window = view.thresholds, view.thresholds.rollouts(view.problems)
+    last, earlier = view.points[-thresholds.broken :], view.points[: -thresholds.broken]
     moves: list[Movement] = []
     numbers: tuple[Literal["accuracy", "format"], ...] = ("accuracy", "format")
-    for number in numbers:
-        before, after = ([getattr(point, number) for point in part] for part in (earlier, last))
-        best = max((share.value for share in before if share is not None), default=0.0)
+    for number, of_window in zip(numbers, view.bests, strict=True):
+        # At the start, lately, or at best over a window: not all of a long run.
+        places = [*earlier[: thresholds.start], *earlier[-window:]]
+        before, after = ([getattr(point, number) for point in part] for part in (places, last))
+        best = max((share.value for share in (*before, of_window) if share is not None), default=0.0)
         if best == 0 or any(share is None or share.value > 0 for share in after):
             return []
         moves.append(Movement(number, best, 0.0, "before"))
-    return moves if moves[1].before >= view.thresholds.formed else []
+    return moves if moves[1].before >= thresholds.formed else []
 
 
 RULES: dict[str, Callable[[View], list[Movement]]] = {

@@ -41,8 +41,14 @@ def test_neither_do_small_and_large_batches(problems: int) -> None:
     assert not any(found_in(moving(LEARNING, 80, 5, 60), 50, seed=3, problems=problems))
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize(("length", "within"), [(1, SOON), (20, LATER)])
+@pytest.mark.parametrize(
+    ("pattern", "length", "within"),
+    [
+        *((pattern, 1, SOON) for pattern in PATTERNS),
+        # What goes slowly is another pattern before it is broken.
+        *((pattern, 20, LATER) for pattern in PATTERNS if pattern != "broken_policy"),
+    ],
+)
 def test_every_collapse_is_named_as_what_it_is(pattern: str, length: int, within: int) -> None:
     curves = moving(COLLAPSES[pattern], BEGINS + 60, BEGINS, length, **STARTS.get(pattern, {}))
     for found in found_in(curves, 20, seed=4):
@@ -206,6 +212,25 @@ def test_few_prompts_are_looked_at_over_more_rollouts() -> None:
     rows = run_of((60, {}), (60, {"length": 900.0, **HARM}))
     found = {problems: detect(rows, problems)[0].first for problems in (4, 16, 128)}
     assert found[4] > found[16] == found[128]
+
+
+def test_a_policy_that_an_update_broke_is_named_after_two_rollouts_and_from_the_second_on() -> None:
+    broken = {"accuracy": 0.0, "format": 0.0, "truncated": 1.0}
+    for sound in (1, 2, 30):
+        watch = CollapseWatch(16)
+        watch.see_all(run_of((sound, {}), (12, broken)))
+        (first, *_) = watch.told()
+        assert (first.pattern, first.first) == ("broken_policy", sound + 1)
+        assert [(move.number, move.after) for move in first.evidence] == [("accuracy", 0.0), ("format", 0.0)]
+        assert all("broken_policy" in watch.on(rollout) for rollout in range(sound + 1, sound + 12)), "while it lasts"
+    for harmless in (
+        run_of((5, {}), (1, broken), (5, {})),
+        run_of((12, {**broken, "format": 0.0})),
+        run_of((5, {"accuracy": 0.0}), (6, broken)),
+        run_of((5, {"format": 0.3}), (6, broken)),
+        run_of((5, {}), (6, {"accuracy": 0.0})),
+    ):
+        assert "broken_policy" not in names(detect(harmless, 16))
 
 
 def test_every_pattern_has_a_meaning_and_every_threshold_a_value_that_counts() -> None:

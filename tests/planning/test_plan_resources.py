@@ -52,7 +52,7 @@ def test_a_task_without_a_usual_prompt_is_planned_too(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(setup.PROMPT_TOKENS, "countdown")
-    assert plan(capsys, "--task", "countdown")["setting"]["prompt_tokens"] == 1024
+    assert plan(capsys, "--task", "countdown")["memory"]["setting"]["prompt_tokens"] == 1024
     assert run(["plan", "--task", "countdwn"]) == 2
     assert "task.name: unknown task" in (said := capsys.readouterr().err) and "`countdown`" in said
 
