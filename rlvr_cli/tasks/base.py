@@ -163,7 +163,7 @@ def unread_share(prompts: Sequence[Sequence[int]], tokenizer: Any) -> float:
     count = sum(map(len, prompts))
     if unknown is None or not count:
         return 0.0
-    return sum(token == unknown for prompt in prompts for token in prompt) / count
+    return sum(int(token == unknown) for prompt in prompts for token in prompt) / count
 
 
 def response_text(tokenizer: Any, token_ids: Sequence[int]) -> str:

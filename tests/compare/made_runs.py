@@ -111,7 +111,7 @@ def make_run(
         status=status,
         created="2026-01-01T00:00:00+00:00",
         method=str(config.method.name),
-        task="kk",
+        task="kk-gen",
         model="lab",
         seed=seed,
         step=done,
@@ -149,7 +149,7 @@ def evaluate(
     tokens: int | Sequence[int] = 10,
     skip: int = 0,
     folder: Path | None = None,
-    benchmark: str = "kk",
+    benchmark: str = "kk-gen",
 ) -> Path:
     """Evaluate on ``len(right)`` problems, from the one after ``skip`` on; returns the folder."""
     task, problems = _problems(split)

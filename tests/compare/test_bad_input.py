@@ -33,7 +33,7 @@ def test_everything_is_named_at_once(two_arms: Path, refused: Refused) -> None:
     for part in (
         "lopit-s0: no run and no folder of runs",
         "Did you mean `lopti-s0`?",
-        f"{two_arms}/bare: has no evaluation of kk. Make it with `rlvr eval {two_arms}/bare`.",
+        f"{two_arms}/bare: has no evaluation of kk-gen. Make it with `rlvr eval {two_arms}/bare`.",
         f"{two_arms}/half: not finished (interrupted at rollout 4 of 4). Continue it with `rlvr train --resume",
         f"{two_arms}/torn/manifest.json: cannot be read",
         "--baseline loptii: no such arm. Did you mean `lopti`?",
@@ -78,11 +78,13 @@ def test_several_settings_are_chosen_from(root: Path, refused: Refused, told: Ca
         run = make_run(root, name, method=method, right=right)
         evaluate(run, right, step=4, temperature=0.6)
         evaluate(run, right, step=4, benchmark="other")
-    assert "several benchmarks: kk, other. Choose with --benchmark" in refused("a", "b")
+    assert "several benchmarks: kk-gen, other. Choose with --benchmark" in refused("a", "b")
     assert "Did you mean `other`?" in refused("a", "b", "--benchmark", "othr")
-    assert "Choose, as with --where" in refused("a", "b", "--benchmark", "kk")
-    assert "temperature=0.5; there is" in refused("a", "b", "--benchmark", "kk", "--where", "sampling.temperature=0.5")
-    assert "lopti" in told("a", "b", "--benchmark", "kk", "--where", "sampling.temperature=0.6")
+    assert "Choose, as with --where" in refused("a", "b", "--benchmark", "kk-gen")
+    assert "temperature=0.5; there is" in refused(
+        "a", "b", "--benchmark", "kk-gen", "--where", "sampling.temperature=0.5"
+    )
+    assert "lopti" in told("a", "b", "--benchmark", "kk-gen", "--where", "sampling.temperature=0.6")
 
 
 def test_generated_problems_are_never_compared_with_a_public_set(root: Path, refused: Refused) -> None:

@@ -26,7 +26,7 @@ def test_trained_evaluated_and_compared(
             name = [f"run.dir={root}/sweep", f"run.name={method}-s{seed}", f"run.seed={seed}"]
             assert run(["train", "--method", method, *name, *NARROW, *EVALUATION]) == 0
     said = refused("sweep")
-    assert said.count("has no evaluation of kk. Make it with `rlvr eval") == 0
+    assert said.count("has no evaluation of kk-gen. Make it with `rlvr eval") == 0
     assert said.count("has no evaluation. Make it with `rlvr eval") == 4
     for folder in sorted((root / "sweep").iterdir()):
         assert run(["eval", str(folder)]) == 0

@@ -22,7 +22,7 @@ def test_csv_reads_back_to_what_json_has(two_arms: Path, told: Told, compared: C
     arms = compared("grpo-s*", "lopti-s*")["arms"]
     assert [row["arm"] for row in rows] == [arm["arm"] for arm in arms]
     for row, arm in zip(rows, arms, strict=True):
-        assert row["benchmark"] == "kk" and row["baseline"] == "grpo" and int(row["problems"]) == 12
+        assert row["benchmark"] == "kk-gen" and row["baseline"] == "grpo" and int(row["problems"]) == 12
         assert row["sentence"] == (arm["sentence"] or "")
         for path in ("mean.value", "mean.low", "difference.high", "difference.p_value", "cost.update_seconds"):
             value: Any = arm

@@ -24,7 +24,7 @@ HARD = [0, 0, 1, 0, 1, 0, 2, 0, 1, 0]
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three seeds of two methods on three benchmarks: lopti is better on kk, a little on hard, and no different on
+    """Three seeds of two methods on three benchmarks: lopti is better on kk-gen, a little on hard, and no different on
     easy; a fourth, on which not all runs were evaluated."""
     root = tmp_path_factory.mktemp("over") / "runs"
     for seed in range(3):
@@ -48,7 +48,7 @@ def arm(found: dict[str, Any], name: str = "lopti") -> dict[str, Any]:
 
 def test_over_the_benchmarks_that_all_runs_have(compared: Compared) -> None:
     found = compared("grpo-s*", "lopti-s*", "--over", "benchmark")
-    assert list(found["tasks"]) == ["easy", "hard", "kk"] and found["one_run_on_all_tasks"]
+    assert list(found["tasks"]) == ["easy", "hard", "kk-gen"] and found["one_run_on_all_tasks"]
     assert any("left out, for not all runs were evaluated on it: rare" in note for note in found["notes"])
     for name, one in found["tasks"].items():
         alone = arm(compared("grpo-s*", "lopti-s*", "--benchmark", name))
@@ -72,13 +72,13 @@ def test_over_the_benchmarks_that_all_runs_have(compared: Compared) -> None:
 
 
 def test_benchmarks_that_are_named_are_compared_over(compared: Compared, told: Told) -> None:
-    found = compared("grpo-s*", "lopti-s*", "--benchmark", "kk,hard", "--baseline", "lopti-s1")
-    assert (list(found["tasks"]), found["baseline"]) == (["kk", "hard"], "lopti")
-    text = told("grpo-s*", "lopti-s*", "--benchmark", "kk,hard", "--power", "0.02")
+    found = compared("grpo-s*", "lopti-s*", "--benchmark", "kk-gen,hard", "--baseline", "lopti-s1")
+    assert (list(found["tasks"]), found["baseline"]) == (["kk-gen", "hard"], "lopti")
+    text = told("grpo-s*", "lopti-s*", "--benchmark", "kk-gen,hard", "--power", "0.02")
     words, *_ = text.split("\n\n")
-    assert words.splitlines()[0] == "avg@4 over 2 benchmarks: kk, hard"
-    assert "kk: avg@4 on kk, test, 12 problems x 4 samples" in words
-    assert " on the mean over 2 benchmarks by " in text and "clearly higher on kk" in text
+    assert words.splitlines()[0] == "avg@4 over 2 benchmarks: kk-gen, hard"
+    assert "kk-gen: avg@4 on kk-gen, test, 12 problems x 4 samples" in words
+    assert " on the mean over 2 benchmarks by " in text and "clearly higher on kk-gen" in text
     assert "2 benchmarks are no sample of benchmarks" in text and "to see 2 points between lopti" in text
     assert text.index("The chance that a run of lopti is above one of grpo is") < text.index("share of runs above")
 
@@ -126,17 +126,17 @@ def test_over_a_key_every_task_has_runs_of_its_own(root: Path, compared: Compare
 def test_what_is_refused(refused: Callable[..., str], tmp_path: Path) -> None:
     names = ("grpo-s*", "lopti-s*")
     assert "Choose with --benchmark, or compare over all of them with --over benchmark" in refused(*names)
-    said = refused(*names, "--benchmark", "kk,rare,eazy")
+    said = refused(*names, "--benchmark", "kk-gen,rare,eazy")
     assert "rare: " in said and "has no evaluation of rare" in said
     assert "eazy: --benchmark eazy: no run was evaluated on it. Did you mean `easy`?" in said
     assert "--over taks: no such key. Did you mean `task`?" in refused(*names, "--over", "taks")
-    assert "kk is one benchmark" in refused(*names, "--over", "benchmark", "--benchmark", "kk")
-    assert "every task has one benchmark" in refused(*names, "--over", "task", "--benchmark", "kk,hard")
+    assert "kk-gen is one benchmark" in refused(*names, "--over", "benchmark", "--benchmark", "kk-gen")
+    assert "every task has one benchmark" in refused(*names, "--over", "task", "--benchmark", "kk-gen,hard")
     assert "are of one benchmark" in refused(*names, "--over", "benchmark", "--match", "rollouts")
     assert "--baseline gpro: no such arm. Did you mean `grpo`?" in refused(
         *names, "--over", "benchmark", "--baseline", "gpro"
     )
-    assert "so it needs --over" in refused(*names, "--benchmark", "kk", "--plot", str(tmp_path / "x.png"))
+    assert "so it needs --over" in refused(*names, "--benchmark", "kk-gen", "--plot", str(tmp_path / "x.png"))
     assert "ends in .png or .svg" in refused(*names, "--over", "benchmark", "--plot", str(tmp_path / "x.pdf"))
 
 

@@ -128,7 +128,7 @@ def test_data_with_fewer_problems_than_asked_for_says_so(make_run: MakeRun, call
     data.write_text("".join(json.dumps({**row, "question": f"{i}?"}) + "\n" for i in range(4)), encoding="utf-8")
     code, out, err = call("--data", str(data))
     assert code == 0
-    assert "kk, all, 4 problems x 4 samples" in out
+    assert "mine.jsonl, all, 4 problems x 4 samples" in out
     assert "4 problems: the data has no more (6 were asked for)" in err
     data.write_text("{}\n", encoding="utf-8")
     code, _, err = call("--data", str(data))

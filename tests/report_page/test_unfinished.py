@@ -37,7 +37,7 @@ def test_without_evaluations_the_commands_that_make_them(tmp_path: Path, report:
         make_run(root, name, method=name.removesuffix("-s0"))
     page = report(root)
     assert page.sections["answer"].startswith(
-        "How do grpo and lopti compare on kk with the model lab? It is not known yet."
+        "How do grpo and lopti compare on kk-gen with the model lab? It is not known yet."
     )
     assert "Length" in page.sections["curves"]
     for name in names:
