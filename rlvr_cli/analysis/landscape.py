@@ -123,6 +123,9 @@ def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
         "value of incorrect": key("value/incorrect"),
     }
     names = ("accuracy", HELD_OUT, "length", "entropy", "gradient norm")
+    # Whichever accuracy it is: the arms of a landscape are evaluated alike.
+    if held_out := next((curve for name, curve in recorded.items() if name.startswith(HELD_OUT)), None):
+        recorded[HELD_OUT] = held_out
     return {
         **{name: recorded.get(name, Curve(name, ())) for name in names},
         **{name: of(name, read) for name, read in own.items()},

@@ -60,8 +60,11 @@ def show(
     table = plain_table("", "")
     table.show_header = False
     for name, value in details["last_metrics"].items():
+        if isinstance(value, dict):
+            for inner, one in value.items():
+                table.add_row(f"last {name} {inner}", text_of(one))
         # Alerts have lines of their own, and one that is off is no news.
-        if not name.startswith(PREFIX):
+        elif not name.startswith(PREFIX):
             table.add_row(f"last {name}", text_of(value))
     for alert in details["alerts"]:
         table.add_row("alert", str(Span(**alert)))

@@ -8,12 +8,11 @@ from typing import Any
 
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import GREEDY, Key
+from rlvr_cli.results.metrics import metric
 from rlvr_cli.stats.intervals import Estimate, mean_interval, share_interval
 from rlvr_cli.stats.majority import majority_at_k
 from rlvr_cli.stats.passk import pass_at_k
 from rlvr_cli.tasks.base import Problem
-
-_SHARES = ("pass@", "avg@", "maj@", "greedy", "truncated", "reason/")
 
 
 @dataclass(frozen=True)
@@ -34,9 +33,9 @@ class ProblemValues:
         return cls(record["problem"], record["subgroup"], dict(record["values"]))
 
 
-def is_share(metric: str) -> bool:
+def is_share(name: str) -> bool:
     """Whether a metric's values lie in [0, 1]."""
-    return metric.startswith(_SHARES)
+    return metric(name).share
 
 
 def problem_values(

@@ -6,25 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlvr_cli.evaluation.compare import Difference
-from rlvr_cli.evaluation.metrics import is_share
+from rlvr_cli.results.metrics import accuracy_of, metric
 
 Row = list[str]
 
-_NAMES = {
-    "greedy": "greedy accuracy",
-    "reward": "mean reward",
-    "reward/format": "  format part",
-    "reward/answer": "  answer part",
-    "length": "mean length (tokens)",
-    "truncated": "truncated share",
-}
 
-
-def metric_name(metric: str) -> str:
+def metric_name(name: str) -> str:
     """A metric's name as people read it."""
-    if metric.startswith("reason/"):
-        return f"judged {metric.removeprefix('reason/')}"
-    return _NAMES.get(metric, metric)
+    return metric(name).label
 
 
 def headline(result: Mapping[str, Any]) -> str:
@@ -58,33 +47,31 @@ def comparison_table(
     header = ["", f"before: {before}", f"after: {after}", "difference [95% interval]", ""]
     rows = [_comparison(metric_name(name), item) for name, item in overall.items()]
     for group, table in by_subgroup.items():
-        name = next((metric for metric in table if metric.startswith("avg@")), "greedy")
+        name = accuracy_of(table) or "greedy"
         rows.append(_comparison(f"{name}, {group}", table[name]))
     return header, rows
 
 
 def _comparison(name: str, item: Difference) -> Row:
-    metric = item.metric
-    difference = with_interval(metric, item.difference.as_json(), signed=True)
+    difference = with_interval(item.metric, item.difference.as_json(), signed=True)
     return [
         name,
-        with_interval(metric, item.before.as_json()),
-        with_interval(metric, item.after.as_json()),
+        with_interval(item.metric, item.before.as_json()),
+        with_interval(item.metric, item.after.as_json()),
         difference,
         "" if item.clear else "within noise",
     ]
 
 
-def with_interval(metric: str, estimate: Mapping[str, Any], *, signed: bool = False) -> str:
+def with_interval(name: str, estimate: Mapping[str, Any], *, signed: bool = False) -> str:
     """A value with its interval: ``0.731 [0.694, 0.765]``."""
-    value = figure(metric, estimate["value"], signed=signed)
+    value = figure(name, estimate["value"], signed=signed)
     if estimate["low"] is None:
         return value
-    low, high = (figure(metric, estimate[end], signed=signed) for end in ("low", "high"))
+    low, high = (figure(name, estimate[end], signed=signed) for end in ("low", "high"))
     return f"{value} [{low}, {high}]"
 
 
-def figure(metric: str, value: float, *, signed: bool = False) -> str:
+def figure(name: str, value: float, *, signed: bool = False) -> str:
     """Shares and rewards with three decimals, lengths with one."""
-    decimals = 3 if is_share(metric) or metric.startswith("reward") else 1
-    return f"{value:{'+' if signed else ''}z.{decimals}f}"
+    return f"{value:{'+' if signed else ''}z.{metric(name).decimals}f}"

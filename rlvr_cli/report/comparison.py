@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from rlvr_cli.evaluation.comparison.cost import PARTS, Spent, mean_spent
+from rlvr_cli.evaluation.comparison.cost import PARTS, TIMED, Spent, mean_spent
 from rlvr_cli.evaluation.comparison.material import Material
 from rlvr_cli.evaluation.metrics import is_share
 from rlvr_cli.report.comparison_curves import CurveRow, curve_rows
@@ -69,13 +69,17 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Row:
-    """One arm; ``contrast`` is None for the baseline. ``cost``: each part of what was spent over the baseline's."""
+    """One arm; ``contrast`` is None for the baseline. ``cost``: each part of what was spent over the baseline's.
+
+    ``seconds``: of what is timed, the least and the greatest of that ratio over pairs of runs; None with one pair.
+    """
 
     arm: str
     mean: CrossedEstimate
     contrast: Contrast | None
     spent: Spent
     cost: Mapping[str, float | None]
+    seconds: Mapping[str, tuple[float, float] | None]
 
     @property
     def effect(self) -> float:
@@ -109,7 +113,8 @@ def compare(material: Material) -> Comparison:
     """The comparison of what was read."""
     question, baseline = material.question, material.baseline
     scores = material.scores()
-    spent = {name: mean_spent(runs) for name, runs in material.spent().items()}
+    by_run = material.spent()
+    spent = {name: mean_spent(runs) for name, runs in by_run.items()}
     metric = material.read.metric
     against = {
         name: replace(one, difference=possible(one.difference, metric))
@@ -122,12 +127,20 @@ def compare(material: Material) -> Comparison:
             contrast=against.get(name),
             spent=spent[name],
             cost={part: _ratio(spent[name].of(part), spent[baseline].of(part)) for part in PARTS},
+            seconds={part: _spread(by_run[name], by_run[baseline], part) for part in TIMED},
         )
         for name in scores
     ]
     rows.sort(key=lambda row: (-row.effect, row.arm))
     curves = curve_rows(material, [row.arm for row in rows]) if question.match else ()
     return Comparison(material, tuple(rows), curves)
+
+
+def _spread(own: Sequence[Spent], base: Sequence[Spent], part: str) -> tuple[float, float] | None:
+    least, most = min(one.of(part) for one in base), max(one.of(part) for one in base)
+    if len(own) + len(base) < 3 or least <= 0:
+        return None
+    return min(one.of(part) for one in own) / most, max(one.of(part) for one in own) / least
 
 
 def among(comparison: Comparison, p_values: Mapping[str, float | None], family: int) -> Comparison:

@@ -71,6 +71,10 @@ def _arm(comparison: Comparison, row: Row) -> dict[str, Any]:
         **_contrast(row.contrast),
         "spent": _spent(row.spent),
         "cost": dict(row.cost),
+        "seconds": {
+            part: {"value": row.cost[part], "low": spread[0] if spread else None, "high": spread[1] if spread else None}
+            for part, spread in row.seconds.items()
+        },
         "curve": _curve(curves[row.arm]) if row.arm in curves else None,
         "sentence": None if row.contrast is None else sentence(comparison, row),
     }

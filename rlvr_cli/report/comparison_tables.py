@@ -9,7 +9,7 @@ from rlvr_cli.evaluation.tables import Row as Cells
 from rlvr_cli.evaluation.tables import metric_name, with_interval
 from rlvr_cli.report.comparison import Comparison, Row
 from rlvr_cli.report.comparison_curves import CurveRow
-from rlvr_cli.report.comparison_words import base_cost, headline, p_text, power_lines, ratio_text, sentences
+from rlvr_cli.report.comparison_words import base_cost, cost_text, headline, p_text, power_lines, sentences
 from rlvr_cli.stats.aggregate import Aggregate
 from rlvr_cli.stats.clustered import CrossedEstimate
 
@@ -92,7 +92,7 @@ def _main_row(metric: str, row: Row) -> Cells:
     if row.contrast is None:
         return [*cells, "baseline", "", "", *("1x" for _ in COSTS)]
     found = row.contrast.outcomes
-    costs = ["-" if (ratio := row.cost[part]) is None else ratio_text(ratio) for part in COSTS]
+    costs = [cost_text(row, part) for part in COSTS]
     difference = cell(metric, row.contrast.difference, signed=True)
     return [*cells, difference, p_text(row.contrast.p_value), f"{found.wins}/{found.ties}/{found.losses}", *costs]
 

@@ -7,9 +7,16 @@ from rlvr_cli.evaluation.metrics import is_share
 from rlvr_cli.evaluation.store import GREEDY
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.comparison import Comparison, Contrast, Row
+from rlvr_cli.results.metrics import metric as declared
 from rlvr_cli.stats.clustered import CrossedEstimate
 
-DECIMALS = {"points": 1, "tokens": 1, "of reward": 3}
+# Costs that are counted, by the fields of ``Spent``.
+COUNTED = {"updates": "updates", "update_tokens": "tokens in updates", "tokens": "sampled tokens"}
+
+
+def decimals(metric: str) -> int:
+    """The decimals of a difference in the metric's unit."""
+    return declared(metric).difference_decimals
 
 
 def headline(comparison: Comparison) -> list[str]:
@@ -95,8 +102,8 @@ def power_lines(comparison: Comparison) -> list[str]:
 def amount(metric: str, value: float) -> str:
     """The size of a difference: `2 points`, `3.1 points`, `0.012 of reward`."""
     factor, name = unit(metric)
-    text = _trimmed(abs(value) * factor, DECIMALS[name])
-    return f"{text} {name.removesuffix('s') if text == '1' else name}"
+    text = _trimmed(abs(value) * factor, decimals(metric))
+    return f"{text} {name.removesuffix('s') if text == '1' else name}".rstrip()
 
 
 def p_text(p_value: float | None) -> str:
@@ -111,12 +118,28 @@ def ratio_text(ratio: float) -> str:
     return f"{ratio:,.0f}x" if ratio >= 100 else f"{ratio:.2g}x"
 
 
+def cost_text(row: Row, part: str) -> str:
+    """A part of what was spent over the baseline's; of seconds with the range over pairs of runs."""
+    ratio, spread = row.cost[part], row.seconds.get(part)
+    if ratio is None:
+        return "-"
+    if part not in row.seconds:
+        return ratio_text(ratio)
+    return f"{ratio_text(ratio)} ({'1 run' if spread is None else '-'.join(map(ratio_text, spread))})"
+
+
 def base_cost(comparison: Comparison) -> str:
     """What the baseline spent, which the costs of the other arms are relative to."""
-    spent = comparison.baseline.spent
+    spent, runs = comparison.baseline.spent, comparison.material.spent()[comparison.material.baseline]
+
+    def seconds(part: str) -> str:
+        values = [one.of(part) for one in runs]
+        range_ = f" ({min(values):,.1f} to {max(values):,.1f})" if len(values) > 1 else ""
+        return f"{spent.of(part):,.1f} s{range_}"
+
     return (
         f"cost of {comparison.material.baseline}, a run: {spent.rollouts:,.6g} rollouts, {spent.updates:,.6g} updates, "
-        f"{spent.tokens:,.0f} tokens sampled, {spent.update_seconds:,.1f} s of updates, {spent.seconds:,.1f} s in all"
+        f"{spent.tokens:,.0f} tokens sampled, {seconds('update_seconds')} of updates, {seconds('seconds')} in all"
     )
 
 
@@ -146,12 +169,12 @@ def size_text(metric: str, difference: CrossedEstimate) -> str:
     """`3.1 points, 95% interval 0.9 to 5.2`, of the size of the difference."""
     assert difference.low is not None and difference.high is not None
     ends = (difference.low, difference.high) if difference.value > 0 else (-difference.high, -difference.low)
-    return f"{_figure(metric, abs(difference.value))} {unit(metric)[1]}, 95% interval {_ends(metric, ends)}"
+    return f"{_with_unit(metric, abs(difference.value))}, 95% interval {_ends(metric, ends)}"
 
 
 def signed_text(metric: str, difference: CrossedEstimate) -> str:
     """`+0.4 points, 95% interval -1.2 to 2.0`; without the interval where there is none."""
-    value = f"{_figure(metric, difference.value, signed=True)} {unit(metric)[1]}"
+    value = _with_unit(metric, difference.value, signed=True)
     if difference.low is None or difference.high is None:
         return value
     return f"{value}, 95% interval {_ends(metric, (difference.low, difference.high))}"
@@ -185,8 +208,9 @@ def doubt(family: int, p_value: float | None) -> str:
 
 def comparative(metric: str, difference: float) -> str:
     """`better than`, `worse than`; of lengths and reasons `longer than`, `higher in ... than`."""
-    if higher_is_better(metric):
-        return "better than" if difference > 0 else "worse than"
+    better = higher_is_better(metric)
+    if better is not None:
+        return "better than" if (difference > 0) == better else "worse than"
     if metric == "length":
         return "longer than" if difference > 0 else "shorter than"
     return f"{'higher' if difference > 0 else 'lower'} in {metric_name(metric).strip()} than"
@@ -206,11 +230,12 @@ def _enough(number: int | None, name: str) -> str:
 
 
 def _cost(row: Row) -> str:
-    ratio = row.cost["update_seconds"]
-    if ratio is None:
+    """What the arm cost beside the baseline, counted: seconds say how loaded the machine was too."""
+    ratios = {name: ratio for part, name in COUNTED.items() if (ratio := row.cost[part]) is not None}
+    if not ratios:
         return ""
-    times = ratio_text(ratio)
-    return "; it cost the same update time" if times == "1x" else f"; it cost {times} the update time"
+    said = [f"{times} the {name}" for name, ratio in ratios.items() if (times := ratio_text(ratio)) != "1x"]
+    return f"; it cost {', '.join(said)}" if said else f"; it cost the same {' and '.join(ratios)}"
 
 
 def _budgets(comparison: Comparison) -> str:
@@ -226,8 +251,12 @@ def _of_budget(budget: str) -> str:
 
 
 def _figure(metric: str, value: float, *, signed: bool = False) -> str:
-    factor, name = unit(metric)
-    return f"{value * factor:{'+' if signed else ''}z.{DECIMALS[name]}f}"
+    factor, _ = unit(metric)
+    return f"{value * factor:{'+' if signed else ''}z.{decimals(metric)}f}"
+
+
+def _with_unit(metric: str, value: float, *, signed: bool = False) -> str:
+    return f"{_figure(metric, value, signed=signed)} {unit(metric)[1]}".rstrip()
 
 
 def _trimmed(value: float, decimals: int) -> str:

@@ -103,7 +103,7 @@ def _compared(comparison: Comparison) -> Answer:
 def _question(comparison: Comparison, rows: list[Row]) -> str:
     metric, base = comparison.material.read.metric, comparison.material.baseline
     names = sorted(row.arm for row in rows)
-    if not higher_is_better(metric):
+    if higher_is_better(metric) is None:
         return f"How does the {metric_name(metric).strip()} of {listed(names)} differ from that of {base}?"
     if len(names) == 1:
         return f"Is {names[0]} better than {base}?"

@@ -18,7 +18,8 @@ from rlvr_cli.evaluation.comparison.values import metric_of, problem_values
 from rlvr_cli.evaluation.tables import metric_name, with_interval
 from rlvr_cli.report.comparison_means import arm_mean, possible
 from rlvr_cli.report.comparison_words import count
-from rlvr_cli.report.report_table import Table, table
+from rlvr_cli.report.report_table import Table, capital, table
+from rlvr_cli.results.metrics import held_out_accuracy
 from rlvr_cli.runs.curves import whole_rows
 from rlvr_cli.runs.seals import read_record
 from rlvr_cli.stats.clustered import CrossedEstimate, paired_crossed_interval
@@ -96,11 +97,12 @@ def change_of(arm: Arm, root: Path, problems: list[str]) -> Change | None:
 
 
 def in_short(change: Change) -> str:
-    """`Held-out accuracy rose from 0.314 before training to 0.919 after 60 rollouts.`"""
+    """`Held-out accuracy (avg@4) rose from 0.314 before training to 0.919 after 60 rollouts.`"""
     start, end = (f"{one.value:.3f}" for one in (change.before, change.after))
+    what = held_out_accuracy(change.metric)
     if not change.seen:
-        return f"No change of held-out accuracy can be seen: {start} {change.first}, {end} {change.last}."
-    return f"Held-out accuracy {change.verb} from {start} {change.first} to {end} {change.last}."
+        return f"No change of {what} can be seen: {start} {change.first}, {end} {change.last}."
+    return f"{capital(what)} {change.verb} from {start} {change.first} to {end} {change.last}."
 
 
 def in_words(change: Change) -> str:

@@ -135,7 +135,10 @@ def _below(comparison: Comparison) -> list[str]:
     family = comparison.family
     tests = [f"p: two-sided, Holm's correction over {family} comparisons."] if family > 1 else []
     counts = ["won/tied/lost: problems on which the arm's mean over seeds is above, at or below the baseline's."]
-    costs = ["updates, tokens, update time: of a run, as a multiple of the baseline's."]
+    costs = [
+        "updates, tokens, update time: of a run, as a multiple of the baseline's; "
+        "of time with the range over pairs of runs, for it depends on the machine's load too."
+    ]
     return [*tests, *counts, *costs, f"{base_cost(comparison)}."]
 
 

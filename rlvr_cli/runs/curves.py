@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlvr_cli.results.metrics import accuracy_of, held_out_accuracy
 from rlvr_cli.runs.numbers import number
 
+# The name of its curve goes on with which accuracy it is.
 HELD_OUT = "held-out accuracy"
 
 
@@ -41,11 +43,20 @@ def learning_curves(rows: Sequence[Mapping[str, Any]]) -> list[Curve]:
     Args:
         rows: the lines of metrics.jsonl, each with an integer `rollout`.
     """
-    return [
-        Curve(name, by_rollout((row["rollout"], read(row)) for row in rows))
-        for name, read in _CURVES.items()
-        if any(read(row) is not _ABSENT for row in rows)
-    ]
+    evaluations = [row["eval"] for row in rows if isinstance(row.get("eval"), dict)]
+    accuracy = accuracy_of(name for name in dict.fromkeys(name for one in evaluations for name in one))
+    curves = []
+    for name, key in _CURVES.items():
+        if name == HELD_OUT:
+            if accuracy is None:
+                continue
+            name = held_out_accuracy(accuracy)
+            values = [(row["rollout"], row["eval"].get(accuracy)) for row in rows if isinstance(row.get("eval"), dict)]
+        else:
+            values = [(row["rollout"], row[key]) for row in rows if key in row]
+        if values:
+            curves.append(Curve(name, by_rollout(values)))
+    return curves
 
 
 def whole_rows(rows: Iterable[Any]) -> list[dict[str, Any]]:
@@ -53,31 +64,15 @@ def whole_rows(rows: Iterable[Any]) -> list[dict[str, Any]]:
     return [row for row in rows if isinstance(row, dict) and type(row.get("rollout")) is int and row["rollout"] >= 0]
 
 
-_ABSENT = object()
-
-
-def _key(name: str) -> Callable[[Mapping[str, Any]], Any]:
-    return lambda row: row.get(name, _ABSENT)
-
-
-def _held_out(row: Mapping[str, Any]) -> Any:
-    """Greedy accuracy, which every evaluation on the way has unless it is switched off; else avg@n."""
-    evaluation = row.get("eval")
-    if not isinstance(evaluation, dict):
-        return _ABSENT
-    names = ["greedy", *(name for name in evaluation if name.startswith("avg@"))]
-    return next((evaluation[name] for name in names if name in evaluation), _ABSENT)
-
-
-_CURVES: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-    "reward": _key("reward"),
-    "loss": _key("loss"),
-    "accuracy": _key("accuracy"),
-    "token accuracy": _key("token_accuracy"),
-    HELD_OUT: _held_out,
-    "entropy": _key("entropy"),
-    "length": _key("length"),
-    "gradient norm": _key("grad_norm"),
+_CURVES = {
+    "reward": "reward",
+    "loss": "loss",
+    "accuracy": "accuracy",
+    "token accuracy": "token_accuracy",
+    HELD_OUT: "eval",
+    "entropy": "entropy",
+    "length": "length",
+    "gradient norm": "grad_norm",
 }
 
 

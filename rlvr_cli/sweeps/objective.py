@@ -13,6 +13,7 @@ from rlvr_cli.config.benchmark_names import SUITE_NAMES
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.config.schema import Config
+from rlvr_cli.results.metrics import accuracy_of, metric
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.numbers import number
 from rlvr_cli.runs.seals import read_record
@@ -48,9 +49,7 @@ class Objective:
     @property
     def share(self) -> bool:
         """Whether its values lie in [0, 1]."""
-        from rlvr_cli.evaluation.metrics import is_share
-
-        return self.metric in (ACCURACY, "token_accuracy", "diversity") or is_share(self.metric)
+        return metric(self.metric).share
 
     def value(self, run: RunDir) -> float | None:
         """Its value in a finished run; None where the run did not record it. Raises RunError for damaged records."""
@@ -82,12 +81,12 @@ class Objective:
         return all(result.get(key) == value for key, value in self.where.items())
 
 
-def metric_value(result: dict[str, Any], metric: str) -> float | None:
+def metric_value(result: dict[str, Any], name: str) -> float | None:
     """A metric of an evaluation's metrics.json; `accuracy` is avg@n, of the greedy completion where n is 0."""
     metrics = result.get("metrics", {})
-    if metric in (ACCURACY, "avg@n"):
-        metric = next((name for name in metrics if name.startswith("avg@")), "greedy")
-    found = metrics.get(metric)
+    if name in (ACCURACY, "avg@n"):
+        name = accuracy_of(metrics) or ""
+    found = metrics.get(name)
     return number(found.get("value")) if isinstance(found, dict) else None
 
 
@@ -207,9 +206,8 @@ def _names(samples: int, pass_at: Sequence[int], *, greedy: bool) -> list[str]:
 def _maximize(spec: ObjectiveSpec) -> bool | None:
     if spec.direction is not None:
         return spec.direction == "maximize"
-    if spec.metric in (ACCURACY, "greedy", "reward", "token_accuracy") or _AT.fullmatch(spec.metric):
-        return True
-    return False if spec.metric in ("loss", "truncated") else None
+    better = metric(spec.metric).better
+    return None if better is None else better == "higher"
 
 
 def _where(spec: EvalSpec | None, configs: Sequence[Config]) -> dict[str, Any]:

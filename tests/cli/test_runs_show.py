@@ -39,15 +39,15 @@ def shown(made: RunDir, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 def test_the_curves_are_those_of_metrics_jsonl(trained: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     curves, lines = shown(trained, capsys)["curves"], rows(trained.path)
-    assert list(curves) == ["reward", "accuracy", "held-out accuracy", "entropy", "length", "gradient norm"]
+    assert list(curves) == ["reward", "accuracy", "held-out accuracy (greedy)", "entropy", "length", "gradient norm"]
     assert len(lines) == 6
     for name, key in [("reward", "reward"), ("entropy", "entropy"), ("gradient norm", "grad_norm")]:
         means = [(lines[2 * rollout][key] + lines[2 * rollout + 1][key]) / 2 for rollout in range(3)]
         curve = curves[name]
         assert curve["rollouts"] == [0, 1, 2] and curve["values"] == pytest.approx(means)
         assert [curve[end] for end in ENDS] == pytest.approx([means[0], means[-1], min(means), max(means)])
-    assert curves["held-out accuracy"]["rollouts"] == [1]
-    assert curves["held-out accuracy"]["values"] == [lines[3]["eval"]["greedy"]]
+    assert curves["held-out accuracy (greedy)"]["rollouts"] == [1]
+    assert curves["held-out accuracy (greedy)"]["values"] == [lines[3]["eval"]["greedy"]]
 
 
 def test_the_curves_in_text(trained: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,7 +60,7 @@ def test_the_curves_in_text(trained: RunDir, capsys: pytest.CaptureFixture[str])
     for name, curve in curves.items():
         assert lines[name].split()[-4:] == [f"{curve[end]:.4g}" for end in ENDS]
     assert sum(character in BLOCKS for character in lines["length"]) == 3
-    assert " ▄ " in lines["held-out accuracy"]
+    assert " ▄ " in lines["held-out accuracy (greedy)"]
 
 
 def test_an_output_without_blocks(
@@ -106,7 +106,7 @@ def test_a_run_that_imitates_and_an_evaluation_without_greedy() -> None:
     assert found == {
         "loss": ((0, 2.0), (1, 1.0)),
         "token accuracy": ((0, 0.5),),
-        "held-out accuracy": ((0, 0.375),),
+        "held-out accuracy (avg@8)": ((0, 0.375),),
     }
 
 

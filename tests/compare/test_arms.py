@@ -150,6 +150,13 @@ def test_a_sweep_is_what_its_file_names(root: Path) -> None:
     assert [run.run.name for run in found] == ["grpo-s0", "lopti-s0"]
     assert notes == [f"{root}/sweep: left out, for the sweep file no longer names them: dapo-s0."]
     assert "Continue it with `rlvr sweep '/a b/s.yaml' run.dir=x --share-identical`" in problems[0]
+    # The ledger's trials come from a file that `rlvr sweep` cannot read.
+    owned = {**content, "owner": ["rlvr", "reproduce", "--all", "--dir", "a b"]}
+    (root / "sweep" / "trials.json").write_text(json.dumps(owned))
+    of_ledger: list[str] = []
+    find_runs(["sweep"], root, of_ledger, [])
+    assert "Continue it with `rlvr reproduce --all --dir 'a b'`" in of_ledger[0]
+    (root / "sweep" / "trials.json").write_text(json.dumps(content))
     problems.clear()
     assert not choose_evaluations(found, problems)
     assert f"Make it with `rlvr eval {root}/sweep/lopti-s0 --pass-at 1,4`." in problems[1]

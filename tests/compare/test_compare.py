@@ -49,7 +49,8 @@ def test_costs_are_those_of_the_records_and_relative_to_the_baseline(two_arms: P
     assert grpo["spent"] == spent
     assert lopti["cost"]["updates"] == 2 and lopti["cost"]["tokens"] == 1
     assert lopti["cost"]["update_seconds"] == 1.5
-    assert "it cost 1.5x the update time" in lopti["sentence"]
+    assert lopti["seconds"]["update_seconds"] == {"value": 1.5, "low": 1.5, "high": 1.5}
+    assert "it cost 2x the updates" in lopti["sentence"] and "time" not in lopti["sentence"]
 
 
 def test_swapping_the_baseline_flips_the_signs(two_arms: Path, compared: Compared) -> None:

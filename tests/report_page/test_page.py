@@ -138,7 +138,7 @@ def test_one_run_and_the_default_place(two_arms: Path, capsys: pytest.CaptureFix
     own = two_arms / "grpo-s0" / "report.html"
     assert told["path"] == str(own) and told["bytes"] == own.stat().st_size
     assert told["question"] == "What did grpo learn on kk-gen with the model lab?"
-    assert told["answer"] == "Held-out accuracy rose from 0.396 after 2 rollouts to 0.604 after 4 rollouts."
+    assert told["answer"] == "Held-out accuracy (avg@4) rose from 0.396 after 2 rollouts to 0.604 after 4 rollouts."
     page = Page(own)
     assert page.sections["answer"].startswith(f"{told['question']} {told['answer']}")
     assert "another seed may say otherwise" in page.sections["answer"]

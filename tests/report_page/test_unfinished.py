@@ -95,4 +95,7 @@ def test_before_is_the_untrained_model_where_it_was_evaluated(tmp_path: Path, re
     result = json.loads((base / "metrics.json").read_text())
     (base / "metrics.json").write_text(json.dumps({**result, "label": "lab"}))
     page = report(made.path)
-    assert "Held-out accuracy rose from 0.375 before training to 0.625 after 4 rollouts." in page.sections["answer"]
+    assert (
+        "Held-out accuracy (avg@4) rose from 0.375 before training to 0.625 after 4 rollouts."
+        in page.sections["answer"]
+    )

@@ -43,6 +43,8 @@ class Spent:
 
 
 PARTS = tuple(field.name for field in fields(Spent))
+# What depends on the machine and its load; the others are counted.
+TIMED = ("seconds", "update_seconds")
 _NOTHING = Spent(0, 0, 0, 0, 0, 0)
 
 

@@ -84,9 +84,9 @@ def _sweep_of(run: Path) -> dict[str, Any]:
 
 
 def _command(content: dict[str, Any]) -> str:
-    return shlex.join(
-        ["rlvr", "sweep", *(str(one) for one in (content.get("file", "FILE"), *content.get("given", ())))]
-    )
+    # A ledger's trials are in a file of another kind, which `rlvr sweep` cannot read.
+    owner = content.get("owner") or ["rlvr", "sweep", content.get("file", "FILE"), *content.get("given", ())]
+    return shlex.join(map(str, owner))
 
 
 def _shared(folder: Path, trials: list[dict[str, Any]], own: dict[str, str]) -> list[str]:

@@ -9,8 +9,8 @@ from typing import Any
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.evaluation.compare import Evaluation
-from rlvr_cli.evaluation.metrics import is_share
 from rlvr_cli.evaluation.store import GREEDY
+from rlvr_cli.results.metrics import metric
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.stats.majority import majority_at_k
 from rlvr_cli.stats.passk import pass_at_k
@@ -120,15 +120,13 @@ def _plain_metrics(evaluations: Mapping[str, Evaluation]) -> list[str]:
     return [metric for metric in rows[0] if "@" not in metric and all(metric in values for values in rows)]
 
 
-def unit(metric: str) -> tuple[float, str]:
+def unit(name: str) -> tuple[float, str]:
     """How a difference is said: the factor to multiply it with, and its unit, of a share percentage points."""
-    if is_share(metric):
-        return 100.0, "points"
-    return (1.0, "tokens") if metric == "length" else (1.0, "of reward")
+    found = metric(name)
+    return found.factor, found.unit
 
 
-def higher_is_better(metric: str) -> bool | None:
+def higher_is_better(name: str) -> bool | None:
     """Whether more of it is better; None where it is neither, as for a length."""
-    if metric.startswith(("avg@", "pass@", "maj@", GREEDY, "reward")) or metric == "reason/correct":
-        return True
-    return None
+    better = metric(name).better
+    return None if better is None else better == "higher"

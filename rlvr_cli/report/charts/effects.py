@@ -12,7 +12,7 @@ from rlvr_cli.report.charts.numbers import tick
 from rlvr_cli.report.charts.svg import FONT, GRID, INK, MUTED, PAPER, SERIES, WIDTH, page_style, page_svg
 from rlvr_cli.report.charts.text import one_line, shortened, told_apart
 from rlvr_cli.report.comparison import Comparison, Contrast, Row
-from rlvr_cli.report.comparison_words import DECIMALS, p_text
+from rlvr_cli.report.comparison_words import decimals, p_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,7 +74,7 @@ def _draw(rows: list[tuple[Row, Contrast]], metric: str, base: str) -> Picture:
     below: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "top"}
     axes.annotate(f"{of}, less {shortened(base, 28)}", (0.5, 0), (0, -22), ha="center", **below)
     better = higher_is_better(metric)
-    left, right = ("worse", "better") if better else ("lower", "higher")
+    left, right = {True: ("worse", "better"), False: ("better", "worse"), None: ("lower", "higher")}[better]
     for share, text, side in ((0.0, f"← {left}", "left"), (1.0, f"{right} →", "right")):
         axes.annotate(text, (share, 0), (0, -22), ha=side, color=MUTED, **below)
     return picture
@@ -120,8 +120,8 @@ def _scale(axes: Axes) -> None:
 
 
 def _text(contrast: Contrast, metric: str) -> str:
-    factor, name = unit(metric)
-    difference, digits = contrast.difference, DECIMALS[name]
+    factor, _ = unit(metric)
+    difference, digits = contrast.difference, decimals(metric)
     value = f"{difference.value * factor:+z.{digits}f}"
     if difference.low is None or difference.high is None:
         return f"{value}, no interval"
@@ -130,7 +130,7 @@ def _text(contrast: Contrast, metric: str) -> str:
 
 def _table(rows: list[tuple[Row, Contrast]], metric: str) -> tuple[tuple[str, ...], ...]:
     factor, name = unit(metric)
-    digits = DECIMALS[name]
+    digits = decimals(metric)
 
     def shown(value: float | None) -> str:
         return "-" if value is None else f"{value * factor:+z.{digits}f}"

@@ -8,6 +8,8 @@ from typing import Any
 
 from rlvr_cli.report.charts.panel import YAxis
 from rlvr_cli.report.charts.series import Read, Recorded, evaluated, evaluated_names, held_out_ends, key
+from rlvr_cli.report.report_table import capital
+from rlvr_cli.results.metrics import accuracy_of, held_out_accuracy
 from rlvr_cli.runs.numbers import number
 from rlvr_cli.stats.intervals import student_quantile
 
@@ -125,7 +127,7 @@ def _held_out(runs: Sequence[Recorded]) -> list[Metric]:
     names = [found for run in runs if (found := evaluated_names(run))]
     common = [name for name in names[0] if all(name in found for found in names)] if names else []
     metrics = []
-    accuracy = next((name for name in common if name.startswith("avg@")), "greedy" if "greedy" in common else None)
+    accuracy = accuracy_of(common)
     what = "Evaluations on held-out problems in the course of training"
     if accuracy is not None:
         of = "of the greedy completion" if accuracy == "greedy" else f"{accuracy}: the share of right samples"
@@ -133,7 +135,7 @@ def _held_out(runs: Sequence[Recorded]) -> list[Metric]:
         metrics.append(
             Metric(
                 "held-out-accuracy",
-                "Held-out accuracy",
+                capital(held_out_accuracy(accuracy)),
                 axis,
                 {"": evaluated(accuracy)},
                 f"{what}, {of}.",

@@ -1,0 +1,1 @@
+"""What a run's results are called and how they are read."""
