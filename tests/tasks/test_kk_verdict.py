@@ -188,6 +188,9 @@ REFUSED = [
     "Zoey is a knight == Oliver is a knave, Mia is a knight",
     "Zoey is a knight := Oliver is a knave, Mia is a knight",
     "Knights: Zoey, Mia > Knaves: Oliver",
+    "Zoey is a knight. Oliver is a knave, knaves are all people. Mia is a knight",
+    "Zoey is a knight. Knights: all. Oliver is a knave. Mia is a knight",
+    "Zoey is a knight. Oliver is a knave. The solution is knave. Mia is a knight",
     "Zoey is not a knave and a knight, Oliver is a knave, Mia is a knight",
     "Zoey is not a knave, a knight; Oliver is a knave, Mia is a knight",
 ]

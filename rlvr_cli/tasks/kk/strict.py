@@ -108,7 +108,7 @@ def _name_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
     """Read names followed by roles: `Zoey: knight`, `Zoey and Mia are not knaves`, `Zoey is a knight, not a knave`."""
     claims: list[tuple[int, bool]] = []
     subjects: list[int] = []
-    joined = negated = described = denied = quantified = general = open_denial = False
+    joined = negated = described = denied = quantified = general = open_denial = affirmed = False
     before: int | str = ""
     for token in tokens:
         if isinstance(token, int):
@@ -117,7 +117,7 @@ def _name_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
             if negated:
                 return None
             subjects.append(token)
-            general = open_denial = False
+            general = open_denial = affirmed = False
         elif _NEGATION.fullmatch(token):
             if negated or not subjects:
                 return None
@@ -132,8 +132,11 @@ def _name_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
             # `all people are knaves`, `Zoey and all are knights`; `not a knave and a knight` may deny both at once.
             if general or (open_denial and not negated):
                 return None
+            # A second role of the same person, `knaves are all people`, may be said of others.
+            if affirmed and not negated:
+                return None
             claims += [(subject, _ROLES[token] != negated) for subject in subjects]
-            open_denial = negated
+            open_denial, affirmed = negated, affirmed or not negated
             negated, described, quantified = False, True, False
         elif _JOIN.fullmatch(token):
             # Between a name and its role it is a colon; after a claim it says what the claim implies.
