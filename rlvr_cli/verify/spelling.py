@@ -11,13 +11,16 @@ _CHANGING = re.compile(
     r"(?<![A-Za-z])(?:\w*(?:hundred|thousand|illion|eleven|teen|twelfth|tieth)(?:ths?|s)?|googol\w*|[mbt]l?n|trn|mil|lacs?|bps|basis|lakhs?|crores?|grand|dozens?|score|gross|pairs?|half|"
     r"halves|thirds?|quarters?|fourths?|fifths?|sixths?|sevenths?|eighths?|ninths?|tenths?|"
     r"double|twice|triple|zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty|thirty|forty|"
-    r"fifty|sixty|seventy|eighty|ninety|minus|negative|plus|times|squared|cubed|factorial|sqrt|root|log|less|more|fewer|"
+    r"fifty|sixty|seventy|eighty|ninety|minus|negative|plus|times|squared|cubed|factorials?|sqrt|root|log|less|more|fewer|"
     r"or|and|but|not|no|nor|never|neither|cannot|isn|to|than|least|most|between|about|mod|modulo|over|divided|multiplied|"
     r"is|are|was|were|be|so|if|then|answer|false|wrong|incorrect|too|except|pi|a?(?:sin|cos|tan)h?|arc(?:sin|cos|tan)|sec|csc|cot|ln|lg|exp|det|gcd|lcm|"
     r"choose|repeat\w*|recurring|remainder|point|above|below|under|beyond|kilo|mega|giga|milli|micro|nano|ish|ought|"
     r"almost|nearly|permille|mille|unless|maybe|perhaps|probably|possibly|guess|"
     r"hex\w*|binary|octal|doubled|halved|tripled|myriads?|pp[mb]|tens|couples|reversed|negated|inverted|radicals?|unlikely|"
     r"rejected|invalid|impossible|untrue|excluded|fail\w*|"
+    r"\w*fold|thou|halfs|halve|dozenths|exponent\w*|raised|powered|added|subtracted|conjugate|imaginary|undefined|infinit\w*|"
+    r"nope|nah|nil|nought|null|void|mistaken|erroneous|bogus|lies?|denied|disproved|refuted|instead|else|backwards|"
+    r"hecto|tera|giga|peta|centi|deci|nano|pico|femto|"
     r"first|second(?= [a-z])|nth|powers?|roots|opposites?|reciprocals?|inverses?)(?![A-Za-z])",
     re.IGNORECASE,
 )

@@ -23,6 +23,9 @@ WRONG = [
     ("5", r"5\text{ fifteenths}"),
     ("5", r"5\text{ thirtieths}"),
     ("5", r"5\text{ millionths}"),
+    ("5", r"5\text{ tenfold}"),
+    ("5", r"5\text{ factorials}"),
+    ("5", r"5\text{ nope}"),
     ("5", r"5\text{th root}"),
     ("5", r"5\text{th roots}"),
     # What nobody sees.
