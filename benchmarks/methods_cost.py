@@ -22,10 +22,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import PrinterCallback
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.method import PolicyMethodConfig
+from rlvr_cli.config.method import PolicyMethodConfig, make_method
 from rlvr_cli.config.methods import method_presets
 from rlvr_cli.config.schema import SpeedConfig
-from rlvr_cli.methods.make import make_method
 from rlvr_cli.models.load import eos_token_ids, load_model
 from rlvr_cli.models.sampler import sample
 from rlvr_cli.tasks import make_task

@@ -30,9 +30,8 @@ from trl import GRPOTrainer
 
 from benchmarks.scripted import Rollout, Script
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.method import PolicyMethodConfig
+from rlvr_cli.config.method import PolicyMethodConfig, make_method
 from rlvr_cli.lab.tokenizer import make_tokenizer
-from rlvr_cli.methods.make import make_method
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.schedule import ByProbability
 from rlvr_cli.training.metrics import StepMeter
@@ -228,7 +227,7 @@ def divided(method: Method, model: Any, script: Script) -> Method:
     if not isinstance(method.schedule, ByProbability):
         return method
     values = torch.tensor([value for row in sampler_numbers(model, script)[0] for value in row], dtype=torch.float64)
-    return replace(method, schedule=replace(method.schedule, eta=float(values.exp().quantile(LOW_SHARE))))
+    return replace(method, schedule=method.schedule.replace(eta=float(values.exp().quantile(LOW_SHARE))))
 
 
 def comparable(name: str, rollout: Rollout, model: Any, script: Script) -> Method:

@@ -13,8 +13,8 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.schema import FromList
-from rlvr_cli.config.section import Section, Text
 from rlvr_cli.config.yaml_reader import Document, YamlProblem, parse, read_text
+from rlvr_cli.core.section import Section, Text
 
 TABLE_5 = Path(__file__).with_name("words.yaml")
 # Characters that `...` stands for, at most: without a bound, a text of nothing but "if" takes quadratic time.

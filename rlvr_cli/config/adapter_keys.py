@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from rlvr_cli.config.section import Section, Text
+from rlvr_cli.core.section import Section, Text
 
 
 def _as_tuple(value: Any) -> Any:

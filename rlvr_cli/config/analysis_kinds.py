@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from rlvr_cli.config.schema import CountOrZero, FromList
-from rlvr_cli.config.section import Count, Section, Text
+from rlvr_cli.core.section import Count, Section, Text
 
 
 def _rising(bounds: tuple[Any, ...]) -> tuple[Any, ...]:

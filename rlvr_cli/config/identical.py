@@ -13,11 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rlvr_cli.config.method import PASSES, LoptiScheduleConfig, MethodConfig, PolicyMethodConfig, ScheduleConfig
+from rlvr_cli.config.method import MethodConfig, PolicyMethodConfig
+from rlvr_cli.methods.schedule import PASSES, ByProbability, Schedule
 
 When = Literal["always", "one_step", "first_step"]
-# The lower bound of ACPO with bound `max` (rlvr_cli/methods/acpo.py, which this module cannot load: it imports torch).
-ACPO_MAX_EPS_LOW = 0.2
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ def _normal_form(method: PolicyMethodConfig, *, on_policy: bool) -> dict[str, An
     """
     return {
         "advantage": _advantage(method, on_policy=on_policy),
-        "weight": "one" if on_policy else _weight(method),
+        "weight": "one" if on_policy else method.weight.simplest().model_dump(),
         "shaping": _shaping(method),
         "aggregation": _aggregation(method),
         "schedule": _schedule(method.schedule, first_pass=on_policy),
@@ -108,24 +107,6 @@ def _advantage(method: PolicyMethodConfig, *, on_policy: bool) -> dict[str, Any]
     if on_policy:
         # The value head has not moved away from its predictions yet.
         values.pop("value_clip", None)
-    return values
-
-
-def _weight(method: PolicyMethodConfig) -> dict[str, Any]:
-    values = method.weight.model_dump()
-    if values["kind"] == "gppo" and values["beta1"] == values["beta2"] == 0:
-        return {"kind": "clip", **{key: values[key] for key in ("eps_low", "eps_high", "dual_clip")}}
-    if values["kind"] == "acpo" and values["bins"] == 1:
-        values["edges"] = "equal_width"
-        # One bin has one bound; `max` keeps a lower bound of its own.
-        values["bound"] = "max" if values["bound"] == "max" else "per_bin"
-    if values["kind"] == "acpo" and values["alpha"] == 0:
-        eps_low = ACPO_MAX_EPS_LOW if values["bound"] == "max" else values["eps_b"]
-        return {"kind": "clip", "eps_low": eps_low, "eps_high": values["eps_b"], "dual_clip": None}
-    if values["kind"] == "cispo" and values["eps_low"] == 1:
-        values["eps_low"] = None
-    if values["kind"] == "aspo" and values["eps_high_entropy"] in (None, values["eps"]):
-        values["eps_high_entropy"] = values["entropy_quantile"] = None
     return values
 
 
@@ -147,13 +128,13 @@ def _aggregation(method: PolicyMethodConfig) -> dict[str, Any]:
     return values
 
 
-def _schedule(schedule: ScheduleConfig, *, first_pass: bool) -> dict[str, Any]:
+def _schedule(schedule: Schedule, *, first_pass: bool) -> dict[str, Any]:
     """A pass that holds every token is one pass; an empty one beside it changes nothing.
 
     No token has a probability below 0. With eta 1 the tokens whose probability rounds to 1 are left for the high pass:
     they have no gradient on the first step, but one as soon as the policy has moved.
     """
-    if not isinstance(schedule, LoptiScheduleConfig):
+    if not isinstance(schedule, ByProbability):
         return schedule.model_dump()
     all_low, all_high = schedule.eta == 1 and schedule.rule == "probability", schedule.eta == 0
     values = schedule.model_dump()
@@ -170,5 +151,5 @@ def _schedule(schedule: ScheduleConfig, *, first_pass: bool) -> dict[str, Any]:
 def _empty_passes(method: PolicyMethodConfig) -> tuple[bool, ...]:
     """Of each pass over a rollout, whether no token can be in it, whatever the data."""
     schedule = method.schedule
-    nothing_low = isinstance(schedule, LoptiScheduleConfig) and schedule.eta == 0
+    nothing_low = isinstance(schedule, ByProbability) and schedule.eta == 0
     return tuple(which == "low" and nothing_low for which in method.passes)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rlvr_cli.config.section import Section, Text
+from rlvr_cli.core.section import Section, Text
 
 
 class LaunchConfig(Section):

@@ -9,10 +9,25 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
-from rlvr_cli.config.advantage_kinds import AdvantageConfig, GroupAdvantageConfig, ReinforcePPAdvantageConfig
 from rlvr_cli.config.methods import resolve_method_name
-from rlvr_cli.config.section import Count, NotNegative, Probability, Scale, Section, Text
-from rlvr_cli.config.weight_kinds import ClipWeightConfig, WeightConfig
+from rlvr_cli.core.discovery import define_all
+from rlvr_cli.core.section import Count, NotNegative, Probability, Scale, Section, Text
+from rlvr_cli.methods.advantage import Advantage
+from rlvr_cli.methods.aggregation import Aggregation
+from rlvr_cli.methods.clip import ClippedRatio
+from rlvr_cli.methods.group import GroupAdvantage
+from rlvr_cli.methods.gtpo import ConflictMask, EntropyFilter, EntropyPenalty
+from rlvr_cli.methods.high_entropy import HighEntropy
+from rlvr_cli.methods.kl import KLPenalty
+from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.reward import Reward
+from rlvr_cli.methods.reweight import Reweight
+from rlvr_cli.methods.schedule import OnePass, Schedule
+from rlvr_cli.methods.shaping import RolloutShaping, TokenShaping
+from rlvr_cli.methods.weight import TokenWeight
+
+# Every advantage, weight and schedule registers itself by being defined.
+define_all("rlvr_cli.methods")
 
 
 def _canonical(name: str) -> str:
@@ -62,107 +77,29 @@ class ShapingConfig(Section):
     )
 
 
-class AggregationConfig(Section):
-    """What the sum over tokens is divided by."""
-
-    kind: Literal["token_mean", "sequence_mean", "constant_length"] = Field(
-        "token_mean",
-        description="All tokens of the step; each row's length and then the number of rows; or max_new_tokens times "
-        "the number of rows.",
-    )
-    rows: Literal["valid", "all", "trained", "trained_per_prompt"] = Field(
-        "valid",
-        description="Rows that are counted: those with a token, every one, or those with an advantage other than 0, in "
-        "the whole step or (trained_per_prompt) for each prompt, so that prompts weigh the same; of no meaning for "
-        "token_mean.",
-    )
-
-
-class OnePassScheduleConfig(Section):
-    """All tokens in one pass."""
-
-    kind: Literal["one_pass"] = Field("one_pass", description="one_pass = all tokens at once.")
-
-
-class LoptiScheduleConfig(Section):
-    """Tokens of low and of high probability in passes of their own (Lopti, selective updates)."""
-
-    kind: Literal["lopti"] = Field("lopti", description="lopti = passes by the tokens' old probability.")
-    order: Literal["low_first", "high_first", "low_only", "high_only"] = Field(
-        "low_first", description="Which tokens are trained on, and in which order."
-    )
-    eta: Probability = Field(
-        0.5, description="Tokens of old probability below eta are low; with rule quantile, the share that is low."
-    )
-    rule: Literal["probability", "quantile"] = Field(
-        "probability", description="Whether eta is a probability or a quantile of the rollout's probabilities."
-    )
-
-
-# What each pass of a schedule trains on, in order.
-PASSES = {
-    "low_first": ("low", "high"),
-    "high_first": ("high", "low"),
-    "low_only": ("low",),
-    "high_only": ("high",),
-}
-
-ScheduleConfig = Annotated[OnePassScheduleConfig | LoptiScheduleConfig, Field(discriminator="kind")]
-
-
-class KLConfig(Section):
-    """The KL penalty (k3) against the starting model."""
-
-    beta: NotNegative = Field(0.0, description="Weight of the penalty; 0 = none, and no reference model.")
-    log_ratio_clamp: Annotated[float, Field(gt=0.0)] | None = Field(
-        None, description="The log ratio to the reference is cut off at +- this (5 in AR-Lopti's code); null = never."
-    )
-    value_clamp: Annotated[float, Field(gt=0.0)] | None = Field(
-        None, description="The estimate is cut off above this (10 in verl); null = never."
-    )
-
-
-class RewardConfig(Section):
-    """What takes the place of the verifier's reward."""
-
-    source: Literal["verifier", "entropy_min"] = Field(
-        "verifier",
-        description="verifier = the task's reward; entropy_min = minus the row's mean token entropy, no verifier.",
-    )
-    noise: Probability = Field(
-        0.0,
-        description="Share of completions whose reward is mirrored in the task's range, lowest + highest - reward "
-        "(0 and 1 change places); accuracy stays clean.",
-    )
-
-
 class PolicyMethodConfig(Section):
     """A policy-gradient method."""
 
     name: MethodName = Field(
         "grpo", description="A method, modifiers joined with +: `dgpo+lopti` (`rlvr methods` lists them)."
     )
-    advantage: AdvantageConfig = Field(default=GroupAdvantageConfig(), description="The advantage from the rewards.")
-    weight: WeightConfig = Field(default=ClipWeightConfig(), description="The weight of a token from its ratio.")
+    advantage: Advantage = Field(default=GroupAdvantage(), description="The advantage from the rewards.")
+    weight: TokenWeight = Field(default=ClippedRatio(), description="The weight of a token from its ratio.")
     shaping: ShapingConfig = Field(default=ShapingConfig(), description="Factors on the advantage.")
-    aggregation: AggregationConfig = Field(
-        default=AggregationConfig(), description="What the sum over tokens is divided by."
-    )
-    schedule: ScheduleConfig = Field(default=OnePassScheduleConfig(), description="The passes over a rollout.")
-    kl: KLConfig = Field(default=KLConfig(), description="The KL penalty against the starting model.")
-    reward: RewardConfig = Field(default=RewardConfig(), description="What is rewarded.")
+    aggregation: Aggregation = Field(default=Aggregation(), description="What the sum over tokens is divided by.")
+    schedule: Schedule = Field(default=OnePass(), description="The passes over a rollout.")
+    kl: KLPenalty = Field(default=KLPenalty(), description="The KL penalty against the starting model.")
+    reward: Reward = Field(default=Reward(), description="What is rewarded.")
 
     @property
     def passes(self) -> tuple[str, ...]:
         """What each pass over a rollout trains on: `all` tokens, or those of `low` or `high` probability."""
-        return PASSES[self.schedule.order] if isinstance(self.schedule, LoptiScheduleConfig) else ("all",)
+        return self.schedule.passes
 
     @property
     def needs_reference(self) -> bool:
         """Whether a second model is held, for a KL term in the loss or in the reward."""
-        advantage = self.advantage
-        in_reward = isinstance(advantage, ReinforcePPAdvantageConfig) and advantage.kl_in_reward > 0
-        return self.kl.beta > 0 or in_reward
+        return self.kl.beta > 0 or self.advantage.needs_reference
 
 
 class SFTConfig(Section):
@@ -193,3 +130,49 @@ def _family(value: Any) -> str:
 MethodConfig = Annotated[
     Annotated[PolicyMethodConfig, Tag("policy")] | Annotated[SFTConfig, Tag("sft")], Discriminator(_family)
 ]
+
+
+def make_method(config: PolicyMethodConfig, *, max_length: int) -> Method:
+    """The method that ``config`` describes.
+
+    Args:
+        max_length: longest completion in tokens, L of the aggregation ``constant_length``.
+    """
+    return Method(
+        name=config.name,
+        advantage=config.advantage,
+        weight=config.weight,
+        rollout_shaping=rollout_shaping(config.shaping),
+        token_shaping=token_shaping(config.shaping),
+        aggregation=config.aggregation.with_length(max_length),
+        schedule=config.schedule,
+        kl=config.kl,
+        reward=config.reward.source,
+        noise=config.reward.noise,
+    )
+
+
+def rollout_shaping(config: ShapingConfig) -> tuple[RolloutShaping, ...]:
+    """The shapings that are on, so that GTPO's advantage is lambda d (A - gamma H)."""
+    chosen: list[RolloutShaping] = []
+    if config.entropy_penalty > 0:
+        chosen.append(EntropyPenalty(config.entropy_penalty))
+    if config.entropy_filter is not None:
+        chosen.append(
+            EntropyFilter(
+                config.entropy_filter,
+                config.entropy_filter_rows,
+                config.entropy_filter_when,
+                config.entropy_filter_samples,
+            )
+        )
+    if config.conflict != "off":
+        chosen.append(ConflictMask(config.conflict, config.conflict_positive, config.conflict_negative))
+    if config.high_entropy is not None:
+        chosen.append(HighEntropy(config.high_entropy))
+    return tuple(chosen)
+
+
+def token_shaping(config: ShapingConfig) -> tuple[TokenShaping, ...]:
+    """Advantage Reweighting, if it is on."""
+    return (Reweight(config.reweight),) if config.reweight > 0 else ()

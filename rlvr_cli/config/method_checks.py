@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from rlvr_cli.config.advantage_kinds import (
-    GAEAdvantageConfig,
-    GroupAdvantageConfig,
-    LikelihoodAdvantageConfig,
-    ReinforcePPAdvantageConfig,
-    RLOOAdvantageConfig,
-)
-from rlvr_cli.config.method import LoptiScheduleConfig, PolicyMethodConfig
+from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.config.tree import Path, default
+from rlvr_cli.methods.gae import GAEAdvantage
+from rlvr_cli.methods.group import GroupAdvantage
+from rlvr_cli.methods.likelihood import LikelihoodAdvantage
+from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
+from rlvr_cli.methods.rloo import RLOOAdvantage
+from rlvr_cli.methods.schedule import ByProbability
 
 SetByUser = Callable[[Path], bool]
 
@@ -54,9 +53,9 @@ def _groups_of_one(config: Config, method: PolicyMethodConfig) -> Iterable[Cross
         return
     advantage = method.advantage
     needs: list[tuple[str, object, str]] = []
-    if isinstance(advantage, (GroupAdvantageConfig, RLOOAdvantageConfig)):
+    if isinstance(advantage, (GroupAdvantage, RLOOAdvantage)):
         needs.append(("method.advantage.kind", advantage.kind, "compares the completions of a prompt with one another"))
-    if isinstance(advantage, ReinforcePPAdvantageConfig) and advantage.baseline == "group":
+    if isinstance(advantage, ReinforcePPAdvantage) and advantage.baseline == "group":
         needs.append(("method.advantage.baseline", "group", "subtracts the mean reward of the prompt's completions"))
     if method.shaping.conflict != "off":
         needs.append(
@@ -78,7 +77,7 @@ def _groups_of_one(config: Config, method: PolicyMethodConfig) -> Iterable[Cross
 def _rows_with_one_advantage(config: Config, method: PolicyMethodConfig) -> Iterable[CrossProblem]:
     """What asks for the sign of a row; an entropy filter on all rows and the penalty look at no advantage."""
     advantage, shaping = method.advantage, method.shaping
-    if not isinstance(advantage, (ReinforcePPAdvantageConfig, GAEAdvantageConfig)):
+    if not isinstance(advantage, (ReinforcePPAdvantage, GAEAdvantage)):
         return
     asked: list[tuple[str, str, str]] = []
     if shaping.conflict != "off":
@@ -98,7 +97,7 @@ def _rows_with_one_advantage(config: Config, method: PolicyMethodConfig) -> Iter
 def _two_sides(config: Config, method: PolicyMethodConfig) -> Iterable[CrossProblem]:
     """Of likelihood methods with one side only: there is no row of the other sign."""
     advantage, shaping = method.advantage, method.shaping
-    if not isinstance(advantage, LikelihoodAdvantageConfig):
+    if not isinstance(advantage, LikelihoodAdvantage):
         return
     keys = ("method.advantage.side", "method.advantage.kind")
     if advantage.side != "both" and shaping.conflict != "off":
@@ -124,7 +123,7 @@ def _two_sides(config: Config, method: PolicyMethodConfig) -> Iterable[CrossProb
 
 def _verdicts_of_a_verifier(config: Config, method: PolicyMethodConfig) -> Iterable[CrossProblem]:
     """Likelihood methods train by the verdict, so a reward that is not of the verifier would not be read."""
-    if not isinstance(method.advantage, LikelihoodAdvantageConfig):
+    if not isinstance(method.advantage, LikelihoodAdvantage):
         return
     unread = []
     if method.reward.source == "entropy_min":
@@ -159,7 +158,7 @@ def _dynamic_sampling_needs_a_verifier(config: Config, method: PolicyMethodConfi
 
 def _something_to_train_on(config: Config, method: PolicyMethodConfig) -> Iterable[CrossProblem]:
     schedule = method.schedule
-    if not isinstance(schedule, LoptiScheduleConfig):
+    if not isinstance(schedule, ByProbability):
         return
     if (schedule.order, schedule.eta) in (("low_only", 0.0), ("high_only", 1.0)):
         side = "below 0: none" if schedule.order == "low_only" else "of 1 alone: next to none"
@@ -209,13 +208,8 @@ def _idle_keys(config: Config) -> Iterable[tuple[str, str, str]]:
     elif shaping.entropy_filter_when == "always":
         reason = "the filter is on whatever the initial entropy. Set method.shaping.entropy_filter_when=initially_below"
         yield "method.shaping.entropy_filter_samples", "method.shaping.entropy_filter_when", reason
-    if weight.kind == "aspo" and weight.eps_high_entropy is None:
-        reason = "every token has the same bound. Set method.weight.eps_high_entropy"
-        yield "method.weight.entropy_quantile", "method.weight.eps_high_entropy", reason
-    if weight.kind == "acpo" and weight.bins == 1:
-        # One bin has one bound; `max` keeps a lower bound of its own.
-        for name in ("edges",) if weight.bound == "max" else ("edges", "bound"):
-            yield f"method.weight.{name}", "method.weight.bins", "there is one bin. Set method.weight.bins above 1"
+    for name, switch, reason in weight.unused():
+        yield f"method.weight.{name}", f"method.weight.{switch}", reason
 
 
 def _at(config: Config, path: Path) -> object:

@@ -13,7 +13,6 @@ from rlvr_cli.config.adapter_keys import AdapterConfig, NoAdapterConfig
 from rlvr_cli.config.launch_keys import LaunchConfig
 from rlvr_cli.config.method import MethodConfig, PolicyMethodConfig
 from rlvr_cli.config.rates import ScaledRate
-from rlvr_cli.config.section import Count, Probability, Section, Text
 from rlvr_cli.config.slurm_keys import SlurmConfig
 from rlvr_cli.config.task_kinds import (
     CountdownTaskConfig,
@@ -23,6 +22,7 @@ from rlvr_cli.config.task_kinds import (
     MathTaskConfig,
 )
 from rlvr_cli.config.vllm_keys import VllmConfig
+from rlvr_cli.core.section import Count, Probability, Section, Text
 
 
 def _as_tuple(value: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from rlvr_cli.config.data_sets import generated_name
-from rlvr_cli.config.section import Count, Probability, Section, Text
+from rlvr_cli.core.section import Count, Probability, Section, Text
 
 Share = Annotated[float, Field(gt=0.0, le=1.0)]
 Rule = Literal["paper", "strict"]

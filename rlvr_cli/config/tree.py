@@ -7,7 +7,7 @@ from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.section import Section
+from rlvr_cli.core.section import Choice, Section
 
 Path = tuple[Any, ...]
 Variant = type[Section]
@@ -91,4 +91,8 @@ def _sections_of(annotation: Any) -> tuple[Variant, ...]:
         return _sections_of(get_args(annotation)[0])
     if origin in (Union, types.UnionType):
         return tuple(found for part in get_args(annotation) for found in _sections_of(part))
-    return (annotation,) if isinstance(annotation, type) and issubclass(annotation, Section) else ()
+    if not (isinstance(annotation, type) and issubclass(annotation, Section)):
+        return ()
+    return (
+        tuple(annotation.kinds.values()) if issubclass(annotation, Choice) and annotation.is_family() else (annotation,)
+    )

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from rlvr_cli.config.section import Section, Text
+from rlvr_cli.core.section import Section, Text
 
 # Shares of a GPU's memory where nothing is said: beside a trainer (TRL's), and alone.
 COLOCATE_MEMORY, SERVER_MEMORY = 0.3, 0.9

@@ -33,7 +33,7 @@ def weight_exponent(method: str, region: str) -> float:
     without bound (DGPO paper, equation 9 and figure 2). Raises UserError for another region, and where the weight is
     0, as behind a hard clip.
     """
-    from rlvr_cli.methods.make import make_method
+    from rlvr_cli.config.method import make_method
     from rlvr_cli.report.named_methods import policy_config
     from rlvr_cli.report.weight_limits import far_slope
 
@@ -55,7 +55,7 @@ def passes_rise(method: str) -> float:
     """
     import torch
 
-    from rlvr_cli.methods.make import make_method
+    from rlvr_cli.config.method import make_method
     from rlvr_cli.methods.tokens import Tokens
     from rlvr_cli.report.named_methods import policy_config
 

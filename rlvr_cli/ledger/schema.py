@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, StringConstraints
 
 from rlvr_cli.config.schema import CountOrZero, FromList
-from rlvr_cli.config.section import Section, Text
+from rlvr_cli.core.section import Section, Text
 
 PAPERS = {
     "ar_lopti": "AR-Lopti",

@@ -24,39 +24,52 @@ from a run of ACPO; here they are those of the step at hand.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal
 
-import torch
-from torch import Tensor
+from pydantic import Field
 
-from rlvr_cli.methods.clip import clipped_surrogate
+from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.core.section import Scale
+from rlvr_cli.methods.clip import ClippedRatio, clipped_surrogate
 from rlvr_cli.methods.statistics import quantile
 from rlvr_cli.methods.tokens import Tokens
-from rlvr_cli.methods.weight import TokenWeight
+from rlvr_cli.methods.weight import EpsLow, TokenWeight
 
 EPS_LOW_AT_MAX = 0.2
 
 
-@dataclass(frozen=True)
 class ACPO(TokenWeight):
-    """The ratio, cut off at the bounds of the token's probability bin.
+    """The ratio, cut off at the bounds of the token's probability bin."""
 
-    Attributes:
-        alpha: standard deviations of the bin's ratio that the bound allows.
-        eps_b: added to the bound of every bin.
-        bins: K, the number of bins.
-        edges: ``equal_width`` on [0, 1], or ``quantile``: bins of equal share of the step's tokens.
-        bound: ``per_bin``, ``max`` or ``mean``.
-    """
-
-    alpha: float
-    eps_b: float
-    bins: int
-    edges: str
-    bound: str
+    kind: Literal["acpo"] = Field("acpo", description="acpo = the ratio, clipped at bounds of its probability bin.")
+    alpha: Scale = Field(3.0, description="Standard deviations of the bin's ratio that the bound allows.")
+    eps_b: EpsLow = Field(0.1, description="Added to the bound of every bin.")
+    bins: Annotated[int, Field(ge=1, le=1000)] = Field(5, description="Number of probability bins.")
+    edges: Literal["equal_width", "quantile"] = Field(
+        "equal_width", description="Bins of equal width on [0, 1], or of equal share of the step's tokens."
+    )
+    bound: Literal["per_bin", "max", "mean"] = Field(
+        "per_bin",
+        description="Each bin its own bound; or for all tokens one: max = the largest bound above, 0.2 below; "
+        "mean = the tokens' average on both sides.",
+    )
 
     needs_statistics: ClassVar[bool] = True
+
+    def unused(self) -> Iterator[tuple[str, str, str]]:
+        if self.bins == 1:
+            # One bin has one bound; `max` keeps a lower bound of its own.
+            for name in ("edges",) if self.bound == "max" else ("edges", "bound"):
+                yield name, "bins", "there is one bin. Set method.weight.bins above 1"
+
+    def simplest(self) -> TokenWeight:
+        if self.alpha == 0:
+            eps_low = EPS_LOW_AT_MAX if self.bound == "max" else self.eps_b
+            return ClippedRatio(eps_low=eps_low, eps_high=self.eps_b)
+        if self.bins == 1:
+            return self.replace(edges="equal_width", bound="max" if self.bound == "max" else "per_bin")
+        return self
 
     def binned(self, tokens: Tokens) -> tuple[Tensor, Tensor, Tensor]:
         """(K + 1,) edges, (K,) count and (K,) sigma of the bins of all of a step's tokens, float64."""

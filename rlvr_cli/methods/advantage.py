@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
-
+from rlvr_cli.core.lazy import Tensor
+from rlvr_cli.core.section import Choice
 from rlvr_cli.methods.rollout import Rollout
 
 
-@dataclass(frozen=True)
-class Advantage(ABC):
+class Advantage(Choice, ABC):
     """A from the rewards of a rollout; frozen parameters.
 
     Attributes:

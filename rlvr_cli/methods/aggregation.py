@@ -18,33 +18,50 @@ we divide once by that of the step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
-import torch
-from torch import Tensor
+from pydantic import Field, PrivateAttr
+
+from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.core.section import Section
 
 
-@dataclass(frozen=True)
-class Aggregation:
-    """What the sum over the tokens of a whole optimizer step is divided by.
+class Aggregation(Section):
+    """What the sum over the tokens of a whole optimizer step is divided by."""
 
-    Attributes:
-        kind: one of the three.
-        rows: which rows are counted: ``valid`` = those with at least one valid token, ``all`` = every row,
-            ``trained`` = valid ones whose advantage is not 0 (the |A+| of the landscape paper's losses, of the whole
-            step), ``trained_per_prompt`` = the same, with each row's advantage scaled by :func:`prompt_factors` (|A+|
-            of each prompt, as the paper prints it). Of no meaning for ``token_mean``.
-        max_length: L of ``constant_length``, tokens.
-    """
+    kind: Literal["token_mean", "sequence_mean", "constant_length"] = Field(
+        "token_mean",
+        description="All tokens of the step; each row's length and then the number of rows; or max_new_tokens times "
+        "the number of rows.",
+    )
+    rows: Literal["valid", "all", "trained", "trained_per_prompt"] = Field(
+        "valid",
+        description="Rows that are counted: those with a token, every one, or those with an advantage other than 0, in "
+        "the whole step or (trained_per_prompt) for each prompt, so that prompts weigh the same; of no meaning for "
+        "token_mean.",
+    )
 
-    kind: Literal["token_mean", "sequence_mean", "constant_length"]
-    rows: Literal["valid", "all", "trained", "trained_per_prompt"] = "valid"
-    max_length: int | None = None
+    # L of constant_length, tokens: the longest completion of the run.
+    _max_length: int | None = PrivateAttr(None)
 
-    def __post_init__(self) -> None:
-        if self.kind == "constant_length" and self.max_length is None:
-            raise ValueError("constant_length needs max_length")
+    @property
+    def max_length(self) -> int:
+        """L of ``constant_length``, tokens.
+
+        Raises:
+            ValueError: :meth:`with_length` has not set it.
+        """
+        if self._max_length is None:
+            raise ValueError("constant_length needs the longest completion: Aggregation.with_length(tokens)")
+        return self._max_length
+
+    def with_length(self, tokens: int) -> Aggregation:
+        """The same with L = ``tokens``, which ``constant_length`` alone reads."""
+        if self.kind != "constant_length":
+            return self
+        known = self.model_copy()
+        known._max_length = tokens
+        return known
 
     def count(self, mask: Tensor, advantages: Tensor) -> Tensor:
         """() what must be counted over a step: tokens, or rows. Adds up over micro-batches and processes.
@@ -69,7 +86,7 @@ class Aggregation:
             return valid / count
         if self.kind == "sequence_mean":
             return valid / valid.sum(dim=1, keepdim=True).clamp(min=1.0) / count
-        return valid / (count * float(self.max_length or 1))
+        return valid / (count * float(self.max_length))
 
     def aggregate(self, values: Tensor, mask: Tensor, advantages: Tensor) -> Tensor:
         """() the (B, T) ``values`` of a whole step as one number."""

@@ -18,31 +18,39 @@ which on the weight stays 3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import Literal
 
-import torch
-from torch import Tensor
+from pydantic import Field
 
+from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.tokens import Tokens
-from rlvr_cli.methods.weight import TokenWeight, with_unit_slope
+from rlvr_cli.methods.weight import AboveOne, EpsLow, OpenShare, TokenWeight, with_unit_slope
 
 
-@dataclass(frozen=True)
 class ASPO(TokenWeight):
-    """1/ratio for positive, ratio for negative advantages.
+    """1/ratio for positive, ratio for negative advantages."""
 
-    Attributes:
-        eps: half width of the trust region.
-        eps_high_entropy: half width on the row's high-entropy tokens; None = ``eps`` everywhere.
-        entropy_quantile: tokens of a row above this quantile of its entropies count as high-entropy.
-        soft_clip_positive, soft_clip_negative: c+ and c-, the largest weights.
-    """
+    kind: Literal["aspo"] = Field("aspo", description="aspo = 1/ratio for positive, ratio for negative advantages.")
+    eps: EpsLow = Field(0.2, description="Half width of the trust region.")
+    eps_high_entropy: EpsLow | None = Field(
+        None, description="Half width on the row's high-entropy tokens; null = eps everywhere."
+    )
+    entropy_quantile: OpenShare = Field(
+        0.8, description="Tokens of a row above this quantile of entropy count as high-entropy."
+    )
+    soft_clip_positive: AboveOne = Field(3.0, description="Largest weight of a positive advantage (ratio 1/3 at 3).")
+    soft_clip_negative: AboveOne = Field(3.0, description="Largest weight of a negative advantage.")
 
-    eps: float
-    eps_high_entropy: float | None
-    entropy_quantile: float
-    soft_clip_positive: float
-    soft_clip_negative: float
+    def unused(self) -> Iterator[tuple[str, str, str]]:
+        if self.eps_high_entropy is None:
+            reason = "every token has the same bound. Set method.weight.eps_high_entropy"
+            yield "entropy_quantile", "eps_high_entropy", reason
+
+    def simplest(self) -> TokenWeight:
+        if self.eps_high_entropy in (None, self.eps):
+            return self.replace(eps_high_entropy=None, entropy_quantile=0.8)
+        return self
 
     @property
     def needs_entropies(self) -> bool:

@@ -14,25 +14,24 @@ log ratio to +-20; we do not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Literal
 
-from torch import Tensor
+from pydantic import Field
 
+from rlvr_cli.core.lazy import Tensor
 from rlvr_cli.methods.tokens import Tokens
-from rlvr_cli.methods.weight import TokenWeight
+from rlvr_cli.methods.weight import EpsHigh, EpsLow, TokenWeight
 
 
-@dataclass(frozen=True)
 class CISPO(TokenWeight):
-    """The ratio, clipped, for every token.
+    """The ratio, clipped, for every token."""
 
-    Attributes:
-        eps_low: the weight is at least 1 - eps_low; None = no lower bound.
-        eps_high: the weight is at most 1 + eps_high.
-    """
+    kind: Literal["cispo"] = Field("cispo", description="cispo = the ratio, clipped, for every token.")
+    eps_low: EpsLow | None = Field(0.2, description="The weight is at least 1 - eps_low; null = no lower bound.")
+    eps_high: EpsHigh = Field(0.2, description="The weight is at most 1 + eps_high.")
 
-    eps_low: float | None
-    eps_high: float
+    def simplest(self) -> TokenWeight:
+        return self.replace(eps_low=None) if self.eps_low == 1 else self
 
     def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:
         return 1.0 if self.eps_low is None else self.eps_low, self.eps_high

@@ -16,27 +16,24 @@ clamps the log ratio to +-20; we do not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Literal
 
-import torch
-from torch import Tensor
+from pydantic import Field
 
+from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.tokens import Tokens
-from rlvr_cli.methods.weight import TokenWeight
+from rlvr_cli.methods.weight import AboveOne, EpsHigh, EpsLow, TokenWeight
 
 
-@dataclass(frozen=True)
 class ClippedRatio(TokenWeight):
-    """The importance ratio, cut off outside the trust region.
+    """The importance ratio, cut off outside the trust region."""
 
-    Attributes:
-        eps_low, eps_high: the trust region is 1 - eps_low <= r <= 1 + eps_high.
-        dual_clip: c > 1, or None: no gradient where A < 0 and r > c (Ye et al., arXiv:1912.09729).
-    """
-
-    eps_low: float
-    eps_high: float
-    dual_clip: float | None
+    kind: Literal["clip"] = Field("clip", description="clip = the ratio, no gradient where it left the trust region.")
+    eps_low: EpsLow = Field(0.2, description="The trust region begins at 1 - eps_low.")
+    eps_high: EpsHigh = Field(0.2, description="The trust region ends at 1 + eps_high.")
+    dual_clip: AboveOne | None = Field(
+        None, description="No gradient where the advantage is negative and the ratio above this; null = off."
+    )
 
     def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:
         return self.eps_low, self.eps_high

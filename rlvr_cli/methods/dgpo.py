@@ -16,29 +16,23 @@ reports a dual-clip share although its DGPO mode clips no such token; nor do we,
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import Annotated, Literal
 
-import torch
-from torch import Tensor
+from pydantic import Field
 
+from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.tokens import Tokens
-from rlvr_cli.methods.weight import TokenWeight, with_unit_slope
+from rlvr_cli.methods.weight import EpsHigh, EpsLow, TokenWeight, with_unit_slope
 
 
-@dataclass(frozen=True)
 class DGPO(TokenWeight):
-    """Polynomial decay below, radical decay above the trust region.
+    """Polynomial decay below, radical decay above the trust region."""
 
-    Attributes:
-        eps_low, eps_high: the trust region is 1 - eps_low <= r <= 1 + eps_high.
-        n: power of the decay below the region.
-        m: root of the decay above the region, at least 1.
-    """
-
-    eps_low: float
-    eps_high: float
-    n: float
-    m: float
+    kind: Literal["dgpo"] = Field("dgpo", description="dgpo = polynomial decay below, radical decay above the region.")
+    eps_low: EpsLow = Field(0.2, description="The trust region begins at 1 - eps_low.")
+    eps_high: EpsHigh = Field(0.2, description="The trust region ends at 1 + eps_high.")
+    n: Annotated[float, Field(ge=0.0, le=16.0)] = Field(1.0, description="Power of the decay below the region.")
+    m: Annotated[float, Field(ge=1.0, le=16.0)] = Field(2.0, description="Root of the decay above the region.")
 
     def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:
         return self.eps_low, self.eps_high

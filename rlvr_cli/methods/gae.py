@@ -20,12 +20,12 @@ values, so that it teaches the value head nothing at first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
-import torch
-from torch import Tensor
+from pydantic import Field
 
+from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.core.section import NotNegative, Probability
 from rlvr_cli.methods.advantage import Advantage
 from rlvr_cli.methods.reinforce_pp import on_last_token
 from rlvr_cli.methods.rollout import Rollout
@@ -74,25 +74,21 @@ def value_clipped(
     return mask.bool() & ((clipped - returns).square() > (predictions - returns).square())
 
 
-@dataclass(frozen=True)
 class GAEAdvantage(Advantage):
-    """Advantages from a learned value head.
+    """Advantages from a learned value head."""
 
-    Attributes:
-        gamma: discount. lam: GAE's lambda.
-        whiten: whiten advantages over all tokens of the rollout.
-        value_clip: c, or None. value_coef: weight of the value loss.
-        value_lr_ratio: learning rate of the value head as a multiple of the policy's.
-        value_backbone: whether the value loss also trains the policy's own layers.
-    """
-
-    gamma: float
-    lam: float
-    whiten: bool
-    value_clip: float | None
-    value_coef: float
-    value_lr_ratio: float
-    value_backbone: bool
+    kind: Literal["gae"] = Field("gae", description="gae = advantages from a learned value head.")
+    gamma: Probability = Field(1.0, description="Discount.")
+    lam: Probability = Field(1.0, description="GAE's lambda.")
+    whiten: bool = Field(True, description="Whiten advantages over all tokens of the rollout.")
+    value_clip: Annotated[float, Field(gt=0.0)] | None = Field(
+        0.5, description="The value may move this far from its prediction at sampling in one rollout; null = free."
+    )
+    value_coef: NotNegative = Field(1.0, description="Weight of the value loss.")
+    value_lr_ratio: Annotated[float, Field(gt=0.0, le=1000.0)] = Field(
+        10.0, description="Learning rate of the value head as a multiple of optimizer.lr."
+    )
+    value_backbone: bool = Field(False, description="Whether the value loss also trains the policy's own layers.")
 
     needs_values: ClassVar[bool] = True
 

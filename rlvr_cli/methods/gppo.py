@@ -15,31 +15,33 @@ log-likelihood of correct rows, which is not part of the published objective: we
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Literal
 
-import torch
-from torch import Tensor
+from pydantic import Field
 
-from rlvr_cli.methods.clip import dual_clipped
+from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.core.section import Scale
+from rlvr_cli.methods.clip import ClippedRatio, dual_clipped
 from rlvr_cli.methods.tokens import Tokens
-from rlvr_cli.methods.weight import TokenWeight, with_unit_slope
+from rlvr_cli.methods.weight import AboveOne, EpsHigh, EpsLow, TokenWeight, with_unit_slope
 
 
-@dataclass(frozen=True)
 class GPPO(TokenWeight):
-    """The ratio; beyond the bounds a share of the bound.
+    """The ratio; beyond the bounds a share of the bound."""
 
-    Attributes:
-        eps_low, eps_high: the trust region is 1 - eps_low <= r <= 1 + eps_high.
-        beta1, beta2: shares of the bound below and above it; both 1 in GPPO.
-        dual_clip: c > 1, or None: no gradient where A < 0 and r > c.
-    """
+    kind: Literal["gppo"] = Field("gppo", description="gppo = the ratio, beyond the bounds a share of the bound.")
+    eps_low: EpsLow = Field(0.2, description="The trust region begins at 1 - eps_low.")
+    eps_high: EpsHigh = Field(0.2, description="The trust region ends at 1 + eps_high.")
+    beta1: Scale = Field(1.0, description="Weight below the region (negative advantage): beta1 (1 - eps_low).")
+    beta2: Scale = Field(1.0, description="Weight above the region (positive advantage): beta2 (1 + eps_high).")
+    dual_clip: AboveOne | None = Field(
+        None, description="No gradient where the advantage is negative and the ratio above this; null = off."
+    )
 
-    eps_low: float
-    eps_high: float
-    beta1: float
-    beta2: float
-    dual_clip: float | None
+    def simplest(self) -> TokenWeight:
+        if self.beta1 == self.beta2 == 0:
+            return ClippedRatio(eps_low=self.eps_low, eps_high=self.eps_high, dual_clip=self.dual_clip)
+        return self
 
     def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:
         return self.eps_low, self.eps_high

@@ -12,11 +12,11 @@ How we differ from the released code: from verl, in float64 inside, and in that 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Literal
 
-import torch
-from torch import Tensor
+from pydantic import Field
 
+from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.advantage import Advantage
 from rlvr_cli.methods.rollout import Rollout
 
@@ -62,15 +62,13 @@ def known_of_group(rewards: Tensor, group_size: int) -> Tensor:
     return known.sum(dim=1, keepdim=True).expand_as(known).reshape(-1)
 
 
-@dataclass(frozen=True)
 class GroupAdvantage(Advantage):
-    """The reward against those of the same prompt.
+    """The reward against those of the same prompt."""
 
-    Attributes:
-        scale: ``std`` divides by the group's standard deviation, ``none`` does not.
-    """
-
-    scale: str
+    kind: Literal["group"] = Field("group", description="group = reward minus the group's mean.")
+    scale: Literal["std", "none"] = Field(
+        "std", description="Divide by the group's standard deviation (GRPO), or not (Dr. GRPO)."
+    )
 
     def advantages(self, rollout: Rollout) -> Tensor:
         return group_advantage(rollout.rewards, rollout.group_size, divide_by_std=self.scale == "std").unsqueeze(1)

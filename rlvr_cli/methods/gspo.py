@@ -14,29 +14,25 @@ and there is no dual clip. The paper has no such bound.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
-import torch
-from torch import Tensor
+from pydantic import Field
 
+from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.clip import clipped_surrogate
 from rlvr_cli.methods.tokens import Regions, Tokens, regions
-from rlvr_cli.methods.weight import TokenWeight, with_unit_slope
+from rlvr_cli.methods.weight import EpsHigh, EpsLow, TokenWeight, with_unit_slope
 
 
-@dataclass(frozen=True)
 class GSPO(TokenWeight):
-    """The sequence's ratio, cut off outside the trust region.
+    """The sequence's ratio, cut off outside the trust region."""
 
-    Attributes:
-        eps_low, eps_high: the trust region is 1 - eps_low <= s <= 1 + eps_high.
-        max_log_ratio: log s is at most this.
-    """
-
-    eps_low: float
-    eps_high: float
-    max_log_ratio: float
+    kind: Literal["gspo"] = Field("gspo", description="gspo = one ratio for all tokens of a row, clipped.")
+    eps_low: EpsLow = Field(3e-4, description="The trust region begins at 1 - eps_low.")
+    eps_high: EpsHigh = Field(4e-4, description="The trust region ends at 1 + eps_high.")
+    max_log_ratio: Annotated[float, Field(gt=0.0)] = Field(
+        10.0, description="The sequence's log ratio is bounded above by this."
+    )
 
     per_sequence: ClassVar[bool] = True
 

@@ -16,9 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from torch import Tensor
-
+from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.rollout import Rollout
 from rlvr_cli.methods.shaping import RolloutShaping
 from rlvr_cli.methods.statistics import quantile

@@ -14,20 +14,21 @@ Nothing is cut here, so :meth:`bounds` is only the band (0.2 on both sides) agai
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Literal
 
-import torch
-from torch import Tensor
+from pydantic import Field
 
+from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.methods.weight import TokenWeight
 
 REPORTED_BAND = (0.2, 0.2)
 
 
-@dataclass(frozen=True)
 class Ratio(TokenWeight):
     """Importance sampling without clipping."""
+
+    kind: Literal["ratio"] = Field("ratio", description="ratio = importance sampling without clipping.")
 
     def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:
         return REPORTED_BAND
@@ -39,9 +40,10 @@ class Ratio(TokenWeight):
         return -tokens.advantages * tokens.ratio
 
 
-@dataclass(frozen=True)
 class One(TokenWeight):
     """No importance sampling, no clipping."""
+
+    kind: Literal["one"] = Field("one", description="one = no importance sampling, no clipping.")
 
     def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:
         return REPORTED_BAND

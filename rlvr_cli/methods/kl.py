@@ -11,10 +11,12 @@ How we differ from the released code: no clamp unless asked for. AR-Lopti clamps
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated
 
-import torch
-from torch import Tensor
+from pydantic import Field
+
+from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.core.section import NotNegative, Section
 
 
 def k3(log_probs: Tensor, other_log_probs: Tensor) -> Tensor:
@@ -27,19 +29,16 @@ def k3(log_probs: Tensor, other_log_probs: Tensor) -> Tensor:
     return torch.expm1(difference) - difference
 
 
-@dataclass(frozen=True)
-class KLPenalty:
-    """``beta`` * k3 added to each token's loss.
+class KLPenalty(Section):
+    """``beta`` * k3 added to each token's loss."""
 
-    Attributes:
-        beta: weight of the penalty; 0 = none, and no reference policy.
-        log_ratio_clamp: bound on d on both sides, or None.
-        value_clamp: bound on the estimate from above, or None.
-    """
-
-    beta: float
-    log_ratio_clamp: float | None = None
-    value_clamp: float | None = None
+    beta: NotNegative = Field(0.0, description="Weight of the penalty; 0 = none, and no reference model.")
+    log_ratio_clamp: Annotated[float, Field(gt=0.0)] | None = Field(
+        None, description="The log ratio to the reference is cut off at +- this (5 in AR-Lopti's code); null = never."
+    )
+    value_clamp: Annotated[float, Field(gt=0.0)] | None = Field(
+        None, description="The estimate is cut off above this (10 in verl); null = never."
+    )
 
     def value(self, log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:
         """(B, T) the clamped estimate, without ``beta``."""

@@ -18,25 +18,25 @@ do not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-import torch
-from torch import Tensor
+from pydantic import Field
 
+from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.advantage import Advantage
 from rlvr_cli.methods.rollout import Rollout
 
 
-@dataclass(frozen=True)
 class LikelihoodAdvantage(Advantage):
-    """Plus one on correct rows, minus one on wrong ones.
+    """Plus one on correct rows, minus one on wrong ones."""
 
-    Attributes:
-        side: ``positive``, ``negative`` or ``both``: which rows are trained on.
-    """
-
-    side: str
+    kind: Literal["likelihood"] = Field(
+        "likelihood",
+        description="likelihood = +1 on correct rows, -1 on wrong ones, by the verdict of the task's verifier.",
+    )
+    side: Literal["positive", "negative", "both"] = Field(
+        "both", description="Which rows are trained on; the others get 0."
+    )
 
     needs_correct: ClassVar[bool] = True
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
+from pydantic import BaseModel
 
+from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.advantage import Advantage
 from rlvr_cli.methods.aggregation import Aggregation, prompt_factors
 from rlvr_cli.methods.gtpo import EntropyFilter
@@ -203,6 +203,8 @@ def _described(choice: Any) -> Any:
         return choice
     if isinstance(choice, tuple):
         return [_described(part) for part in choice]
+    if isinstance(choice, BaseModel):
+        return {"class": type(choice).__name__, **choice.model_dump()}
     return {"class": type(choice).__name__, **dataclasses.asdict(choice)}
 
 

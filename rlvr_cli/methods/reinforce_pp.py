@@ -18,11 +18,12 @@ spreads the row's summed reward, KL included, over its tokens; we keep the retur
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Literal
 
-import torch
-from torch import Tensor
+from pydantic import Field
 
+from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.core.section import NotNegative, Probability
 from rlvr_cli.methods.advantage import Advantage
 from rlvr_cli.methods.group import group_advantage
 from rlvr_cli.methods.rollout import Rollout
@@ -47,19 +48,17 @@ def discounted_returns(token_rewards: Tensor, gamma: float) -> Tensor:
     return returns
 
 
-@dataclass(frozen=True)
 class ReinforcePPAdvantage(Advantage):
-    """Whitened return-to-go; a row without a reward gets 0 and takes no part in the whitening.
+    """Whitened return-to-go; a row without a reward gets 0 and takes no part in the whitening."""
 
-    Attributes:
-        kl_in_reward: beta; 0 = no reference policy.
-        gamma: discount of the return.
-        baseline: ``none`` or ``group``.
-    """
-
-    kl_in_reward: float
-    gamma: float
-    baseline: str
+    kind: Literal["reinforce_pp"] = Field("reinforce_pp", description="reinforce_pp = whitened return-to-go.")
+    kl_in_reward: NotNegative = Field(
+        0.001, description="Weight of the per-token KL penalty (k1) inside the reward; 0 = no reference model."
+    )
+    gamma: Probability = Field(1.0, description="Discount of the return.")
+    baseline: Literal["none", "group"] = Field(
+        "none", description="group = the group's mean reward is subtracted before whitening."
+    )
 
     @property
     def needs_reference(self) -> bool:

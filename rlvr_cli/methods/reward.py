@@ -16,9 +16,12 @@ gradient; a row without any valid token gets reward 0.
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import Literal
 
+from pydantic import Field
+
+from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.core.section import Probability, Section
 from rlvr_cli.methods.rollout import Rollout
 
 
@@ -32,3 +35,17 @@ def entropy_min_reward(rollout: Rollout) -> Tensor:
     if rollout.entropies is None:
         raise ValueError("the entropy reward needs the entropies of the rollout")
     return -rollout.row_mean(rollout.entropies.detach())
+
+
+class Reward(Section):
+    """What takes the place of the verifier's reward."""
+
+    source: Literal["verifier", "entropy_min"] = Field(
+        "verifier",
+        description="verifier = the task's reward; entropy_min = minus the row's mean token entropy, no verifier.",
+    )
+    noise: Probability = Field(
+        0.0,
+        description="Share of completions whose reward is mirrored in the task's range, lowest + highest - reward "
+        "(0 and 1 change places); accuracy stays clean.",
+    )

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
+from rlvr_cli.core.lazy import Tensor
 from rlvr_cli.methods.shaping import TokenShaping
 from rlvr_cli.methods.tokens import Tokens
 

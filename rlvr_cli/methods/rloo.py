@@ -10,18 +10,20 @@ here, but such a configuration is refused, since it has no baseline.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Literal
 
-from torch import Tensor
+from pydantic import Field
 
+from rlvr_cli.core.lazy import Tensor
 from rlvr_cli.methods.advantage import Advantage
 from rlvr_cli.methods.group import group_advantage, known_of_group
 from rlvr_cli.methods.rollout import Rollout
 
 
-@dataclass(frozen=True)
 class RLOOAdvantage(Advantage):
     """The reward against the mean of the group's others; rows without a reward get 0 and are no one's baseline."""
+
+    kind: Literal["rloo"] = Field("rloo", description="rloo = reward minus the mean of the group's others.")
 
     def advantages(self, rollout: Rollout) -> Tensor:
         centred = group_advantage(rollout.rewards, rollout.group_size, divide_by_std=False)

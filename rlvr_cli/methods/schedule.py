@@ -16,48 +16,73 @@ their own here. ACPO's spread is taken over all tokens in either pass.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from abc import abstractmethod
+from typing import ClassVar, Literal
 
-import torch
-from torch import Tensor
+from pydantic import Field
 
-from rlvr_cli.config.method import PASSES
+from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.core.section import Choice, Probability
 from rlvr_cli.methods.rollout import Rollout
 from rlvr_cli.methods.statistics import quantile
 from rlvr_cli.methods.tokens import Tokens
 
+# What each pass trains on, in order.
+PASSES = {
+    "low_first": ("low", "high"),
+    "high_first": ("high", "low"),
+    "low_only": ("low",),
+    "high_only": ("high",),
+}
 
-@dataclass(frozen=True)
-class OnePass:
-    """All tokens in one pass."""
 
-    passes: ClassVar[tuple[str, ...]] = ("all",)
-    needs_old_log_probs_of_the_rollout: ClassVar[bool] = False
+class Schedule(Choice):
+    """The passes over a rollout."""
+
     chooses_by_old_log_probs: ClassVar[bool] = False
 
+    @property
+    def passes(self) -> tuple[str, ...]:
+        """What each pass trains on, in the order of training."""
+        return ("all",)
+
+    @property
+    def needs_old_log_probs_of_the_rollout(self) -> bool:
+        """Whether old log-probs of the whole rollout are needed before the first update."""
+        return False
+
     def threshold(self, rollout: Rollout) -> float | None:
-        """No probability divides the tokens."""
+        """The probability below which a token of this rollout is low; None where it is a constant."""
         return None
+
+    @abstractmethod
+    def selected(self, tokens: Tokens, which: str) -> Tensor:
+        """(B, T) the tokens that pass ``which`` trains on."""
+
+
+class OnePass(Schedule):
+    """All tokens in one pass."""
+
+    kind: Literal["one_pass"] = Field("one_pass", description="one_pass = all tokens at once.")
 
     def selected(self, tokens: Tokens, which: str) -> Tensor:
         """(B, T) the tokens that pass ``which`` trains on."""
         return tokens.mask.bool()
 
 
-@dataclass(frozen=True)
-class ByProbability:
-    """Tokens divided by their old probability: Lopti's two passes, or one side alone.
+class ByProbability(Schedule):
+    """Tokens divided by their old probability: Lopti's two passes, or one side alone."""
 
-    Attributes:
-        order: ``low_first`` (Lopti), ``high_first`` (the paper's reversed order), ``low_only``, ``high_only``.
-        eta: the dividing probability; or, with rule ``quantile``, the share of the rollout's tokens that is low.
-        rule: ``probability`` or ``quantile``.
-    """
-
-    order: str
-    eta: float
-    rule: str
+    kind: Literal["lopti"] = Field("lopti", description="lopti = passes by the tokens' old probability.")
+    order: Literal["low_first", "high_first", "low_only", "high_only"] = Field(
+        "low_first", description="Which tokens are trained on, and in which order."
+    )
+    eta: Probability = Field(
+        0.5, description="Tokens of old probability below eta are low; with rule quantile, the share that is low."
+    )
+    rule: Literal["probability", "quantile"] = Field(
+        "probability", description="Whether eta is a probability or a quantile of the rollout's probabilities."
+    )
 
     chooses_by_old_log_probs: ClassVar[bool] = True
 
@@ -84,6 +109,3 @@ class ByProbability:
         threshold = self.eta if tokens.low_threshold is None else tokens.low_threshold
         low = tokens.old_probs < threshold
         return tokens.mask.bool() & (low if which == "low" else ~low)
-
-
-Schedule = OnePass | ByProbability

@@ -6,8 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
-
+from rlvr_cli.core.lazy import Tensor
 from rlvr_cli.methods.rollout import Rollout
 from rlvr_cli.methods.tokens import Tokens
 

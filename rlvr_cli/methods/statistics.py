@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-import torch
-from torch import Tensor
+from rlvr_cli.core.lazy import Tensor, torch
 
 WHITENING_EPSILON = 1e-8
 

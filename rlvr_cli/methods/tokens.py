@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+from rlvr_cli.core.lazy import Tensor, torch
 
 
 @dataclass(frozen=True)

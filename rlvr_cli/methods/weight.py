@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import Annotated, ClassVar
 
-import torch
-from torch import Tensor
+from pydantic import Field
 
+from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.core.section import Choice
 from rlvr_cli.methods.tokens import Regions, Tokens, regions
 
+EpsLow = Annotated[float, Field(ge=0.0, le=1.0)]
+EpsHigh = Annotated[float, Field(ge=0.0, le=100.0)]
+AboveOne = Annotated[float, Field(gt=1.0)]
+OpenShare = Annotated[float, Field(gt=0.0, lt=1.0)]
 
-@dataclass(frozen=True)
-class TokenWeight(ABC):
+
+class TokenWeight(Choice, ABC):
     """F of ratio, sign of the advantage and old probability, under stop-gradient; frozen parameters.
 
     The gradient of a token's loss is ``-F A grad log pi``.
@@ -42,6 +47,14 @@ class TokenWeight(ABC):
         ``tokens`` holds every row of the step, of all micro-batches and processes, in any order.
         """
         return None
+
+    def unused(self) -> Iterator[tuple[str, str, str]]:
+        """Keys without effect at the present values: (key, the key that switches it off, why and what to do)."""
+        yield from ()
+
+    def simplest(self) -> TokenWeight:
+        """A weight with the same gradient whatever the data, written in the fewest parameters."""
+        return self
 
     @abstractmethod
     def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from rlvr_cli.config.advantage_kinds import GAEAdvantageConfig
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.method import PolicyMethodConfig, SFTConfig
@@ -118,7 +117,7 @@ def training_of(config: Config, device: Device, prompt_tokens: int | None = None
         processes=config.launch.processes,
         adapter=adapter_of(config),
         reference=method.needs_reference,
-        value_head=isinstance(method, PolicyMethodConfig) and isinstance(method.advantage, GAEAdvantageConfig),
+        value_head=isinstance(method, PolicyMethodConfig) and method.advantage.needs_values,
         attention=_attention(model.attention),
         supervised=isinstance(method, SFTConfig),
         gpu=device.gpu,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rlvr_cli.analysis.method_difference import Difference, method_difference
 from rlvr_cli.analysis.saved_rollout import SavedRollout
 from rlvr_cli.analysis.scoring import ScoredRun, score
-from rlvr_cli.methods.make import make_method
+from rlvr_cli.config.method import make_method
 from rlvr_cli.methods.method import Method
 from rlvr_cli.report.compare_request import CompareRequest
 from rlvr_cli.report.difference_figure import difference_figure

@@ -11,7 +11,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.config.method_names import parse_method_name
 from rlvr_cli.config.methods import Preset, flat, presets_of
-from rlvr_cli.config.section import Section
+from rlvr_cli.core.section import Section
 from rlvr_cli.report.docstrings import MethodText, method_text, module_path
 
 DEFAULT = "default"
@@ -24,31 +24,6 @@ CHOICES = {
     "schedule": "the passes over a rollout",
     "kl": "the penalty against the starting model",
     "reward": "what is rewarded",
-}
-# Modules of rlvr_cli.methods by choice, and by kind where a choice has several.
-MODULES: dict[str, str | dict[str, str]] = {
-    "advantage": {
-        "group": "group",
-        "rloo": "rloo",
-        "likelihood": "likelihood",
-        "reinforce_pp": "reinforce_pp",
-        "gae": "gae",
-    },
-    "weight": {
-        "clip": "clip",
-        "cispo": "cispo",
-        "gppo": "gppo",
-        "aspo": "aspo",
-        "dgpo": "dgpo",
-        "acpo": "acpo",
-        "gspo": "gspo",
-        "ratio": "importance",
-        "one": "importance",
-    },
-    "aggregation": "aggregation",
-    "schedule": "schedule",
-    "kl": "kl",
-    "reward": "reward",
 }
 
 
@@ -161,15 +136,16 @@ def _choices(name: str, parts: tuple[Preset, ...]) -> Iterator[Choice]:
     for choice, decides in CHOICES.items():
         section: Section = getattr(config, choice)
         kind = getattr(section, "kind", None)
-        modules = MODULES.get(choice)
-        module = modules.get(str(kind)) if isinstance(modules, dict) else modules
+        package, _, module = type(section).__module__.rpartition(".")
         parameters = tuple(
             _parameter(parts, section, choice, key)
             for key in type(section).model_fields
             if not (kind and key == "kind")
         )
         source = _setter(parts, f"{choice}.kind")[1] if kind else ""
-        yield Choice(choice, decides, kind, source, module_path(module) if module else None, parameters)
+        yield Choice(
+            choice, decides, kind, source, module_path(module) if package == "rlvr_cli.methods" else None, parameters
+        )
 
 
 def _own_key(config: Section, key: str) -> Parameter:

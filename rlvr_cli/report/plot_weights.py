@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlvr_cli.methods.make import make_method
+from rlvr_cli.config.method import make_method
 from rlvr_cli.report.figure import style, write_figure
 from rlvr_cli.report.plot_request import PlotRequest
 from rlvr_cli.report.weight_curves import Curves, weight_curves

@@ -19,8 +19,8 @@ from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.problems import layout, shown
 from rlvr_cli.config.schema import RUN_NAME, CountOrZero, FromList, OneOrMore, RunName
-from rlvr_cli.config.section import Count, Section, Text
 from rlvr_cli.config.yaml_reader import Document, YamlProblem, parse, read_text
+from rlvr_cli.core.section import Count, Section, Text
 
 Problem = tuple[str, str]
 

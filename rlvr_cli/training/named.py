@@ -17,8 +17,7 @@ from trl import GRPOConfig
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.method import PolicyMethodConfig
-from rlvr_cli.methods.make import make_method
+from rlvr_cli.config.method import PolicyMethodConfig, make_method
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.trl_adapter import MethodTrainer
 

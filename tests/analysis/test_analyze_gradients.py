@@ -14,8 +14,7 @@ from rlvr_cli.analysis.replayed_updates import Replay, ReplayedUpdates
 from rlvr_cli.analysis.saved_rollout import find_saved_rollout
 from rlvr_cli.analysis.scoring import score
 from rlvr_cli.cli.app import run
-from rlvr_cli.config.method import PolicyMethodConfig
-from rlvr_cli.methods.make import make_method
+from rlvr_cli.config.method import PolicyMethodConfig, make_method
 from tests.analysis.lab_runs import analyzed, trained
 
 SETTINGS = [

@@ -17,7 +17,7 @@ from rlvr_cli.analysis.loaded_policy import LoadedPolicy
 from rlvr_cli.analysis.method_step import MethodStep, Scored
 from rlvr_cli.analysis.policy_gradient import gradient, norm
 from rlvr_cli.config.load import load_config
-from rlvr_cli.methods.make import make_method
+from rlvr_cli.config.method import make_method
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.rollout import Rollout
 from tests.analysis.lab_rows import LENGTHS, lab_policy, lab_rows

@@ -11,8 +11,8 @@ import torch
 from rlvr_cli.analysis.method_difference import apply_method, differs, method_difference
 from rlvr_cli.analysis.method_step import Scored
 from rlvr_cli.config.load import load_config
+from rlvr_cli.config.method import make_method
 from rlvr_cli.config.method_names import BASES, MODIFIERS
-from rlvr_cli.methods.make import make_method
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.rollout import Rollout
 

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.config.load import dump_yaml, leaves, load, load_config
-from rlvr_cli.config.method import LoptiScheduleConfig, PolicyMethodConfig
-from rlvr_cli.config.weight_kinds import ClipWeightConfig, DGPOWeightConfig
+from rlvr_cli.config.method import PolicyMethodConfig
+from rlvr_cli.methods.clip import ClippedRatio
+from rlvr_cli.methods.dgpo import DGPO
+from rlvr_cli.methods.schedule import ByProbability
 
 
 def policy(method: str | None = None, *overrides: str, files: tuple[Path, ...] = ()) -> PolicyMethodConfig:
@@ -27,7 +29,7 @@ def test_a_later_layer_keeps_the_other_parameters(tmp_path: Path) -> None:
     file = write(tmp_path, "a.yaml", "method:\n  name: dgpo\n  weight:\n    m: 3\n")
     loaded = load([file], overrides=["method.weight.n=2"])
     assert isinstance(loaded.config.method, PolicyMethodConfig)
-    assert loaded.config.method.weight == DGPOWeightConfig(n=2.0, m=3.0)
+    assert loaded.config.method.weight == DGPO(n=2.0, m=3.0)
     assert loaded.origin("method", "weight", "n") == "override method.weight.n=2"
     assert loaded.origin("method", "weight", "m") == f"{file}:4"
     assert loaded.origin("method", "weight", "eps_low").startswith("preset methods/dgpo.yaml:")
@@ -38,14 +40,14 @@ def test_another_kind_drops_the_parameters_of_the_kind_before(tmp_path: Path) ->
     file = write(tmp_path, "a.yaml", "method:\n  name: dgpo\n  weight:\n    eps_high: 0.5\n    n: 3\n")
     loaded = load([file], overrides=["method.weight.kind=clip"])
     assert isinstance(loaded.config.method, PolicyMethodConfig)
-    assert loaded.config.method.weight == ClipWeightConfig()
+    assert loaded.config.method.weight == ClippedRatio()
     assert loaded.origin("method", "weight", "eps_high") == "default"
     assert loaded.origin("method", "weight", "kind") == "override method.weight.kind=clip"
 
 
 def test_the_same_kind_again_drops_nothing(tmp_path: Path) -> None:
     file = write(tmp_path, "a.yaml", "method:\n  name: dgpo\n  weight:\n    n: 3\n")
-    assert policy(None, "method.weight=dgpo", files=(file,)).weight == DGPOWeightConfig(n=3.0)
+    assert policy(None, "method.weight=dgpo", files=(file,)).weight == DGPO(n=3.0)
 
 
 def test_another_aggregation_drops_its_rows() -> None:
@@ -57,7 +59,7 @@ def test_another_aggregation_drops_its_rows() -> None:
 
 def test_another_name_drops_what_was_said_of_the_method_before(tmp_path: Path) -> None:
     file = write(tmp_path, "a.yaml", "method:\n  name: lopti\n  schedule:\n    eta: 0.3\n  kl:\n    beta: 0.5\n")
-    assert policy(files=(file,)).schedule == LoptiScheduleConfig(eta=0.3)
+    assert policy(files=(file,)).schedule == ByProbability(eta=0.3)
     for name in ("dgpo+lopti", "grpo", "sft"):
         loaded, plain = load([file], method=name), load(method=name)
         assert loaded.config == plain.config
@@ -106,11 +108,11 @@ def test_a_plain_value_chooses_a_kind(override: str, path: tuple[str, str], valu
     ],
 )
 def test_the_order_of_overrides_does_not_drop_one_of_them(overrides: tuple[str, ...]) -> None:
-    assert policy(None, *overrides).weight == DGPOWeightConfig(n=3.0)
+    assert policy(None, *overrides).weight == DGPO(n=3.0)
 
 
 def test_of_two_overrides_of_one_key_the_last_wins() -> None:
-    assert policy("dgpo", "method.weight.n=3", "method.weight.n=4").weight == DGPOWeightConfig(n=4.0)
+    assert policy("dgpo", "method.weight.n=3", "method.weight.n=4").weight == DGPO(n=4.0)
     assert policy(None, "method=dgpo", "method=dapo").name == "dapo"
     assert policy(None, "method.weight=dgpo", "method.weight=gspo").weight.kind == "gspo"
 

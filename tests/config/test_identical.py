@@ -10,9 +10,8 @@ from torch import Tensor
 
 from rlvr_cli.config.identical import SameGradient, same_gradients
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.method import MethodConfig, PolicyMethodConfig
+from rlvr_cli.config.method import MethodConfig, PolicyMethodConfig, make_method
 from rlvr_cli.config.method_names import BASES
-from rlvr_cli.methods.make import make_method
 from rlvr_cli.methods.rollout import Rollout
 from rlvr_cli.methods.tokens import Tokens
 

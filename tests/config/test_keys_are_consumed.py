@@ -16,11 +16,10 @@ import pytest
 import rlvr_cli
 from rlvr_cli.config.keys import all_keys, section_names
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.method import PolicyMethodConfig
+from rlvr_cli.config.method import PolicyMethodConfig, make_method
 from rlvr_cli.config.methods import flat
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.tree import choices, variants
-from rlvr_cli.methods.make import make_method
 from rlvr_cli.methods.method import Method
 
 PACKAGE = Path(rlvr_cli.__file__).parent

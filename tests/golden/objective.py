@@ -26,11 +26,11 @@ def aggregation(params: dict[str, Any]) -> Aggregation:
     """From the words that the files use."""
     kind = params["aggregation"]
     if kind.startswith("token-mean"):
-        return Aggregation("token_mean")
+        return Aggregation(kind="token_mean")
     if kind == "seq-mean-token-mean":
-        return Aggregation("sequence_mean", ROWS[params.get("masked_rows_in_seq_mean", "excluded")])  # type: ignore[arg-type]
+        return Aggregation(kind="sequence_mean", rows=ROWS[params.get("masked_rows_in_seq_mean", "excluded")])  # type: ignore[arg-type]
     assert kind == "sum over tokens / (rows * max_len)", kind
-    return Aggregation("constant_length", "all", params["max_len"])
+    return Aggregation(kind="constant_length", rows="all").with_length(params["max_len"])
 
 
 def method(
@@ -43,13 +43,17 @@ def method(
     """A method around ``weight``, its other choices from ``params``."""
     return Method(
         name="golden",
-        advantage=GroupAdvantage("std"),
+        advantage=GroupAdvantage(scale="std"),
         weight=weight,
         rollout_shaping=(),
         token_shaping=shapings,
         aggregation=normaliser or aggregation(params),
         schedule=schedule or OnePass(),
-        kl=KLPenalty(params.get("kl_coef", 0.0), params.get("kl_log_ratio_clamp"), params.get("kl_value_clamp")),
+        kl=KLPenalty(
+            beta=params.get("kl_coef", 0.0),
+            log_ratio_clamp=params.get("kl_log_ratio_clamp"),
+            value_clamp=params.get("kl_value_clamp"),
+        ),
     )
 
 

@@ -20,15 +20,17 @@ from tests.golden.objective import (
 
 
 def weight(case: Case) -> ClippedRatio:
-    return ClippedRatio(case.params["eps_low"], case.params["eps_high"], case.params["dual_clip_c"])
+    return ClippedRatio(
+        eps_low=case.params["eps_low"], eps_high=case.params["eps_high"], dual_clip=case.params["dual_clip_c"]
+    )
 
 
 def in_two_passes(case: Case) -> Method:
     """Lopti on the clipped ratio, with Advantage Reweighting before it."""
     params = case.params
-    schedule = ByProbability("low_first", params["eta"], "probability")
+    schedule = ByProbability(order="low_first", eta=params["eta"], rule="probability")
     # Where the file does not say so, too: the code divides by all valid tokens of the mini-batch in both passes.
-    normaliser = Aggregation("token_mean") if "aggregation" not in params else None
+    normaliser = Aggregation(kind="token_mean") if "aggregation" not in params else None
     return method(params, weight(case), Reweight(params["alpha"]), schedule=schedule, normaliser=normaliser)
 
 

@@ -10,7 +10,9 @@ from tests.golden.objective import compare_objective, method
 @golden("acpo")
 def test_acpo(case: Case) -> None:
     params, tokens = case.params, case.tokens()
-    weight = ACPO(params["alpha"], params["eps_b"], params["num_bins"], params["bins"], "per_bin")
+    weight = ACPO(
+        alpha=params["alpha"], eps_b=params["eps_b"], bins=params["num_bins"], edges=params["bins"], bound="per_bin"
+    )
     assert (params["min_count"], params["dual_clip_c"]) == (2, None)
 
     edges, count, sigma = weight.binned(tokens)

@@ -40,10 +40,13 @@ def test_estimators(case: Case) -> None:
     normalised = group_advantages(rewards, groups, divide_by_std=True) * mask
     equal = grouped(case)[1] > 0
     if equal:
-        torch.testing.assert_close(estimate(GroupAdvantage("std"), case, rewards), normalised)
-        torch.testing.assert_close(estimate(GroupAdvantage("none"), case, rewards), centred * mask)
+        torch.testing.assert_close(estimate(GroupAdvantage(scale="std"), case, rewards), normalised)
+        torch.testing.assert_close(estimate(GroupAdvantage(scale="none"), case, rewards), centred * mask)
         case.compare("rloo", estimate(RLOOAdvantage(), case, rewards))
-        case.compare("reinforce_pp_baseline", estimate(ReinforcePPAdvantage(0.0, 1.0, "group"), case, rewards))
+        case.compare(
+            "reinforce_pp_baseline",
+            estimate(ReinforcePPAdvantage(kl_in_reward=0.0, gamma=1.0, baseline="group"), case, rewards),
+        )
     else:
         # A rollout has groups of one size: estimators one group at a time, whitening over all of them together.
         rloo = torch.zeros_like(mask)
@@ -53,13 +56,21 @@ def test_estimators(case: Case) -> None:
             rloo[rows] = RLOOAdvantage().advantages(rollout) * mask[rows]
         case.compare("rloo", rloo)
         rollout = Rollout(centred.squeeze(1), 1, mask.long(), mask)
-        case.compare("reinforce_pp_baseline", ReinforcePPAdvantage(0.0, 1.0, "none").advantages(rollout) * mask)
+        case.compare(
+            "reinforce_pp_baseline",
+            ReinforcePPAdvantage(kl_in_reward=0.0, gamma=1.0, baseline="none").advantages(rollout) * mask,
+        )
     case.compare("grpo", normalised)
     case.compare("_ar", normalised)
     case.compare("dr_grpo", centred * mask)
     rollout = Rollout(rewards, 1, mask.long(), mask)
-    case.compare("reinforce_pp", ReinforcePPAdvantage(0.0, 1.0, "none").advantages(rollout) * mask)
-    case.compare("reinforce_pp_gamma_0.9", ReinforcePPAdvantage(0.0, 0.9, "none").advantages(rollout) * mask)
+    case.compare(
+        "reinforce_pp", ReinforcePPAdvantage(kl_in_reward=0.0, gamma=1.0, baseline="none").advantages(rollout) * mask
+    )
+    case.compare(
+        "reinforce_pp_gamma_0.9",
+        ReinforcePPAdvantage(kl_in_reward=0.0, gamma=0.9, baseline="none").advantages(rollout) * mask,
+    )
     case.ignore("grpo_std_eps_1e-4_per_row", "TRL's epsilon; ours is verl's")
     case.finish()
 

@@ -11,12 +11,12 @@ from tests.golden.objective import compare_objective, method
 @golden("grpo", "dapo", "dr_grpo")
 def test_clipped_ratio(case: Case) -> None:
     params = case.params
-    weight = ClippedRatio(params["eps_low"], params["eps_high"], params["dual_clip_c"])
+    weight = ClippedRatio(eps_low=params["eps_low"], eps_high=params["eps_high"], dual_clip=params["dual_clip_c"])
     compare_objective(case, method(params, weight), case.tokens())
 
 
 @golden("gspo")
 def test_sequence_ratio(case: Case) -> None:
     params = case.params
-    weight = GSPO(params["eps_low"], params["eps_high"], params["log_seq_ratio_max"])
+    weight = GSPO(eps_low=params["eps_low"], eps_high=params["eps_high"], max_log_ratio=params["log_seq_ratio_max"])
     compare_objective(case, method(params, weight), case.tokens())

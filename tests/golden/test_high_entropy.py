@@ -20,7 +20,10 @@ def test_high_entropy(case: Case) -> None:
     kept = shaping.kept(rollout)
     case.compare("keep_mask", kept)
 
-    of = method(params, ClippedRatio(params["eps_low"], params["eps_high"], params.get("dual_clip_c")))
+    of = method(
+        params,
+        ClippedRatio(eps_low=params["eps_low"], eps_high=params["eps_high"], dual_clip=params.get("dual_clip_c")),
+    )
     tokens = case.tokens(advantages=shaping.shape(rollout, advantages, advantages))
     variant = case.take("variant_divisor_kept_tokens")["loss"]
     over_kept = loss(of, tokens).detach() * mask.sum() / kept.sum()

@@ -20,12 +20,12 @@ SIDES = {"PL": "positive", "NL": "negative", "CL": "both"}
 def test_likelihood(case: Case) -> None:
     params, mask = case.params, case.tensor("mask")
     rollout = Rollout(case.tensor("rewards"), 1, torch.zeros_like(mask), mask, correct=case.tensor("rewards") > 0)
-    advantages = LikelihoodAdvantage(SIDES[params["loss"].removeprefix("TN")]).advantages(rollout)
+    advantages = LikelihoodAdvantage(side=SIDES[params["loss"].removeprefix("TN")]).advantages(rollout)
     weight: TokenWeight = Ratio() if params["importance_ratio"] else One()
     if params["clip"] is not None:
-        weight = ClippedRatio(params["clip"], params["clip"], None)
+        weight = ClippedRatio(eps_low=params["clip"], eps_high=params["clip"], dual_clip=None)
     if params["loss"].startswith("TN"):
-        normaliser = Aggregation("constant_length", "trained", params["max_len_T"])
+        normaliser = Aggregation(kind="constant_length", rows="trained").with_length(params["max_len_T"])
     else:
-        normaliser = Aggregation("sequence_mean", "trained")
+        normaliser = Aggregation(kind="sequence_mean", rows="trained")
     compare_objective(case, method(params, weight, normaliser=normaliser), case.tokens(advantages=advantages))

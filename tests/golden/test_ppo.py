@@ -16,7 +16,15 @@ from tests.golden.objective import compare_objective, method, share
 def test_ppo(case: Case) -> None:
     params, mask, values = case.params, case.tensor("mask"), case.tensor("values")
     clip = params["value_clip"]
-    estimator = GAEAdvantage(params["gamma"], params["lam"], True, clip, 1.0, 10.0, False)
+    estimator = GAEAdvantage(
+        gamma=params["gamma"],
+        lam=params["lam"],
+        whiten=True,
+        value_clip=clip,
+        value_coef=1.0,
+        value_lr_ratio=10.0,
+        value_backbone=False,
+    )
     rollout = Rollout(case.tensor("rewards"), 1, mask.long(), mask, values=values)
     torch.testing.assert_close(on_last_token(rollout.rewards, mask), case.tensor("token_level_rewards"))
     advantages, returns = estimator.advantages(rollout), estimator.returns(rollout)
@@ -31,5 +39,5 @@ def test_ppo(case: Case) -> None:
     tokens = case.tokens(advantages=advantages)
     case.compare("value_clip_fraction", share(value_clipped(predictions, values, returns, mask, clip), tokens))
 
-    weight = ClippedRatio(params["eps_low"], params["eps_high"], params["dual_clip_c"])
+    weight = ClippedRatio(eps_low=params["eps_low"], eps_high=params["eps_high"], dual_clip=params["dual_clip_c"])
     compare_objective(case, method(params, weight), tokens)

@@ -22,7 +22,7 @@ def test_reinforce_pp(case: Case) -> None:
 
 def compare_from_rewards(case: Case) -> None:
     params, mask = case.params, case.tensor("mask")
-    estimator = ReinforcePPAdvantage(params["kl_in_reward_coef"], params["gamma"], "none")
+    estimator = ReinforcePPAdvantage(kl_in_reward=params["kl_in_reward_coef"], gamma=params["gamma"], baseline="none")
     assert estimator.needs_reference == (params["kl_in_reward_coef"] > 0)
     rollout = Rollout(
         rewards=case.tensor("rewards"),
@@ -36,5 +36,5 @@ def compare_from_rewards(case: Case) -> None:
     case.compare("token_level_rewards", estimator.token_rewards(rollout))
     case.compare("returns", estimator.returns(rollout) * mask)
     case.compare("advantages", advantages * mask)
-    weight = ClippedRatio(params["eps_low"], params["eps_high"], params["dual_clip_c"])
+    weight = ClippedRatio(eps_low=params["eps_low"], eps_high=params["eps_high"], dual_clip=params["dual_clip_c"])
     compare_objective(case, method(params, weight), case.tokens(advantages=advantages))

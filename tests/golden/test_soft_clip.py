@@ -17,9 +17,9 @@ from tests.golden.objective import compare_objective, compare_regions, method, s
 def test_cispo(case: Case) -> None:
     params, tokens = case.params, case.tokens()
     if "max_ratio" in params:
-        weight = CISPO(None, params["max_ratio"] - 1)
+        weight = CISPO(eps_low=None, eps_high=params["max_ratio"] - 1)
     else:
-        weight = CISPO(params["eps_low"], params["eps_high"])
+        weight = CISPO(eps_low=params["eps_low"], eps_high=params["eps_high"])
         # CISPO's clipped share counts tokens of either sign, on both sides.
         low, high = weight.bounds(tokens)
         case.compare("clip_fraction", share((tokens.ratio < 1 - low) | (tokens.ratio > 1 + high), tokens))
@@ -29,7 +29,13 @@ def test_cispo(case: Case) -> None:
 @golden("gppo", "ce_gppo")
 def test_gppo(case: Case) -> None:
     params = case.params
-    weight = GPPO(params["eps_low"], params["eps_high"], params["beta1"], params["beta2"], params["dual_clip_c"])
+    weight = GPPO(
+        eps_low=params["eps_low"],
+        eps_high=params["eps_high"],
+        beta1=params["beta1"],
+        beta2=params["beta2"],
+        dual_clip=params["dual_clip_c"],
+    )
     compare_objective(case, method(params, weight), case.tokens())
 
 
@@ -37,7 +43,7 @@ def test_gppo(case: Case) -> None:
 def test_dgpo(case: Case) -> None:
     params, tokens = case.params, case.tokens()
     case.compare("ratio_gt_3_and_negative_fraction", share(dual_clipped(tokens, 3.0), tokens))
-    weight = DGPO(params["eps_low"], params["eps_high"], params["n"], params["m"])
+    weight = DGPO(eps_low=params["eps_low"], eps_high=params["eps_high"], n=params["n"], m=params["m"])
     compare_objective(case, method(params, weight), tokens)
 
 
@@ -56,7 +62,7 @@ def test_aspo(case: Case) -> None:
     if "entropies" in case.inputs:
         case.compare("low_entropy_mask", weight.low_entropy(tokens))
     # The file counts regions by the narrower bound everywhere, and its clipped shares by the token's own bound.
-    compare_regions(case, replace(weight, eps_high_entropy=None).regions(tokens), tokens)
+    compare_regions(case, weight.replace(eps_high_entropy=None).regions(tokens), tokens)
     negative, ratio = tokens.advantages < 0, tokens.ratio
     low, high = weight.bounds(tokens)
     case.compare("clip_fraction_upper", share(~negative & (ratio > 1 + high), tokens))

@@ -30,45 +30,51 @@ from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.methods.weight import TokenWeight
 
 WEIGHTS: dict[str, TokenWeight] = {
-    "grpo": ClippedRatio(0.2, 0.2, None),
-    "grpo-dual-clip": ClippedRatio(0.2, 0.2, 3.0),
-    "dapo": ClippedRatio(0.2, 0.28, None),
-    "cispo": CISPO(0.2, 0.3),
-    "cispo-one-sided": CISPO(None, 4.0),
-    "gppo": GPPO(0.2, 0.3, 1.0, 1.0, None),
-    "ce-gppo": GPPO(0.2, 0.3, 0.75, 1.0, None),
-    "ce-gppo-dual-clip": GPPO(0.2, 0.3, 0.75, 1.0, 3.0),
-    "aspo": ASPO(0.2, None, 0.8, 3.0, 3.0),
-    "aspo-by-entropy": ASPO(0.2, 0.4, 0.8, 3.0, 3.0),
-    "dgpo": DGPO(0.2, 0.3, 1.0, 2.0),
-    "dgpo-2-3": DGPO(0.2, 0.3, 2.0, 3.0),
-    "acpo": ACPO(0.5, 0.1, 5, "equal_width", "per_bin"),
-    "acpo-quantile": ACPO(0.5, 0.1, 5, "quantile", "per_bin"),
-    "acpo-max": ACPO(0.5, 0.1, 5, "equal_width", "max"),
-    "acpo-mean": ACPO(0.5, 0.1, 5, "equal_width", "mean"),
-    "gspo": GSPO(0.05, 0.1, 10.0),
+    "grpo": ClippedRatio(eps_low=0.2, eps_high=0.2, dual_clip=None),
+    "grpo-dual-clip": ClippedRatio(eps_low=0.2, eps_high=0.2, dual_clip=3.0),
+    "dapo": ClippedRatio(eps_low=0.2, eps_high=0.28, dual_clip=None),
+    "cispo": CISPO(eps_low=0.2, eps_high=0.3),
+    "cispo-one-sided": CISPO(eps_low=None, eps_high=4.0),
+    "gppo": GPPO(eps_low=0.2, eps_high=0.3, beta1=1.0, beta2=1.0, dual_clip=None),
+    "ce-gppo": GPPO(eps_low=0.2, eps_high=0.3, beta1=0.75, beta2=1.0, dual_clip=None),
+    "ce-gppo-dual-clip": GPPO(eps_low=0.2, eps_high=0.3, beta1=0.75, beta2=1.0, dual_clip=3.0),
+    "aspo": ASPO(eps=0.2, eps_high_entropy=None, entropy_quantile=0.8, soft_clip_positive=3.0, soft_clip_negative=3.0),
+    "aspo-by-entropy": ASPO(
+        eps=0.2, eps_high_entropy=0.4, entropy_quantile=0.8, soft_clip_positive=3.0, soft_clip_negative=3.0
+    ),
+    "dgpo": DGPO(eps_low=0.2, eps_high=0.3, n=1.0, m=2.0),
+    "dgpo-2-3": DGPO(eps_low=0.2, eps_high=0.3, n=2.0, m=3.0),
+    "acpo": ACPO(alpha=0.5, eps_b=0.1, bins=5, edges="equal_width", bound="per_bin"),
+    "acpo-quantile": ACPO(alpha=0.5, eps_b=0.1, bins=5, edges="quantile", bound="per_bin"),
+    "acpo-max": ACPO(alpha=0.5, eps_b=0.1, bins=5, edges="equal_width", bound="max"),
+    "acpo-mean": ACPO(alpha=0.5, eps_b=0.1, bins=5, edges="equal_width", bound="mean"),
+    "gspo": GSPO(eps_low=0.05, eps_high=0.1, max_log_ratio=10.0),
     "ratio": Ratio(),
     "one": One(),
 }
 ADVANTAGES: dict[str, Advantage] = {
-    "group": GroupAdvantage("std"),
-    "group-unscaled": GroupAdvantage("none"),
+    "group": GroupAdvantage(scale="std"),
+    "group-unscaled": GroupAdvantage(scale="none"),
     "rloo": RLOOAdvantage(),
-    "likelihood": LikelihoodAdvantage("both"),
-    "likelihood-positive": LikelihoodAdvantage("positive"),
-    "likelihood-negative": LikelihoodAdvantage("negative"),
-    "reinforce-pp": ReinforcePPAdvantage(0.01, 1.0, "none"),
-    "reinforce-pp-group": ReinforcePPAdvantage(0.0, 0.9, "group"),
-    "gae": GAEAdvantage(0.99, 0.95, True, 0.5, 1.0, 10.0, False),
-    "gae-not-whitened": GAEAdvantage(1.0, 1.0, False, None, 1.0, 10.0, False),
+    "likelihood": LikelihoodAdvantage(side="both"),
+    "likelihood-positive": LikelihoodAdvantage(side="positive"),
+    "likelihood-negative": LikelihoodAdvantage(side="negative"),
+    "reinforce-pp": ReinforcePPAdvantage(kl_in_reward=0.01, gamma=1.0, baseline="none"),
+    "reinforce-pp-group": ReinforcePPAdvantage(kl_in_reward=0.0, gamma=0.9, baseline="group"),
+    "gae": GAEAdvantage(
+        gamma=0.99, lam=0.95, whiten=True, value_clip=0.5, value_coef=1.0, value_lr_ratio=10.0, value_backbone=False
+    ),
+    "gae-not-whitened": GAEAdvantage(
+        gamma=1.0, lam=1.0, whiten=False, value_clip=None, value_coef=1.0, value_lr_ratio=10.0, value_backbone=False
+    ),
 }
 AGGREGATIONS = {
-    "token_mean": Aggregation("token_mean"),
-    "sequence_mean": Aggregation("sequence_mean"),
-    "sequence_mean-trained": Aggregation("sequence_mean", "trained"),
-    "constant_length": Aggregation("constant_length", "valid", 20),
+    "token_mean": Aggregation(kind="token_mean"),
+    "sequence_mean": Aggregation(kind="sequence_mean"),
+    "sequence_mean-trained": Aggregation(kind="sequence_mean", rows="trained"),
+    "constant_length": Aggregation(kind="constant_length", rows="valid").with_length(20),
 }
-KL = KLPenalty(0.04)
+KL = KLPenalty(beta=0.04)
 
 
 def random_mask(rows: int, length: int, generator: torch.Generator) -> Tensor:
@@ -141,7 +147,7 @@ def method(
         "rollout_shaping": (),
         "token_shaping": (),
         "schedule": OnePass(),
-        "kl": KLPenalty(0.0),
+        "kl": KLPenalty(beta=0.0),
     }
     return Method(name="test", weight=weight, aggregation=aggregation, **{**defaults, **choices})  # type: ignore[arg-type]
 

@@ -85,7 +85,7 @@ def test_equal_rewards_teach_nothing_at_all(reward: float, size: int) -> None:
     if size > 1:
         for name in ("group", "group-unscaled", "rloo"):
             assert not advantages(name, rollout).any()
-    assert not ReinforcePPAdvantage(0.0, 1.0, "none").advantages(rollout).any()
+    assert not ReinforcePPAdvantage(kl_in_reward=0.0, gamma=1.0, baseline="none").advantages(rollout).any()
 
 
 def test_group_advantages_are_centred_and_scaled() -> None:
@@ -130,7 +130,7 @@ def test_reinforce_pp_returns_by_hand() -> None:
     mask = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
     old, reference = torch.full((2, 3), -1.0), torch.tensor([[-3.0, -1.0, -2.0], [-1.0, -9.0, -9.0]])
     rollout = Rollout(torch.tensor([2.0, 5.0]), 1, mask.long(), mask, old, ref_log_probs=reference)
-    ours = ReinforcePPAdvantage(0.1, 0.5, "none").returns(rollout) * mask
+    ours = ReinforcePPAdvantage(kl_in_reward=0.1, gamma=0.5, baseline="none").returns(rollout) * mask
     last = 2 - 0.1 * 1
     expected = [[-0.2 + 0.25 * last, 0.5 * last, last], [5.0, 0.0, 0.0]]
     torch.testing.assert_close(ours, torch.tensor(expected, dtype=torch.float64))
@@ -142,8 +142,10 @@ def test_reinforce_pp_returns_by_hand() -> None:
 def test_gae_is_the_discounted_sum_of_td_errors(gamma: float, lam: float) -> None:
     rollout = random_rollout()
     assert rollout.values is not None
-    estimator = GAEAdvantage(gamma, lam, False, None, 1.0, 10.0, False)
-    ours, returns = estimator.advantages(rollout), replace(estimator, whiten=True).returns(rollout)
+    estimator = GAEAdvantage(
+        gamma=gamma, lam=lam, whiten=False, value_clip=None, value_coef=1.0, value_lr_ratio=10.0, value_backbone=False
+    )
+    ours, returns = estimator.advantages(rollout), estimator.replace(whiten=True).returns(rollout)
     for row, length in enumerate(rollout.mask.sum(1).long().tolist()):
         values = [*rollout.values[row, :length].tolist(), 0.0]
         rewards = [0.0] * (length - 1) + [rollout.rewards[row].item()]

@@ -25,7 +25,7 @@ def composed(weight: str, aggregation: str) -> Method:
         AGGREGATIONS[aggregation],
         kl=KL,
         token_shaping=(Reweight(0.3),),
-        schedule=ByProbability("low_first", 0.4, "probability"),
+        schedule=ByProbability(order="low_first", eta=0.4, rule="probability"),
     )
 
 
@@ -112,8 +112,8 @@ def test_aggregations_divide_by_what_they_say(aggregation: str) -> None:
 @pytest.mark.parametrize("clamps", [(None, None), (5.0, None), (None, 10.0), (5.0, 10.0)])
 def test_kl_coefficient_is_the_derivative_of_its_value(clamps: tuple[float | None, float | None]) -> None:
     reference = torch.linspace(-8.0, 8.0, 33, dtype=torch.float64) + 0.01
-    log_probs, step, penalty = torch.zeros_like(reference), 1e-6, replace(KL, beta=0.7)
-    penalty = replace(penalty, log_ratio_clamp=clamps[0], value_clamp=clamps[1])
+    log_probs, step, penalty = torch.zeros_like(reference), 1e-6, KL.replace(beta=0.7)
+    penalty = penalty.replace(log_ratio_clamp=clamps[0], value_clamp=clamps[1])
     slope = (penalty.value(log_probs + step, reference) - penalty.value(log_probs - step, reference)) / (2 * step)
     torch.testing.assert_close(penalty.coefficient(log_probs, reference), -0.7 * slope, rtol=1e-6, atol=1e-6)
     assert (penalty.value(log_probs, reference) >= 0).all()

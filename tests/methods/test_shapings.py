@@ -181,7 +181,7 @@ def test_lopti_passes_share_out_the_tokens_of_one_pass(weight: str, eta: float) 
     tokens = random_tokens()
     tokens = replace(tokens, old_log_probs=tokens.old_log_probs - 1e-9)
     once = coefficients(method(WEIGHTS[weight], kl=KL), tokens)
-    of = method(WEIGHTS[weight], kl=KL, schedule=ByProbability("low_first", eta, "probability"))
+    of = method(WEIGHTS[weight], kl=KL, schedule=ByProbability(order="low_first", eta=eta, rule="probability"))
     passes = [coefficients(of, tokens, which) for which in of.schedule.passes]
     torch.testing.assert_close(passes[0] + passes[1], once)
     assert not (passes[0] * passes[1]).any()
@@ -193,7 +193,7 @@ def test_lopti_passes_share_out_the_tokens_of_one_pass(weight: str, eta: float) 
 
 def test_acpo_takes_its_spread_from_all_tokens_in_either_pass() -> None:
     tokens, weight = random_tokens(), WEIGHTS["acpo"]
-    of = method(weight, schedule=ByProbability("low_first", 0.3, "probability"))
+    of = method(weight, schedule=ByProbability(order="low_first", eta=0.3, rule="probability"))
     expected = weight.statistics(tokens)
     for which in of.schedule.passes:
         torch.testing.assert_close(weight.statistics(of.shaped(tokens, which)), expected)
@@ -202,19 +202,23 @@ def test_acpo_takes_its_spread_from_all_tokens_in_either_pass() -> None:
 def test_a_token_at_the_threshold_is_high() -> None:
     old = torch.tensor([[0.0, -1e-3, -9.0]])
     tokens = Tokens(old, old, torch.ones(1, 1), torch.ones(1, 3))
-    assert ByProbability("low_first", 1.0, "probability").selected(tokens, "low").tolist() == [[False, True, True]]
+    assert ByProbability(order="low_first", eta=1.0, rule="probability").selected(tokens, "low").tolist() == [
+        [False, True, True]
+    ]
 
 
 def test_lopti_orders_and_single_sides() -> None:
-    orders = {order: ByProbability(order, 0.5, "probability").passes for order in ("low_first", "high_first")}
+    orders = {
+        order: ByProbability(order=order, eta=0.5, rule="probability").passes for order in ("low_first", "high_first")
+    }
     assert orders == {"low_first": ("low", "high"), "high_first": ("high", "low")}
-    assert ByProbability("low_only", 0.5, "probability").passes == ("low",)
-    assert ByProbability("high_only", 0.5, "probability").passes == ("high",)
+    assert ByProbability(order="low_only", eta=0.5, rule="probability").passes == ("low",)
+    assert ByProbability(order="high_only", eta=0.5, rule="probability").passes == ("high",)
 
 
 def test_a_quantile_threshold_is_that_of_the_rollout() -> None:
     rollout = random_rollout(groups=32)
-    schedule = ByProbability("low_first", 0.25, "quantile")
+    schedule = ByProbability(order="low_first", eta=0.25, rule="quantile")
     assert schedule.needs_old_log_probs_of_the_rollout and rollout.old_log_probs is not None
     threshold = schedule.threshold(rollout)
     assert threshold is not None
@@ -229,7 +233,7 @@ def test_a_quantile_threshold_is_that_of_the_rollout() -> None:
 def test_leaving_rows_out_does_not_make_the_others_weigh_more() -> None:
     """The landscape paper divides by the rows of a side, GTPO's filter by the whole group: both before shaping."""
     likelihood = LikelihoodAdvantage(side="positive")
-    aggregation = Aggregation("sequence_mean", "trained")
+    aggregation = Aggregation(kind="sequence_mean", rows="trained")
     rollout = replace(random_rollout(), initial_entropy=0.0)
     assert rollout.entropies is not None
     median = float(rollout.row_mean(rollout.entropies).median())

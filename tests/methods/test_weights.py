@@ -136,11 +136,12 @@ def test_dgpo_between_its_neighbours() -> None:
     tokens = random_tokens(drift=1.0)
     where = WEIGHTS["gppo"].regions(tokens)
     gppo, ratio = WEIGHTS["gppo"].weight(tokens), tokens.ratio
-    on_the_right = DGPO(0.2, 0.3, 3.0, 1.0).weight(tokens)
+    on_the_right = DGPO(eps_low=0.2, eps_high=0.3, n=3.0, m=1.0).weight(tokens)
     torch.testing.assert_close(on_the_right[~where.LN], gppo[~where.LN])
     assert (on_the_right[where.LN] < gppo[where.LN]).all()
-    torch.testing.assert_close(DGPO(0.2, 0.3, 0.0, 2.0).weight(tokens)[where.LN], ratio[where.LN])
-    never = DGPO(0.2, 0.3, 0.0, 1e12).weight(tokens)
+    torch.testing.assert_close(DGPO(eps_low=0.2, eps_high=0.3, n=0.0, m=2.0).weight(tokens)[where.LN], ratio[where.LN])
+    # Beyond what the configuration allows, near the limit.
+    never = DGPO.model_construct(eps_low=0.2, eps_high=0.3, n=0.0, m=1e12).weight(tokens)
     torch.testing.assert_close(never, ratio)
 
 
@@ -161,14 +162,14 @@ def test_ce_gppo_with_both_betas_one_is_gppo() -> None:
     tokens = random_tokens(drift=1.0)
     where, ratio = WEIGHTS["gppo"].regions(tokens), tokens.ratio
     expected = torch.where(where.LN, 0.8, torch.where(where.HP, 1.3, ratio))
-    torch.testing.assert_close(replace(WEIGHTS["ce-gppo"], beta1=1.0).weight(tokens), expected)  # type: ignore[type-var]
+    torch.testing.assert_close(WEIGHTS["ce-gppo"].replace(beta1=1.0).weight(tokens), expected)
     torch.testing.assert_close(WEIGHTS["gppo"].weight(tokens), expected)
 
 
 def test_gspo_of_single_tokens_is_the_clipped_ratio() -> None:
     tokens = random_tokens(rows=32, length=1)
     tokens = replace(tokens, mask=torch.ones_like(tokens.mask))
-    expected = ClippedRatio(0.05, 0.1, None).weight(tokens)
+    expected = ClippedRatio(eps_low=0.05, eps_high=0.1, dual_clip=None).weight(tokens)
     torch.testing.assert_close(WEIGHTS["gspo"].weight(tokens), expected)
 
 
@@ -183,7 +184,7 @@ def test_gspo_stops_where_the_sequence_ratio_is_cut_off() -> None:
 
 def test_aspo_by_entropy_with_equal_widths_is_aspo() -> None:
     tokens = random_tokens(drift=1.0)
-    same = replace(WEIGHTS["aspo"], eps_high_entropy=0.2)  # type: ignore[type-var]
+    same = WEIGHTS["aspo"].replace(eps_high_entropy=0.2)
     torch.testing.assert_close(same.weight(tokens), WEIGHTS["aspo"].weight(tokens))
     assert same.needs_entropies and not WEIGHTS["aspo"].needs_entropies
 
@@ -191,20 +192,20 @@ def test_aspo_by_entropy_with_equal_widths_is_aspo() -> None:
 def test_acpo_without_spread_is_a_fixed_clip() -> None:
     tokens = random_tokens(drift=1.0)
     for edges, bound in itertools.product(("equal_width", "quantile"), ("per_bin", "mean")):
-        weight = ACPO(0.0, 0.15, 5, edges, bound)
+        weight = ACPO(alpha=0.0, eps_b=0.15, bins=5, edges=edges, bound=bound)
         ours = weight.weight(tokens, weight.statistics(tokens))
-        torch.testing.assert_close(ours, ClippedRatio(0.15, 0.15, None).weight(tokens))
+        torch.testing.assert_close(ours, ClippedRatio(eps_low=0.15, eps_high=0.15, dual_clip=None).weight(tokens))
 
 
 def test_acpo_bounds_of_one_bin_and_of_its_ablations() -> None:
     tokens = random_tokens(drift=0.3, rows=64)
     log_ratio = (tokens.log_probs - tokens.old_log_probs)[tokens.mask.bool()]
     sigma = log_ratio.exp().std(correction=0)
-    one_bin = ACPO(3.0, 0.1, 1, "equal_width", "per_bin")
+    one_bin = ACPO(alpha=3.0, eps_b=0.1, bins=1, edges="equal_width", bound="per_bin")
     _, eps = one_bin.bounds(tokens, one_bin.statistics(tokens))
     torch.testing.assert_close(eps, (3 * sigma + 0.1).expand_as(tokens.mask))
 
-    per_bin = ACPO(3.0, 0.1, 5, "equal_width", "per_bin")
+    per_bin = ACPO(alpha=3.0, eps_b=0.1, bins=5, edges="equal_width", bound="per_bin")
     statistics = per_bin.statistics(tokens)
     _, each = per_bin.bounds(tokens, statistics)
     valid = each[tokens.mask.bool()]  # type: ignore[index]
@@ -219,14 +220,14 @@ def test_acpo_measures_a_spread_far_below_the_ratio() -> None:
     old = torch.full((1, 1000), -1e-3, dtype=torch.float64)
     shift = 1e-13 * torch.randn(1, 1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     tokens = Tokens(old + shift, old, torch.ones(1, 1), torch.ones(1, 1000))
-    _, _, sigma = ACPO(3.0, 0.1, 5, "equal_width", "per_bin").binned(tokens)
+    _, _, sigma = ACPO(alpha=3.0, eps_b=0.1, bins=5, edges="equal_width", bound="per_bin").binned(tokens)
     assert sigma[-1].item() == pytest.approx(shift.std(correction=0).item(), rel=1e-5, abs=0)
 
 
 def test_acpo_bins_include_their_lower_edge() -> None:
     old = torch.tensor([[0.1, 0.2, 0.3, 0.5, 0.8, 1.0]], dtype=torch.float64).log()
     tokens = Tokens(old + 0.1, old, torch.ones(1, 1), torch.ones(1, 6))
-    edges, count, sigma = ACPO(3.0, 0.1, 5, "quantile", "per_bin").binned(tokens)
+    edges, count, sigma = ACPO(alpha=3.0, eps_b=0.1, bins=5, edges="quantile", bound="per_bin").binned(tokens)
     torch.testing.assert_close(edges, old.exp().squeeze(0))
     assert count.tolist() == [1, 1, 1, 1, 2] and sigma[:4].tolist() == [0.0] * 4
 

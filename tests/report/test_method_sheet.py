@@ -12,9 +12,8 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method_names import BASES, MODIFIERS
 from rlvr_cli.config.methods import flat, method_preset
-from rlvr_cli.methods.make import ADVANTAGES, SCHEDULES, WEIGHTS
-from rlvr_cli.report.docstrings import METHODS, method_text
-from rlvr_cli.report.method_sheet import MODULES, MethodSheet, Parameter, method_sheet
+from rlvr_cli.report.docstrings import method_text
+from rlvr_cli.report.method_sheet import MethodSheet, Parameter, method_sheet
 from rlvr_cli.report.sheet_views import as_dict, short_cost, table_rows
 
 POLICY_METHODS = [name for name in BASES if name != "sft"]
@@ -94,16 +93,6 @@ def test_any_spelling(text: str) -> None:
 def test_an_unknown_name_offers_the_nearest() -> None:
     with pytest.raises(UserError, match="Did you mean `dgpo`"):
         method_sheet("dgop")
-
-
-def test_the_files_of_the_choices_are_those_of_the_classes() -> None:
-    for choice, classes in (("advantage", ADVANTAGES), ("weight", WEIGHTS)):
-        modules = MODULES[choice]
-        assert isinstance(modules, dict)
-        assert modules == {kind: made.__module__.rpartition(".")[2] for kind, made in classes.items()}
-    assert {made.__module__.rpartition(".")[2] for made in SCHEDULES.values()} == {MODULES["schedule"]}
-    for module in ("aggregation", "kl", "reward"):
-        assert (METHODS / f"{MODULES[module]}.py").is_file()
 
 
 def test_a_choice_of_which_nothing_is_used_is_one_row() -> None:

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from rlvr_cli.config.load import load_config
+from rlvr_cli.config.method import make_method
 from rlvr_cli.config.method_names import BASES, MODIFIERS
 from rlvr_cli.methods.kl import KLPenalty
-from rlvr_cli.methods.make import make_method
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.report.named_methods import policy_config
@@ -75,7 +75,7 @@ def test_a_point_of_a_curve(name: str, sign: int, ratio: float, expected: float)
 @pytest.mark.parametrize("old_prob", [0.05, 0.7])
 def test_a_curve_is_what_training_multiplies_grad_log_pi_by(name: str, old_prob: float) -> None:
     """`Method.coefficients` of one token with advantage +-1 and normaliser 1, its passes added up."""
-    chosen = dataclasses.replace(method(name), kl=KLPenalty(0.0))
+    chosen = dataclasses.replace(method(name), kl=KLPenalty(beta=0.0))
     ratios = torch.tensor([0.3, 0.79, 0.81, 1.0, 1.19, 1.21, 1.3], dtype=torch.float64)
     for sign in signs(chosen):
         weights, _ = effective_weight(chosen, ratios, old_prob, sign)

@@ -14,12 +14,12 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from rlvr_cli.config.load import load_config
+from rlvr_cli.config.method import make_method
 from rlvr_cli.config.methods import method_presets
 from rlvr_cli.config.schema import SpeedConfig
 from rlvr_cli.lab.tokenizer import make_tokenizer
 from rlvr_cli.methods.group import group_advantage
 from rlvr_cli.methods.kl import k3
-from rlvr_cli.methods.make import make_method
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.schedule import ByProbability
 from rlvr_cli.methods.tokens import Tokens
@@ -213,7 +213,7 @@ def divided(method: Method) -> Method:
     """``method`` with a threshold among the small probabilities of the random model: both passes have tokens."""
     if not isinstance(method.schedule, ByProbability):
         return method
-    return dataclasses.replace(method, schedule=dataclasses.replace(method.schedule, eta=MEDIAN_PROBABILITY))
+    return dataclasses.replace(method, schedule=method.schedule.replace(eta=MEDIAN_PROBABILITY))
 
 
 def arguments(

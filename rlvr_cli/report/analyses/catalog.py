@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from rlvr_cli.config.section import Section
+from rlvr_cli.core.section import Section
 from rlvr_cli.report.analyses.findings import Findings, Subject
 
 

@@ -38,7 +38,7 @@ def analyze(subject: Subject, options: DirectionsOptions) -> Findings:
     from rlvr_cli.analysis.drawn_rows import drawn_rows
     from rlvr_cli.analysis.method_step import MethodStep
     from rlvr_cli.analysis.scoring import score
-    from rlvr_cli.methods.make import make_method
+    from rlvr_cli.config.method import make_method
     from rlvr_cli.report.analyses import directions_words as words
     from rlvr_cli.report.analyses.directions_figure import directions_figure
     from rlvr_cli.report.analyses.directions_found import numbers_of

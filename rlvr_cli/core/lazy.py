@@ -1,0 +1,30 @@
+"""Torch, loaded at its first use: modules that only declare parameters stay quick to import.
+
+from rlvr_cli.core.lazy import Tensor, torch
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    from importlib import import_module
+    from types import ModuleType
+
+    class _Lazy(ModuleType):
+        """A module that is imported when the first of its names is looked up; found names are kept."""
+
+        def __getattr__(self, name: str) -> Any:
+            value = getattr(import_module(self.__name__), name)
+            if not name.startswith("__"):
+                self.__dict__[name] = value
+            return value
+
+    torch = _Lazy("torch")
+    # For annotations alone.
+    Tensor = Any
+
+__all__ = ["Tensor", "torch"]

@@ -1,0 +1,68 @@
+"""What every section of the configuration is built from: the strict base classes and the shared types of values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, StringConstraints
+from pydantic_core import CoreSchema, core_schema
+
+Text = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f]+$")]
+Count = Annotated[int, Field(ge=1, le=10_000_000)]
+NotNegative = Annotated[float, Field(ge=0.0)]
+Scale = Annotated[float, Field(ge=0.0, le=100.0)]
+Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class Section(BaseModel):
+    """A group of keys. Strict: no text for a number, no unknown key, no infinity."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with other values, checked as the first ones were."""
+        return type(self)(**{**dict(self), **changes})
+
+
+class Choice(Section):
+    """A section that is one of several, told apart by its key ``kind``.
+
+    A direct subclass is a family: ``class Advantage(Choice)``. A subclass of the family that gives ``kind`` a default
+    registers itself by being defined, and a field of the family's type takes every kind registered so far:
+
+        class RLOOAdvantage(Advantage):
+            kind: Literal["rloo"] = Field("rloo", description="...")
+    """
+
+    # Of a family: its kinds, in the order of definition.
+    kinds: ClassVar[Mapping[str, type[Choice]]] = {}
+
+    @classmethod
+    def is_family(cls) -> bool:
+        """Whether ``cls`` stands for all of its kinds."""
+        # Not by name: pydantic asks while Choice itself is being defined.
+        return any("is_family" in vars(base) for base in cls.__bases__)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        super().__pydantic_init_subclass__(**options)
+        if cls.is_family():
+            cls.kinds = {}
+        elif "kind" in cls.model_fields:
+            name = cls.model_fields["kind"].default
+            known = cls.kinds.get(name)
+            if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+                raise TypeError(f'{cls.__module__}.{cls.__qualname__}: kind "{name}" is taken by {known.__qualname__}')
+            cls.kinds[name] = cls  # type: ignore[index]
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        if not (cls.is_family() and cls.kinds):
+            return handler(source)
+        kinds = {name: handler.generate_schema(kind) for name, kind in cls.kinds.items()}
+        return core_schema.tagged_union_schema(kinds, discriminator="kind")
+
+    def parameters(self) -> dict[str, Any]:
+        """The keys but for the kind."""
+        return self.model_dump(exclude={"kind"})
