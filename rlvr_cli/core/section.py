@@ -22,7 +22,8 @@ class Section(BaseModel):
 
     def replace(self, **changes: Any) -> Self:
         """A copy with other values, checked as the first ones were."""
-        return type(self)(**{**dict(self), **changes})
+        checked = type(self)(**{**dict(self), **changes})
+        return self.model_copy(update={name: getattr(checked, name) for name in changes})
 
 
 class Choice(Section):

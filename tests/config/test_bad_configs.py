@@ -174,7 +174,7 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
         (":4", "unknown weight kind", "Did you mean `clip`"),
     ),
     "kind that is null": ("method:\n  weight:\n    kind:\n", (":3", "method.weight.kind", "null", "Allowed: clip")),
-    "list for a choice": ("method:\n  weight: [clip]\n", (":2", "method.weight", "one of acpo, aspo", "the key kind")),
+    "list for a choice": ("method:\n  weight: [clip]\n", (":2", "method.weight", "one of clip, acpo", "the key kind")),
     "parameter of another kind": (
         "method:\n  weight:\n    n: 2\n",
         (":3", "method.weight.n: weight kind clip has no n; dgpo has", "Did you mean method.weight.kind=dgpo?"),

@@ -104,7 +104,7 @@ def test_aggregations_divide_by_what_they_say(aggregation: str) -> None:
     ours = of.coefficients(mask, of.count(mask, advantages))
     assert ours[[0, 1], [0, 0]].tolist() == pytest.approx(expected)
     assert torch.equal(ours > 0, mask.bool())
-    all_rows = replace(of, rows="all")
+    all_rows = of.replace(rows="all")
     if aggregation != "token_mean":
         assert all_rows.count(mask, advantages) == 3
 

@@ -210,7 +210,7 @@ def test_acpo_bounds_of_one_bin_and_of_its_ablations() -> None:
     _, each = per_bin.bounds(tokens, statistics)
     valid = each[tokens.mask.bool()]  # type: ignore[index]
     assert len(valid.unique()) == 5
-    largest, mean = replace(per_bin, bound="max"), replace(per_bin, bound="mean")
+    largest, mean = per_bin.replace(bound="max"), per_bin.replace(bound="mean")
     assert largest.bounds(tokens, statistics) == (0.2, valid.max())
     torch.testing.assert_close(mean.bounds(tokens, statistics), (valid.mean(), valid.mean()))
 
