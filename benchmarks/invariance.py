@@ -23,8 +23,8 @@ from torch import Tensor
 from benchmarks.peers import SHAPES, Place, divided, method_named, our_trainer, trainers_folder
 from benchmarks.scripted import Rollout, Script
 from benchmarks.turns import heading, line
-from rlvr_cli.config.methods import method_presets
 from rlvr_cli.config.schema import SpeedConfig
+from rlvr_cli.methods.names import METHODS
 
 LEVERS = list(SpeedConfig.model_fields)
 NONE = SpeedConfig(**dict.fromkeys(LEVERS, False))
@@ -53,7 +53,7 @@ def gradient(name: str, updates: int, folder: Path, **options: Any) -> Tensor:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    every = [*sorted(preset.name for preset in method_presets() if preset.name != "sft"), *COMPOSITIONS]
+    every = [*sorted(preset.name for preset in METHODS.values() if preset.name != "sft"), *COMPOSITIONS]
     parser.add_argument("--methods", nargs="+", default=every)
     names = parser.parse_args().methods
     errors: dict[str, list[tuple[float, str]]] = {title: [] for title, _ in settings()}

@@ -23,8 +23,8 @@ from transformers import PrinterCallback
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import PolicyMethodConfig, make_method
-from rlvr_cli.config.methods import method_presets
 from rlvr_cli.config.schema import SpeedConfig
+from rlvr_cli.methods.names import METHODS
 from rlvr_cli.models.load import eos_token_ids, load_model
 from rlvr_cli.models.sampler import sample
 from rlvr_cli.tasks import make_task
@@ -173,7 +173,7 @@ def main() -> None:
     torch.set_num_threads(1)
     # Else DeepSpeed, which TRL imports, says into the page that it found no accelerator.
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    known = [preset.name for preset in method_presets() if preset.name != "sft"]
+    known = [preset.name for preset in METHODS.values() if preset.name != "sft"]
     rollouts = Recorded()
     print(PAGE)
     for updates in options.updates:

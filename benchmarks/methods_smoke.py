@@ -25,8 +25,8 @@ from safetensors.torch import load_file
 
 from rlvr_cli.config.identical import same_gradients
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.methods import method_presets
 from rlvr_cli.config.schema import Config
+from rlvr_cli.methods.names import METHODS
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.training.run import start
@@ -106,7 +106,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.rollouts < 2:
         parser.error("--rollouts must be 2 or more: the first warms up")
-    named = [preset.name for preset in method_presets() if preset.name not in ("grpo", "sft")]
+    named = [preset.name for preset in METHODS.values() if preset.name not in ("grpo", "sft")]
     wrong = []
     with tempfile.TemporaryDirectory() as folder:
         for updates in options.updates:

@@ -22,10 +22,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.methods import method_presets
 from rlvr_cli.launch.command import free_port
 from rlvr_cli.launch.worker import leave
 from rlvr_cli.launch.world import ALONE, world_of_environment
+from rlvr_cli.methods.names import METHODS
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.training.run import Place, start
@@ -86,7 +86,7 @@ class Row:
 
 def cases(names: list[str]) -> list[Case]:
     """All cases, or those named."""
-    listed = [Case(preset.name, preset.name) for preset in method_presets()]
+    listed = [Case(preset.name, preset.name) for preset in METHODS.values()]
     listed += [Case(title, method, overrides) for title, (method, overrides) in MORE.items()]
     unknown = sorted(set(names) - {case.title for case in listed})
     if unknown:

@@ -33,8 +33,8 @@ from benchmarks.peers import (
 )
 from benchmarks.scripted import SPREADS, Rollout, Script
 from benchmarks.turns import Compared, compared, heading, line, load_said
-from rlvr_cli.config.methods import method_presets
 from rlvr_cli.config.schema import SpeedConfig
+from rlvr_cli.methods.names import METHODS
 
 ZEROS = (0.0, 0.25, 0.5, 0.75)
 # Of each model: as many rows as a benchmark's patience allows, lengths that are cut at four times their mean.
@@ -150,7 +150,7 @@ def methods_table(models: list[str], repeats: int) -> None:
     """Every preset over GRPO, by the share of zero-advantage rows."""
     print(heading("model", "method", "seconds", *(f"over GRPO, {zero:.0%} zero" for zero in ZEROS)))
     for model in models:
-        for name in sorted(preset.name for preset in method_presets() if preset.name not in ("grpo", "sft")):
+        for name in sorted(preset.name for preset in METHODS.values() if preset.name not in ("grpo", "sft")):
             found = [against_grpo(Case(model, replace(ROLLOUTS[model], zero=zero)), repeats, name) for zero in ZEROS]
             print(line([model, name, found[0].cells()[1], *(of_share.ratio for of_share in found)]), flush=True)
 

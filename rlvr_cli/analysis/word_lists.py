@@ -10,10 +10,10 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.schema import FromList
 from rlvr_cli.config.yaml_reader import Document, YamlProblem, parse, read_text
+from rlvr_cli.core.nearest import did_you_mean
 from rlvr_cli.core.section import Section, Text
 
 TABLE_5 = Path(__file__).with_name("words.yaml")

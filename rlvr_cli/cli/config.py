@@ -68,8 +68,8 @@ def keys(
     """List every key: what it takes, its default and its meaning; of a choice, the kinds that have the key."""
     from rlvr_cli.config.errors import UserError
     from rlvr_cli.config.keys import all_keys, section_names
-    from rlvr_cli.config.nearest import did_you_mean
     from rlvr_cli.config.problems import shown
+    from rlvr_cli.core.nearest import did_you_mean
 
     if section is not None and section not in section_names():
         hint = did_you_mean(section, section_names())

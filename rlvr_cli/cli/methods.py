@@ -24,12 +24,11 @@ def methods(context: typer.Context, as_json: Json = False) -> None:
 @app.command("list")
 def list_command(as_json: Json = False) -> None:
     """List every method and modifier: paper, what it does, what it costs over GRPO, what it is tested against."""
-    from rlvr_cli.config.method_names import ALIASES
-    from rlvr_cli.config.methods import method_presets, modifiers
+    from rlvr_cli.methods.names import ALIASES, METHODS, MODIFIER_PRESETS
     from rlvr_cli.report.sheet_views import short_cost, summary
 
-    bases, added = [*map(summary, method_presets())], [*map(summary, modifiers())]
-    aliases = {alias: preset.name for preset in method_presets() for alias in preset.aliases} | ALIASES
+    bases, added = [*map(summary, METHODS.values())], [*map(summary, MODIFIER_PRESETS.values())]
+    aliases = {alias: preset.name for preset in METHODS.values() for alias in preset.aliases} | ALIASES
     if as_json:
         print_json({"methods": bases, "modifiers": added, "aliases": dict(sorted(aliases.items()))})
         return

@@ -12,9 +12,9 @@ from pydantic import StringConstraints
 from pydantic.fields import FieldInfo
 
 from rlvr_cli.config.method import MethodName
-from rlvr_cli.config.nearest import nearest
 from rlvr_cli.config.schema import RUN_NAME, Config
 from rlvr_cli.config.tree import Path, Variant, choices, default, discriminator, variants
+from rlvr_cli.core.nearest import nearest
 
 
 @dataclass(frozen=True)

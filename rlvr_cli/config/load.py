@@ -15,14 +15,14 @@ from typing import Any
 
 from rlvr_cli.config.data_sets import DATA_SETS, is_generated
 from rlvr_cli.config.files import file_layers
-from rlvr_cli.config.method_names import BASES, MethodName, nearest_method, parse_method_name
-from rlvr_cli.config.methods import METHODS, MODIFIER_FOLDER, PRESETS, method_preset, modifier, preset_document
 from rlvr_cli.config.origins import PRESET, Layer, Merged
 from rlvr_cli.config.overrides import choices_first, label, parse_override
+from rlvr_cli.config.presets import PRESETS, preset_document
 from rlvr_cli.config.problems import ConfigError, validate
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.tree import choices, variants
 from rlvr_cli.config.yaml_reader import Document, dump
+from rlvr_cli.methods.names import BASES, MethodName, nearest_method, parse_method_name, presets_of
 
 DATA_DIR_VARIABLE = "RLVR_DATA_DIR"
 PRESET_FOLDERS = {"model": "models", "task": "tasks"}
@@ -200,20 +200,9 @@ def _for_task(values: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _method_layers(method: MethodName, task: str) -> Iterable[Layer]:
-    yield _values_of(METHODS, method.base, ("values",))
-    if task in method_preset(method.base).for_task:
-        yield _values_of(METHODS, method.base, ("for_task", task))
-    for name in method.modifiers:
-        yield _values_of(MODIFIER_FOLDER, name, ("values",))
-        if method.base in modifier(name).for_base:
-            yield _values_of(MODIFIER_FOLDER, name, ("for_base", method.base))
-        if task in modifier(name).for_task:
-            yield _values_of(MODIFIER_FOLDER, name, ("for_task", task))
-
-
-def _values_of(folder: str, name: str, place: tuple[str, ...]) -> Layer:
-    """The values that stand at `place` in a preset's file, as keys of `method`."""
-    return _layer(f"{PRESET}{folder}/{name}.yaml", preset_document(folder, name), place, "method")
+    for preset in presets_of(method):
+        for values in preset.values_for(task, method.base):
+            yield Layer(f"{PRESET}{preset.name}", {"method": values})
 
 
 def _layer(label: str, document: Document, place: tuple[str, ...], section: str) -> Layer:

@@ -9,8 +9,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
-from rlvr_cli.config.methods import resolve_method_name
-from rlvr_cli.core.discovery import define_all
 from rlvr_cli.core.section import Count, NotNegative, Probability, Scale, Section, Text
 from rlvr_cli.methods.advantage import Advantage
 from rlvr_cli.methods.aggregation import Aggregation
@@ -20,14 +18,12 @@ from rlvr_cli.methods.gtpo import ConflictMask, EntropyFilter, EntropyPenalty
 from rlvr_cli.methods.high_entropy import HighEntropy
 from rlvr_cli.methods.kl import KLPenalty
 from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.names import resolve_method_name
 from rlvr_cli.methods.reward import Reward
 from rlvr_cli.methods.reweight import Reweight
 from rlvr_cli.methods.schedule import OnePass, Schedule
 from rlvr_cli.methods.shaping import RolloutShaping, TokenShaping
 from rlvr_cli.methods.weight import TokenWeight
-
-# Every advantage, weight and schedule registers itself by being defined.
-define_all("rlvr_cli.methods")
 
 
 def _canonical(name: str) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_cli.config.method_names import canonical_name
 from rlvr_cli.config.tree import Path, discriminator, key_of, variants
+from rlvr_cli.methods.names import canonical_name
 
 PRESET = "preset "
 

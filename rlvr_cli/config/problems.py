@@ -15,11 +15,11 @@ from rlvr_cli.config.checks import cross_field_problems
 from rlvr_cli.config.data_sets import DATA_SETS
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.keys import describe_field, sections, suggest_key
-from rlvr_cli.config.nearest import did_you_mean, nearest
 from rlvr_cli.config.origins import Merged
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.tree import Path, Variant, choices, chosen, default, discriminator, is_choice, variants
 from rlvr_cli.config.yaml_reader import dump
+from rlvr_cli.core.nearest import did_you_mean, nearest
 
 GAP = "  "
 # Keys of earlier versions, and what to write today.

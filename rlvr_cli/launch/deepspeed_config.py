@@ -18,10 +18,10 @@ from rlvr_cli.config.batch import BatchArithmetic, batch_arithmetic
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.launch_keys import LaunchConfig
 from rlvr_cli.config.method import SFTConfig
-from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.rates import ScaledRate
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.nearest import did_you_mean
 
 AUTO = "auto"
 GATHER = "stage3_gather_16bit_weights_on_model_save"

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from rlvr_cli.config.analysis_kinds import ANALYSES
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.config.problems import layout, shown
 from rlvr_cli.config.section_problems import section_problems
 from rlvr_cli.config.yaml_reader import Document, YamlProblem, parse, read_text
+from rlvr_cli.core.nearest import did_you_mean
 from rlvr_cli.core.section import Section
 from rlvr_cli.ledger import exact
 from rlvr_cli.ledger.schema import LAB, PAPERS, Arm, Claim

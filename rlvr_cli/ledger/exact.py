@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.config.nearest import did_you_mean
+from rlvr_cli.core.nearest import did_you_mean
 
 REGIONS = ("LN", "HP")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.errors import RunError
-from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.config.problems import some
+from rlvr_cli.core.nearest import did_you_mean
 from rlvr_cli.ledger.fingerprint import code_of, digest
 from rlvr_cli.ledger.jobs import Job
 from rlvr_cli.ledger.schema import At, Call

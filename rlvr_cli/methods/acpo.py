@@ -32,6 +32,7 @@ from pydantic import Field
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Scale
 from rlvr_cli.methods.clip import ClippedRatio, clipped_surrogate
+from rlvr_cli.methods.preset import MethodPreset, Paper
 from rlvr_cli.methods.statistics import quantile
 from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.methods.weight import EpsLow, TokenWeight
@@ -132,3 +133,102 @@ def spread(values: Tensor, bins: Tensor, number: int) -> tuple[Tensor, Tensor]:
     mean = empty.scatter_add(0, bins, values) / count.clamp(min=1)
     squares = empty.scatter_add(0, bins, (values - mean[bins]).square())
     return count, (squares / count.clamp(min=1)).sqrt()
+
+
+PAPER = Paper("What Are Key Factors for Updates in RL for LLM Reasoning?", "anonymous, under review", None)
+PRESETS = (
+    MethodPreset(
+        "acpo",
+        title="Adaptive Clip Policy Optimization",
+        summary="Each token's bounds follow the spread of the ratio among tokens of like probability.",
+        paper=PAPER,
+        golden=("acpo",),
+        extra_cost="a pass over the batch of every step but a rollout's first, before the update, for the spread of "
+        "its ratios: one forward without gradient",
+        sets={
+            "advantage.kind": ("group", "ACPO paper, section 2.1: rewards standardised within the group"),
+            "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
+            "weight.kind": ("acpo", "ACPO paper, equation 8"),
+            "weight.alpha": (3.0, "ACPO paper, section 4.1 (the three-sigma rule)"),
+            "weight.eps_b": (
+                0.1,
+                "our choice: the paper says a small constant and gives no number; section 4.3 says that the average "
+                "bound is tighter than GRPO's 0.2, which the released script's 0.2 excludes",
+            ),
+            "weight.bins": (5, "ACPO paper, section 4.1: five"),
+            "weight.edges": (
+                "equal_width",
+                "our choice, the paper gives no edges: by lemma 1 the spread is a function of the probability itself",
+            ),
+            "weight.bound": ("per_bin", "ACPO paper, section 4.1: a range for each bin"),
+            "aggregation.kind": ("sequence_mean", "ACPO paper, equation 8"),
+            "aggregation.rows": ("valid", "as verl: a completion without a valid token is not counted"),
+            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            "kl.beta": (0.0, "no KL term in the ACPO paper's equation 8"),
+        },
+    ),
+    MethodPreset(
+        "acpo-max",
+        title="ACPO's ablation: one clip at its largest bound",
+        summary="All tokens are clipped at the largest of ACPO's bounds above and at 0.2 below.",
+        paper=PAPER,
+        golden=("acpo",),
+        extra_cost="a pass over the batch of every step but a rollout's first, before the update, for the spread of "
+        "its ratios: one forward without gradient",
+        sets={
+            "advantage.kind": ("group", "ACPO paper, section 2.1: rewards standardised within the group"),
+            "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
+            "weight.kind": ("acpo", "ACPO paper, equation 8, with the bound of the ablation in table 3"),
+            "weight.alpha": (3.0, "ACPO paper, section 4.1 (the three-sigma rule)"),
+            "weight.eps_b": (
+                0.1,
+                "our choice: the paper says a small constant and gives no number; section 4.3 says that the average "
+                "bound is tighter than GRPO's 0.2, which the released script's 0.2 excludes",
+            ),
+            "weight.bins": (5, "ACPO paper, section 4.1: five"),
+            "weight.edges": (
+                "equal_width",
+                "our choice, the paper gives no edges: by lemma 1 the spread is a function of the probability itself",
+            ),
+            "weight.bound": (
+                "max",
+                "ACPO paper, table 3 and section 4.3: Clip-High=Max; there the upper bound alone is raised",
+            ),
+            "aggregation.kind": ("sequence_mean", "ACPO paper, equation 8"),
+            "aggregation.rows": ("valid", "as verl: a completion without a valid token is not counted"),
+            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            "kl.beta": (0.0, "no KL term in the ACPO paper's equation 8"),
+        },
+    ),
+    MethodPreset(
+        "acpo-mean",
+        title="ACPO's ablation: one clip at its average bound",
+        summary="All tokens are clipped at the average of ACPO's bounds over the tokens.",
+        paper=PAPER,
+        golden=("acpo",),
+        extra_cost="a pass over the batch of every step but a rollout's first, before the update, for the spread of "
+        "its ratios: one forward without gradient",
+        aliases=("acpo-avg",),
+        sets={
+            "advantage.kind": ("group", "ACPO paper, section 2.1: rewards standardised within the group"),
+            "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
+            "weight.kind": ("acpo", "ACPO paper, equation 8, with the bound of the ablation in table 3"),
+            "weight.alpha": (3.0, "ACPO paper, section 4.1 (the three-sigma rule)"),
+            "weight.eps_b": (
+                0.1,
+                "our choice: the paper says a small constant and gives no number; section 4.3 says that the average "
+                "bound is tighter than GRPO's 0.2, which the released script's 0.2 excludes",
+            ),
+            "weight.bins": (5, "ACPO paper, section 4.1: five"),
+            "weight.edges": (
+                "equal_width",
+                "our choice, the paper gives no edges: by lemma 1 the spread is a function of the probability itself",
+            ),
+            "weight.bound": ("mean", "ACPO paper, table 3 and section 4.3: Clip=Avg"),
+            "aggregation.kind": ("sequence_mean", "ACPO paper, equation 8"),
+            "aggregation.rows": ("valid", "as verl: a completion without a valid token is not counted"),
+            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            "kl.beta": (0.0, "no KL term in the ACPO paper's equation 8"),
+        },
+    ),
+)

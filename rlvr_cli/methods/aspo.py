@@ -24,6 +24,7 @@ from typing import Literal
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.methods.preset import MethodPreset, Paper
 from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.methods.weight import AboveOne, EpsLow, OpenShare, TokenWeight, with_unit_slope
 
@@ -97,3 +98,36 @@ class ASPO(TokenWeight):
         inside = with_unit_slope(-weight * advantages, tokens.log_probs)
         loss = torch.where(weight == 0, -at_bound * advantages, inside)
         return torch.where(self.soft_clipped(tokens), -weight * advantages * tokens.log_probs, loss)
+
+
+PAPER = Paper("ASPO: Asymmetric Importance Sampling Policy Optimization", "Wang et al.", "2510.06062")
+PRESETS = (
+    MethodPreset(
+        "aspo",
+        title="Asymmetric Importance Sampling Policy Optimization",
+        summary="The reciprocal ratio weighs tokens of positive advantage: unlikely ones gain the most.",
+        paper=PAPER,
+        golden=("aspo",),
+        extra_cost="one forward of the reference model a rollout, for the KL penalty; with "
+        "method.weight.eps_high_entropy set, the entropy of each position",
+        sets={
+            "advantage.kind": ("group", "DeepSeekMath, section 4.1.2: the reward against those of the same prompt"),
+            "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
+            "weight.kind": ("aspo", "released code; DGPO paper, equation 6"),
+            "weight.eps": (0.2, "DGPO paper, table 12; released code (tokens of low entropy)"),
+            "weight.eps_high_entropy": (
+                None,
+                "off, as in the DGPO paper's comparison; released code: 0.4 on the row's high-entropy tokens",
+            ),
+            "weight.entropy_quantile": (0.8, "released code: the quantile 0.8 of each row's entropies"),
+            "weight.soft_clip_positive": (
+                3.0,
+                "DGPO paper, table 12: ratio 0.33, whose reciprocal is 3; released code",
+            ),
+            "weight.soft_clip_negative": (3.0, "DGPO paper, table 12; released code"),
+            "aggregation.kind": ("token_mean", "DGPO paper, equation 1; released code (always token-mean)"),
+            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            "kl.beta": (0.001, "released code's recipe (k3); the DGPO paper's comparison has 0"),
+        },
+    ),
+)

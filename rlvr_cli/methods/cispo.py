@@ -19,6 +19,7 @@ from typing import Literal
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor
+from rlvr_cli.methods.preset import MethodPreset, Paper
 from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.methods.weight import EpsHigh, EpsLow, TokenWeight
 
@@ -42,3 +43,31 @@ class CISPO(TokenWeight):
 
     def surrogate(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
         return -self.weight(tokens) * tokens.advantages * tokens.log_probs
+
+
+PAPER = Paper("MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention", "MiniMax", "2506.13585")
+PRESETS = (
+    MethodPreset(
+        "cispo",
+        title="Clipped IS-weight Policy Optimization",
+        summary="The clipped ratio is a constant weight, so that no token loses its gradient.",
+        paper=PAPER,
+        golden=("cispo",),
+        sets={
+            "advantage.kind": ("group", "DeepSeekMath, section 4.1.2: the reward against those of the same prompt"),
+            "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
+            "weight.kind": ("cispo", "DGPO paper, equation 3; MiniMax-M1's objective"),
+            "weight.eps_low": (
+                0.2,
+                "DGPO paper, table 12: 0.2 on both sides for every method; MiniMax-M1 has no lower bound (null)",
+            ),
+            "weight.eps_high": (
+                0.2,
+                "DGPO paper, table 12: 0.2 on both sides for every method; MiniMax-M1 tunes it and prints no number",
+            ),
+            "aggregation.kind": ("token_mean", "MiniMax-M1's objective; DGPO paper, equation 1"),
+            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            "kl.beta": (0.0, "DGPO paper, appendix B.4, common configurations: KL coefficient 0"),
+        },
+    ),
+)

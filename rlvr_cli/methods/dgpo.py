@@ -21,6 +21,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.methods.preset import MethodPreset, Paper
 from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.methods.weight import EpsHigh, EpsLow, TokenWeight, with_unit_slope
 
@@ -49,3 +50,32 @@ class DGPO(TokenWeight):
 
     def surrogate(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
         return with_unit_slope(-self.weight(tokens) * tokens.advantages, tokens.log_probs)
+
+
+PAPER = Paper(
+    "From log pi to pi: Taming Divergence in Soft Clipping via Bilateral Decoupled Decay of Probability Gradient "
+    "Weight",
+    "Fu et al.",
+    "2603.14389",
+)
+PRESETS = (
+    MethodPreset(
+        "dgpo",
+        title="Decoupled Gradient Policy Optimization",
+        summary="Beyond the bounds the weight on grad pi decays: as a power on the left, as a root on the right.",
+        paper=PAPER,
+        golden=("dgpo",),
+        sets={
+            "advantage.kind": ("group", "DGPO paper, section 3, following GRPO"),
+            "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
+            "weight.kind": ("dgpo", "DGPO paper, equations 9 and 10"),
+            "weight.eps_low": (0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
+            "weight.eps_high": (0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
+            "weight.n": (1.0, "DGPO paper, table 12 and section 5.3: 1 for 7B and 14B, 2 for 1.5B"),
+            "weight.m": (2.0, "DGPO paper, table 12 and section 5.3"),
+            "aggregation.kind": ("token_mean", "DGPO paper, equation 10"),
+            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            "kl.beta": (0.0, "DGPO paper, appendix B.4, common configurations: KL coefficient 0"),
+        },
+    ),
+)

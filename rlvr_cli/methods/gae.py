@@ -27,6 +27,7 @@ from pydantic import Field
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import NotNegative, Probability
 from rlvr_cli.methods.advantage import Advantage
+from rlvr_cli.methods.preset import MethodPreset, Paper
 from rlvr_cli.methods.reinforce_pp import on_last_token
 from rlvr_cli.methods.rollout import Rollout
 from rlvr_cli.methods.statistics import whitened
@@ -110,3 +111,45 @@ class GAEAdvantage(Advantage):
         assert rollout.values is not None
         values = torch.where(rollout.mask.bool(), rollout.values.detach(), 0.0)
         return (self.unwhitened(rollout) + values).to(rollout.values.dtype)
+
+
+PAPER = Paper("Proximal Policy Optimization Algorithms", "Schulman et al.", "1707.06347")
+PRESETS = (
+    MethodPreset(
+        "ppo",
+        title="Proximal Policy Optimization",
+        summary="Advantages of every token from a linear value head on the policy's features, not from a critic "
+        "network of its own.",
+        paper=PAPER,
+        golden=("ppo_value",),
+        extra_cost="a value head (one row of the hidden size), its predictions once a rollout (one forward), and its "
+        "loss",
+        sets={
+            "advantage.kind": ("gae", "landscape paper, appendix B, equation 22; PPO paper, section 5"),
+            "advantage.gamma": (1.0, "verl's default; the landscape paper's equation 22 leaves it open"),
+            "advantage.lam": (1.0, "landscape paper, appendix B, equation 22 (lambda = 1); verl's default"),
+            "advantage.whiten": (True, "verl's compute_gae_advantage_return: whitened over all valid tokens"),
+            "advantage.value_clip": (0.5, "verl's cliprange_value; the landscape paper says nothing of it"),
+            "advantage.value_coef": (1.0, "verl minimises the value loss (half the squared error) by itself, unscaled"),
+            "advantage.value_lr_ratio": (10.0, "verl: the critic's 1e-5 over the actor's 1e-6"),
+            "advantage.value_backbone": (
+                False,
+                "verl trains a critic of its own; here the head is the critic, and it leaves the policy's layers alone",
+            ),
+            "weight.kind": ("clip", "PPO paper, equation 7; landscape paper, equation 21"),
+            "weight.eps_low": (0.2, "PPO paper, table 1, where 0.2 scores best; verl's default"),
+            "weight.eps_high": (0.2, "PPO paper, table 1, where 0.2 scores best; verl's default"),
+            "weight.dual_clip": (
+                None,
+                "off: no term of the paper's formula; verl adds it to every run (3; 10 in recipes), with no gradient "
+                "where the advantage is negative and the ratio above it",
+            ),
+            "aggregation.kind": (
+                "token_mean",
+                "verl's default; landscape paper, equation 21, divides by each row's length first",
+            ),
+            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            "kl.beta": (0.0, "landscape paper, appendix E: PPO without the KL term"),
+        },
+    ),
+)

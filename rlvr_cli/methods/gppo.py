@@ -22,6 +22,7 @@ from pydantic import Field
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Scale
 from rlvr_cli.methods.clip import ClippedRatio, dual_clipped
+from rlvr_cli.methods.preset import MethodPreset, Paper
 from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.methods.weight import AboveOne, EpsHigh, EpsLow, TokenWeight, with_unit_slope
 
@@ -57,3 +58,68 @@ class GPPO(TokenWeight):
         if self.dual_clip is None:
             return loss
         return torch.where(dual_clipped(tokens, self.dual_clip), -tokens.advantages * self.dual_clip, loss)
+
+
+PAPER_1 = Paper(
+    "Klear-Reasoner: Advancing Reasoning Capability via Gradient-Preserving Clipping Policy Optimization",
+    "Su et al.",
+    "2508.07629",
+)
+PAPER_2 = Paper(
+    "CE-GPPO: Coordinating Entropy via Gradient-Preserving Clipping Policy Optimization in Reinforcement Learning",
+    "Su et al.",
+    "2509.20712",
+)
+PRESETS = (
+    MethodPreset(
+        "gppo",
+        title="Gradient-Preserving Policy Optimization",
+        summary="Tokens beyond the bounds keep the gradient that they have at the bound.",
+        paper=PAPER_1,
+        golden=("gppo",),
+        sets={
+            "advantage.kind": ("group", "DeepSeekMath, section 4.1.2: the reward against those of the same prompt"),
+            "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
+            "weight.kind": ("gppo", "DGPO paper, equation 4"),
+            "weight.eps_low": (0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
+            "weight.eps_high": (0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
+            "weight.beta1": (1.0, "DGPO paper, equation 4: the bound itself"),
+            "weight.beta2": (1.0, "DGPO paper, equation 4: the bound itself"),
+            "weight.dual_clip": (
+                None,
+                "off: not in the formula (DGPO paper, equations 4 and 5); the released code adds verl's, 10 in its "
+                "recipes",
+            ),
+            "aggregation.kind": ("token_mean", "DGPO paper, equation 1; released code"),
+            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            "kl.beta": (0.0, "DGPO paper, appendix B.4, common configurations: KL coefficient 0"),
+        },
+    ),
+    MethodPreset(
+        "ce-gppo",
+        title="Coordinating Entropy via Gradient-Preserving Policy Optimization",
+        summary="GPPO with a share of its own for each bound: beta1 below, beta2 above.",
+        paper=PAPER_2,
+        golden=("ce_gppo",),
+        sets={
+            "advantage.kind": ("group", "DeepSeekMath, section 4.1.2: the reward against those of the same prompt"),
+            "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
+            "weight.kind": ("gppo", "DGPO paper, equation 5: GPPO with two factors"),
+            "weight.eps_low": (0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
+            "weight.eps_high": (0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
+            "weight.beta1": (
+                0.75,
+                "DGPO paper, table 12 and section 5.1 (all sizes); released recipes: 0.75 for 7B, 0.5 for 1.5B",
+            ),
+            "weight.beta2": (1.0, "DGPO paper, table 12; released recipes"),
+            "weight.dual_clip": (
+                None,
+                "off: not in the formula (DGPO paper, equations 4 and 5); the released code adds verl's, 10 in its "
+                "recipes",
+            ),
+            "aggregation.kind": ("token_mean", "DGPO paper, equation 1; released code"),
+            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            "kl.beta": (0.0, "DGPO paper, appendix B.4, common configurations: KL coefficient 0"),
+        },
+    ),
+)

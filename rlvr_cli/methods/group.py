@@ -18,6 +18,7 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.advantage import Advantage
+from rlvr_cli.methods.preset import MethodPreset, Paper
 from rlvr_cli.methods.rollout import Rollout
 
 STD_EPSILON = 1e-6
@@ -72,3 +73,35 @@ class GroupAdvantage(Advantage):
 
     def advantages(self, rollout: Rollout) -> Tensor:
         return group_advantage(rollout.rewards, rollout.group_size, divide_by_std=self.scale == "std").unsqueeze(1)
+
+
+PAPER = Paper("Understanding R1-Zero-Like Training: A Critical Perspective", "Liu et al.", "2503.20783")
+PRESETS = (
+    MethodPreset(
+        "dr-grpo",
+        title="Group Relative Policy Optimization Done Right",
+        summary="GRPO without the two divisions that favour short wrong answers and easy prompts: by length and by "
+        "spread.",
+        paper=PAPER,
+        golden=("dr_grpo", "advantages"),
+        sets={
+            "advantage.kind": ("group", "Dr. GRPO paper, section 3.2: the reward minus the group's mean"),
+            "advantage.scale": ("none", "Dr. GRPO paper: the standard deviation is left out"),
+            "weight.kind": ("clip", "Dr. GRPO paper: GRPO's clip is kept"),
+            "weight.eps_low": (0.2, "verl's default; the paper keeps GRPO's clip"),
+            "weight.eps_high": (0.2, "verl's default; the paper keeps GRPO's clip"),
+            "weight.dual_clip": (
+                None,
+                "off: no term of the paper's formula; verl adds it to every run (3; 10 in recipes), with no gradient "
+                "where the advantage is negative and the ratio above it",
+            ),
+            "aggregation.kind": (
+                "constant_length",
+                "Dr. GRPO paper: a constant in place of each row's length, rollout.max_new_tokens here",
+            ),
+            "aggregation.rows": ("all", "the mean over all G rows of a group in the paper's formula"),
+            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            "kl.beta": (0.0, "Dr. GRPO paper: no KL penalty"),
+        },
+    ),
+)

@@ -20,6 +20,7 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.clip import clipped_surrogate
+from rlvr_cli.methods.preset import MethodPreset, Paper
 from rlvr_cli.methods.tokens import Regions, Tokens, regions
 from rlvr_cli.methods.weight import EpsHigh, EpsLow, TokenWeight, with_unit_slope
 
@@ -61,3 +62,30 @@ class GSPO(TokenWeight):
         ratio = with_unit_slope(torch.exp(log_ratio.clamp(max=self.max_log_ratio)), tokens.log_probs)
         ratio = torch.where(log_ratio > self.max_log_ratio, math.exp(self.max_log_ratio), ratio)
         return clipped_surrogate(tokens, ratio, self.eps_low, self.eps_high)
+
+
+PAPER = Paper("Group Sequence Policy Optimization", "Zheng et al.", "2507.18071")
+PRESETS = (
+    MethodPreset(
+        "gspo",
+        title="Group Sequence Policy Optimization",
+        summary="One length-normalised ratio for the whole completion, clipped as a whole.",
+        paper=PAPER,
+        golden=("gspo",),
+        sets={
+            "advantage.kind": ("group", "GSPO paper: the advantage is GRPO's"),
+            "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
+            "weight.kind": ("gspo", "GSPO paper, equations 5 and 7"),
+            "weight.eps_low": (0.0003, "GSPO paper, section 5.1"),
+            "weight.eps_high": (0.0004, "GSPO paper, section 5.1"),
+            "weight.max_log_ratio": (
+                10.0,
+                "verl's compute_policy_loss_gspo; not in the paper, and out of reach of ordinary ratios",
+            ),
+            "aggregation.kind": ("sequence_mean", "GSPO paper, equation 5: the mean over completions"),
+            "aggregation.rows": ("valid", "as verl: a completion without a valid token is not counted"),
+            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            "kl.beta": (0.0, "no KL term in the GSPO paper's equation 5"),
+        },
+    ),
+)

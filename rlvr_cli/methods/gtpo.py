@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper
 from rlvr_cli.methods.rollout import Rollout
 from rlvr_cli.methods.shaping import RolloutShaping
 
@@ -149,3 +150,95 @@ class EntropyPenalty(RolloutShaping):
         assert rollout.entropies is not None
         penalty = self.gamma * rollout.row_mean(rollout.entropies.detach()).unsqueeze(1).to(shaped.dtype)
         return torch.where(rollout.rewards.isnan().unsqueeze(1), shaped, shaped - penalty)
+
+
+PAPER = Paper(
+    "GTPO: Stabilizing Group Relative Policy Optimization via Gradient and Entropy Control",
+    "Simoni et al.",
+    "2508.03772",
+)
+PRESETS = (
+    MethodPreset(
+        "gtpo",
+        title="Group-relative Trajectory-based Policy Optimization",
+        summary="Tokens that right and wrong answers share are spared or doubled; rows of high entropy are left out.",
+        paper=PAPER,
+        golden=("gtpo",),
+        extra_cost="the entropy of each position of the sampling policy once a rollout (one forward, unless the "
+        "sampler tells it), and of the untrained model once",
+        sets={
+            "advantage.kind": ("group", "GTPO paper, section 3, as GRPO"),
+            "advantage.scale": (
+                "std",
+                "GTPO paper, equation 12: divided by the standard deviation; the released code does not divide",
+            ),
+            "weight.kind": (
+                "one",
+                "GTPO paper, section 6: one update per rollout, where equation 11's ratio is 1; with several the "
+                "ratio itself, method.weight=ratio",
+            ),
+            "shaping.conflict": ("both", "GTPO paper, section 5.1: conflict tokens from both ends"),
+            "shaping.conflict_positive": (2.0, "GTPO paper, equation 9"),
+            "shaping.conflict_negative": (0.0, "GTPO paper, equation 9"),
+            "shaping.entropy_filter": (
+                0.6931471805599453,
+                "GTPO paper, equation 10: ln 2, two equally likely tokens; released code: 0.7",
+            ),
+            "shaping.entropy_filter_rows": ("all", "GTPO paper, equation 10: whatever the advantage"),
+            "shaping.entropy_filter_when": (
+                "initially_below",
+                "GTPO paper, equation 10: off for a model whose entropy is above ln 2 to begin with; measured on the "
+                "first rollout, in the paper on 100 problems (entropy_filter_samples)",
+            ),
+            "shaping.entropy_penalty": (0.1, "GTPO paper, equation 11 and section 6.2: 0.1 performs best"),
+            "aggregation.kind": ("sequence_mean", "GTPO paper, equation 11: each row's length, then the group"),
+            "aggregation.rows": ("valid", "as verl: a completion without a valid token is not counted"),
+            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            "kl.beta": (0.0, "GTPO paper, section 5.2: no KL term and no reference model"),
+        },
+    ),
+    Modifier(
+        "conflict",
+        title="GTPO's conflict masks",
+        summary="Spares tokens that right and wrong answers share in the wrong ones, doubles them in the right ones.",
+        paper=PAPER,
+        golden=("gtpo",),
+        sets={
+            "shaping.conflict": ("both", "GTPO paper, section 5.1: conflict tokens from both ends"),
+            "shaping.conflict_positive": (2.0, "GTPO paper, equation 9"),
+            "shaping.conflict_negative": (0.0, "GTPO paper, equation 9"),
+        },
+    ),
+    Modifier(
+        "entropy-filter",
+        title="GTPO's entropy filter",
+        summary="Leaves out rows whose mean entropy is above ln 2, if the untrained model's was below.",
+        paper=PAPER,
+        golden=("gtpo",),
+        extra_cost="the entropy of each position of the sampling policy once a rollout (one forward, unless the "
+        "sampler tells it), and of the untrained model once",
+        sets={
+            "shaping.entropy_filter": (
+                0.6931471805599453,
+                "GTPO paper, equation 10: ln 2, two equally likely tokens; released code: 0.7",
+            ),
+            "shaping.entropy_filter_rows": ("all", "GTPO paper, equation 10: whatever the advantage"),
+            "shaping.entropy_filter_when": (
+                "initially_below",
+                "GTPO paper, equation 10: off for a model whose entropy is above ln 2 to begin with",
+            ),
+        },
+    ),
+    Modifier(
+        "entropy-penalty",
+        title="GTPO's entropy penalty",
+        summary="Lowers the advantage of a row by a tenth of its mean entropy.",
+        paper=PAPER,
+        golden=("gtpo",),
+        extra_cost="the entropy of each position of the sampling policy once a rollout (one forward, unless the "
+        "sampler tells it)",
+        sets={
+            "shaping.entropy_penalty": (0.1, "GTPO paper, equation 11 and section 6.2: 0.1 performs best"),
+        },
+    ),
+)

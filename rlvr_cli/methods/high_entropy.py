@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.methods.preset import Modifier, Paper
 from rlvr_cli.methods.rollout import Rollout
 from rlvr_cli.methods.shaping import RolloutShaping
 from rlvr_cli.methods.statistics import quantile
@@ -45,3 +46,24 @@ class HighEntropy(RolloutShaping):
 
     def shape(self, rollout: Rollout, advantages: Tensor, shaped: Tensor) -> Tensor:
         return torch.where(self.kept(rollout), shaped, 0.0)
+
+
+PAPER = Paper(
+    "Beyond the 80/20 Rule: High-Entropy Minority Tokens Drive Effective Reinforcement Learning for LLM Reasoning",
+    "Wang et al.",
+    "2506.01939",
+)
+PRESETS = (
+    Modifier(
+        "high-entropy",
+        title="High-entropy tokens only",
+        summary="Trains on the 20% of the rollout's tokens with the highest entropy.",
+        paper=PAPER,
+        golden=("high_entropy_mask",),
+        extra_cost="the entropy of each position of the sampling policy once a rollout (one forward, unless the "
+        "sampler tells it)",
+        sets={
+            "shaping.high_entropy": (0.2, "80/20 paper: the top 20%"),
+        },
+    ),
+)

@@ -24,6 +24,7 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.advantage import Advantage
+from rlvr_cli.methods.preset import MethodPreset, Paper
 from rlvr_cli.methods.rollout import Rollout
 
 
@@ -47,3 +48,200 @@ class LikelihoodAdvantage(Advantage):
         negative = 1 - positive
         signs = {"positive": positive, "negative": -negative, "both": positive - negative}[self.side]
         return torch.where(rewards.isnan(), 0.0, signs).unsqueeze(1)
+
+
+PAPER_1 = Paper("Towards Understanding the Optimization Landscape of GRPO and its Variants", "Jain et al.", None)
+PAPER_2 = Paper(
+    "A Minimalist Approach to LLM Reasoning: from Rejection Sampling to Reinforce", "Xiong et al.", "2504.11343"
+)
+PRESETS = (
+    MethodPreset(
+        "pl",
+        title="Positive Likelihood (PSR)",
+        summary="Right answers alone, all with advantage 1.",
+        paper=PAPER_1,
+        golden=("likelihood_family",),
+        aliases=("psr",),
+        sets={
+            "advantage.kind": (
+                "likelihood",
+                "landscape paper, equation 8: plus or minus one by the verdict, not by the reward or the group",
+            ),
+            "advantage.side": ("positive", "landscape paper, equation 8"),
+            "weight.kind": ("ratio", "landscape paper, equation 8"),
+            "aggregation.kind": (
+                "sequence_mean",
+                "landscape paper, equation 8: each row's length, then the number of rows",
+            ),
+            "aggregation.rows": (
+                "trained",
+                "landscape paper, equation 8: the rows of the trained sides; counted over the whole step, by the "
+                "paper of each prompt (trained_per_prompt)",
+            ),
+            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            "kl.beta": (0.0, "landscape paper, section 2: no KL term"),
+        },
+    ),
+    MethodPreset(
+        "nl",
+        title="Negative Likelihood (NSR)",
+        summary="Wrong answers alone, all with advantage -1.",
+        paper=PAPER_1,
+        golden=("likelihood_family",),
+        aliases=("nsr",),
+        sets={
+            "advantage.kind": (
+                "likelihood",
+                "landscape paper, equation 9: plus or minus one by the verdict, not by the reward or the group",
+            ),
+            "advantage.side": ("negative", "landscape paper, equation 9"),
+            "weight.kind": ("ratio", "landscape paper, equation 9"),
+            "aggregation.kind": (
+                "sequence_mean",
+                "landscape paper, equation 9: each row's length, then the number of rows",
+            ),
+            "aggregation.rows": (
+                "trained",
+                "landscape paper, equation 9: the rows of the trained sides; counted over the whole step, by the "
+                "paper of each prompt (trained_per_prompt)",
+            ),
+            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            "kl.beta": (0.0, "landscape paper, section 2: no KL term"),
+        },
+    ),
+    MethodPreset(
+        "cl",
+        title="Combined Likelihood",
+        summary="Right answers with advantage 1, wrong ones with -1, whatever the group.",
+        paper=PAPER_1,
+        golden=("likelihood_family",),
+        sets={
+            "advantage.kind": (
+                "likelihood",
+                "landscape paper, section 4.3: plus or minus one by the verdict, not by the reward or the group",
+            ),
+            "advantage.side": ("both", "landscape paper, section 4.3"),
+            "weight.kind": ("ratio", "landscape paper, equations 8 and 9"),
+            "aggregation.kind": (
+                "sequence_mean",
+                "landscape paper, section 4.3: each row's length, then the number of rows",
+            ),
+            "aggregation.rows": (
+                "trained",
+                "landscape paper, section 4.3: the rows of the trained sides; counted over the whole step",
+            ),
+            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            "kl.beta": (0.0, "landscape paper, section 2: no KL term"),
+        },
+    ),
+    MethodPreset(
+        "tnpl",
+        title="Token-normalised Positive Likelihood",
+        summary="PL with a constant in place of each row's length.",
+        paper=PAPER_1,
+        golden=("likelihood_family",),
+        sets={
+            "advantage.kind": (
+                "likelihood",
+                "landscape paper, equation 12: plus or minus one by the verdict, not by the reward or the group",
+            ),
+            "advantage.side": ("positive", "landscape paper, equation 12"),
+            "weight.kind": ("ratio", "landscape paper, equation 12"),
+            "aggregation.kind": (
+                "constant_length",
+                "landscape paper, equation 12: the longest possible length, rollout.max_new_tokens here",
+            ),
+            "aggregation.rows": (
+                "trained",
+                "landscape paper, equation 12: the rows of the trained sides; counted over the whole step, by the "
+                "paper of each prompt (trained_per_prompt)",
+            ),
+            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            "kl.beta": (0.0, "landscape paper, section 2: no KL term"),
+        },
+    ),
+    MethodPreset(
+        "tnnl",
+        title="Token-normalised Negative Likelihood",
+        summary="NL with a constant in place of each row's length.",
+        paper=PAPER_1,
+        golden=("likelihood_family",),
+        sets={
+            "advantage.kind": (
+                "likelihood",
+                "landscape paper, equation 12: plus or minus one by the verdict, not by the reward or the group",
+            ),
+            "advantage.side": ("negative", "landscape paper, equation 12"),
+            "weight.kind": ("ratio", "landscape paper, equation 12"),
+            "aggregation.kind": (
+                "constant_length",
+                "landscape paper, equation 12: the longest possible length, rollout.max_new_tokens here",
+            ),
+            "aggregation.rows": (
+                "trained",
+                "landscape paper, equation 12: the rows of the trained sides; counted over the whole step, by the "
+                "paper of each prompt (trained_per_prompt)",
+            ),
+            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            "kl.beta": (0.0, "landscape paper, section 2: no KL term"),
+        },
+    ),
+    MethodPreset(
+        "tncl",
+        title="Token-normalised Combined Likelihood",
+        summary="CL with a constant in place of each row's length.",
+        paper=PAPER_1,
+        golden=("likelihood_family",),
+        sets={
+            "advantage.kind": (
+                "likelihood",
+                "landscape paper, equation 12: plus or minus one by the verdict, not by the reward or the group",
+            ),
+            "advantage.side": ("both", "landscape paper, equation 12"),
+            "weight.kind": ("ratio", "landscape paper, equation 12"),
+            "aggregation.kind": (
+                "constant_length",
+                "landscape paper, equation 12: the longest possible length, rollout.max_new_tokens here",
+            ),
+            "aggregation.rows": (
+                "trained",
+                "landscape paper, equation 12: the rows of the trained sides; counted over the whole step",
+            ),
+            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            "kl.beta": (0.0, "landscape paper, section 2: no KL term"),
+        },
+    ),
+    MethodPreset(
+        "raft-pp",
+        title="RAFT++",
+        summary="Right answers alone, with importance sampling and clipping.",
+        paper=PAPER_2,
+        golden=("likelihood_family",),
+        sets={
+            "advantage.kind": (
+                "likelihood",
+                "landscape paper, equation 8: plus or minus one by the verdict, not by the reward or the group",
+            ),
+            "advantage.side": ("positive", "landscape paper, equation 8"),
+            "weight.kind": ("clip", "landscape paper, equation 7 and section 4.2: importance sampling and clipping"),
+            "weight.eps_low": (0.2, "landscape paper, equation 7 and section 4.2 (verl's 0.2)"),
+            "weight.eps_high": (0.2, "landscape paper, equation 7 and section 4.2 (verl's 0.2)"),
+            "weight.dual_clip": (
+                None,
+                "off: no term of the paper's formula; verl adds it to every run (3; 10 in recipes), with no gradient "
+                "where the advantage is negative and the ratio above it",
+            ),
+            "aggregation.kind": (
+                "sequence_mean",
+                "landscape paper, equation 8: each row's length, then the number of rows",
+            ),
+            "aggregation.rows": (
+                "trained",
+                "landscape paper, equation 8: the rows of the trained sides; counted over the whole step, by the "
+                "paper of each prompt (trained_per_prompt)",
+            ),
+            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            "kl.beta": (0.0, "landscape paper, section 2: no KL term"),
+        },
+    ),
+)

@@ -26,6 +26,7 @@ from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import NotNegative, Probability
 from rlvr_cli.methods.advantage import Advantage
 from rlvr_cli.methods.group import group_advantage
+from rlvr_cli.methods.preset import MethodPreset, Paper
 from rlvr_cli.methods.rollout import Rollout
 from rlvr_cli.methods.statistics import whitened
 
@@ -84,3 +85,32 @@ class ReinforcePPAdvantage(Advantage):
     def advantages(self, rollout: Rollout) -> Tensor:
         known = rollout.mask.bool() & ~rollout.rewards.isnan().unsqueeze(1)
         return whitened(self.returns(rollout), known).to(rollout.rewards.dtype)
+
+
+PAPER = Paper("REINFORCE++: A Simple and Efficient Approach for Aligning Large Language Models", "Hu", "2501.03262")
+PRESETS = (
+    MethodPreset(
+        "reinforce-pp",
+        title="REINFORCE++",
+        summary="Returns with the KL penalty inside the reward, whitened over all tokens of the rollout.",
+        paper=PAPER,
+        golden=("reinforce_pp",),
+        extra_cost="one forward of the reference model a rollout, for the KL penalty inside the reward",
+        sets={
+            "advantage.kind": ("reinforce_pp", "AR-Lopti paper, equation 20"),
+            "advantage.kl_in_reward": (0.001, "AR-Lopti paper, equation 20 and appendix D.2: as for GRPO, table 2"),
+            "advantage.gamma": (1.0, "AR-Lopti paper, equation 20: no discount; verl's default"),
+            "advantage.baseline": (
+                "none",
+                "AR-Lopti paper, equation 20: no group; verl's reinforce_plus_plus_baseline subtracts the group's mean",
+            ),
+            "weight.kind": ("clip", "AR-Lopti paper, equation 21"),
+            "weight.eps_low": (0.2, "AR-Lopti paper, appendix D.2: as for GRPO, table 2"),
+            "weight.eps_high": (0.24, "AR-Lopti paper, appendix D.2: as for GRPO, table 2"),
+            "weight.dual_clip": (None, "off: no term of the AR-Lopti paper's equation 21; 10 in the released scripts"),
+            "aggregation.kind": ("token_mean", "AR-Lopti paper, equation 21"),
+            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            "kl.beta": (0.0, "AR-Lopti paper, equation 21: the penalty is in the reward, not in the loss"),
+        },
+    ),
+)

@@ -22,6 +22,7 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Probability, Section
+from rlvr_cli.methods.preset import Modifier, Paper
 from rlvr_cli.methods.rollout import Rollout
 
 
@@ -49,3 +50,36 @@ class Reward(Section):
         description="Share of completions whose reward is mirrored in the task's range, lowest + highest - reward "
         "(0 and 1 change places); accuracy stays clean.",
     )
+
+
+PAPER_1 = Paper("Maximizing Confidence Alone Improves Reasoning", "Prabhudesai et al.", "2505.22660")
+PAPER_2 = Paper("Towards Understanding the Optimization Landscape of GRPO and its Variants", "Jain et al.", None)
+PRESETS = (
+    Modifier(
+        "entropy-min",
+        title="Entropy minimisation",
+        summary="Rewards certainty in place of right answers: minus the mean token entropy.",
+        paper=PAPER_1,
+        golden=("entropy_min_reward",),
+        extra_cost="the entropy of each position of the sampling policy once a rollout (one forward, unless the "
+        "sampler tells it)",
+        sets={
+            "reward.source": ("entropy_min", "landscape paper, appendix C, after Prabhudesai et al."),
+        },
+    ),
+    Modifier(
+        "noise",
+        title="Noisy rewards",
+        summary="Mirrors the reward of a quarter of the completions in the task's range, so that 0 becomes 1 and 1 "
+        "becomes 0.",
+        paper=PAPER_2,
+        golden=("noisy_rewards",),
+        sets={
+            "reward.noise": (
+                0.25,
+                "landscape paper, appendix C: incorrect rewards for 25% of the rollouts; graded rewards are mirrored:"
+                " our choice",
+            ),
+        },
+    ),
+)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlvr_cli.core.lazy import Tensor
+from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper
 from rlvr_cli.methods.shaping import TokenShaping
 from rlvr_cli.methods.tokens import Tokens
 
@@ -32,3 +33,58 @@ class Reweight(TokenShaping):
 
     def factor(self, tokens: Tokens) -> Tensor:
         return self.alpha * tokens.old_probs.detach() + (1 - self.alpha)
+
+
+PAPER = Paper("Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs", "Yang et al.", "2505.12929")
+PRESETS = (
+    MethodPreset(
+        "reweight",
+        title="Advantage Reweighting",
+        summary="The advantage of a token is scaled by its probability, so that unlikely tokens dominate less.",
+        paper=PAPER,
+        golden=("ar",),
+        extra_cost="one forward of the reference model a rollout, for the KL penalty",
+        aliases=("advantage-reweighting", "ar"),
+        sets={
+            "advantage.kind": ("group", "AR-Lopti paper, algorithm 1, line 7"),
+            "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
+            "weight.kind": ("clip", "AR-Lopti paper, equation 1"),
+            "weight.eps_low": (0.2, "AR-Lopti paper, table 2"),
+            "weight.eps_high": (0.24, "AR-Lopti paper, table 2"),
+            "weight.dual_clip": (None, "off: no term of the AR-Lopti paper's equation 1; 10 in the released scripts"),
+            "shaping.reweight": (
+                0.3,
+                "AR-Lopti paper, table 3: 0.3 for K&K, 0.1 for math (tasks math and gsm8k); section 5.3: task-"
+                "sensitive",
+            ),
+            "aggregation.kind": ("token_mean", "AR-Lopti paper, equation 1"),
+            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            "kl.beta": (0.001, "AR-Lopti paper, table 2"),
+        },
+        for_task={
+            "math": {"shaping.reweight": 0.1},
+            "gsm8k": {"shaping.reweight": 0.1},
+        },
+    ),
+    Modifier(
+        "reweight",
+        title="Advantage Reweighting",
+        summary="Scales each token's advantage by its probability.",
+        paper=PAPER,
+        golden=("ar", "ar_lopti"),
+        sets={
+            "shaping.reweight": (
+                0.3,
+                "AR-Lopti paper, table 3: 0.3 for K&K, 0.1 for math (tasks math and gsm8k); with reinforce-pp 0.1, "
+                "appendix D.2",
+            ),
+        },
+        for_base={
+            "reinforce-pp": {"shaping.reweight": 0.1},
+        },
+        for_task={
+            "math": {"shaping.reweight": 0.1},
+            "gsm8k": {"shaping.reweight": 0.1},
+        },
+    ),
+)

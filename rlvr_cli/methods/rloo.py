@@ -17,6 +17,7 @@ from pydantic import Field
 from rlvr_cli.core.lazy import Tensor
 from rlvr_cli.methods.advantage import Advantage
 from rlvr_cli.methods.group import group_advantage, known_of_group
+from rlvr_cli.methods.preset import MethodPreset, Paper
 from rlvr_cli.methods.rollout import Rollout
 
 
@@ -31,3 +32,43 @@ class RLOOAdvantage(Advantage):
         known = known_of_group(rollout.rewards, rollout.group_size)
         factor = known.double() / (known - 1).clamp(min=1)
         return (centred * factor.to(centred.dtype)).unsqueeze(1)
+
+
+PAPER = Paper(
+    "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs",
+    "Ahmadian et al.",
+    "2402.14740",
+)
+PRESETS = (
+    MethodPreset(
+        "rloo",
+        title="REINFORCE Leave-One-Out",
+        summary="Each reward is compared with the mean of the other completions of its prompt.",
+        paper=PAPER,
+        golden=("advantages",),
+        sets={
+            "advantage.kind": ("rloo", "RLOO paper: the mean of the other completions as the baseline"),
+            "weight.kind": ("clip", "verl's default; the paper has no ratio, and at one update per rollout it is 1"),
+            "weight.eps_low": (
+                0.2,
+                "verl's default; at one update per rollout, as in the paper, the ratio is 1 and nothing is clipped",
+            ),
+            "weight.eps_high": (
+                0.2,
+                "verl's default; at one update per rollout, as in the paper, the ratio is 1 and nothing is clipped",
+            ),
+            "weight.dual_clip": (
+                None,
+                "off: no term of the paper's formula; verl adds it to every run (3; 10 in recipes), with no gradient "
+                "where the advantage is negative and the ratio above it",
+            ),
+            "aggregation.kind": ("token_mean", "verl's default; the paper sums over the completion as one action"),
+            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            "kl.beta": (
+                0.0,
+                "the paper puts a KL penalty of its preference task into the reward; none here, as for the other "
+                "methods",
+            ),
+        },
+    ),
+)

@@ -23,6 +23,7 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Choice, Probability
+from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper
 from rlvr_cli.methods.rollout import Rollout
 from rlvr_cli.methods.statistics import quantile
 from rlvr_cli.methods.tokens import Tokens
@@ -109,3 +110,91 @@ class ByProbability(Schedule):
         threshold = self.eta if tokens.low_threshold is None else tokens.low_threshold
         low = tokens.old_probs < threshold
         return tokens.mask.bool() & (low if which == "low" else ~low)
+
+
+PAPER = Paper("Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs", "Yang et al.", "2505.12929")
+PRESETS = (
+    MethodPreset(
+        "lopti",
+        title="Low-Probability Token Isolation",
+        summary="Two passes over each rollout: first the unlikely tokens, then the likely ones.",
+        paper=PAPER,
+        golden=("lopti",),
+        extra_cost="a second pass over the rollout: twice the optimizer steps, each row forward and backward in both;"
+        " one forward of the reference model a rollout, for the KL penalty",
+        sets={
+            "advantage.kind": ("group", "AR-Lopti paper, algorithm 1, line 7"),
+            "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
+            "weight.kind": ("clip", "AR-Lopti paper, equation 1"),
+            "weight.eps_low": (0.2, "AR-Lopti paper, table 2"),
+            "weight.eps_high": (0.24, "AR-Lopti paper, table 2"),
+            "weight.dual_clip": (None, "off: no term of the AR-Lopti paper's equation 1; 10 in the released scripts"),
+            "aggregation.kind": ("token_mean", "AR-Lopti paper, equation 1"),
+            "schedule.kind": ("lopti", "AR-Lopti paper, algorithm 1, lines 12 to 20"),
+            "schedule.order": (
+                "low_first",
+                "AR-Lopti paper, algorithm 1: all mini-batches of unlikely tokens, then all of the likely ones",
+            ),
+            "schedule.eta": (0.5, "AR-Lopti paper, table 3; released scripts: 0.4, and 0.5 with reweighting"),
+            "schedule.rule": ("probability", "AR-Lopti paper, section 4.2: a threshold on the probability"),
+            "kl.beta": (0.001, "AR-Lopti paper, table 2"),
+        },
+    ),
+    Modifier(
+        "lopti",
+        title="Low-Probability Token Isolation",
+        summary="Two passes over each rollout: first the unlikely tokens, then the likely ones.",
+        paper=PAPER,
+        golden=("lopti", "ar_lopti"),
+        extra_cost="a second pass over the rollout: twice the optimizer steps, each row forward and backward in both",
+        sets={
+            "schedule.kind": ("lopti", "AR-Lopti paper, algorithm 1, lines 12 to 20"),
+            "schedule.order": (
+                "low_first",
+                "AR-Lopti paper, algorithm 1: all mini-batches of unlikely tokens, then all of the likely ones",
+            ),
+            "schedule.eta": (0.5, "AR-Lopti paper, table 3; released scripts: 0.4, and 0.5 with reweighting"),
+            "schedule.rule": ("probability", "AR-Lopti paper, section 4.2: a threshold on the probability"),
+        },
+    ),
+    Modifier(
+        "low-only",
+        title="Low-probability tokens only",
+        summary="Trains on the unlikely tokens alone.",
+        paper=PAPER,
+        golden=("lopti",),
+        sets={
+            "schedule.kind": ("lopti", "AR-Lopti paper, figures 1e and 6a: selective updates"),
+            "schedule.order": (
+                "low_only",
+                "AR-Lopti paper, figure 6a (section 5.3: the high-probability tokens are masked) and figure 1e; ACPO "
+                "paper, appendix D.1, for p < 0.2: an analysis of gradients, without training",
+            ),
+            "schedule.eta": (0.5, "our choice, Lopti's threshold: figure 1e has p < 0.25, figure 6a says none"),
+            "schedule.rule": (
+                "probability",
+                "AR-Lopti paper, section 4.2: a threshold on the probability; its figure 1 uses quartiles",
+            ),
+        },
+    ),
+    Modifier(
+        "high-only",
+        title="High-probability tokens only",
+        summary="Trains on the likely tokens alone.",
+        paper=PAPER,
+        golden=("lopti",),
+        sets={
+            "schedule.kind": ("lopti", "AR-Lopti paper, figure 1f: selective updates"),
+            "schedule.order": (
+                "high_only",
+                "AR-Lopti paper, figure 1f; ACPO paper, appendix D.1, for p > 0.8: an analysis of gradients, without "
+                "training",
+            ),
+            "schedule.eta": (0.5, "our choice, Lopti's threshold: figure 1f has p > 0.75"),
+            "schedule.rule": (
+                "probability",
+                "AR-Lopti paper, section 4.2: a threshold on the probability; its figure 1 uses quartiles",
+            ),
+        },
+    ),
+)

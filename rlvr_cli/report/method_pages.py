@@ -11,9 +11,9 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from rlvr_cli.config.method_names import ALIASES, BASES, MODIFIERS
-from rlvr_cli.config.methods import Modifier, Paper, flat, method_preset, modifier
 from rlvr_cli.config.problems import shown
+from rlvr_cli.methods.names import ALIASES, BASES, METHODS, MODIFIER_PRESETS, MODIFIERS
+from rlvr_cli.methods.preset import Modifier, Paper, flat
 from rlvr_cli.report.docstrings import MethodText, joined, module_path
 from rlvr_cli.report.method_sheet import MethodSheet, method_sheet
 from rlvr_cli.report.sheet_views import table_rows
@@ -63,7 +63,7 @@ def _parts(path: Path) -> tuple[str | None, str]:
 
 def _method_page(sheet: MethodSheet) -> str:
     part = sheet.parts[0]
-    aliases = method_preset(sheet.name).aliases
+    aliases = METHODS[sheet.name].aliases
     blocks = [
         f"# {sheet.name}: {part.title}",
         f"{part.summary}",
@@ -105,7 +105,7 @@ def _unindented(paragraph: str) -> str:
 
 
 def _modifier_page() -> str:
-    added = [modifier(name) for name in MODIFIERS]
+    added = [MODIFIER_PRESETS[name] for name in MODIFIERS]
     summary = [(f"`+{item.name}`", item.summary, item.extra_cost, _cited(item.paper)) for item in added]
     keys = [row for item in added for row in _modifier_rows(item)]
     text = [
@@ -134,8 +134,8 @@ def _modifier_rows(item: Modifier) -> Iterator[tuple[str, str, str, str]]:
 def _index() -> str:
     rows = []
     for name in BASES:
-        preset = method_preset(name)
-        code = f"[`{preset.code}`]({REPOSITORY}/{module_path(preset.code)})" if preset.code else ""
+        preset = METHODS[name]
+        code = f"[`{preset.module}`]({REPOSITORY}/{module_path(preset.module)})"
         rows.append((f"[{name}]({name}.md)", preset.summary, preset.extra_cost, _cited(preset.paper), code))
     aliases = _listed(f"`{alias}` = `{name}`" for alias, name in sorted(ALIASES.items()))
     joined_names = _listed(f"`{name}`" for name in MODIFIERS)

@@ -9,9 +9,9 @@ from typing import Any
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import PolicyMethodConfig
-from rlvr_cli.config.method_names import parse_method_name
-from rlvr_cli.config.methods import Preset, flat, presets_of
 from rlvr_cli.core.section import Section
+from rlvr_cli.methods.names import parse_method_name, presets_of
+from rlvr_cli.methods.preset import Preset, flat
 from rlvr_cli.report.docstrings import MethodText, method_text, module_path
 
 DEFAULT = "default"
@@ -121,7 +121,7 @@ def method_sheet(text: str) -> MethodSheet:
     """The sheet of the method that `text` names. Raises UserError for an unknown name."""
     name = known_name(text)
     parts = presets_of(parse_method_name(name))
-    modules = dict.fromkeys(part.code for part in parts if part.code is not None)
+    modules = dict.fromkeys(part.module for part in parts)
     texts = tuple((module_path(module), method_text(module)) for module in modules)
     return MethodSheet(name, parts, texts, tuple(_choices(name, parts)), tuple(_changes(parts)))
 

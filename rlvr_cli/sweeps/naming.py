@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from rlvr_cli.config.method_names import canonical_name
+from rlvr_cli.methods.names import canonical_name
 from rlvr_cli.sweeps.axes import METHOD, SEED
 
 LONGEST = 80

@@ -15,11 +15,11 @@ from pydantic_core import ErrorDetails
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.files import is_yaml
 from rlvr_cli.config.keys import describe_field
-from rlvr_cli.config.nearest import did_you_mean
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.problems import layout, shown
 from rlvr_cli.config.schema import RUN_NAME, CountOrZero, FromList, OneOrMore, RunName
 from rlvr_cli.config.yaml_reader import Document, YamlProblem, parse, read_text
+from rlvr_cli.core.nearest import did_you_mean
 from rlvr_cli.core.section import Count, Section, Text
 
 Problem = tuple[str, str]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.config.method_names import BASES, MODIFIERS
+from rlvr_cli.methods.names import BASES, MODIFIERS
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

@@ -6,9 +6,10 @@ import pytest
 
 from rlvr_cli.config.keys import all_keys, describe_field, suggest_key
 from rlvr_cli.config.load import as_plain, load_config
-from rlvr_cli.config.methods import flat, method_presets
 from rlvr_cli.config.schema import RunConfig, UpdateConfig
 from rlvr_cli.config.tree import choices, discriminator, variants
+from rlvr_cli.methods.names import METHODS
+from rlvr_cli.methods.preset import flat
 
 
 def test_every_key_is_documented() -> None:
@@ -20,7 +21,7 @@ def test_every_key_is_documented() -> None:
 def test_every_key_of_every_configuration_is_listed() -> None:
     """Each preset's resolved keys, with the kind that it chooses."""
     listed = {(key.name, kind) for key in all_keys() for kind in key.kinds or (None,)}
-    for preset in method_presets():
+    for preset in METHODS.values():
         config = load_config(method=preset.name)
         for dotted, _ in flat(as_plain(config)):
             if not dotted.startswith("task.people"):

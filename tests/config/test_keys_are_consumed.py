@@ -17,10 +17,10 @@ import rlvr_cli
 from rlvr_cli.config.keys import all_keys, section_names
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import PolicyMethodConfig, make_method
-from rlvr_cli.config.methods import flat
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.tree import choices, variants
 from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.preset import flat
 
 PACKAGE = Path(rlvr_cli.__file__).parent
 # Showing a key is not acting on it. Of the configuration's own files, only the arithmetic acts.

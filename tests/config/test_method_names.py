@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from rlvr_cli.config.method_names import (
+from rlvr_cli.methods.names import (
     ALIASES,
     BASES,
     MODIFIERS,
@@ -14,8 +14,8 @@ from rlvr_cli.config.method_names import (
     canonical_name,
     nearest_method,
     parse_method_name,
+    resolve_method_name,
 )
-from rlvr_cli.config.methods import resolve_method_name
 
 
 @pytest.mark.parametrize(

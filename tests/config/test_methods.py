@@ -12,22 +12,17 @@ from pydantic import TypeAdapter
 import rlvr_cli
 from rlvr_cli.config.load import dump_yaml, load, load_config
 from rlvr_cli.config.method import MethodConfig, PolicyMethodConfig, SFTConfig
-from rlvr_cli.config.method_names import BASES, MODIFIERS
-from rlvr_cli.config.methods import PRESETS, Modifier, Preset, flat, method_preset, method_presets, modifiers
+from rlvr_cli.methods.names import BASES, METHODS, MODIFIER_PRESETS, MODIFIERS
+from rlvr_cli.methods.preset import Modifier, Preset, flat
 
-ALL: tuple[Preset, ...] = (*method_presets(), *modifiers())
+ALL: tuple[Preset, ...] = (*METHODS.values(), *MODIFIER_PRESETS.values())
 METHOD: TypeAdapter[Any] = TypeAdapter(MethodConfig)
-
-
-def test_there_is_a_file_for_every_name_and_no_other() -> None:
-    assert {path.stem for path in (PRESETS / "methods").iterdir()} == set(BASES)
-    assert {path.stem for path in (PRESETS / "modifiers").iterdir()} == set(MODIFIERS)
 
 
 @pytest.mark.parametrize("preset", ALL, ids=lambda preset: f"{type(preset).__name__}-{preset.name}")
 def test_a_preset_is_complete(preset: Preset) -> None:
     values = dict(flat(preset.values))
-    assert set(preset.sources) == set(values)
+    assert all(preset.sources[key] for key in values)
     for text in (preset.title, preset.summary, preset.extra_cost, preset.paper.title, preset.paper.authors):
         assert text.strip() == text
         assert text
@@ -38,10 +33,7 @@ def test_a_preset_is_complete(preset: Preset) -> None:
         year, number = preset.paper.arxiv.split(".")
         assert len(year) == 4
         assert len(number) == 5
-    if preset.name == "sft":
-        assert preset.code is None
-    else:
-        assert (Path(rlvr_cli.__file__).parent / "methods" / f"{preset.code}.py").is_file()
+    assert (Path(rlvr_cli.__file__).parent / "methods" / f"{preset.module}.py").is_file()
 
 
 def test_golden_files_are_there(golden_dir: Path) -> None:
@@ -83,7 +75,7 @@ def test_alpha_is_that_of_the_paper_for_the_task() -> None:
 @pytest.mark.parametrize("name", [name for name in BASES if name != "sft"])
 def test_a_method_states_every_choice(name: str) -> None:
     """So that none of them moves with the defaults of the schema."""
-    values = method_preset(name).values
+    values = METHODS[name].values
     assert {"advantage", "weight", "aggregation", "schedule", "kl"} <= set(values)
     config = load_config(method=name).method
     assert isinstance(config, PolicyMethodConfig)

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.methods_cost import COMPOSITIONS, PAGE
 from rlvr_cli.config.keys import all_keys
-from rlvr_cli.config.method_names import BASES, MODIFIERS
+from rlvr_cli.methods.names import BASES, MODIFIERS
 from rlvr_cli.report.method_pages import (
     COMMAND,
     INDEX,

@@ -10,7 +10,7 @@ import pytest
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load, preset_names
-from rlvr_cli.config.methods import preset_document
+from rlvr_cli.config.presets import preset_document
 from rlvr_cli.models.architecture import Architecture, counted, from_config
 from rlvr_cli.models.source import PRESETS, hub_presets, resolve_model
 

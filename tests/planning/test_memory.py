@@ -11,7 +11,7 @@ import pytest
 
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.methods import preset_document
+from rlvr_cli.config.presets import preset_document
 from rlvr_cli.models.architecture import Architecture, from_config
 from rlvr_cli.planning import advice
 from rlvr_cli.planning.memory import (

@@ -10,8 +10,8 @@ import pytest
 import rlvr_cli
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.method_names import BASES, MODIFIERS
-from rlvr_cli.config.methods import flat, method_preset
+from rlvr_cli.methods.names import BASES, METHODS, MODIFIERS
+from rlvr_cli.methods.preset import flat
 from rlvr_cli.report.docstrings import method_text
 from rlvr_cli.report.method_sheet import MethodSheet, Parameter, method_sheet
 from rlvr_cli.report.sheet_views import as_dict, short_cost, table_rows
@@ -37,7 +37,7 @@ def test_every_method_has_a_sheet(name: str) -> None:
 @pytest.mark.parametrize("name", POLICY_METHODS)
 def test_every_value_of_a_preset_is_shown_with_its_source(name: str) -> None:
     shown = parameters(method_sheet(name))
-    preset = method_preset(name)
+    preset = METHODS[name]
     for key, value in flat(preset.values):
         if not key.endswith("kind"):
             assert shown[f"method.{key}"].value == value

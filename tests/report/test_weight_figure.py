@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.method import make_method
-from rlvr_cli.config.method_names import BASES, MODIFIERS
+from rlvr_cli.methods.names import BASES, MODIFIERS
 from rlvr_cli.report.figure import COLOURS, check_path, style, write_figure
 from rlvr_cli.report.named_methods import policy_config
 from rlvr_cli.report.weight_curves import Curves, weight_curves

@@ -15,12 +15,12 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import make_method
-from rlvr_cli.config.methods import method_presets
 from rlvr_cli.config.schema import SpeedConfig
 from rlvr_cli.lab.tokenizer import make_tokenizer
 from rlvr_cli.methods.group import group_advantage
 from rlvr_cli.methods.kl import k3
 from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.names import METHODS
 from rlvr_cli.methods.schedule import ByProbability
 from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.training.managed import ManagedTrainer
@@ -32,7 +32,7 @@ LEARNING_RATE = 0.2
 UPDATES = 2
 MEDIAN_PROBABILITY = 0.007
 
-METHODS = sorted(preset.name for preset in method_presets() if preset.name != "sft")
+METHODS = sorted(preset.name for preset in METHODS.values() if preset.name != "sft")
 COMPOSITIONS = [
     "dgpo+lopti",
     "reweight+lopti",

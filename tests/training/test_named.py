@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from trl import GRPOConfig
 
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.config.methods import method_presets
 from rlvr_cli.lab.tokenizer import make_tokenizer
+from rlvr_cli.methods.names import METHODS
 from rlvr_cli.training import named
 from tests.training.harness import load_base
 
@@ -54,7 +54,7 @@ def trainer(folder: Path, method: str, *overrides: str, **changes: Any) -> named
 
 
 def test_every_method_has_a_class() -> None:
-    presets = {preset.name for preset in method_presets()} - {"sft"}
+    presets = {preset.name for preset in METHODS.values()} - {"sft"}
     assert set(named.CLASSES.values()) == presets
     assert named.LoptiTrainer.method_name == "lopti" and named.LoptiTrainer is named.LoptiTrainer
     with pytest.raises(ImportError):

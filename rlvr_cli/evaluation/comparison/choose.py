@@ -12,11 +12,11 @@ from shlex import quote
 from typing import Any
 
 from rlvr_cli.config.errors import RunError, UserError
-from rlvr_cli.config.methods import flat
-from rlvr_cli.config.nearest import did_you_mean
+from rlvr_cli.core.nearest import did_you_mean
 from rlvr_cli.evaluation.compare import Evaluation, read_evaluation
 from rlvr_cli.evaluation.comparison.records import ComparedRun, few
 from rlvr_cli.evaluation.comparison.trials import eval_options
+from rlvr_cli.methods.preset import flat
 from rlvr_cli.tasks.sets import problems_name
 
 _STEP = re.compile(r" step (\d+)(?=,|$)")

@@ -10,8 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.config.method_names import parse_method_name
-from rlvr_cli.config.nearest import did_you_mean
+from rlvr_cli.core.nearest import did_you_mean
 from rlvr_cli.evaluation.comparison.arms import group_arms
 from rlvr_cli.evaluation.comparison.cost import BUDGETS, Spent
 from rlvr_cli.evaluation.comparison.find import find_runs
@@ -22,6 +21,7 @@ from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun, Replicate
 from rlvr_cli.evaluation.comparison.remarks import few_seeds, remarks
 from rlvr_cli.evaluation.comparison.trials import place_in_sweep
 from rlvr_cli.evaluation.metrics import is_share
+from rlvr_cli.methods.names import parse_method_name
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlvr_cli.config.errors import RunError
-from rlvr_cli.config.nearest import did_you_mean
+from rlvr_cli.core.nearest import did_you_mean
 from rlvr_cli.evaluation.compare import Evaluation
 from rlvr_cli.evaluation.store import GREEDY
 from rlvr_cli.results.metrics import metric

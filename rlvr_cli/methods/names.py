@@ -2,63 +2,46 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from rlvr_cli.config.nearest import did_you_mean, nearest
+from rlvr_cli.core.discovery import define_all
+from rlvr_cli.core.nearest import did_you_mean, nearest
+from rlvr_cli.methods.preset import MethodPreset, Modifier, Preset, flat
 
-# In the order of `rlvr methods`: what came first, then one paper after the other.
-BASES = (
-    "grpo",
-    "dapo",
-    "dr-grpo",
-    "gspo",
-    "rloo",
-    "ppo",
-    "cispo",
-    "gppo",
-    "ce-gppo",
-    "aspo",
-    "dgpo",
-    "acpo",
-    "acpo-max",
-    "acpo-mean",
-    "reweight",
-    "lopti",
-    "reinforce-pp",
-    "gtpo",
-    "pl",
-    "nl",
-    "cl",
-    "tnpl",
-    "tnnl",
-    "tncl",
-    "raft-pp",
-    "sft",
-)
-# In the order in which they act, which is that of a canonical name.
-MODIFIERS = (
-    "reweight",
-    "high-entropy",
-    "conflict",
-    "entropy-filter",
-    "entropy-penalty",
-    "lopti",
-    "low-only",
-    "high-only",
-    "entropy-min",
-    "noise",
-)
-ALIASES = {
-    "acpo-avg": "acpo-mean",
-    "advantage-reweighting": "reweight",
-    "ar": "reweight",
-    "ar-lopti": "reweight+lopti",
-    "nsr": "nl",
-    "psr": "pl",
-}
+# In which order the choices of a method act, which is that of modifiers in a canonical name.
+ORDER = ("shaping.reweight", "shaping.high_entropy", "shaping.conflict", "shaping.entropy_filter",
+         "shaping.entropy_penalty", "schedule.kind", "reward.source", "reward.noise")  # fmt: skip
+
+
+def _registered() -> tuple[dict[str, MethodPreset], dict[str, Modifier]]:
+    """Every method by the date of its paper, those without an arXiv number last; every modifier as they act."""
+    found = [
+        dataclasses.replace(preset, module=module.__name__.rpartition(".")[2])
+        for module in define_all(__package__)
+        for preset in getattr(module, "PRESETS", ())
+    ]
+    methods = [preset for preset in found if isinstance(preset, MethodPreset)]
+    modifiers = [preset for preset in found if isinstance(preset, Modifier)]
+    methods.sort(key=lambda preset: (preset.name == "sft", preset.paper.arxiv or "9999"))
+    modifiers.sort(key=lambda preset: _place(next(iter(preset.sets))))
+    return {preset.name: preset for preset in methods}, {preset.name: preset for preset in modifiers}
+
+
+def _place(key: str) -> int:
+    return ORDER.index(key) if key in ORDER else len(ORDER)
+
+
 # The papers' own spellings end in the separator: they are replaced before a name is split.
 _PLUS_PLUS = re.compile(r"\b(reinforce|raft)\+\+(?=\+|$)")
+
+METHODS, MODIFIER_PRESETS = _registered()
+BASES, MODIFIERS = tuple(METHODS), tuple(MODIFIER_PRESETS)
+ALIASES = {alias: preset.name for preset in METHODS.values() for alias in preset.aliases} | {
+    "ar-lopti": "reweight+lopti"
+}
 
 
 @dataclass(frozen=True)
@@ -149,3 +132,38 @@ def _refuse_modifier(base: str, modifier: str, shown: str) -> None:
     aliases = [alias for alias, name in ALIASES.items() if set(name.split("+")) <= set(MODIFIERS)]
     hint = did_you_mean(modifier, (*MODIFIERS, *aliases))
     raise ValueError(f'{shown}: unknown modifier "{modifier}".{hint} Modifiers: {", ".join(MODIFIERS)}')
+
+
+def presets_of(name: MethodName) -> tuple[Preset, ...]:
+    """The base method and the modifiers of a name, in the order in which they are laid over one another."""
+    return (METHODS[name.base], *(MODIFIER_PRESETS[modifier] for modifier in name.modifiers))
+
+
+def resolve_method_name(text: str) -> MethodName:
+    """The parts of a name that fit together.
+
+    Raises:
+        ValueError: the message for the user, where a part is unknown, or two parts set the same key.
+    """
+    name = parse_method_name(text)
+    plain = dict(flat(METHODS["grpo"].values))
+    own = {key for key, value in flat(METHODS[name.base].values) if plain.get(key, ...) != value}
+    for number, later in enumerate(name.modifiers):
+        keys = dict(flat(MODIFIER_PRESETS[later].values)).keys()
+        taken = own & keys
+        if taken:
+            raise ValueError(
+                f'"{text}": {name.base} sets {_choice(taken)} itself, which +{later} would set again. '
+                f"Write grpo+{later}, or keep {name.base} and override its keys"
+            )
+        for earlier in name.modifiers[:number]:
+            shared = dict(flat(MODIFIER_PRESETS[earlier].values)).keys() & keys
+            if shared:
+                raise ValueError(f'"{text}": {earlier} and {later} both set {_choice(shared)}; keep one of them')
+    return name
+
+
+def _choice(keys: Collection[str]) -> str:
+    """The section whose kind is among `keys`, or the first of them."""
+    kinds = [key.removesuffix(".kind") for key in keys if key.endswith(".kind")]
+    return f"method.{min(kinds or keys)}"

@@ -1,0 +1,116 @@
+"""Named methods and modifiers: what each sets, where its numbers come from, what it costs.
+
+Each stands in the tuple ``PRESETS`` of the module that computes what is particular to it, which is all it takes to have
+a name. A method sets every choice that characterises it; a modifier sets one choice on top of a method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Where a method was published; `arxiv` is its number there, or None."""
+
+    title: str
+    authors: str
+    arxiv: str | None = None
+
+    @property
+    def reference(self) -> str:
+        """`Fu et al., arXiv:2603.14389`."""
+        return f"{self.authors}, arXiv:{self.arxiv}" if self.arxiv else self.authors
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What methods and modifiers have in common.
+
+    Attributes:
+        name: as on the command line.
+        title: the name in words.
+        summary: one line: what it does.
+        paper: where it was published.
+        sets: key below `method` (`weight.n`) -> its value, and where that comes from.
+        for_task: task -> values that take the place of those of `sets` there.
+        golden: names of the golden files that it is compared with.
+        extra_cost: one line: forwards, passes and memory over GRPO.
+        aliases: other spellings of the name.
+        module: of `rlvr_cli.methods`, in which it stands; the registry fills it in.
+    """
+
+    name: str
+    title: str
+    summary: str
+    paper: Paper
+    sets: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
+    for_task: Mapping[str, Values] = field(default_factory=dict)
+    golden: tuple[str, ...] = ()
+    extra_cost: str = "none"
+    aliases: tuple[str, ...] = ()
+    module: str = ""
+
+    @property
+    def values(self) -> Values:
+        """The keys of `method` that it sets, nested: `{"weight": {"kind": "dgpo", "n": 1.0}}`."""
+        return nested({key: value for key, (value, _) in self.sets.items()})
+
+    @property
+    def sources(self) -> Mapping[str, str]:
+        """Key below `method` -> where its value comes from."""
+        return {key: source for key, (_, source) in self.sets.items()}
+
+    def values_for(self, task: str, base: str | None = None) -> Iterator[Values]:
+        """What it sets on `task`, nested, in the order in which it is laid over what was there."""
+        yield self.values
+        if task in self.for_task:
+            yield nested(self.for_task[task])
+
+
+@dataclass(frozen=True)
+class MethodPreset(Preset):
+    """A base method."""
+
+
+@dataclass(frozen=True)
+class Modifier(Preset):
+    """What may be joined to a base method with `+`.
+
+    Attributes:
+        for_base: base method -> values that take the place of those of `sets` there.
+    """
+
+    for_base: Mapping[str, Values] = field(default_factory=dict)
+
+    def values_for(self, task: str, base: str | None = None) -> Iterator[Values]:
+        yield self.values
+        if base is not None and base in self.for_base:
+            yield nested(self.for_base[base])
+        if task in self.for_task:
+            yield nested(self.for_task[task])
+
+
+def nested(values: Values) -> dict[str, Any]:
+    """Dotted keys as mappings in one another."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        *sections, last = key.split(".")
+        place = found
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[last] = value
+    return found
+
+
+def flat(values: Values, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested values as (dotted key, value)."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
