@@ -252,14 +252,14 @@ def make_plan(config: Config) -> dict[str, Any]:
     """
     from rlvr_cli.config.batch import batch_arithmetic
     from rlvr_cli.config.data_sets import is_generated
-    from rlvr_cli.config.method import SFTConfig
     from rlvr_cli.evaluation.benchmarks import completions_of
+    from rlvr_cli.methods.sft import SFT
     from rlvr_cli.tasks.sets import problems_name
     from rlvr_cli.training.rollback import checkpoints_to_go_back_to
 
     batch = batch_arithmetic(config)
     ages = list(range(batch.steps_per_rollout))
-    sft = config.method if isinstance(config.method, SFTConfig) else None
+    sft = config.method if isinstance(config.method, SFT) else None
     problems = None if sft else config.task.problems
     demonstrations = sft.demonstrations if sft and sft.data is None else None
     completions_total = batch.completions * config.train.rollouts

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.config.schema import Config
+from rlvr_cli.methods.sft import SFT
 
 
 def cautions(config: Config) -> list[str]:
@@ -26,7 +26,7 @@ def _biased_samples(config: Config) -> list[str]:
     rollout = config.rollout
     limits = [f"rollout.top_p={rollout.top_p:g}"] if rollout.top_p < 1 else []
     limits += [f"rollout.top_k={rollout.top_k}"] if rollout.top_k else []
-    if isinstance(config.method, SFTConfig) or not limits:
+    if isinstance(config.method, SFT) or not limits:
         return []
     verb = "sample" if len(limits) > 1 else "samples"
     return [

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.config.method_checks import CrossProblem, SetByUser
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.tree import default
 from rlvr_cli.config.vllm_keys import VllmConfig
+from rlvr_cli.methods.sft import SFT
 
 ENGINE = "rollout.engine"
 URL = "rollout.vllm.server_url"
@@ -34,7 +34,7 @@ def engine_problems(config: Config) -> Iterable[CrossProblem]:
     rollout, processes = config.rollout, config.launch.processes
     if not uses_vllm(config):
         return
-    if isinstance(config.method, SFTConfig):
+    if isinstance(config.method, SFT):
         yield CrossProblem(
             (ENGINE, "method.name"),
             f"{ENGINE}={rollout.engine} samples completions, and method.name={config.method.name} trains on worked "

@@ -1,6 +1,6 @@
 """The keys of a training method: its choices, each with the parameters of the kind that is chosen.
 
-A named method is a preset over these keys (`presets/methods/`); every key may be set on its own.
+A named method is a preset over these keys (`rlvr_cli.methods.preset`); every key may be set on its own.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from rlvr_cli.methods.names import resolve_method_name
 from rlvr_cli.methods.reward import Reward
 from rlvr_cli.methods.reweight import Reweight
 from rlvr_cli.methods.schedule import OnePass, Schedule
+from rlvr_cli.methods.sft import SFT
 from rlvr_cli.methods.shaping import RolloutShaping, TokenShaping
 from rlvr_cli.methods.weight import TokenWeight
 
@@ -29,7 +30,7 @@ from rlvr_cli.methods.weight import TokenWeight
 def _canonical(name: str) -> str:
     found = resolve_method_name(name)
     if found.base == "sft":
-        raise ValueError("sft is no policy-gradient method; its keys are those of SFTConfig")
+        raise ValueError("sft is no policy-gradient method; its keys are those of SFT")
     return str(found)
 
 
@@ -98,33 +99,13 @@ class PolicyMethodConfig(Section):
         return self.kl.beta > 0 or self.advantage.needs_reference
 
 
-class SFTConfig(Section):
-    """Supervised fine-tuning on worked solutions."""
-
-    name: Literal["sft"] = Field("sft", description="sft = imitate worked solutions, without rollouts or rewards.")
-    demonstrations: Count = Field(1024, description="Number of the task's own worked solutions.")
-    data: Text | None = Field(
-        None, description="Worked solutions to use in place of the task's own: JSONL of prompt and completion."
-    )
-
-    @property
-    def needs_reference(self) -> bool:
-        """No second model is held."""
-        return False
-
-    @property
-    def passes(self) -> tuple[str, ...]:
-        """One pass over all tokens."""
-        return ("all",)
-
-
 def _family(value: Any) -> str:
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
     return "sft" if isinstance(name, str) and name.strip().lower() == "sft" else "policy"
 
 
 MethodConfig = Annotated[
-    Annotated[PolicyMethodConfig, Tag("policy")] | Annotated[SFTConfig, Tag("sft")], Discriminator(_family)
+    Annotated[PolicyMethodConfig, Tag("policy")] | Annotated[SFT, Tag("sft")], Discriminator(_family)
 ]
 
 

@@ -17,11 +17,11 @@ from typing import Any
 from rlvr_cli.config.batch import BatchArithmetic, batch_arithmetic
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.launch_keys import LaunchConfig
-from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.rates import ScaledRate
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.nearest import did_you_mean
+from rlvr_cli.methods.sft import SFT
 
 AUTO = "auto"
 GATHER = "stage3_gather_16bit_weights_on_model_save"
@@ -143,7 +143,7 @@ def filled(config: Config, *, bf16: bool, lr: float | None = None) -> dict[str, 
     batch = batch_arithmetic(config)
     for fact in _facts(config, batch):
         settings[fact.key] = fact.value
-    if not isinstance(config.method, SFTConfig):
+    if not isinstance(config.method, SFT):
         # The trainer itself splits a step into forward passes, and says which of them is the last.
         settings |= {"train_micro_batch_size_per_gpu": batch.share, "gradient_accumulation_steps": 1}
     settings["bf16"] = {**_section(settings, "bf16"), "enabled": bf16}

@@ -213,6 +213,7 @@ PRESETS = (
     ),
     MethodPreset(
         "raft-pp",
+        aliases=("raft++",),
         title="RAFT++",
         summary="Right answers alone, with importance sampling and clipping.",
         paper=PAPER_2,

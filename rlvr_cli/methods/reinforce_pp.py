@@ -91,6 +91,7 @@ PAPER = Paper("REINFORCE++: A Simple and Efficient Approach for Aligning Large L
 PRESETS = (
     MethodPreset(
         "reinforce-pp",
+        aliases=("reinforce++",),
         title="REINFORCE++",
         summary="Returns with the KL penalty inside the reward, whitened over all tokens of the rollout.",
         paper=PAPER,

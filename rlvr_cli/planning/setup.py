@@ -11,11 +11,12 @@ from typing import Any, cast
 
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.config.method import PolicyMethodConfig, SFTConfig
+from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.config.vllm_keys import COLOCATE_MEMORY
 from rlvr_cli.launch.deepspeed_config import deepspeed_settings, stage_of, sums_in_float32
+from rlvr_cli.methods.sft import SFT
 from rlvr_cli.models.architecture import Architecture
 from rlvr_cli.models.source import PRESETS as LOCAL_PRESETS
 from rlvr_cli.planning.memory import GIB, Adapter, Attention, Engine, Sampling, Strategy, Training
@@ -119,7 +120,7 @@ def training_of(config: Config, device: Device, prompt_tokens: int | None = None
         reference=method.needs_reference,
         value_head=isinstance(method, PolicyMethodConfig) and method.advantage.needs_values,
         attention=_attention(model.attention),
-        supervised=isinstance(method, SFTConfig),
+        supervised=isinstance(method, SFT),
         gpu=device.gpu,
         offload_optimizer=offload_optimizer,
         offload_weights=offload_weights,
@@ -151,7 +152,7 @@ def sampling_of(config: Config, model: Architecture | None = None) -> Sampling:
     """What decides the memory of a rollout of ``config`` with ``model``, whose family decides the engine `auto`."""
     batch, rollout = batch_arithmetic(config), config.rollout
     rows = -(-batch.completions // config.launch.processes)
-    if isinstance(config.method, SFTConfig):
+    if isinstance(config.method, SFT):
         return Sampling("none", 0)
     engine: str = rollout.engine
     if engine == "auto":

@@ -8,10 +8,10 @@ from pathlib import Path
 from rlvr_cli.config.benchmark_names import benchmarks
 from rlvr_cli.config.data_sets import DATA_SETS, DataSet, generated_name, is_generated, sets_of
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.schema import Config, TaskConfig
 from rlvr_cli.core.nearest import did_you_mean
+from rlvr_cli.methods.sft import SFT
 
 __all__ = [
     "DATA_SETS",
@@ -84,7 +84,7 @@ def check_training(config: Config) -> None:
         UserError: a data set that has none (or none for the evaluations on the way, where there are any), or that is
             not where it is looked for; data that is nowhere; a folder that nothing is looked for in.
     """
-    if isinstance(config.method, SFTConfig) and config.method.data is not None:
+    if isinstance(config.method, SFT) and config.method.data is not None:
         return
     task = config.task
     if is_generated(task.data):

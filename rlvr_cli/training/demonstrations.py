@@ -12,9 +12,9 @@ from typing import Any
 from rlvr_cli.config.adapter_keys import AdapterConfig
 from rlvr_cli.config.data_sets import is_generated
 from rlvr_cli.config.errors import UserError
-from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.schema import Config
+from rlvr_cli.methods.sft import SFT
 from rlvr_cli.tasks.base import Problem, Task, WorkedSolutions, judge_all, prompt_ids, response_text
 from rlvr_cli.tasks.jsonl import BadLine, is_jsonl, lines, parsed, raise_if, text_problem
 
@@ -40,7 +40,7 @@ class SFTMethod:
         adapter: what of the model is trained.
     """
 
-    config: SFTConfig
+    config: SFT
     demonstrations: tuple[Demonstration, ...]
     adapter: AdapterConfig
 
@@ -75,7 +75,7 @@ class SFTMethod:
         }
 
 
-def load_demonstrations(config: Config, method: SFTConfig, task: Task, model: Any, tokenizer: Any) -> SFTMethod:
+def load_demonstrations(config: Config, method: SFT, task: Task, model: Any, tokenizer: Any) -> SFTMethod:
     """The demonstrations that ``method`` names, as tokens of the model.
 
     Raises UserError for a task that cannot solve its problems, a file that cannot be read, and every row of it that

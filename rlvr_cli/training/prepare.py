@@ -14,12 +14,12 @@ from rlvr_cli.config.data_sets import is_generated
 from rlvr_cli.config.engine_checks import starts_server, uses_vllm
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.launch_keys import LaunchConfig
-from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.evaluation.plan import too_long
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.launch.deepspeed_config import is_sharded
 from rlvr_cli.launch.world import ALONE, World
+from rlvr_cli.methods.sft import SFT
 from rlvr_cli.models.adapter_folder import Base, holds_adapter
 from rlvr_cli.models.libraries import import_library
 from rlvr_cli.models.load import check_bitsandbytes, load_model, quiet_hub
@@ -197,7 +197,7 @@ def _loaded(config: Config, device: str, threads: int) -> Prepared:
     )
     base = _base(config, model, dtype)
     task = make_task(config.task, task_style(config.task, prompt_style(model.config)))
-    if isinstance(config.method, SFTConfig):
+    if isinstance(config.method, SFT):
         supervised = load_demonstrations(config, config.method, task, model, tokenizer)
         if config.eval.every:
             _engine(config, model)

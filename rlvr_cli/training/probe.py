@@ -26,12 +26,12 @@ from typing import Any
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import dump_yaml, load_config
-from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.vllm_keys import VllmConfig
 from rlvr_cli.launch.command import needs_launcher
 from rlvr_cli.launch.deepspeed_config import for_other_batches
 from rlvr_cli.launch.world import ALONE, World
+from rlvr_cli.methods.sft import SFT
 from rlvr_cli.models.room import NO_MEMORY, gib
 from rlvr_cli.models.trust import allow_remote_code, remote_code_allowed
 
@@ -267,7 +267,7 @@ def _longest(config: Config, prepared: Any) -> tuple[Any, int, int]:
     """What is prepared, with the longest rows in place of all; the tokens of their prompts and completions."""
     from rlvr_cli.tasks.base import prompt_ids
 
-    if isinstance(config.method, SFTConfig):
+    if isinstance(config.method, SFT):
         rows = sorted(prepared.method.demonstrations, key=lambda row: len(row.prompt) + len(row.completion))
         method = replace(prepared.method, demonstrations=(rows[-1],) * len(rows))
         return replace(prepared, method=method), len(rows[-1].prompt), len(rows[-1].completion)

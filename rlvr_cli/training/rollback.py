@@ -9,8 +9,8 @@ from rlvr_cli.collapse.thresholds import Thresholds
 from rlvr_cli.collapse.watch import Collapse
 from rlvr_cli.config.batch import BatchArithmetic, batch_arithmetic
 from rlvr_cli.config.errors import JointError
-from rlvr_cli.config.method import SFTConfig
 from rlvr_cli.config.schema import Config
+from rlvr_cli.methods.sft import SFT
 from rlvr_cli.runs.checkpoints import thinned, valid_checkpoints
 from rlvr_cli.runs.directory import RunDir, now
 from rlvr_cli.runs.rollbacks import Rollback, folder_of, newest_before, roll_back
@@ -52,7 +52,7 @@ def checkpoint_stride(config: Config, window: int) -> int:
 
 def checkpoints_to_go_back_to(config: Config) -> int:
     """The most checkpoints that :func:`rlvr_cli.runs.checkpoints.thinned` keeps beside the newest."""
-    if config.train.on_collapse != "rollback" or isinstance(config.method, SFTConfig):
+    if config.train.on_collapse != "rollback" or isinstance(config.method, SFT):
         return 0
     window = Thresholds().rollouts(config.rollout.prompts)
     count = batch_arithmetic(config).steps_total // checkpoint_stride(config, window)
@@ -156,7 +156,7 @@ def collapsed(sick: Sick, run: RunDir, batch: BatchArithmetic, why: str) -> Join
 
 def rollback_cautions(config: Config) -> list[str]:
     """A sentence where a rollback could do nothing but begin the run again."""
-    if config.train.on_collapse != "rollback" or isinstance(config.method, SFTConfig):
+    if config.train.on_collapse != "rollback" or isinstance(config.method, SFT):
         return []
     window = Thresholds().rollouts(config.rollout.prompts)
     updates, rollouts = batch_arithmetic(config).steps_per_rollout, config.train.rollouts

@@ -31,7 +31,7 @@ def test_origins_say_what_set_each_value(capsys: pytest.CaptureFixture[str]) -> 
     assert origins["method.name"] == "--method grpo"
     assert origins["optimizer.lr"].startswith("preset models/lab.yaml:")
     assert origins["checkpoint.keep"] == "default"
-    assert origins["method.weight.kind"].startswith("preset methods/grpo.yaml:")
+    assert origins["method.weight.kind"] == "preset grpo"
 
 
 def test_origins_of_a_composition_name_the_preset_of_each_part(capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,9 +39,9 @@ def test_origins_of_a_composition_name_the_preset_of_each_part(capsys: pytest.Ca
     assert run(["config", "show", "--origins", "--json", *arguments]) == 0
     rows = {row["key"]: (row["value"], row["origin"].split(":")[0]) for row in json.loads(capsys.readouterr().out)}
     assert rows["method.name"] == ("reinforce-pp+reweight+lopti", "--method REINFORCE++ + AR-Lopti")
-    assert rows["method.advantage.kl_in_reward"] == (0.001, "preset methods/reinforce-pp.yaml")
-    assert rows["method.shaping.reweight"] == (0.1, "preset modifiers/reweight.yaml")
-    assert rows["method.schedule.order"] == ("low_first", "preset modifiers/lopti.yaml")
+    assert rows["method.advantage.kl_in_reward"] == (0.001, "preset reinforce-pp")
+    assert rows["method.shaping.reweight"] == (0.1, "preset reweight")
+    assert rows["method.schedule.order"] == ("low_first", "preset lopti")
     assert rows["method.schedule.eta"] == (0.4, "override method.schedule.eta=0.4")
     assert rows["method.shaping.conflict"] == ("off", "default")
 

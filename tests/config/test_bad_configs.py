@@ -20,8 +20,8 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "unknown section": ("\noptimiser:\n  lr: 1e-6\n", (":2", "optimiser", "Did you mean `optimizer`")),
     "key without its section": ("group_size: 8\n", (":1", "group_size", "`rollout.group_size`")),
     "key that is a number": ("rollout:\n  3: 8\n", (":2", "rollout.3", "Keys of rollout")),
-    "unknown method": ("method: grop\n", (":1", "method.name", '"grop"', "Did you mean `grpo`", "Allowed: grpo")),
-    "unknown method, long form": ("method:\n  name: dpo\n", (":2", "method.name", "Allowed: grpo")),
+    "unknown method": ("method: grop\n", (":1", "method.name", '"grop"', "Did you mean `grpo`", "Allowed: ppo, grpo")),
+    "unknown method, long form": ("method:\n  name: dpo\n", (":2", "method.name", "Allowed: ppo, grpo")),
     "unknown task": ("task:\n  name: gsm\n", (":2", "task.name", "Did you mean `gsm8k`", "Allowed: kk, countdown")),
     "unknown task, nothing near": ("task: chess\n", (":1", "task.name", "Allowed: kk, countdown")),
     "key of another task": (

@@ -32,7 +32,7 @@ def test_a_later_layer_keeps_the_other_parameters(tmp_path: Path) -> None:
     assert loaded.config.method.weight == DGPO(n=2.0, m=3.0)
     assert loaded.origin("method", "weight", "n") == "override method.weight.n=2"
     assert loaded.origin("method", "weight", "m") == f"{file}:4"
-    assert loaded.origin("method", "weight", "eps_low").startswith("preset methods/dgpo.yaml:")
+    assert loaded.origin("method", "weight", "eps_low") == "preset dgpo"
     assert loaded.origin("method", "shaping", "reweight") == "default"
 
 

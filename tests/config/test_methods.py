@@ -11,9 +11,10 @@ from pydantic import TypeAdapter
 
 import rlvr_cli
 from rlvr_cli.config.load import dump_yaml, load, load_config
-from rlvr_cli.config.method import MethodConfig, PolicyMethodConfig, SFTConfig
+from rlvr_cli.config.method import MethodConfig, PolicyMethodConfig
 from rlvr_cli.methods.names import BASES, METHODS, MODIFIER_PRESETS, MODIFIERS
 from rlvr_cli.methods.preset import Modifier, Preset, flat
+from rlvr_cli.methods.sft import SFT
 
 ALL: tuple[Preset, ...] = (*METHODS.values(), *MODIFIER_PRESETS.values())
 METHOD: TypeAdapter[Any] = TypeAdapter(MethodConfig)
@@ -168,7 +169,7 @@ def test_the_largest_bound_alone_keeps_a_lower_one_of_its_own_with_one_bin() -> 
 
 def test_sft_has_keys_of_its_own() -> None:
     config = load(method="SFT", overrides=["method.demonstrations=8"]).config
-    assert config.method == SFTConfig(demonstrations=8)
+    assert config.method == SFT(demonstrations=8)
     assert config.method.passes == ("all",)
 
 

@@ -16,6 +16,7 @@ LAYERS = (
     ("training", "evaluation", "lab"),
     ("models", "tasks", "launch", "collapse"),
     ("config", "methods", "verify", "runs", "stats", "results"),
+    ("core",),
 )
 # Modules that still import from a layer above theirs, and what. Take out what is mended; add nothing.
 BACK = {

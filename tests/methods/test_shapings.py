@@ -254,8 +254,8 @@ def test_a_divisor_of_each_prompt_makes_prompts_weigh_the_same() -> None:
     rollout.mask[5, 3:] = 0
     of = method(
         weight=One(),
-        advantage=LikelihoodAdvantage("positive"),
-        aggregation=Aggregation("sequence_mean", "trained_per_prompt"),
+        advantage=LikelihoodAdvantage(side="positive"),
+        aggregation=Aggregation(kind="sequence_mean", rows="trained_per_prompt"),
     )
     estimated, shaped = of.rollout_advantages(rollout)
     old = rollout.old_log_probs
