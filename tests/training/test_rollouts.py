@@ -305,7 +305,7 @@ def test_a_well_formed_wrong_answer_is_wrong_whatever_its_reward(
     problems = [{"question": f"What is {a} + {a}?", "answer": str(a + a)} for a in range(200)]
     (tmp_path / "own.jsonl").write_text("".join(json.dumps(problem) + "\n" for problem in problems))
     own = {"countdown": (), "gsm8k": (f"task.data={tmp_path / 'own.jsonl'}", "task.reward=gtpo")}[task]
-    settings = (f"task.name={task}", *own, "rollout.max_new_tokens=8", "train.rollouts=1")
+    settings = (f"task.name={task}", *own, "rollout.max_new_tokens=8", "train.rollouts=1", "train.on_no_signal=off")
 
     def signs(name: str, method: str, *overrides: str) -> list[tuple[bool, float, float]]:
         _, rows = trained(tmp_path, name, method, *settings, *overrides)
