@@ -58,12 +58,13 @@ class Count:
         return sum(number for (paper, strict), number in self.paid.items() if paper != strict)
 
 
-def tasks_of(name: str, data_dir: Path) -> tuple[list[Task], str]:
-    """The task under both rules, and the split of its public problems."""
+def tasks_of(name: str, data_dir: Path | None) -> tuple[list[Task], str]:
+    """The task under both rules, and the split of its public problems; without a folder, of generated ones."""
     task, data, split, overrides = SETS[name]
+    place, split = ("null", "test") if data_dir is None else (str(data_dir / data), split)
     made: list[Task] = []
     for rule in RULES:
-        config = choose_task(task, [f"task.data={data_dir / data}", *overrides], rule)
+        config = choose_task(task, [f"task.data={place}", *overrides], rule)
         made.append(make_task(config, task_style(config, "logic_rl")))
     return made, split
 
@@ -127,10 +128,11 @@ def judged(task: Task, rows: Sequence[tuple[Style, Problem, str]]) -> list[Verdi
     return judge_all(task, [problem for _, problem, _ in rows], [text for _, _, text in rows], cut)
 
 
-def compare(name: str, data_dir: Path, count: int, seed: int) -> dict[Style, Count]:
+def compare(name: str, data_dir: Path | None, count: int, seed: int) -> dict[Style, Count]:
     """How often each rule paid, by style."""
     (paper, strict), split = tasks_of(name, data_dir)
-    problems = paper.problems(split, 10**6, 0)  # type: ignore[arg-type]  # `all` is a split of loaded problems
+    every = 300 if data_dir is None else 10**6
+    problems = paper.problems(split, every, 0)  # type: ignore[arg-type]  # `all` is a split of loaded problems
     rows = responses(name, problems, count, random.Random(f"{seed} {name}"))
     counts: dict[Style, Count] = defaultdict(Count)
     for row, one, other in zip(rows, judged(paper, rows), judged(strict, rows), strict=True):

@@ -1,0 +1,81 @@
+"""Generated problems, which every clone has: their gold answers and worked solutions verify, others' answers don't."""
+
+import itertools
+import json
+
+import pytest
+
+from rlvr_cli.config.task_kinds import (
+    CountdownTaskConfig,
+    GSM8KTaskConfig,
+    HiTabTaskConfig,
+    KKTaskConfig,
+    MathTaskConfig,
+)
+from rlvr_cli.tasks.countdown.puzzles import Puzzle, solutions
+from rlvr_cli.tasks.countdown.task import Countdown
+from rlvr_cli.tasks.gsm8k.task import GSM8K
+from rlvr_cli.tasks.hitab.task import HiTab, written_answer
+from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks.math.task import MathTask
+from tests.tasks import kk_reader
+
+COUNT = 200
+RULES = pytest.mark.parametrize("rule", ["paper", "strict"])
+
+
+def verified(task, problems, responses):
+    verdicts = task.judge_many(problems, responses, [False] * len(problems))
+    return [verdict.correct for verdict in verdicts]
+
+
+@RULES
+@pytest.mark.parametrize(("kind", "config"), [(MathTask, MathTaskConfig), (GSM8K, GSM8KTaskConfig)])
+def test_answers_of_mathematics(kind, config, rule):
+    for reward, spelled in (
+        ("zero_one", "Thus \\boxed{{{}}}."),
+        ("gtpo", "<reasoning></reasoning><answer>{}</answer>"),
+    ):
+        task = kind(config(rule=rule, reward=reward))
+        problems = task.problems("test", COUNT, 0)
+        golds = [problem.data["answer"] for problem in problems]
+        assert all(verified(task, problems, [spelled.format(gold) for gold in golds]))
+        assert all(verified(task, problems, [next(task.solutions(problem)) for problem in problems]))
+        others = [*golds[1:], golds[0]]
+        right = verified(task, problems, [spelled.format(other) for other in others])
+        assert not any(ok for ok, gold, other in zip(right, golds, others, strict=True) if gold != other)
+
+
+@RULES
+def test_answers_of_countdown(rule):
+    task = Countdown(CountdownTaskConfig(rule=rule), "tiny_zero")
+    problems = task.problems("test", COUNT, 0)
+    for problem in problems:
+        assert next(solutions(Puzzle(tuple(problem.data["nums"]), problem.data["target"])))
+        assert all(
+            task.judge(problem, solution).reward == 1.0 for solution in itertools.islice(task.solutions(problem), 3)
+        )
+
+
+def test_answers_of_knights_and_knaves_and_what_their_english_says():
+    task = KnightsAndKnaves(KKTaskConfig(people=dict.fromkeys(range(2, 9), 1 / 7)), "logic_rl")
+    for problem in task.problems("test", COUNT, 0):
+        names, roles = problem.data["names"], problem.data["solution"]
+        read, claims = kk_reader.read_puzzle(problem.question)
+        assert (list(read), kk_reader.solutions(read, claims)) == (list(names), [tuple(roles)])
+        for wrong in (None, 0):
+            said = [role != (place == wrong) for place, role in enumerate(roles)]
+            pairs = zip(names, said, strict=True)
+            answer = ", ".join(f"{name} is a {'knight' if role else 'knave'}" for name, role in pairs)
+            assert task.judge(problem, f"r</think><answer>{answer}</answer>").reward == (3.0 if wrong is None else -0.5)
+
+
+@RULES
+def test_answers_of_tables(rule):
+    task = HiTab(HiTabTaskConfig(rule=rule), "answer_tag")
+    problems = task.problems("test", COUNT, 0)
+    for write in (written_answer, json.dumps, repr):
+        assert all(task.judge(p, f"<answer>{write(p.data['answer'])}</answer>").correct for p in problems)
+    for problem, other in itertools.pairwise(problems):
+        right = task.judge(problem, f"<answer>{written_answer(other.data['answer'])}</answer>").correct
+        assert not right or problem.data["answer"] == other.data["answer"]
