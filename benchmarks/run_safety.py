@@ -47,7 +47,14 @@ SETTINGS = [
 ]
 STEPS = 6
 # Imported before children are forked, which then begin at once.
-HEAVY = ("torch", "transformers", "trl", "rlvr_cli.training.build", "rlvr_cli.training.run", "rlvr_cli.launch.command")
+HEAVY = (
+    "trl",
+    "rlvr_cli.training.build",
+    "rlvr_cli.training.run",
+    "rlvr_cli.launch.command",
+    "rlvr_cli.evaluation.session",
+    "rlvr_cli.evaluation.sampling",
+)
 KILLED = -int(signal.SIGKILL)
 
 
@@ -279,7 +286,7 @@ def main() -> None:
     size = sum(path.stat().st_size for path in (folder / "whole").rglob("*") if path.is_file())
     print(f"undisturbed: {seconds:.1f} s, {len(expected)} files, {size:,} bytes", flush=True)
     rng = random.Random(arguments.seed)
-    tallies = {
+    tallies: dict[str, Callable[[], Counter[str]]] = {
         "kills": lambda: kills(folder, arguments.kills, expected, seconds, rng),
         "damages": lambda: damages(folder, arguments.damages, expected, rng),
         "disks": lambda: disks(folder, arguments.disks, expected, int(1.5 * size)),

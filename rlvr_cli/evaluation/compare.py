@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.evaluation.metrics import ProblemValues, estimate
+from rlvr_cli.evaluation.settings import digest
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.stats.intervals import Estimate, paired_interval
+
+# Of metrics.json: the hash of problems.jsonl, and of all the rest of metrics.json.
+PROBLEMS_HASH, OWN_HASH = "problems_sha256", "sha256"
+AGAIN = "The same `rlvr eval` makes it again from the samples."
 
 
 @dataclass(frozen=True)
@@ -47,17 +54,38 @@ class Difference:
         }
 
 
+def sealed(result: Mapping[str, Any], problems: str) -> dict[str, Any]:
+    """``result`` with the hashes of it and of the content of problems.jsonl."""
+    content = {key: value for key, value in result.items() if key != OWN_HASH}
+    content[PROBLEMS_HASH] = hashlib.sha256(problems.encode("utf-8")).hexdigest()
+    # As it is read back: JSON has no integers as keys, and they sort in another order.
+    return {**content, OWN_HASH: digest(json.loads(json.dumps(content)))}
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """The content of a metrics.json. Raises RunError where it was altered, ValueError where it is no JSON object."""
+    result = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(result, dict):
+        raise ValueError("not a JSON object")
+    if OWN_HASH in result and result[OWN_HASH] != digest({k: v for k, v in result.items() if k != OWN_HASH}):
+        raise RunError(f"{path}: was altered after it was written (its hash differs). {AGAIN}")
+    return result
+
+
 def read_evaluation(folder: Path) -> Evaluation:
     """The evaluation in ``folder``. Raises UserError when there is none, RunError when its files were altered."""
     path = folder / "metrics.json"
     if not path.exists():
         raise UserError(f"{folder}: no finished evaluation here (no metrics.json). `rlvr eval` makes one.")
     try:
-        result = json.loads(path.read_text(encoding="utf-8"))
+        result = read_result(path)
         rows = tuple(ProblemValues.from_json(record) for record in read_jsonl(folder / "problems.jsonl"))
         count = result["problems"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{folder}: the evaluation cannot be read ({error}). Its files were altered.") from error
+    found = hashlib.sha256((folder / "problems.jsonl").read_bytes()).hexdigest() if rows else None
+    if found != result.get(PROBLEMS_HASH, found):
+        raise RunError(f"{folder / 'problems.jsonl'}: was altered after it was written (its hash differs). {AGAIN}")
     if len(rows) != count:
         raise RunError(f"{folder}: metrics.json is of {count} problems, problems.jsonl of {len(rows)}. Evaluate again.")
     return Evaluation(folder, result, rows)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.evaluation.compare import sealed
 from rlvr_cli.evaluation.metrics import ProblemValues, problem_values, summarise
 from rlvr_cli.evaluation.plan import ProgressCallback, Sampler
 from rlvr_cli.evaluation.settings import EvalSettings, digest
@@ -82,8 +83,7 @@ def evaluate_with(
         rows = problem_values(problems, samples, settings, task.reasons)
         name = benchmark or problems_name(task.name, task.settings.get("data"))
         result = report(rows, settings, task, label=label, fingerprint=digest(whole), benchmark=name)
-        write_results(out_dir, result, rows)
-    return result
+        return write_results(out_dir, result, rows)
 
 
 def report(
@@ -104,8 +104,11 @@ def report(
     }
 
 
-def write_results(folder: Path, result: dict[str, Any], rows: Sequence[ProblemValues]) -> None:
-    """Replace ``metrics.json`` and ``problems.jsonl`` in ``folder``, each atomically."""
+def write_results(folder: Path, result: dict[str, Any], rows: Sequence[ProblemValues]) -> dict[str, Any]:
+    """Replace ``metrics.json`` and ``problems.jsonl`` in ``folder``; returns the first, with the hashes of both."""
     lines = (json.dumps(row.as_json(), allow_nan=False, ensure_ascii=False) + "\n" for row in rows)
-    write_text(folder / "problems.jsonl", "".join(lines))
-    write_json(folder / "metrics.json", result)
+    problems = "".join(lines)
+    write_text(folder / "problems.jsonl", problems)
+    whole = sealed(result, problems)
+    write_json(folder / "metrics.json", whole)
+    return whole

@@ -16,6 +16,8 @@ from rlvr_cli.runs.records import append_jsonl, read_jsonl, truncate_jsonl
 
 GREEDY = "greedy"
 Key = tuple[str, int | str]
+# Of a line of samples.jsonl: a hash of the rest of it; of meta.json: whether every line has one.
+CHECK, CHECKED = "check", "checked"
 
 
 class SampleStore:
@@ -58,7 +60,7 @@ class SampleStore:
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Add samples and wait until they are on the disk. Raises RunError when the disk refuses."""
         try:
-            append_jsonl(self.samples_path, records, durable=True)
+            append_jsonl(self.samples_path, [{**record, CHECK: _check(record)} for record in records], durable=True)
         except OSError as error:
             raise RunError(
                 f"{self.samples_path}: cannot be written ({error.strerror}). The samples so far are kept: once there "
@@ -72,7 +74,7 @@ class SampleStore:
                     f"{self.folder}: has samples.jsonl but no meta.json, so nobody knows what they are of. "
                     "Choose another folder with --out."
                 )
-            write_json(self.meta_path, {**self.identity, "fingerprint": digest(self.identity)})
+            write_json(self.meta_path, {**self.identity, "fingerprint": digest(self.identity), CHECKED: True})
             return
         try:
             found = json.loads(self.meta_path.read_text(encoding="utf-8"))
@@ -81,7 +83,7 @@ class SampleStore:
         if not isinstance(found, dict) or found.get("fingerprint") != digest(self.identity):
             if not self.samples_path.exists():
                 # Whoever wrote it was refused before the first sample.
-                write_json(self.meta_path, {**self.identity, "fingerprint": digest(self.identity)})
+                write_json(self.meta_path, {**self.identity, "fingerprint": digest(self.identity), CHECKED: True})
                 return
             differing = _differences(found if isinstance(found, dict) else {}, self.identity)
             raise UserError(
@@ -90,7 +92,7 @@ class SampleStore:
             )
 
     def _read(self) -> dict[Key, dict[str, Any]]:
-        records = read_jsonl(self.samples_path)
+        records = read_samples(self.folder)
         if self.samples_path.exists():
             truncate_jsonl(self.samples_path, len(records))
         samples: dict[Key, dict[str, Any]] = {}
@@ -105,6 +107,32 @@ class SampleStore:
         return samples
 
 
+def read_samples(folder: Path) -> list[dict[str, Any]]:
+    """The samples of an evaluation, without what they are checked by.
+
+    Raises RunError, naming file and line, where one is not as it was written.
+    """
+    path, meta = folder / "samples.jsonl", folder / "meta.json"
+    try:
+        checked = meta.exists() and json.loads(meta.read_text(encoding="utf-8")).get(CHECKED) is True
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise RunError(f"{meta}: cannot be read ({error}). The file was altered.") from error
+    rows = read_jsonl(path)
+    for number, row in enumerate(rows, start=1):
+        check = row.pop(CHECK, None)
+        if (check is not None or checked) and check != _check(row):
+            raise RunError(
+                f"{path}:{number}: this sample was altered after it was written (its hash differs). Put the file back "
+                "from a copy; without the line, `rlvr eval` samples it again."
+            )
+    return rows
+
+
+def _check(record: Mapping[str, Any]) -> str:
+    # As it is read back: JSON has no integers as keys, and they sort in another order.
+    return digest(json.loads(json.dumps(record)))[:16]
+
+
 def _differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         out: dict[str, Any] = {}
@@ -115,6 +143,6 @@ def _differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[st
                 out[f"{prefix}{key}"] = item
         return out
 
-    first = {key: value for key, value in flat(found).items() if key != "fingerprint"}
+    first = {key: value for key, value in flat(found).items() if key not in ("fingerprint", CHECKED)}
     second = flat(wanted)
     return sorted(key for key in first.keys() | second.keys() if first.get(key) != second.get(key)) or ["fingerprint"]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.schema import Config
+from rlvr_cli.evaluation.compare import read_result
 from rlvr_cli.models.adapter_folder import base_of, holds_adapter
 from rlvr_cli.models.source import hub_presets
 from rlvr_cli.runs.directory import RunDir
@@ -72,7 +73,7 @@ def _metrics(run: RunDir, step: int) -> list[str]:
         lines += ["", "In training, at this step:", "", "| | |", "|---|---|"]
         lines += [f"| {name} | {value:.4g} |" for name, value in shown.items() if isinstance(value, int | float)]
     for path in sorted(run.eval_dir.glob(f"*-step-{step}-*/metrics.json")):
-        result = json.loads(path.read_text(encoding="utf-8"))
+        result = read_result(path)
         lines += ["", f"On {result['benchmark']}, {result['split']}, {result['problems']} problems:", ""]
         lines += ["| metric | value | 95% interval |", "|---|---|---|"]
         for name, metric in result["metrics"].items():

@@ -103,8 +103,8 @@ def finish_rollback(run: RunDir, steps_per_rollout: int) -> Rollback | None:
     for path, kept in ((run.metrics_path, aside.metrics_path), (run.timings_path, aside.timings_path)):
         # Before they are cut off: of two processes that did this after one another, the first saw all lines.
         if not kept.exists():
-            rows = (row for row in read_jsonl(path) if row["step"] > step)
-            write_text(kept, "".join(json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in rows))
+            later = (row for row in read_jsonl(path) if row["step"] > step)
+            write_text(kept, "".join(json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in later))
     truncate_jsonl(run.metrics_path, step)
     truncate_timings(run.timings_path, step)
     for path in rollouts_after(run, step, steps_per_rollout):

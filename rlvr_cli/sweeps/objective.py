@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from rlvr_cli.config.benchmark_names import SUITE_NAMES
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.nearest import did_you_mean
+from rlvr_cli.evaluation.compare import read_result
 from rlvr_cli.results.metrics import accuracy_of, metric
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.numbers import number
@@ -233,9 +233,8 @@ def _of_training(run: RunDir, metric: str) -> float | None:
 def _read(path: Path) -> dict[str, Any]:
     """A metrics.json. Raises FileNotFoundError where it is not there, RunError where it is damaged."""
     try:
-        result = json.loads(path.read_text(encoding="utf-8"))
+        return read_result(path)
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:
         raise RunError(f"{path}: cannot be read ({error}). The file was altered.") from error
-    return result if isinstance(result, dict) else {}

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlvr_cli.evaluation.compare import sealed
 from rlvr_cli.report.comparison import contrasts
+from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.stats.clustered import VarianceComponents
 from rlvr_cli.stats.passk import pass_at_k
 from rlvr_cli.stats.power import seeds_needed
@@ -74,7 +76,10 @@ def test_the_order_of_runs_arms_and_problems_changes_no_number(two_arms: Path, c
     random.Random(1).shuffle(names)
     for path in two_arms.glob("lopti-s*/eval/*/problems.jsonl"):
         lines = path.read_text().splitlines(keepends=True)
-        path.write_text("".join(random.Random(2).sample(lines, len(lines))))
+        shuffled = "".join(random.Random(2).sample(lines, len(lines)))
+        path.write_text(shuffled)
+        metrics = path.with_name("metrics.json")
+        write_json(metrics, sealed(json.loads(metrics.read_text()), shuffled))
     assert compared(*names, "--baseline", "grpo") == before
 
 

@@ -15,6 +15,7 @@ import pytest
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.evaluation.settings import EvalSettings
+from rlvr_cli.evaluation.store import read_samples
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.tasks import Problem, Task, make_task
 
@@ -48,7 +49,7 @@ def run(loaded: tuple[Any, Any], task: Task, problems: list[Problem], settings: 
 
 
 def records(folder: Path) -> dict[tuple[str, Any], dict[str, Any]]:
-    rows = read_jsonl(folder / "samples.jsonl")
+    rows = read_samples(folder)
     assert len({(row["problem"], row["sample"]) for row in rows}) == len(rows)
     return {(row["problem"], row["sample"]): row for row in rows}
 
@@ -254,6 +255,41 @@ def test_altered_records_are_named_with_their_line(
     path.write_text("".join([lines[0], lines[0]]), encoding="utf-8")
     with pytest.raises(RunError, match=r"samples.jsonl:2: .* stands here twice"):
         run(loaded[0], task, problems, SETTINGS, tmp_path)
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_sample_that_was_edited_is_named_with_its_line(
+    loaded: list[Any], task: Task, problems: list[Problem], tmp_path: Path, sealed: bool
+) -> None:
+    """Also where the hash of the line was taken off."""
+    run(loaded[0], task, problems, SETTINGS, tmp_path)
+    path = tmp_path / "samples.jsonl"
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    rows[6]["correct"] = not rows[6]["correct"]
+    if not sealed:
+        del rows[6]["check"]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    with pytest.raises(RunError, match=r"samples\.jsonl:7: this sample was altered"):
+        run(loaded[0], task, problems, SETTINGS, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "was", "now"),
+    [("metrics.json", '"samples": 4', '"samples": 5'), ("problems.jsonl", '"length": ', '"length": 1')],
+)
+def test_numbers_that_were_edited_are_refused_and_made_again(
+    loaded: list[Any], task: Task, problems: list[Problem], tmp_path: Path, name: str, was: str, now: str
+) -> None:
+    from rlvr_cli.evaluation.compare import read_evaluation
+
+    run(loaded[0], task, problems, SETTINGS, tmp_path)
+    path, before = tmp_path / name, (tmp_path / name).read_text(encoding="utf-8")
+    path.write_text(before.replace(was, now, 1), encoding="utf-8")
+    assert path.read_text(encoding="utf-8") != before
+    with pytest.raises(RunError, match=rf"{name}: was altered"):
+        read_evaluation(tmp_path)
+    run(loaded[0], task, problems, SETTINGS, tmp_path)
+    assert path.read_text(encoding="utf-8") == before and read_evaluation(tmp_path).rows
 
 
 def test_weights_with_nan_are_refused_before_a_number_is_written(

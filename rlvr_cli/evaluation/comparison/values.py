@@ -9,9 +9,8 @@ from typing import Any
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.core.nearest import did_you_mean
 from rlvr_cli.evaluation.compare import Evaluation
-from rlvr_cli.evaluation.store import GREEDY
+from rlvr_cli.evaluation.store import GREEDY, read_samples
 from rlvr_cli.results.metrics import metric
-from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.stats.majority import majority_at_k
 from rlvr_cli.stats.passk import pass_at_k
 
@@ -80,7 +79,7 @@ def problem_values(evaluation: Evaluation, metric: str, n: int) -> Values:
     values = {}
     problem = evaluation.rows[0]
     try:
-        for record in read_jsonl(path):
+        for record in read_samples(evaluation.folder):
             rows[record["problem"], record["sample"]] = record
         for problem in evaluation.rows:
             values[problem.id] = _value(metric, [rows[problem.id, index] for index in (range(n) if n else (GREEDY,))])

@@ -12,9 +12,8 @@ from rlvr_cli.analysis.words import Counted, count, together
 from rlvr_cli.config.analysis_kinds import WordsOptions
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.problems import some
-from rlvr_cli.evaluation.store import GREEDY
+from rlvr_cli.evaluation.store import GREEDY, read_samples
 from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.runs.seals import read_record
 
 Kinds = Sequence[re.Pattern[str]]
@@ -71,7 +70,7 @@ def _evaluation(run: RunDir, kinds: Kinds, pattern: str) -> tuple[str, Counted]:
         what = "several evaluations are" if found else "no evaluation is"
         raise UserError(f"{run.path}: {what} called {pattern}. {there}")
     # Of a sample that was judged again, the newest record counts.
-    records = {(row["problem"], row["sample"]): row for row in read_jsonl(run.eval_dir / found[0] / SAMPLES)}
+    records = {(row["problem"], row["sample"]): row for row in read_samples(run.eval_dir / found[0])}
     drawn = [row for row in records.values() if row["sample"] != GREEDY] or list(records.values())
     return found[0], count(map(_as_rollout, drawn), kinds)
 

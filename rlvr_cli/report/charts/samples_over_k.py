@@ -9,6 +9,7 @@ import numpy as np
 
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.evaluation.compare import Evaluation
+from rlvr_cli.evaluation.store import read_samples
 from rlvr_cli.report.charts.arms import ArmLine
 from rlvr_cli.report.charts.figure_html import Figure
 from rlvr_cli.report.charts.learning import by_arm
@@ -18,7 +19,6 @@ from rlvr_cli.report.charts.svg import page_style, page_svg
 from rlvr_cli.report.charts.tables import curve_table
 from rlvr_cli.report.charts.text import listed, one_line
 from rlvr_cli.report.comparison_means import arm_mean
-from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.stats.majority import majority_at_k
 from rlvr_cli.stats.passk import pass_at_k
 
@@ -84,7 +84,7 @@ def _samples(one: Evaluation, ids: Sequence[str], n: int) -> Samples:
     path = one.folder / "samples.jsonl"
     found: dict[str, dict[int, tuple[str | None, bool]]] = {name: {} for name in ids}
     try:
-        for record in read_jsonl(path):
+        for record in read_samples(one.folder):
             place, index = record["problem"], record["sample"]
             if place in found and isinstance(index, int) and 0 <= index < n:
                 found[place][index] = (record["answer"], bool(record["correct"]))

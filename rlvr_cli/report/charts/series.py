@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +12,7 @@ import numpy as np
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
+from rlvr_cli.evaluation.compare import read_result
 from rlvr_cli.evaluation.comparison.cost import spending_by_rollout
 from rlvr_cli.evaluation.comparison.curves import Curve, read_curve
 from rlvr_cli.evaluation.comparison.records import ComparedRun
@@ -107,7 +107,7 @@ def held_out_ends(records: Recorded, name: str) -> dict[int, tuple[float, float]
     found = {}
     for path in sorted(records.run.held_out_dir.glob("rollout-*/metrics.json")):
         try:
-            estimate = json.loads(path.read_text(encoding="utf-8"))["metrics"].get(name, {})
+            estimate = read_result(path)["metrics"].get(name, {})
             low, high = number(estimate.get("low")), number(estimate.get("high"))
             rollouts = int(path.parent.name.removeprefix("rollout-"))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
