@@ -136,7 +136,8 @@ def kills(folder: Path, count: int, expected: dict[str, bytes], seconds: float, 
         root = folder / f"kills-{number}"
         child, code = begin(folder, root), KILLED
         while made < count and code == KILLED:
-            code = child.kill_after(rng.uniform(0, 1.1 * seconds))
+            # Every fourth kill falls into the start.
+            code = child.kill_after(rng.uniform(0, 1.1 * seconds if made % 4 else 0.2 * seconds))
             if code == KILLED:
                 made += 1
                 where = "before the run was there" if not (root / "run").exists() else "later"
