@@ -1,3 +1,133 @@
-"""Compare reinforcement-learning methods on tasks whose answers can be checked."""
+"""Compare reinforcement-learning methods on tasks whose answers can be checked.
+
+The trainers and the parts of methods, from Python; each is imported when it is first used:
+
+    from rlvr_cli import DGPO, DGPOTrainer, PolicyTrainer
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlvr_cli.methods.acpo import ACPO
+    from rlvr_cli.methods.aspo import ASPO
+    from rlvr_cli.methods.cispo import CISPO
+    from rlvr_cli.methods.clip import ClippedRatio
+    from rlvr_cli.methods.dgpo import DGPO
+    from rlvr_cli.methods.gae import GAEAdvantage
+    from rlvr_cli.methods.gppo import GPPO
+    from rlvr_cli.methods.group import GroupAdvantage
+    from rlvr_cli.methods.gspo import GSPO
+    from rlvr_cli.methods.importance import One, Ratio
+    from rlvr_cli.methods.likelihood import LikelihoodAdvantage
+    from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
+    from rlvr_cli.methods.rloo import RLOOAdvantage
+    from rlvr_cli.methods.schedule import ByProbability, OnePass
+    from rlvr_cli.training.trainers import (
+        ACPOMaxTrainer,
+        ACPOMeanTrainer,
+        ACPOTrainer,
+        ASPOTrainer,
+        CEGPPOTrainer,
+        CISPOTrainer,
+        CLTrainer,
+        DAPOTrainer,
+        DGPOTrainer,
+        DrGRPOTrainer,
+        GPPOTrainer,
+        GRPOTrainer,
+        GSPOTrainer,
+        GTPOTrainer,
+        LoptiTrainer,
+        NLTrainer,
+        PLTrainer,
+        PolicyTrainer,
+        PPOTrainer,
+        RAFTPPTrainer,
+        ReinforcePPTrainer,
+        ReweightTrainer,
+        RLOOTrainer,
+        TNCLTrainer,
+        TNNLTrainer,
+        TNPLTrainer,
+    )
 
 __version__ = "0.1.0"
+__all__ = [
+    "ACPO",
+    "ASPO",
+    "CISPO",
+    "DGPO",
+    "GPPO",
+    "GSPO",
+    "ACPOMaxTrainer",
+    "ACPOMeanTrainer",
+    "ACPOTrainer",
+    "ASPOTrainer",
+    "ByProbability",
+    "CEGPPOTrainer",
+    "CISPOTrainer",
+    "CLTrainer",
+    "ClippedRatio",
+    "DAPOTrainer",
+    "DGPOTrainer",
+    "DrGRPOTrainer",
+    "GAEAdvantage",
+    "GPPOTrainer",
+    "GRPOTrainer",
+    "GSPOTrainer",
+    "GTPOTrainer",
+    "GroupAdvantage",
+    "LikelihoodAdvantage",
+    "LoptiTrainer",
+    "NLTrainer",
+    "One",
+    "OnePass",
+    "PLTrainer",
+    "PPOTrainer",
+    "PolicyTrainer",
+    "RAFTPPTrainer",
+    "RLOOAdvantage",
+    "RLOOTrainer",
+    "Ratio",
+    "ReinforcePPAdvantage",
+    "ReinforcePPTrainer",
+    "ReweightTrainer",
+    "TNCLTrainer",
+    "TNNLTrainer",
+    "TNPLTrainer",
+]
+
+# Where a part of a method is defined; trainers have one module.
+_PARTS = {
+    "ACPO": "acpo",
+    "ASPO": "aspo",
+    "ByProbability": "schedule",
+    "CISPO": "cispo",
+    "ClippedRatio": "clip",
+    "DGPO": "dgpo",
+    "GAEAdvantage": "gae",
+    "GPPO": "gppo",
+    "GSPO": "gspo",
+    "GroupAdvantage": "group",
+    "LikelihoodAdvantage": "likelihood",
+    "One": "importance",
+    "OnePass": "schedule",
+    "RLOOAdvantage": "rloo",
+    "Ratio": "importance",
+    "ReinforcePPAdvantage": "reinforce_pp",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = f"methods.{_PARTS[name]}" if name in _PARTS else "training.trainers"
+    value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -265,6 +265,16 @@ class MethodTrainer(Position, GRPOTrainer):
             rows.pop(read, None)
         return {**rows, "advantages": advantages, "estimated": estimated}
 
+    def prediction_step(self, model: Any, inputs: Any, *args: Any, **named: Any) -> tuple[None, None, None]:
+        """Samples and scores held-out prompts, TRL's way: their rewards are logged, and there is no loss."""
+        self._generating = True
+        try:
+            with torch.no_grad():
+                super()._generate_and_score_completions(inputs)
+        finally:
+            self._generating = False
+        return None, None, None
+
     def _measured(self, own: Rows) -> Rows:
         """What the method must know before the first update: of the sampler, or from a forward pass."""
         method = self.method

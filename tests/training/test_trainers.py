@@ -11,10 +11,14 @@ from datasets import Dataset
 from safetensors.torch import load_file
 from trl import GRPOConfig
 
+import rlvr_cli
+from rlvr_cli import DGPO
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.lab.tokenizer import make_tokenizer
+from rlvr_cli.methods.group import GroupAdvantage
 from rlvr_cli.methods.names import METHODS
-from rlvr_cli.training import named
+from rlvr_cli.methods.schedule import ByProbability
+from rlvr_cli.training import trainers
 from tests.training.harness import load_base
 
 
@@ -42,23 +46,59 @@ def arguments(folder: Path, **changes: Any) -> GRPOConfig:
     return GRPOConfig(**{**settings, **changes})
 
 
-def trainer(folder: Path, method: str, *overrides: str, **changes: Any) -> named.NamedTrainer:
-    return named.trainer_class(method)(
-        model=load_base(folder),
+def trainer(folder: Path, method: str, *overrides: str, **changes: Any) -> trainers.PolicyTrainer:
+    return trainers.PolicyTrainer(
+        load_base(folder),
         reward_funcs=[small_ids_are_better],
         args=arguments(folder, **changes),
+        method=method,
         overrides=overrides,
         processing_class=make_tokenizer(),
         train_dataset=Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8}),
     )
 
 
-def test_every_method_has_a_class() -> None:
-    presets = {preset.name for preset in METHODS.values()} - {"sft"}
-    assert set(named.CLASSES.values()) == presets
-    assert named.LoptiTrainer.method_name == "lopti" and named.LoptiTrainer is named.LoptiTrainer
+def test_the_classes_are_real_and_reached_from_the_package() -> None:
+    for name in dir(rlvr_cli):
+        if name.endswith("Trainer") and name != "PolicyTrainer":
+            made = getattr(rlvr_cli, name)
+            assert issubclass(made, trainers.PolicyTrainer) and made.__doc__ and made.default_method in METHODS
+    assert rlvr_cli.LoptiTrainer is trainers.LoptiTrainer
     with pytest.raises(ImportError):
-        from rlvr_cli.training.named import NoSuchTrainer  # noqa: F401
+        from rlvr_cli import NoSuchTrainer  # noqa: F401
+
+
+def test_a_method_is_a_name_a_whole_or_a_part() -> None:
+    config = trainers.method_config
+    assert config(DGPO(n=2.0)) == config("dgpo", ["weight.n=2"])
+    assert config(ByProbability(eta=0.4)) == config("lopti", ["schedule.eta=0.4"])
+    assert config(GroupAdvantage(scale="none")).name == "grpo"
+    assert config(config("gtpo+lopti")) == config("gtpo+lopti")
+    with pytest.raises(UserError, match="object itself"):
+        config(DGPO(), ["weight.n=2"])
+
+
+def test_an_evaluation_logs_the_rewards_of_its_own_prompts(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def watched(prompts: list[str], completions: list[str], **columns: Any) -> list[float]:
+        seen.extend(prompts)
+        return [float(len(completion)) for completion in completions]
+
+    held_out = Dataset.from_dict({"prompt": ["c spy", "d spy"]})
+    lopti = trainers.LoptiTrainer(
+        load_base(tmp_path),
+        [watched],
+        arguments(tmp_path, eval_strategy="steps", eval_steps=4, per_device_eval_batch_size=4),
+        Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8}),
+        held_out,
+        processing_class=make_tokenizer(),
+    )
+    lopti.train()
+    evaluations = [row for row in lopti.state.log_history if "eval_reward" in row]
+    assert len(evaluations) == 2 and not any("eval_loss" in row for row in evaluations)
+    assert {"c spy", "d spy"} <= set(seen)
+    assert all("trained" in row for row in lopti.state.log_history if "grad_norm" in row)
 
 
 def test_lopti_trains_and_logs_like_trl(tmp_path: Path) -> None:
@@ -82,7 +122,7 @@ def test_correct_is_a_reward_above_a_number_of_your_own(tmp_path: Path) -> None:
         return [0.1 if row % 2 else 1.0 for row in range(len(completions))]
 
     def estimated(**changes: Any) -> list[float]:
-        pl = named.PLTrainer(
+        pl = trainers.PLTrainer(
             model=load_base(tmp_path),
             reward_funcs=[graded],
             args=arguments(tmp_path),
@@ -97,21 +137,21 @@ def test_correct_is_a_reward_above_a_number_of_your_own(tmp_path: Path) -> None:
     assert estimated() == [1.0] * 8
     assert estimated(correct_above=0.5) == [1.0, 0.0] * 4
     with pytest.raises(ValueError, match="correct_above"):
-        named.GRPOTrainer(model=load_base(tmp_path), reward_funcs=[graded], args=arguments(tmp_path), correct_above=0.5)
+        trainers.GRPOTrainer(
+            model=load_base(tmp_path), reward_funcs=[graded], args=arguments(tmp_path), correct_above=0.5
+        )
 
 
 def test_arguments_in_the_order_of_trl_and_none_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8})
     model, tokenizer = load_base(tmp_path), make_tokenizer()
-    given = named.GRPOTrainer(
+    given = trainers.GRPOTrainer(
         model, [small_ids_are_better], arguments(tmp_path), data, None, processing_class=tokenizer
     )
     assert given.train_dataset is not None and given.args.max_steps == 8
-    with pytest.raises(ValueError, match="evaluation during training"):
-        named.GRPOTrainer(model, [small_ids_are_better], arguments(tmp_path), data, data, processing_class=tokenizer)
     # TRL's own defaults are for a GPU.
-    monkeypatch.setattr(named, "GRPOConfig", lambda folder: arguments(tmp_path, output_dir=str(tmp_path / folder)))
-    alone = named.LoptiTrainer(model, [small_ids_are_better], train_dataset=data, processing_class=tokenizer)
+    monkeypatch.setattr(trainers, "GRPOConfig", lambda folder: arguments(tmp_path, output_dir=str(tmp_path / folder)))
+    alone = trainers.LoptiTrainer(model, [small_ids_are_better], train_dataset=data, processing_class=tokenizer)
     assert alone.args.output_dir == str(tmp_path / f"{Path(model.config.name_or_path).name}-lopti")
 
 
@@ -134,15 +174,13 @@ def test_what_this_trainer_cannot_do_is_refused(tmp_path: Path) -> None:
     """Each of these would run, and silently as something else."""
     with pytest.raises(ValueError, match=r"reward\.noise"):
         trainer(tmp_path, "grpo+noise")
-    with pytest.raises(ValueError, match="evaluation during training"):
-        trainer(tmp_path, "grpo", eval_strategy="steps", eval_steps=2)
     with pytest.raises(UserError, match=r"use trl\.SFTTrainer"):
         trainer(tmp_path, "sft")
     ppo = {"reward_funcs": [small_ids_are_better], "args": arguments(tmp_path), "processing_class": make_tokenizer()}
     with pytest.raises(ValueError, match="pass the model itself"):
-        named.trainer_class("ppo")(model=str(tmp_path / "base"), **ppo)
+        trainers.PolicyTrainer(method="ppo", model=str(tmp_path / "base"), **ppo)
     with pytest.raises(ValueError, match="groups of 3"):
-        named.trainer_class("lopti")(model=load_base(tmp_path), group_size=3, **ppo)
+        trainers.PolicyTrainer(method="lopti", model=load_base(tmp_path), group_size=3, **ppo)
     with pytest.warns(UserWarning, match="cannot be resumed"):
         trainer(tmp_path, "lopti", save_steps=3)
 
