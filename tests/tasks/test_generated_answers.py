@@ -20,6 +20,7 @@ from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.tasks.math.task import MathTask
 from tests.tasks import kk_reader
 
+# The problems of each task below: data=None names the generated ones.
 COUNT = 200
 RULES = pytest.mark.parametrize("rule", ["paper", "strict"])
 
@@ -36,7 +37,7 @@ def test_answers_of_mathematics(kind, config, rule):
         ("zero_one", "Thus \\boxed{{{}}}."),
         ("gtpo", "<reasoning></reasoning><answer>{}</answer>"),
     ):
-        task = kind(config(rule=rule, reward=reward))
+        task = kind(config(data=None, rule=rule, reward=reward))
         problems = task.problems("test", COUNT, 0)
         golds = [problem.data["answer"] for problem in problems]
         assert all(verified(task, problems, [spelled.format(gold) for gold in golds]))
@@ -48,7 +49,7 @@ def test_answers_of_mathematics(kind, config, rule):
 
 @RULES
 def test_answers_of_countdown(rule):
-    task = Countdown(CountdownTaskConfig(rule=rule), "tiny_zero")
+    task = Countdown(CountdownTaskConfig(data=None, rule=rule), "tiny_zero")
     problems = task.problems("test", COUNT, 0)
     for problem in problems:
         assert next(solutions(Puzzle(tuple(problem.data["nums"]), problem.data["target"])))
@@ -58,7 +59,7 @@ def test_answers_of_countdown(rule):
 
 
 def test_answers_of_knights_and_knaves_and_what_their_english_says():
-    task = KnightsAndKnaves(KKTaskConfig(people=dict.fromkeys(range(2, 9), 1 / 7)), "logic_rl")
+    task = KnightsAndKnaves(KKTaskConfig(data=None, people=dict.fromkeys(range(2, 9), 1 / 7)), "logic_rl")
     for problem in task.problems("test", COUNT, 0):
         names, roles = problem.data["names"], problem.data["solution"]
         read, claims = kk_reader.read_puzzle(problem.question)
@@ -72,7 +73,7 @@ def test_answers_of_knights_and_knaves_and_what_their_english_says():
 
 @RULES
 def test_answers_of_tables(rule):
-    task = HiTab(HiTabTaskConfig(rule=rule), "answer_tag")
+    task = HiTab(HiTabTaskConfig(data=None, rule=rule), "answer_tag")
     problems = task.problems("test", COUNT, 0)
     for write in (written_answer, json.dumps, repr):
         assert all(task.judge(p, f"<answer>{write(p.data['answer'])}</answer>").correct for p in problems)
