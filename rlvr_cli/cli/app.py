@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from rlvr_cli import __version__
 from rlvr_cli.cli import (
@@ -33,6 +34,7 @@ from rlvr_cli.cli import (
 )
 from rlvr_cli.cli.common import echo
 from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.config.other_names import key_for
 from rlvr_cli.config.safe_text import without_secrets
 
 EXIT_FAILED = 1
@@ -76,13 +78,28 @@ def rlvr(
     """Compare reinforcement-learning methods on tasks whose answers can be checked."""
 
 
-app.command("train")(train.train)
-app.command("eval")(eval.command)
+class _TakesKeys(TyperCommand):
+    """A command with overrides: an unknown option that TRL or Hugging Face call so is answered with our key."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            # Typer brings its own copy of click, or takes the one installed.
+            key = key_for(getattr(error, "option_name", ""))
+            if type(error).__name__ == "NoSuchOption" and key is not None:
+                error.possibilities = None  # type: ignore[attr-defined]
+                error.message += f" Did you mean {key}=VALUE (without dashes)?"  # type: ignore[attr-defined]
+            raise
+
+
+app.command("train", cls=_TakesKeys)(train.train)
+app.command("eval", cls=_TakesKeys)(eval.command)
 app.command("compare")(compare.command)
 app.command("report")(report.command)
 app.command("analyze")(analyze.command)
 app.command("reproduce")(reproduce.command)
-app.command("plan")(plan.command)
+app.command("plan", cls=_TakesKeys)(plan.command)
 app.command("export")(export.command)
 app.command("score")(score.command)
 app.command("doctor")(doctor.command)

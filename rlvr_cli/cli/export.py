@@ -56,7 +56,10 @@ def command(
             raise UserError(f"--checkpoint {checkpoint}: {run} has no such checkpoint; there are {there}.")
     target = find_target(name, root)
     if target.run is None:
-        raise UserError(f"{run}: is a model and no run; there is nothing to export.")
+        raise UserError(
+            f"{run}: no run of that name in {root}; it is a model, a plain folder already. `rlvr runs list` shows "
+            "the runs."
+        )
     from rlvr_cli.models.load import quiet_hub
 
     quiet_hub()

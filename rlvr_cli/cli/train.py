@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from rlvr_cli.training.run import Outcome
 
 
+# Shown with its interval by the command that a finished training ends with.
+PASS_AT = 32
+
+
 def train(
     overrides: Overrides = None,
     config_files: ConfigFiles = None,
@@ -113,6 +117,8 @@ def train(
         if overrides and world.processes > 1:
             raise UserError("an outer launcher started this process: give train.rollouts to a --resume without it.")
         run, loaded = _resumed(resume, overrides or [], others=others, print_only=print_script or not world.main)
+    if overwrite and loaded.config.run.name is None:
+        raise UserError("--overwrite: of which run? Give its name: run.name=NAME. Without a name, a new one is made.")
     check_trackers(loaded.config.run.track)
     if probe and (submit is not None or print_script or world.processes > 1):
         raise UserError("--probe starts processes of its own, on this machine: leave out --submit and outer launchers.")
@@ -181,7 +187,8 @@ def _next(config: Config, run: Path) -> str:
 
     if config.eval.benchmark:
         return f"next: rlvr eval {run}"
-    pass_at = " --pass-at 32" if config.eval.samples else ""
+    more = f" --samples {PASS_AT}" if config.eval.samples < PASS_AT else ""
+    pass_at = f"{more} --pass-at {PASS_AT}" if config.eval.samples else ""
     data = config.task.data
     if data in DATA_SETS:
         untested = not is_generated(data) and "test" not in DATA_SETS[data].files

@@ -12,6 +12,7 @@ from pydantic import StringConstraints
 from pydantic.fields import FieldInfo
 
 from rlvr_cli.config.method import MethodName
+from rlvr_cli.config.other_names import key_for
 from rlvr_cli.config.schema import RUN_NAME, Config
 from rlvr_cli.config.tree import Path, Variant, choices, default, discriminator, variants
 from rlvr_cli.core.nearest import nearest
@@ -62,13 +63,17 @@ def key_names() -> tuple[str, ...]:
 def suggest_key(path: Sequence[str], own: Variant | None = None) -> str | None:
     """The key that someone who wrote the unknown `path` most likely meant.
 
-    A key of that very name deeper in the same section wins, then a name close to one beside it, a key of that name
-    anywhere, and the closest dotted name. `kl_beta` is taken for `kl.beta`.
+    A key of that very name deeper in the same section wins, then a name close to one beside it, the key that TRL or
+    Hugging Face call so (first, where no section is named), a key of that name anywhere, and the closest dotted name.
+    `kl_beta` is taken for `kl.beta`.
 
     Args:
         own: the variant that the section has, where it has several; its keys are preferred.
     """
     path = tuple(path)
+    other = key_for(path[-1])
+    if len(path) == 1 and other:
+        return other
     names = key_names()
     same_name = [name for name in names if f".{name}".replace(".", "_").endswith(f"_{path[-1]}".replace(".", "_"))]
     if len(path) > 1:
@@ -79,6 +84,8 @@ def suggest_key(path: Sequence[str], own: Variant | None = None) -> str | None:
         close = nearest(path[-1], own.model_fields if own else beside) or nearest(path[-1], beside)
         if close:
             return close
+        if other:
+            return other
     if same_name:
         return " or ".join(same_name)
     if len(path) == 1:

@@ -315,7 +315,7 @@ class RunConfig(Section):
         description="CPU threads of each process; null = every core, shared out. Results repeat exactly only with "
         "the same number.",
     )
-    track: Annotated[tuple[Literal["tensorboard", "wandb", "trackio", "mlflow"], ...], FromList] = Field(
+    track: Annotated[tuple[Literal["tensorboard", "wandb", "trackio", "mlflow"], ...], OneOrMore] = Field(
         (), description="Trackers that are sent the numbers of metrics.jsonl as well; each is an extra to install."
     )
 

@@ -74,8 +74,9 @@ def load_vllm(folder: Path, *, dtype: str, asked: str = "--engine vllm", **setti
         vllm = import_module("vllm")
     except ImportError as error:
         raise UserError(
-            f"{asked}: the package vllm cannot be imported ({error}). Install it with `pip install vllm`, or use a "
-            "vLLM server."
+            f"{asked}: the package vllm cannot be imported ({error}). vLLM 0.31 wants another "
+            "transformers than rlvr, so a plain install would replace it: serve the model from an environment of "
+            "vLLM's own, or see docs/rollout-engines.md."
         ) from error
     import torch
 

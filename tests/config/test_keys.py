@@ -57,7 +57,7 @@ def test_bounds_are_in_the_words() -> None:
 @pytest.mark.parametrize(
     ("written", "meant"),
     [
-        (["optimizer", "learning_rate"], None),
+        (["optimizer", "learning_rate"], "optimizer.lr"),
         (["optimizer", "lrr"], "lr"),
         (["optimizer", "LR"], "lr"),
         (["lr"], "optimizer.lr"),

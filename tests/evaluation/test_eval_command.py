@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run as rlvr
+from rlvr_cli.cli.train import _next
+from rlvr_cli.config.load import load_config
 from rlvr_cli.runs.directory import RunDir
 
 MakeRun = Callable[..., RunDir]
@@ -215,3 +218,16 @@ def test_an_override_without_effect_is_refused(make_run: MakeRun, call: Any, giv
     code, out, err = call(*given)
     assert (code, out) == (2, "")
     assert said in err
+
+
+@pytest.mark.parametrize(("samples", "ks"), [("4", "- 1\n  - 4"), ("40", "- 1")])
+def test_the_evaluation_that_a_finished_training_proposes_works_as_printed(
+    make_run: MakeRun, capsys: pytest.CaptureFixture[str], samples: str, ks: str
+) -> None:
+    run = make_run()
+    text = run.config_path.read_text(encoding="utf-8").replace("samples: 4", f"samples: {samples}")
+    run.config_path.write_text(text.replace("pass_at:\n  - 1\n  - 4", f"pass_at:\n  {ks}"), encoding="utf-8")
+    proposed = _next(load_config([run.config_path]), run.path)
+    assert proposed.startswith("next: rlvr eval ")
+    assert rlvr([*shlex.split(proposed)[2:], "--problems", "1"]) == 0
+    assert "pass@32" in capsys.readouterr().out

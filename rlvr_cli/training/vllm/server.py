@@ -354,9 +354,10 @@ def _check_python(python: str | None) -> None:
         raise UserError(f"rollout.vllm.python={asked}: cannot be run ({error}).") from error
     if not there:
         raise UserError(
-            f"rollout.engine=vllm_server: {asked} has no package vllm. Install it there (`pip install vllm`), name the "
-            "Python of an environment that has it with rollout.vllm.python, or a running server with "
-            "rollout.vllm.server_url."
+            f"rollout.engine=vllm_server: {asked} has no package vllm. It wants another transformers than rlvr: "
+            "give it its own environment (`python -m venv $HOME/vllm && $HOME/vllm/bin/pip install vllm`), named by "
+            "rollout.vllm.python=$HOME/vllm/bin/python, or name a running server with rollout.vllm.server_url. "
+            "See docs/rollout-engines.md."
         )
 
 

@@ -1,0 +1,56 @@
+"""Keys by the names that TRL, Hugging Face and verl give them."""
+
+from __future__ import annotations
+
+_KEYS: dict[str, tuple[str, ...]] = {
+    "optimizer.lr": ("learning_rate", "lr"),
+    "optimizer.betas": ("adam_beta1", "adam_beta2"),
+    "optimizer.eps": ("adam_epsilon",),
+    "optimizer.schedule": ("lr_scheduler_type", "lr_scheduler"),
+    "optimizer.warmup_rollouts": ("warmup_steps", "warmup_ratio", "lr_warmup_steps"),
+    "rollout.group_size": ("num_generations", "n_samples_per_prompt", "num_return_sequences"),
+    "rollout.prompts": ("train_batch_size", "generation_batch_size", "rollout_batch_size", "batch_size"),
+    "rollout.max_new_tokens": ("max_completion_length", "max_response_length", "response_length", "generate_max_len"),
+    "rollout.drop_truncated": ("mask_truncated_completions",),
+    "rollout.engine": ("use_vllm", "vllm_mode"),
+    "rollout.vllm.gpu_memory": ("vllm_gpu_memory_utilization", "gpu_memory_utilization"),
+    "rollout.vllm.tensor_parallel": ("vllm_tensor_parallel_size", "tensor_parallel_size"),
+    "update.micro_batch": (
+        *("per_device_train_batch_size", "gradient_accumulation_steps"),
+        *("ppo_micro_batch_size", "ppo_micro_batch_size_per_gpu"),
+    ),
+    "update.updates_per_rollout": ("steps_per_generation", "ppo_mini_batch_size", "mini_batch_size"),
+    "update.epochs": ("num_iterations", "ppo_epochs", "num_ppo_epochs"),
+    "train.rollouts": ("max_steps", "num_train_epochs", "epochs", "total_episodes", "total_epochs", "total_steps"),
+    "method.kl.beta": ("beta", "kl_coef", "kl_loss_coef", "init_kl_coef"),
+    "method.weight.eps_low": ("epsilon", "cliprange", "clip_range", "clip_ratio", "clip_ratio_low", "epsilon_low"),
+    "method.weight.eps_high": ("epsilon_high", "clip_ratio_high"),
+    "method.weight.dual_clip": ("delta", "clip_ratio_c"),
+    "method.aggregation.kind": ("loss_type", "loss_agg_mode"),
+    "method.advantage.scale": ("scale_rewards",),
+    "method.advantage.lam": ("gae_lambda", "lambda"),
+    "method.shaping.high_entropy": ("top_entropy_quantile",),
+    "method.name": ("adv_estimator", "importance_sampling_level"),
+    "eval.every": ("eval_steps", "test_freq"),
+    "checkpoint.every": ("save_steps", "save_freq"),
+    "checkpoint.keep": ("save_total_limit",),
+    "run.track": ("report_to", "logger"),
+    "run.dir": ("output_dir",),
+    "run.name": ("run_name", "experiment_name"),
+    "model.name": ("model_name_or_path", "model_path", "pretrained"),
+    "model.dtype": ("torch_dtype", "bf16", "fp16"),
+    "model.attention": ("attn_implementation",),
+    "model.adapter.kind": ("use_peft",),
+    "model.adapter.rank": ("lora_r", "lora_rank"),
+    "model.adapter.alpha": ("lora_alpha",),
+    "model.adapter.dropout": ("lora_dropout",),
+    "model.adapter.targets": ("lora_target_modules", "target_modules"),
+    "launch.processes": ("num_processes", "nproc_per_node", "n_gpus_per_node"),
+    "task.data": ("dataset_name", "dataset", "train_files"),
+}
+OTHER_NAMES = {name: key for key, names in _KEYS.items() for name in names}
+
+
+def key_for(name: str) -> str | None:
+    """The key that another library calls ``name`` (`learning_rate`, `--num-generations`); None where none is known."""
+    return OTHER_NAMES.get(name.lstrip("-").lower().replace("-", "_"))

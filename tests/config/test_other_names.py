@@ -1,0 +1,51 @@
+"""The names that TRL, Hugging Face and verl give the keys, and single words where a list is expected."""
+
+from __future__ import annotations
+
+import pytest
+from rlvr_cli.core.errors import UserError
+
+from rlvr_cli.cli.app import run
+from rlvr_cli.config.keys import key_names
+from rlvr_cli.config.load import load_config
+from rlvr_cli.config.other_names import OTHER_NAMES
+
+
+def test_every_name_stands_for_a_key_that_exists_and_is_none_itself() -> None:
+    keys = set(key_names())
+    assert set(OTHER_NAMES.values()) <= keys
+    assert not keys & set(OTHER_NAMES)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("learning_rate", "optimizer.lr"),
+        ("optimizer.learning_rate", "optimizer.lr"),
+        ("num_generations", "rollout.group_size"),
+        ("per_device_train_batch_size", "update.micro_batch"),
+        ("beta", "method.kl.beta"),
+        ("epsilon", "method.weight.eps_low"),
+        ("max_completion_length", "rollout.max_new_tokens"),
+        ("report_to", "run.track"),
+    ],
+)
+def test_another_librarys_name_is_answered_with_ours(name: str, key: str) -> None:
+    with pytest.raises(UserError, match=f"Did you mean `{key}`"):
+        load_config(overrides=[f"{name}=1"])
+
+
+@pytest.mark.parametrize(("option", "key"), [("--lr", "optimizer.lr"), ("--num-generations", "rollout.group_size")])
+def test_as_an_option_too(option: str, key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", option, "8"]) == 2
+    said = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert f"{key}=VALUE" in said
+
+
+def test_one_word_is_a_list_of_one() -> None:
+    assert load_config(overrides=["run.track=wandb"]).run.track == ("wandb",)
+
+
+def test_overwrite_needs_the_name_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", "--overwrite"]) == 2
+    assert "run.name=" in capsys.readouterr().err
