@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from rlvr_cli.core.errors import UserError
 
 from rlvr_cli.cli.app import run
+from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.keys import key_names
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.other_names import OTHER_NAMES
