@@ -100,8 +100,8 @@ def read_record(run: RunDir, path: Path) -> list[dict[str, Any]]:
     entry = (read_seal(run) or {}).get(name)
     damage = None if entry is None else _damage(path, entry, grows=name == run.metrics_path.name)
     if damage is not None:
-        rows = read_jsonl(path)  # which names the line, where one can't be read
-        raise RunError(f"{path}: {damage}, {len(rows)} lines. The file was altered.")
+        read_jsonl(path)  # names the line, where one can't be read
+        raise RunError(f"{path}: {damage}.")
     return read_jsonl(path)
 
 
@@ -110,7 +110,7 @@ def _damage(path: Path, entry: Mapping[str, Any], *, grows: bool) -> str | None:
     try:
         found = path.stat().st_size
         if found < size or (found > size and not grows):
-            return f"has {found} bytes, not {size}"
+            return f"was altered after it was written (it has {found} bytes, not {size})"
         with path.open("rb") as stream:
             sha256, left = hashlib.sha256(), size
             while left and (block := stream.read(min(_BLOCK, left))):

@@ -12,7 +12,7 @@ import pytest
 
 from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.evaluation.served import client
-from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.evaluation.store import read_samples
 from tests.evaluation.serving import TestServer, running
 
 PLANNED = 6 * (4 + 1)
@@ -52,7 +52,7 @@ def call(server: TestServer, models: list[Path], tmp_path: Path, capsys: pytest.
 
 
 def records(folder: Path) -> dict[tuple[str, Any], dict[str, Any]]:
-    rows = read_jsonl(folder / "samples.jsonl")
+    rows = read_samples(folder)
     found = {(row["problem"], row["sample"]): row for row in rows}
     assert len(found) == len(rows), "counted twice"
     return found

@@ -12,6 +12,7 @@ import pytest
 from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.evaluation.plan import deal
 from rlvr_cli.evaluation.settings import EvalSettings
+from rlvr_cli.evaluation.store import read_samples
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.tasks import make_task
 from tests.training.processes import run_as_two
@@ -65,7 +66,7 @@ def folders(models: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dic
 
 def samples(folder: Path) -> list[dict[str, Any]]:
     """The samples in the order of the file; sums of rounded numbers are compared by themselves."""
-    return [{**row, "log_prob": None} for row in read_jsonl(folder / "samples.jsonl")]
+    return [{**row, "log_prob": None} for row in read_samples(folder)]
 
 
 @pytest.mark.parametrize("name", ["two", "begun", "gaps", "done"])

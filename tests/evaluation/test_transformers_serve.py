@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from rlvr_cli.evaluation.store import read_samples
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.records import read_jsonl
 
@@ -120,7 +121,7 @@ def test_the_accuracy_is_the_local_engines_though_the_server_is_killed_and_start
 
     rows = read_jsonl(samples)
     assert len(rows) == len({(row["problem"], row["sample"]) for row in rows}) == planned
-    mine = {(row["problem"], row["sample"]): row for row in read_jsonl(tmp_path / "local" / "samples.jsonl")}
+    mine = {(row["problem"], row["sample"]): row for row in read_samples(tmp_path / "local")}
     assert {(row["problem"], row["sample"]) for row in rows} == mine.keys()
     for row in rows:
         key = row["problem"], row["sample"]
