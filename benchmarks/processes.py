@@ -23,12 +23,12 @@ from torch import Tensor
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.launch.command import free_port
-from rlvr_cli.launch.worker import leave
 from rlvr_cli.launch.world import ALONE, world_of_environment
 from rlvr_cli.methods.names import METHODS
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.training.run import Place, start
+from rlvr_cli.training.worker import leave
 
 # A step of AdamW at the learning rate of 1e-4, of either sign: what rounding can make of an entry near 0.
 LIMIT = 2e-4

@@ -108,12 +108,12 @@ def _run(
 
     from rich.console import Console
 
+    from rlvr_cli.launch.stopping import say
     from rlvr_cli.ledger import words
     from rlvr_cli.ledger.page import check_page, write_page
     from rlvr_cli.ledger.pool import Stopped
     from rlvr_cli.ledger.results import read_results
     from rlvr_cli.ledger.run import Order, reproduce
-    from rlvr_cli.training.stopping import say
 
     if folders.scale == "full":
         from rlvr_cli.ledger.full import at_full_scale, recipes_folder

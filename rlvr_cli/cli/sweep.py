@@ -243,8 +243,8 @@ def _orders(workers: int | None, trust_remote_code: bool, submit: str | None) ->
 def _finish(ended: Ended, console: Console, *, as_json: bool) -> None:
     """Show how the sweep ended and what to do next, and exit with its code."""
     from rlvr_cli.cli.sweep_search import ranking_json, show_ranking, show_search
+    from rlvr_cli.launch.stopping import say
     from rlvr_cli.sweeps.screen import counts, table
-    from rlvr_cli.training.stopping import say
 
     folder = ended.folder
     plan = folder.read_plan()

@@ -155,13 +155,13 @@ def train(
     if world.main and json:
         print_json(outcome.run.read_manifest())
     elif world.main and outcome.status == "finished":
-        from rlvr_cli.training.stopping import say
+        from rlvr_cli.launch.stopping import say
 
         say(console, _next(config, outcome.run.path))
         if said := outcome.run.read_manifest().get("no_signal"):
             say(console, f"WARNING: {said}")
     if world.processes > 1:
-        from rlvr_cli.launch.worker import leave
+        from rlvr_cli.training.worker import leave
 
         leave(outcome.exit_code)
     raise typer.Exit(outcome.exit_code)
@@ -169,8 +169,8 @@ def train(
 
 def _check_place(config: Config, run: RunDir | None, *, overwrite: bool) -> None:
     """Raise UserError where the training cannot begin or go on in its folder, before anything long is done."""
+    from rlvr_cli.launch.checks import check_resumable
     from rlvr_cli.runs.directory import RunDir, check_free
-    from rlvr_cli.training.run import check_resumable
 
     if run is not None:
         check_resumable(run)
@@ -199,9 +199,9 @@ def _next(config: Config, run: Path) -> str:
 
 def _train_here(config: Config, run: RunDir | None, *, overwrite: bool, console: Console, world: World) -> Outcome:
     """Train in this process: all of the training, or the part of it that an outer launcher started it for."""
+    from rlvr_cli.launch.stopping import StopRequest
     from rlvr_cli.launch.world import Elsewhere
     from rlvr_cli.training import run as training
-    from rlvr_cli.training.stopping import StopRequest
 
     place = training.Place(world, StopRequest(announce=world.main))
     try:

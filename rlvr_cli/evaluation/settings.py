@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr_cli.config.schema import Config
+from rlvr_cli.tasks.base import HELD_OUT_SEED
 
 BATCH = 256
 
@@ -34,7 +35,7 @@ class EvalSettings:
     batch: int | None = None
     engine: str = "auto"
     seed: int = 0
-    problems_seed: int = 0
+    problems_seed: int = HELD_OUT_SEED
 
     def __post_init__(self) -> None:
         problems = pass_at_problems(self.pass_at, self.samples)

@@ -20,7 +20,7 @@ from rlvr_cli.config.yaml_reader import YamlProblem, parse, read_text
 from rlvr_cli.launch.deepspeed_config import is_sharded
 from rlvr_cli.runs.environment import usable_cores
 
-WORKER = "rlvr_cli.launch.worker"
+WORKER = "rlvr_cli.training.worker"
 PORTS = range(20_000, 32_000)
 PACKAGES = str(Path(__file__).parents[2])
 # What accelerate's file may say beside what is checked below; the rest would change the run behind its configuration.

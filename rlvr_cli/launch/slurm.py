@@ -108,7 +108,7 @@ def planned(config: Config) -> Config:
     """The configuration with the name that its run will have: a job that queues again must find the same run."""
     if config.run.name:
         return config
-    from rlvr_cli.training.run import default_name
+    from rlvr_cli.launch.checks import default_name
 
     name = unique_name(Path(config.run.dir), default_name(config))
     return config.model_copy(update={"run": config.run.model_copy(update={"name": name})})
@@ -196,7 +196,7 @@ def submit_again(run: RunDir, config: Config, flags: Sequence[str] = ()) -> tupl
 
     Raises UserError where the run cannot be resumed, is running or waits in the queue, or SLURM refuses.
     """
-    from rlvr_cli.training.run import check_resumable
+    from rlvr_cli.launch.checks import check_resumable
 
     if lacking := missing():
         raise UserError(lacking)

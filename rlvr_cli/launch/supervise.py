@@ -34,11 +34,11 @@ from rlvr_cli.launch import link
 from rlvr_cli.launch.command import Node, command, environment, launcher_of, plan_node
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
 from rlvr_cli.launch.link import Failure
+from rlvr_cli.launch.stopping import announce, leave_terminal, listen, say
 from rlvr_cli.models.source import resolve_model
 from rlvr_cli.models.trust import remote_code_allowed
 from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.runs.directory import RunDir, check_free, now
-from rlvr_cli.training.stopping import announce, leave_terminal, listen, say
 
 TICK = 0.1
 # How long the others may take to say what happened to them, once one is gone.
@@ -117,7 +117,7 @@ def probe(config: Config, folder: Path, *, console: Console) -> None:
 
 def resume(run: RunDir, config: Config, *, console: Console) -> Ended:
     """Continue ``run``, whose configuration is ``config``, in as many processes as before. Raises as :func:`start`."""
-    from rlvr_cli.training.run import check_resumable
+    from rlvr_cli.launch.checks import check_resumable
 
     check_resumable(run)
     return _supervise(config, {"resume": str(run.path), "overwrite": False}, console)

@@ -10,8 +10,8 @@ from rich.live import Live
 from rich.text import Text
 
 from rlvr_cli.config.problems import some
+from rlvr_cli.launch.stopping import say
 from rlvr_cli.planning.duration import in_words
-from rlvr_cli.training.stopping import say
 
 # Without a terminal, seconds between two lines.
 EVERY = 30.0

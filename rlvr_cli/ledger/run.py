@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.launch.stopping import say
 from rlvr_cli.ledger.bases import Base, base_folders, is_built
 from rlvr_cli.ledger.book import Book
 from rlvr_cli.ledger.folders import Folders
@@ -25,7 +26,6 @@ from rlvr_cli.sweeps.driver import Orders, start
 from rlvr_cli.sweeps.expand import Sweep
 from rlvr_cli.sweeps.folder import Look, SweepDir
 from rlvr_cli.sweeps.slots import Slot, slots
-from rlvr_cli.training.stopping import say
 
 LOG = "workers.txt"
 

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.problems import some
+from rlvr_cli.launch.stopping import StopRequest, say
 from rlvr_cli.sweeps.expand import Sweep
 from rlvr_cli.sweeps.family import with_parent
 from rlvr_cli.sweeps.folder import OPEN, Entry, Plan, SweepDir
@@ -25,7 +26,6 @@ from rlvr_cli.sweeps.progress import Standing, standings
 from rlvr_cli.sweeps.screen import Screen
 from rlvr_cli.sweeps.search_trials import check_optuna
 from rlvr_cli.sweeps.slots import Slot, slots
-from rlvr_cli.training.stopping import StopRequest, say
 
 WORKER = "rlvr_cli.sweeps.worker"
 TICK = 0.5

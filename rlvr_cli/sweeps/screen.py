@@ -11,10 +11,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from rlvr_cli.launch.stopping import say
 from rlvr_cli.planning.duration import in_words
 from rlvr_cli.sweeps.folder import State
 from rlvr_cli.sweeps.progress import Standing
-from rlvr_cli.training.stopping import say
 
 COLUMNS = ("trial", "status", "rollout", "reward", "accuracy", "left", "attempts")
 ORDER: tuple[State, ...] = (

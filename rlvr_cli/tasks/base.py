@@ -11,6 +11,8 @@ Split = Literal["train", "dev", "test"]
 
 # How many of a set's prompts are looked at before a model is trained or evaluated on them.
 PROMPTS_MEASURED = 256
+# Draws the held-out problems, which are the same for every run and evaluation.
+HELD_OUT_SEED = 0
 # Shares of unknown tokens in prompts: from the first on a training is refused, from the second on one is warned. A real
 # tokenizer may not know a rare sign; the lab's knows hardly a word of another task than its own.
 UNREADABLE, HARDLY_READABLE = 0.5, 0.01

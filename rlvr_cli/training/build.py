@@ -16,6 +16,7 @@ from rlvr_cli.config.engine_checks import uses_vllm
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.schema import Config
 from rlvr_cli.launch.deepspeed_config import is_sharded
+from rlvr_cli.launch.stopping import StopRequest
 from rlvr_cli.methods.method import Method
 from rlvr_cli.models.adapter import peft_config
 from rlvr_cli.models.architecture import parameters_of
@@ -34,7 +35,6 @@ from rlvr_cli.training.rollouts import RolloutSource
 from rlvr_cli.training.schedule import problem_order
 from rlvr_cli.training.sft import SFTRunTrainer, sft_config, training_data, training_order
 from rlvr_cli.training.sharded import trainer_arguments
-from rlvr_cli.training.stopping import StopRequest
 from rlvr_cli.training.trainer import RunTrainer
 from rlvr_cli.training.trl_arguments import trl_config
 

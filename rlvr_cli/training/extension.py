@@ -30,7 +30,7 @@ def extend(run: RunDir, overrides: Sequence[str]) -> list[str]:
             f"{', '.join(others)}: a run keeps its configuration; with --resume only {KEY} can change, to extend it. "
             "To change another setting, start a new run."
         )
-    from rlvr_cli.training.run import check_resumable
+    from rlvr_cli.launch.checks import check_resumable
 
     before = load_config([run.config_path])
     after = load_config([run.config_path], overrides=overrides)

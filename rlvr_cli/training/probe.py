@@ -222,11 +222,11 @@ def measure(
     smaller = worst_case(config)
     from rich.console import Console
 
+    from rlvr_cli.launch.stopping import StopRequest
     from rlvr_cli.runs.directory import create_run
     from rlvr_cli.training.build import build_trainer
     from rlvr_cli.training.prepare import prepare
     from rlvr_cli.training.progress import Reporter
-    from rlvr_cli.training.stopping import StopRequest
     from rlvr_cli.training.trainer import RunTrainer
 
     tell("loading the model")

@@ -15,9 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from rlvr_cli.config.safe_text import for_terminal
+from rlvr_cli.launch.stopping import say
 from rlvr_cli.runs.alerts import alerts_on
 from rlvr_cli.runs.directory import now
-from rlvr_cli.training.stopping import say
 
 HEADLINES = (
     ("loss", "loss", "{:.4f}"),

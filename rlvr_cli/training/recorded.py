@@ -24,6 +24,7 @@ from transformers import TrainerCallback
 from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.schema import Config
+from rlvr_cli.launch.stopping import SIGNALS, StopRequest
 from rlvr_cli.models.adapter import AdapterFolder, load_adapter_of_checkpoint, trained_tensors
 from rlvr_cli.models.adapter_folder import Base
 from rlvr_cli.runs import seals
@@ -40,7 +41,6 @@ from rlvr_cli.training.managed import ManagedTrainer
 from rlvr_cli.training.progress import Reporter
 from rlvr_cli.training.rollback import Sick, rate_factor
 from rlvr_cli.training.sharded import load_weights, optimizer_name, sharding_of
-from rlvr_cli.training.stopping import SIGNALS, StopRequest
 from rlvr_cli.training.value_head import HEAD_FILE, split_off
 from rlvr_cli.training.value_head import NAME as VALUE_HEAD_NAME
 

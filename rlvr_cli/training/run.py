@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 import shutil
 import sys
@@ -25,7 +24,9 @@ from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.config.safe_text import without_secrets
 from rlvr_cli.config.schema import Config
+from rlvr_cli.launch.checks import check_processes, check_resumable, default_name, digest
 from rlvr_cli.launch.link import FAILURES
+from rlvr_cli.launch.stopping import StopRequest
 from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.models.architecture import parameters_of
 from rlvr_cli.runs.atomic import write_text
@@ -34,7 +35,7 @@ from rlvr_cli.runs.directory import SUBMITTED, RunDir, check_free, create_run, n
 from rlvr_cli.runs.environment import git_state, hardware, versions
 from rlvr_cli.runs.records import read_jsonl, truncate_timings
 from rlvr_cli.runs.rewind import rewind
-from rlvr_cli.runs.rollbacks import ROLLED_BACK, UNDER_WAY, finish_rollback, rollbacks_of
+from rlvr_cli.runs.rollbacks import ROLLED_BACK, finish_rollback, rollbacks_of
 from rlvr_cli.runs.seals import FILE as SEAL
 from rlvr_cli.runs.seals import IN_CHECKPOINT, Seal, damaged_records, parse_seal, read_seal, write_seal
 from rlvr_cli.tasks.sets import problems_name
@@ -43,7 +44,6 @@ from rlvr_cli.training.failures import explain
 from rlvr_cli.training.prepare import Prepared, join, prepare
 from rlvr_cli.training.progress import Reporter, Silence
 from rlvr_cli.training.rollback import go_back, rollback_cautions
-from rlvr_cli.training.stopping import StopRequest
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: Prepared, 
         steps_total=batch_arithmetic(config).steps_total,
         rollouts_total=config.train.rollouts,
         processes=config.launch.processes,
-        config_sha256=_digest(text),
+        config_sha256=digest(text),
         method_fingerprint=prepared.method.fingerprint(),
         sampler=prepared.engine_reason,
         threads=prepared.threads,
@@ -184,42 +184,6 @@ def _submitted(run: RunDir) -> str | None:
     return str(manifest["command"]) if manifest.get("status") == SUBMITTED else None
 
 
-def check_resumable(run: RunDir, *, finished: bool = False) -> None:
-    """Raise UserError where ``run`` is finished or its configuration is not the one that it began with.
-
-    Args:
-        finished: whether it may be finished.
-    """
-    manifest = run.read_manifest()
-    if manifest.get("status") == "finished" and not finished:
-        raise UserError(
-            f"{run.path}: this run is finished; there is nothing to resume. To extend it: "
-            f"rlvr train --resume {run.path} train.rollouts=N, with N above {manifest.get('rollouts_total')}."
-        )
-    if manifest.get("config_sha256") != _digest(run.config_path.read_text(encoding="utf-8")):
-        raise UserError(
-            f"{run.config_path}: was changed after the run began, so the rest would be another run's. Restore it, "
-            f"or start a new run with it: rlvr train -c {run.config_path} run.name=NEW"
-        )
-    saved = manifest.get("step")
-    if saved and manifest.get(UNDER_WAY) is None and not any(run.checkpoints_dir.glob("step-*")):
-        raise UserError(
-            f"{run.checkpoints_dir}: holds no checkpoint, and the run was saved at step {saved}: they were removed, "
-            f"or their disk is missing. Put step-{saved} or an earlier one back. To train again from the start: "
-            f"rlvr train -c {run.config_path} run.name=NEW"
-        )
-
-
-def check_processes(run: RunDir, config: Config, world: World) -> None:
-    """Raise UserError where ``run`` was begun with another number of processes than there are now."""
-    if config.launch.processes != world.processes:
-        raise UserError(
-            f"{run.path}: was begun with {config.launch.processes} "
-            f"process{'' if config.launch.processes == 1 else 'es'} and cannot go on exactly with "
-            f"{world.processes}. Start as many as before."
-        )
-
-
 def _same_method(run: RunDir, prepared: Prepared, resumption: _Resumption) -> _Resumption:
     """Refuse to go on with another method; note where only its code was edited since."""
     before, now_ = run.read_manifest().get("method_fingerprint") or {}, prepared.method.fingerprint()
@@ -237,16 +201,6 @@ def _same_method(run: RunDir, prepared: Prepared, resumption: _Resumption) -> _R
 def _described(fingerprint: dict[str, Any]) -> str:
     choices = fingerprint.get("choices")
     return f"{choices['name']} ({fingerprint.get('choices_sha256', '')[:8]})" if choices else "(not recorded)"
-
-
-def default_name(config: Config) -> str:
-    """``<method>-<problems>-<model>-s<seed>``, with a model's path reduced to its last part."""
-    problems = problems_name(config.task.name, config.task.data)
-    task, model = (
-        "".join(letter if letter.isalnum() or letter in "._+-" else "-" for letter in name)
-        for name in (problems.removesuffix("/"), Path(config.model.name).name)
-    )
-    return f"{config.method.name}-{task}-{model}-s{config.run.seed}"[:90]
 
 
 def _choose_checkpoint(run: RunDir, batch: BatchArithmetic) -> _Resumption:
@@ -424,10 +378,6 @@ def _rewind(run: RunDir, resumption: _Resumption, batch: BatchArithmetic, report
     if unknown:
         reporter.message(f"warning: {run.timings_path} lacks the seconds of {unknown} of {step} steps; going on")
     reporter.resumed_at(step // batch.steps_per_rollout)
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _close(run: RunDir, world: World, executed: Counter[str], status: str, **fields: Any) -> None:

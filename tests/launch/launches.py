@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 
-WORKER = "rlvr_cli.launch.worker"
+WORKER = "rlvr_cli.training.worker"
 ROOT = Path(__file__).parents[2]
 # Two rollouts of 16 completions, two updates on each: the second is off-policy.
 NARROW = [

@@ -12,9 +12,9 @@ from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.task_kinds import GSM8KTaskConfig, KKTaskConfig
 from rlvr_cli.config.tree import choices
+from rlvr_cli.launch.checks import default_name
 from rlvr_cli.tasks import make_task
 from rlvr_cli.tasks.sets import DATA_SETS, problems_name
-from rlvr_cli.training.run import default_name
 
 TASKS = list(choices(("task",)))
 

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from rlvr_cli.training.stopping import StopRequest
+from rlvr_cli.launch.stopping import StopRequest
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -1,4 +1,4 @@
-"""`python -m rlvr_cli.launch.worker`: what each process of a supervised training runs.
+"""`python -m rlvr_cli.training.worker`: what each process of a supervised training runs.
 
 The parent says in a folder (environment RLVR_LAUNCH) what to do; the launcher gives the rank. Everything that goes
 wrong is written there, so that the parent can tell a first failure from what follows of it.
@@ -13,9 +13,9 @@ import traceback
 from pathlib import Path
 
 from rlvr_cli.launch.link import CONFIG, FOLDER, Link, failure_of
+from rlvr_cli.launch.stopping import StopRequest
 from rlvr_cli.launch.world import World, world_of_environment
 from rlvr_cli.models.trust import allow_remote_code
-from rlvr_cli.training.stopping import StopRequest
 
 
 def main() -> None:

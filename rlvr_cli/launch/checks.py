@@ -1,0 +1,64 @@
+"""What must hold before a run is begun or gone on with, and the name that it gets."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from rlvr_cli.config.errors import UserError
+from rlvr_cli.config.schema import Config
+from rlvr_cli.launch.world import World
+from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.rollbacks import UNDER_WAY
+from rlvr_cli.tasks.sets import problems_name
+
+
+def default_name(config: Config) -> str:
+    """``<method>-<problems>-<model>-s<seed>``, with a model's path reduced to its last part."""
+    problems = problems_name(config.task.name, config.task.data)
+    task, model = (
+        "".join(letter if letter.isalnum() or letter in "._+-" else "-" for letter in name)
+        for name in (problems.removesuffix("/"), Path(config.model.name).name)
+    )
+    return f"{config.method.name}-{task}-{model}-s{config.run.seed}"[:90]
+
+
+def check_resumable(run: RunDir, *, finished: bool = False) -> None:
+    """Raise UserError where ``run`` is finished or its configuration is not the one that it began with.
+
+    Args:
+        finished: whether it may be finished.
+    """
+    manifest = run.read_manifest()
+    if manifest.get("status") == "finished" and not finished:
+        raise UserError(
+            f"{run.path}: this run is finished; there is nothing to resume. To extend it: "
+            f"rlvr train --resume {run.path} train.rollouts=N, with N above {manifest.get('rollouts_total')}."
+        )
+    if manifest.get("config_sha256") != digest(run.config_path.read_text(encoding="utf-8")):
+        raise UserError(
+            f"{run.config_path}: was changed after the run began, so the rest would be another run's. Restore it, "
+            f"or start a new run with it: rlvr train -c {run.config_path} run.name=NEW"
+        )
+    saved = manifest.get("step")
+    if saved and manifest.get(UNDER_WAY) is None and not any(run.checkpoints_dir.glob("step-*")):
+        raise UserError(
+            f"{run.checkpoints_dir}: holds no checkpoint, and the run was saved at step {saved}: they were removed, "
+            f"or their disk is missing. Put step-{saved} or an earlier one back. To train again from the start: "
+            f"rlvr train -c {run.config_path} run.name=NEW"
+        )
+
+
+def check_processes(run: RunDir, config: Config, world: World) -> None:
+    """Raise UserError where ``run`` was begun with another number of processes than there are now."""
+    if config.launch.processes != world.processes:
+        raise UserError(
+            f"{run.path}: was begun with {config.launch.processes} "
+            f"process{'' if config.launch.processes == 1 else 'es'} and cannot go on exactly with "
+            f"{world.processes}. Start as many as before."
+        )
+
+
+def digest(text: str) -> str:
+    """sha256 of a configuration's text."""
+    return hashlib.sha256(text.encode()).hexdigest()
