@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.evaluation.metrics import ProblemValues, estimate
-from rlvr_cli.evaluation.settings import digest
+from rlvr_cli.results.evaluations import AGAIN, PROBLEMS_HASH, read_result
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.stats.intervals import Estimate, paired_interval
-
-# Of metrics.json: the hash of problems.jsonl, and of all the rest of metrics.json.
-PROBLEMS_HASH, OWN_HASH = "problems_sha256", "sha256"
-AGAIN = "The same `rlvr eval` makes it again from the samples."
 
 
 @dataclass(frozen=True)
@@ -52,24 +46,6 @@ class Difference:
             "difference": self.difference.as_json(),
             "clear": self.clear,
         }
-
-
-def sealed(result: Mapping[str, Any], problems: str) -> dict[str, Any]:
-    """``result`` with the hashes of it and of the content of problems.jsonl."""
-    content = {key: value for key, value in result.items() if key != OWN_HASH}
-    content[PROBLEMS_HASH] = hashlib.sha256(problems.encode("utf-8")).hexdigest()
-    # As it is read back: JSON has no integers as keys, and they sort in another order.
-    return {**content, OWN_HASH: digest(json.loads(json.dumps(content)))}
-
-
-def read_result(path: Path) -> dict[str, Any]:
-    """The content of a metrics.json. Raises RunError where it was altered, ValueError where it is no JSON object."""
-    result = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(result, dict):
-        raise ValueError("not a JSON object")
-    if OWN_HASH in result and result[OWN_HASH] != digest({k: v for k, v in result.items() if k != OWN_HASH}):
-        raise RunError(f"{path}: was altered after it was written (its hash differs). {AGAIN}")
-    return result
 
 
 def read_evaluation(folder: Path) -> Evaluation:

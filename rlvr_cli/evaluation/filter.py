@@ -21,11 +21,12 @@ from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.loading import load_subject
 from rlvr_cli.evaluation.plan import ProgressCallback
 from rlvr_cli.evaluation.request import MOST_COMPLETIONS, collect, only
 from rlvr_cli.evaluation.served.options import option_problems
-from rlvr_cli.evaluation.settings import EvalSettings, digest
+from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import Key, SampleStore
 from rlvr_cli.evaluation.targets import Subject, find_target, slug
 from rlvr_cli.runs.atomic import write_text

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 
 from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.judged import sample_and_judge
 from rlvr_cli.evaluation.plan import Progress, ProgressCallback, check_problems, deal, passes, sample_record, too_long
-from rlvr_cli.evaluation.settings import EvalSettings, digest, row_key
+from rlvr_cli.evaluation.settings import EvalSettings, row_key
 from rlvr_cli.evaluation.store import Key, SampleStore
 from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.models.completions import Completions, Engine, OnDone

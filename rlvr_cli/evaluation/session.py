@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.compare import Difference, compare_evals, paired_rows, read_evaluation
 from rlvr_cli.evaluation.loading import LoadedModel, load_subject, location, revision_of
 from rlvr_cli.evaluation.metrics import ProblemValues, average
 from rlvr_cli.evaluation.request import MOST_COMPLETIONS, Request
-from rlvr_cli.evaluation.settings import EvalSettings, digest
+from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.targets import Subject, slug
 from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.tasks import Problem, Task, make_task, task_style

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,12 +97,6 @@ def pass_at_problems(pass_at: tuple[int, ...], samples: int) -> list[str]:
     if not pass_at and samples:
         problems.append("no k is asked for: give at least one, as in --pass-at 1,8,32.")
     return problems
-
-
-def digest(value: Any) -> str:
-    """SHA-256 of a JSON value, in hexadecimal."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def row_key(problem_id: str, sample: int | str) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.errors import RunError, UserError
-from rlvr_cli.evaluation.settings import digest
+from rlvr_cli.core.hashes import digest
 from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.runs.locks import sole_writer
 from rlvr_cli.runs.records import append_jsonl, read_jsonl, truncate_jsonl

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.schema import Config
-from rlvr_cli.evaluation.compare import read_result
 from rlvr_cli.models.adapter_folder import base_of, holds_adapter
 from rlvr_cli.models.source import hub_presets
+from rlvr_cli.results.evaluations import read_result
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.seals import read_record
 from rlvr_cli.tasks.sets import problems_name

@@ -12,7 +12,7 @@ from rlvr_cli.config.benchmark_names import SUITE_NAMES
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.nearest import did_you_mean
-from rlvr_cli.evaluation.compare import read_result
+from rlvr_cli.results.evaluations import read_result
 from rlvr_cli.results.metrics import accuracy_of, metric
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.numbers import number

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlvr_cli.evaluation.compare import sealed
 from rlvr_cli.report.comparison import contrasts
+from rlvr_cli.results.evaluations import sealed
 from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.stats.clustered import VarianceComponents
 from rlvr_cli.stats.passk import pass_at_k

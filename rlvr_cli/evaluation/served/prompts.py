@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.served.kinds import Kind, Prompt
-from rlvr_cli.evaluation.settings import digest
 from rlvr_cli.tasks.base import Problem, Task
 from rlvr_cli.tasks.chat import TemplateFailure, by_chat_template
 

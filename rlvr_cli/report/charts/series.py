@@ -12,11 +12,11 @@ import numpy as np
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
-from rlvr_cli.evaluation.compare import read_result
 from rlvr_cli.evaluation.comparison.cost import spending_by_rollout
 from rlvr_cli.evaluation.comparison.curves import Curve, read_curve
 from rlvr_cli.evaluation.comparison.records import ComparedRun
 from rlvr_cli.report.charts.panel import Points
+from rlvr_cli.results.evaluations import read_result
 from rlvr_cli.runs.curves import by_rollout, whole_rows
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.numbers import number
