@@ -29,6 +29,7 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.methods.names import METHODS
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.training.metrics import REGION_METRICS
 from rlvr_cli.training.run import start
 
 COMPOSITIONS = [
@@ -63,7 +64,7 @@ def run(name: str, updates: int, rollouts: int, folder: Path) -> Result:
         method=name,
         overrides=[
             f"train.rollouts={rollouts}",
-            f"update.updates_per_rollout={updates}",
+            f"update.mini_batches={updates}",
             "checkpoint.every=100000",
             "checkpoint.keep=1",
             f"run.dir={folder}",
@@ -89,7 +90,7 @@ def distance(one: Result, other: Result) -> float:
 def line(name: str, result: Result, base: Result) -> str:
     rows = result.rows
     last = [row for row in rows if row["rollout"] == rows[-1]["rollout"]]
-    regions = [statistics.fmean(row[f"region/{region}"] for row in last) for region in ("LN", "HP", "LP", "HN")]
+    regions = [statistics.fmean(row[metric] for row in last) for metric in REGION_METRICS.values()]
     norm = statistics.fmean(row["grad_norm"] for row in rows)
     shares = " | ".join(f"{share:.2%}" for share in regions)
     return (

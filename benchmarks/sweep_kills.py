@@ -35,7 +35,7 @@ SETTINGS = {
     "rollout.prompts": 4,
     "rollout.group_size": 4,
     "rollout.max_new_tokens": 24,
-    "update.updates_per_rollout": 2,
+    "update.mini_batches": 2,
     "task.problems": 16,
     "optimizer.lr": 1e-3,
     "run.threads": 1,

@@ -140,7 +140,7 @@ def _ratio_distance(row: Mapping[str, Any]) -> float | None:
 
 def _clip_share(row: Mapping[str, Any]) -> float | None:
     """Share of tokens beyond the trust region in the direction of their advantage, which clipping cuts off."""
-    low, high = number(row.get("region/LN")), number(row.get("region/HP"))
+    low, high = number(row.get("clip_frac/low")), number(row.get("clip_frac/high"))
     return None if low is None or high is None else low + high
 
 

@@ -192,7 +192,7 @@ def _compare(arms: list[Config], needs: list[dict[str, Any]], as_json: bool) -> 
 
     plans = [{**make_plan(arm), **need} for arm, need in zip(arms, needs, strict=True)]
     same = same_gradients(
-        {arm.method.name: arm.method for arm in arms}, arms[0].update.updates_per_rollout * arms[0].update.epochs
+        {arm.method.name: arm.method for arm in arms}, arms[0].update.mini_batches * arms[0].update.epochs
     )
     if as_json:
         groups = [{"methods": list(group.names), "when": group.when, "note": group.sentence()} for group in same]
@@ -271,7 +271,7 @@ def make_plan(config: Config) -> dict[str, Any]:
         "group_size": config.rollout.group_size,
         "completions_per_rollout": batch.completions,
         "rollout_tokens_at_most": batch.completions * config.rollout.max_new_tokens,
-        "updates_per_rollout": config.update.updates_per_rollout,
+        "mini_batches": config.update.mini_batches,
         "epochs": config.update.epochs,
         "passes": batch.passes,
         "steps_per_rollout": batch.steps_per_rollout,
@@ -342,7 +342,7 @@ def _rows(plan: dict[str, Any]) -> list[tuple[str, str, str]]:
         (
             f"optimizer steps per {batch}",
             number("steps_per_rollout"),
-            f"{plan['updates_per_rollout']} updates x {plan['epochs']} epochs"
+            f"{plan['mini_batches']} updates x {plan['epochs']} epochs"
             + (f" x {plan['passes']} passes of the method" if plan["passes"] > 1 else ""),
         ),
         (f"{rows} per step", number("completions_per_step"), ""),

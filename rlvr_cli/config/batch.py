@@ -40,12 +40,12 @@ class BatchArithmetic:
 def batch_arithmetic(config: Config) -> BatchArithmetic:
     """The batch sizes of a loaded configuration (`load_config` has checked that they divide)."""
     completions = config.rollout.prompts * config.rollout.group_size
-    step_batch = completions // config.update.updates_per_rollout
+    step_batch = completions // config.update.mini_batches
     processes = config.launch.processes
     share = step_batch // processes
     micro_batch = config.update.micro_batch or largest_divisor(share, LARGEST_AUTO_MICRO_BATCH)
     passes = len(config.method.passes)
-    steps_per_rollout = config.update.updates_per_rollout * config.update.epochs * passes
+    steps_per_rollout = config.update.mini_batches * config.update.epochs * passes
     return BatchArithmetic(
         completions=completions,
         step_batch=step_batch,

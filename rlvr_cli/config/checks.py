@@ -36,15 +36,15 @@ def _either(values: Iterable[int]) -> str:
 
 def _updates_split_the_rollout(config: Config) -> Iterable[CrossProblem]:
     prompts, group_size = config.rollout.prompts, config.rollout.group_size
-    updates, completions = config.update.updates_per_rollout, prompts * group_size
+    updates, completions = config.update.mini_batches, prompts * group_size
     if completions % updates:
         more_prompts = nearest_multiples(updates // gcd(updates, group_size), prompts)
         yield CrossProblem(
-            ("rollout.prompts", "rollout.group_size", "update.updates_per_rollout"),
+            ("rollout.prompts", "rollout.group_size", "update.mini_batches"),
             f"rollout.prompts={prompts} x group_size={group_size} = {completions} completions do not split "
-            f"into update.updates_per_rollout={updates} equal parts. "
+            f"into update.mini_batches={updates} equal parts. "
             f"Nearest valid: prompts {_either(more_prompts)}; "
-            f"updates_per_rollout {_either(nearest_divisors(completions, updates))}",
+            f"mini_batches {_either(nearest_divisors(completions, updates))}",
         )
 
 
@@ -58,32 +58,32 @@ def _a_rollout_has_something_to_compare(config: Config) -> Iterable[CrossProblem
 
 def _processes_share_the_step(config: Config) -> Iterable[CrossProblem]:
     prompts, group_size = config.rollout.prompts, config.rollout.group_size
-    updates, processes = config.update.updates_per_rollout, config.launch.processes
+    updates, processes = config.update.mini_batches, config.launch.processes
     step_batch, rest = divmod(prompts * group_size, updates)
     if rest == 0 and step_batch % processes:
         parts = updates * processes
         more_prompts = nearest_multiples(parts // gcd(parts, group_size), prompts)
         yield CrossProblem(
-            ("launch.processes", "rollout.prompts", "rollout.group_size", "update.updates_per_rollout"),
+            ("launch.processes", "rollout.prompts", "rollout.group_size", "update.mini_batches"),
             f"launch.processes={processes} cannot share the {step_batch} completions of an optimizer step (prompts x "
-            f"group_size / updates_per_rollout) equally. Nearest valid: processes "
+            f"group_size / mini_batches) equally. Nearest valid: processes "
             f"{_either(nearest_divisors(step_batch, processes))}; prompts {_either(more_prompts)}",
         )
 
 
 def _micro_batches_split_the_step(config: Config) -> Iterable[CrossProblem]:
     completions, processes = config.rollout.prompts * config.rollout.group_size, config.launch.processes
-    updates, micro_batch = config.update.updates_per_rollout, config.update.micro_batch
+    updates, micro_batch = config.update.mini_batches, config.update.micro_batch
     if micro_batch is None or completions % (updates * processes):
         return
     share = completions // updates // processes
     if share % micro_batch:
         each = f" in each of launch.processes={processes}" if processes > 1 else ""
         yield CrossProblem(
-            ("update.micro_batch", "rollout.prompts", "rollout.group_size", "update.updates_per_rollout")
+            ("update.micro_batch", "rollout.prompts", "rollout.group_size", "update.mini_batches")
             + (("launch.processes",) if processes > 1 else ()),
             f"update.micro_batch={micro_batch} does not divide the {share} completions of an "
-            f"optimizer step (prompts x group_size / updates_per_rollout){each}. "
+            f"optimizer step (prompts x group_size / mini_batches){each}. "
             f"Nearest valid: {_either(nearest_divisors(share, micro_batch))}",
         )
 

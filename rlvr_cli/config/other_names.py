@@ -19,7 +19,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
         *("per_device_train_batch_size", "gradient_accumulation_steps"),
         *("ppo_micro_batch_size", "ppo_micro_batch_size_per_gpu"),
     ),
-    "update.updates_per_rollout": ("steps_per_generation", "ppo_mini_batch_size", "mini_batch_size"),
+    "update.mini_batches": ("steps_per_generation", "ppo_mini_batch_size", "mini_batch_size"),
     "update.epochs": ("num_iterations", "ppo_epochs", "num_ppo_epochs"),
     "train.rollouts": ("max_steps", "num_train_epochs", "epochs", "total_episodes", "total_epochs", "total_steps"),
     "method.kl.beta": ("beta", "kl_coef", "kl_loss_coef", "init_kl_coef"),

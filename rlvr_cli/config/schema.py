@@ -119,7 +119,7 @@ class RolloutConfig(Section):
         "else transformers.",
     )
     vllm: VllmConfig = Field(default=VllmConfig(), description=str(VllmConfig.__doc__))
-    importance_cap: Annotated[float, Field(ge=1.0, le=1e6)] | None = Field(
+    tis_cap: Annotated[float, Field(ge=1.0, le=1e6)] | None = Field(
         None,
         description="Weigh each token by the trainer's probability over the sampler's, at most this (truncated "
         "importance sampling); null = no weights, the sampler is taken for the policy.",
@@ -129,9 +129,9 @@ class RolloutConfig(Section):
 class UpdateConfig(Section):
     """How a rollout batch is turned into optimizer steps."""
 
-    updates_per_rollout: Count = Field(
+    mini_batches: Count = Field(
         1,
-        description="Optimizer steps in one pass over a rollout batch; it is split into as many equal parts.",
+        description="Equal parts of a rollout batch, each with an optimizer step: the steps of one pass over it.",
     )
     epochs: Count = Field(1, description="Passes over a rollout batch.")
     micro_batch: Count | None = Field(

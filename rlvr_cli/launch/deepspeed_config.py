@@ -204,13 +204,13 @@ def _facts(config: Config, batch: BatchArithmetic) -> list[_Fact]:
             batch.micro_batches,
             f"micro-batches of an optimizer step in each of launch.processes={processes}",
             lambda value: (
-                "it follows from rollout.prompts, rollout.group_size, update.updates_per_rollout and update.micro_batch"
+                "it follows from rollout.prompts, rollout.group_size, update.mini_batches and update.micro_batch"
             ),
         ),
         _Fact(
             "train_batch_size",
             batch.step_batch,
-            "completions of an optimizer step, rollout.prompts x rollout.group_size / update.updates_per_rollout",
+            "completions of an optimizer step, rollout.prompts x rollout.group_size / update.mini_batches",
             lambda value: "change one of these",
         ),
         _Fact(

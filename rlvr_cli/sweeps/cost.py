@@ -52,7 +52,7 @@ def same_arms(trials: Sequence[Trial]) -> list[SameGradient]:
     for group in groups.values():
         update = group[0].config.update
         methods = {trial.name: trial.config.method for trial in group}
-        found += same_gradients(methods, update.updates_per_rollout * update.epochs)
+        found += same_gradients(methods, update.mini_batches * update.epochs)
     return found
 
 

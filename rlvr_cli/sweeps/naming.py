@@ -14,7 +14,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
 def short_keys(keys: Sequence[str]) -> dict[str, str]:
-    """What stands for each key in a name: `lr`, `upr` for `updates_per_rollout`, or more of it where two would agree.
+    """What stands for each key in a name: `lr`, `mb` for `mini_batches`, or more of it where two would agree.
 
     `run.seed` is `s`; the method stands for itself.
     """

@@ -167,7 +167,7 @@ def _policy_trainer(
     args = trl_config(
         **arguments,
         per_device_train_batch_size=batch.share,
-        steps_per_generation=config.update.updates_per_rollout,
+        steps_per_generation=config.update.mini_batches,
         num_iterations=config.update.epochs,
         # TRL wants at least two; the trainer is told the true size of a group.
         num_generations=config.rollout.group_size if config.rollout.group_size > 1 else batch.completions,
@@ -200,8 +200,8 @@ def _policy_trainer(
         method=method,
         group_size=config.rollout.group_size,
         rollouts=rollouts,
-        meter=StepMeter(method, of_every_run["executed"], importance=config.rollout.importance_cap is not None),
-        importance_cap=config.rollout.importance_cap,
+        meter=StepMeter(method, of_every_run["executed"], importance=config.rollout.tis_cap is not None),
+        tis_cap=config.rollout.tis_cap,
         micro_tokens=config.update.micro_tokens,
         micro_rows=batch.micro_batch,
         speed=config.speed,

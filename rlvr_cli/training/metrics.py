@@ -14,7 +14,15 @@ from rlvr_cli.methods.kl import k3
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.tokens import Tokens
 
-REGIONS = ("LN", "HP", "LP", "HN")
+# Region of a token (methods/tokens.py) -> the metric that counts it: where the clipped ratio cuts the gradient, and the
+# other two corners outside the trust region.
+REGION_METRICS = {
+    "LN": "clip_frac/low",
+    "HP": "clip_frac/high",
+    "LP": "outside/low",
+    "HN": "outside/high",
+}
+REGIONS = tuple(REGION_METRICS)
 IMPORTANCE = ("importance/weight", "importance/capped", "importance/tokens")
 OF_TRAINED = ("drift", "drift_square", "distance", "kl", "kl_reference", "entropy")
 # What keeps a verifier from an opinion, by the reasons of verdicts.
@@ -105,7 +113,7 @@ class StepMeter:
         self._sums = self._sums.to(drift.device) + torch.stack(sums)
 
     def add_importance(self, weights: Tensor, capped: Tensor, read: Tensor) -> None:
-        """Take in the weights of the tokens that a forward pass read (importance.py), and which of them the cap cut."""
+        """Take in the weights of the tokens that a forward pass read (tis.py), and which of them the cap cut."""
         sums = [torch.where(read, values, 0).sum(dtype=torch.float64) for values in (weights, capped, read.double())]
         self._sums = self._sums.to(weights.device)
         self._sums[-len(IMPORTANCE) :] += torch.stack(sums)
@@ -121,10 +129,11 @@ class StepMeter:
         Of the tokens that are trained on, None without any: ``ratio_mean`` and ``ratio_std``; ``prob_distance``,
         the mean |pi - pi_old|; ``kl``, the k3 estimate of KL(pi_old || pi); ``kl_reference``, that of
         KL(pi || reference) (0 without a reference; with a KL penalty every token of the pass is trained on). Of all
-        tokens of the step: ``region/LN`` and ``region/HP``, the shares of tokens beyond the trust region in the
-        direction of their advantage, whose gradient the clipped ratio cuts; ``region/LP`` and ``region/HN``, those in
-        the two other corners; ``trained``, the share with an advantage; the mean ``surrogate``. ``importance/weight``
-        is the mean weight for a sampler that differs, ``importance/capped`` the share that the cap cut.
+        tokens of the step: ``clip_frac/low`` and ``clip_frac/high``, the shares of tokens beyond the trust region in
+        the direction of their advantage, whose gradient the clipped ratio cuts; ``outside/low`` and ``outside/high``,
+        those in the two other corners; ``trained``, the share with an advantage; the mean ``surrogate``.
+        ``importance/weight`` is the mean weight for a sampler that differs, ``importance/capped`` the share of weights
+        that the cap cut.
         """
         named = dict(zip(self.SUMS, sums, strict=True))
         count, moved = max(named["tokens"], 1.0), named["moved"] or math.nan
@@ -140,7 +149,7 @@ class StepMeter:
             "kl": mean["kl"],
             "kl_reference": mean["kl_reference"],
             "surrogate": mean["surrogate"],
-            **{f"region/{name}": mean[name] for name in REGIONS},
+            **{metric: mean[name] for name, metric in REGION_METRICS.items()},
             "trained": mean["trained"],
             **({name: named[name] / weighed for name in IMPORTANCE[:2]} if self.importance else {}),
             **({"value_loss": mean["value_loss"]} if self.method.advantage.needs_values else {}),

@@ -191,7 +191,7 @@ def worst_case(config: Config) -> Config:
         "engine": "transformers",
         "vllm": VllmConfig(),
     }
-    update = {"updates_per_rollout": STEPS, "epochs": 1, "micro_batch": batch.micro_batch}
+    update = {"mini_batches": STEPS, "epochs": 1, "micro_batch": batch.micro_batch}
     # As in the worst case: every token of every row has a gradient, and no prompt is shared.
     everything = {"skip_rows": False, "end_rows": False, "compact_head": False, "prompt_once": False}
     return config.model_copy(

@@ -91,8 +91,8 @@ class Reporter:
     def step(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
         """An optimizer step's numbers."""
         self._latest = {**row, **timing}
-        if "region/LN" in row:
-            self._latest["clipped"] = row["region/LN"] + row["region/HP"]
+        if "clip_frac/low" in row:
+            self._latest["clipped"] = row["clip_frac/low"] + row["clip_frac/high"]
         if row.get("verifier/timeout"):
             self._latest["timeouts"] = row["verifier/timeout"]
         if alerts := alerts_on(row):

@@ -103,7 +103,7 @@ class SamplerCheck:
             "samples. See that the sampler has the same weights, the same temperature in its log-probs and the same "
             "number format (model.dtype). speed.reuse_log_probs=false takes old log-probs from the trainer; "
             "rollout.engine=transformers samples with the trainer's own model; "
-            "rollout.importance_cap=2 weighs each token for a small difference that cannot be helped."
+            "rollout.tis_cap=2 weighs each token for a small difference that cannot be helped."
         )
 
 

@@ -47,11 +47,11 @@ def sft_config(**settings: Any) -> SFTConfig:
 def training_order(lengths: Sequence[int], config: Config, batch: BatchArithmetic) -> list[int]:
     """Indices of the demonstrations in the order of training, an optimizer step after the other.
 
-    ``train.rollouts`` batches of prompts x group_size, each split into ``update.updates_per_rollout`` steps and gone
+    ``train.rollouts`` batches of prompts x group_size, each split into ``update.mini_batches`` steps and gone
     through ``update.epochs`` times. Every demonstration is used before any is used again. Within a step the shortest
     come first, so that rows of like length share a micro-batch; the rows of a step are the same for any micro-batch.
     """
-    updates = config.update.updates_per_rollout
+    updates = config.update.mini_batches
     drawn = problem_order(len(lengths), config.train.rollouts * batch.completions, config.run.seed)
     order: list[int] = []
     for first in range(0, len(drawn), batch.completions):

@@ -51,10 +51,10 @@ from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.models.gpu import cudnn_attention_off
 from rlvr_cli.training.buffer import Rows, gather_rows, split_into_steps
 from rlvr_cli.training.forward import head_is_linear, inside, prompts_can_be_shared, read_tokens
-from rlvr_cli.training.importance import importance_ratios, in_rows
 from rlvr_cli.training.parts import Parts, Row, deal, numbered_prompts
 from rlvr_cli.training.position import Position
 from rlvr_cli.training.protocols import Meter, Outputs, Rollouts
+from rlvr_cli.training.tis import importance_ratios, in_rows
 from rlvr_cli.training.trl_arguments import with_method
 from rlvr_cli.training.value_head import HEAD_FILE, split_off, value_head_for
 
@@ -72,7 +72,7 @@ class MethodTrainer(Position, GRPOTrainer):
         rollouts: where completions and rewards come from; None = TRL's own generation and ``reward_funcs``.
         meter: watches every forward pass of an update.
         group_size: completions of each prompt; None = ``args.num_generations``, which TRL wants to be 2 at least.
-        importance_cap: largest weight of a token where trainer and sampler differ (importance.py); None = no weights.
+        tis_cap: largest weight of a token where trainer and sampler differ (tis.py); None = no weights.
         micro_tokens: tokens of one forward pass; None = as many as ``micro_rows`` of the step's longest row have.
         micro_rows: rows of one forward pass, where ``micro_tokens`` or the packing of short rows does not decide;
             None = ``args.per_device_train_batch_size``.
@@ -97,7 +97,7 @@ class MethodTrainer(Position, GRPOTrainer):
         rollouts: Rollouts | None = None,
         meter: Meter | None = None,
         group_size: int | None = None,
-        importance_cap: float | None = None,
+        tis_cap: float | None = None,
         micro_tokens: int | None = None,
         micro_rows: int | None = None,
         speed: SpeedConfig = LEAVES_OUT_ALL,
@@ -107,19 +107,17 @@ class MethodTrainer(Position, GRPOTrainer):
     ) -> None:
         self.method, self.rollouts, self.meter = method, rollouts, meter
         self.correct_above = correct_above
-        self.importance_cap = importance_cap
+        self.tis_cap = tis_cap
         self.micro_tokens = micro_tokens
         self.speed = speed
-        if importance_cap is not None and rollouts is None:
-            raise ValueError(
-                "importance_cap weighs by the sampler's log-probs, which TRL's own generation does not give"
-            )
+        if tis_cap is not None and rollouts is None:
+            raise ValueError("tis_cap weighs by the sampler's log-probs, which TRL's own generation does not give")
         if correct_above and (rollouts is not None or not method.advantage.needs_correct):
             raise ValueError(
                 f"correct_above={correct_above:g} has no effect: {method.name} reads no verdict from rewards"
             )
         # With weights for a sampler that differs, the old log-probs must be the trainer's own.
-        self._sampler_told = sampler_exact and self.speed.reuse_log_probs and importance_cap is None
+        self._sampler_told = sampler_exact and self.speed.reuse_log_probs and tis_cap is None
         self._gathered_rewards: Tensor | None = None
         self._generating = False
         self._initial_entropy: float | None = None
@@ -279,7 +277,7 @@ class MethodTrainer(Position, GRPOTrainer):
         """What the method must know before the first update: of the sampler, or from a forward pass."""
         method = self.method
         measured = {"ref_log_probs": self._reference_log_probs(own)} if method.needs_reference else {}
-        if self.importance_cap is not None:
+        if self.tis_cap is not None:
             measured["sampler_log_probs"] = self._sampler_log_probs(own)
         first_entropy = method.needs_initial_entropy and self._initial_entropy is None
         entropies_needed = method.needs_rollout_entropies or first_entropy
@@ -500,11 +498,11 @@ class MethodTrainer(Position, GRPOTrainer):
             self._keep(inputs["index"], outputs.log_probs.detach())
         tokens = self._tokens(inputs, outputs.log_probs.detach(), outputs.entropies, read)
         correction = inputs.get("importance_sampling_ratio")
-        if self.importance_cap is not None:
+        if self.tis_cap is not None:
             ratios = importance_ratios(tokens.old_log_probs, inputs["sampler_log_probs"])
-            correction = ratios.clamp(max=self.importance_cap)
+            correction = ratios.clamp(max=self.tis_cap)
             if self.meter is not None:
-                self.meter.add_importance(correction, ratios > self.importance_cap, read)
+                self.meter.add_importance(correction, ratios > self.tis_cap, read)
         assert self._step_count is not None
         coefficients = self.method.coefficients(
             tokens,

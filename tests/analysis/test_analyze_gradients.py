@@ -22,7 +22,7 @@ SETTINGS = [
     "train.rollouts=2",
     "rollout.prompts=4",
     "rollout.max_new_tokens=24",
-    "update.updates_per_rollout=2",
+    "update.mini_batches=2",
     # So that a rate that falls and a weight decay are made again too.
     "optimizer.schedule=linear",
     "optimizer.weight_decay=0.1",

@@ -15,7 +15,7 @@ SETTINGS = [
     "train.rollouts=2",
     "rollout.prompts=4",
     "rollout.max_new_tokens=48",
-    "update.updates_per_rollout=4",
+    "update.mini_batches=4",
     "checkpoint.every=4",
     "checkpoint.keep=9",
     "eval.every=0",
@@ -126,7 +126,7 @@ def test_a_rollout_without_advantages_has_neither_weights_nor_directions(
 
 
 def test_a_run_with_an_adapter_is_looked_at_merged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = [*SETTINGS, "train.rollouts=1", "update.updates_per_rollout=1", "checkpoint.every=1"]
+    settings = [*SETTINGS, "train.rollouts=1", "update.mini_batches=1", "checkpoint.every=1"]
     assert run(["train", f"run.dir={tmp_path}", "run.name=lab", "model.adapter={kind: lora, rank: 4}", *settings]) == 0
     found = analyzed(capsys, tmp_path, "directions", "matrices=1")
     assert found["numbers"]["summary"]["norm_old"] > 0

@@ -23,7 +23,14 @@ from rlvr_cli.runs.records import append_jsonl
 
 def line(rollout: int, update: int = 0, **values: Any) -> dict[str, Any]:
     steady = {"accuracy": 0.5, "length": 20.0, "entropy": 0.2, "grad_norm": 1.0, "truncated": 0.0, "diversity": 0.9}
-    moves = {"ratio_mean": 1.0, "ratio_std": 0.0, "kl": 0.0, "kl_reference": 0.0, "region/LN": 0.0, "region/HP": 0.0}
+    moves = {
+        "ratio_mean": 1.0,
+        "ratio_std": 0.0,
+        "kl": 0.0,
+        "kl_reference": 0.0,
+        "clip_frac/low": 0.0,
+        "clip_frac/high": 0.0,
+    }
     return {"step": 1, "rollout": rollout, "update": update, **steady, **moves, **values}
 
 
@@ -63,7 +70,13 @@ def test_a_value_of_a_rollout_is_the_mean_over_its_updates() -> None:
         for update, moved in enumerate(
             (
                 {"prob_distance": 0.0},
-                {"ratio_mean": 1.3, "ratio_std": 0.4, "region/LN": 0.1, "region/HP": 0.2, "prob_distance": 0.02},
+                {
+                    "ratio_mean": 1.3,
+                    "ratio_std": 0.4,
+                    "clip_frac/low": 0.1,
+                    "clip_frac/high": 0.2,
+                    "prob_distance": 0.02,
+                },
             )
         )
     ]

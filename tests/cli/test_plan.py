@@ -25,7 +25,7 @@ def plan(capsys: pytest.CaptureFixture[str], *overrides: str) -> dict[str, Any]:
 def test_how_far_off_policy(
     updates: int, epochs: int, steps: int, mean_age: float, largest_age: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    numbers = plan(capsys, f"update.updates_per_rollout={updates}", f"update.epochs={epochs}", "train.rollouts=7")
+    numbers = plan(capsys, f"update.mini_batches={updates}", f"update.epochs={epochs}", "train.rollouts=7")
     assert numbers["steps_per_rollout"] == steps
     assert numbers["steps_total"] == 7 * steps
     assert numbers["policy_age"]["mean"] == mean_age
@@ -40,7 +40,7 @@ def test_how_far_off_policy(
 def test_every_pass_of_the_method_counts(
     method: str, updates: int, epochs: int, passes: int, steps: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sizes = [f"update.updates_per_rollout={updates}", f"update.epochs={epochs}", "train.rollouts=7"]
+    sizes = [f"update.mini_batches={updates}", f"update.epochs={epochs}", "train.rollouts=7"]
     numbers = plan(capsys, "--method", method, *sizes)
     assert (numbers["passes"], numbers["steps_per_rollout"], numbers["steps_total"]) == (passes, steps, 7 * steps)
     assert method == "sft" or numbers["policy_age"]["largest"] == steps - 1
@@ -67,10 +67,10 @@ def test_methods_with_one_gradient_are_named(arguments: list[str], capsys: pytes
 
 
 def test_with_several_updates_only_the_first_step_is_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    numbers = plan(capsys, "--method", "grpo,dapo,lopti", "update.updates_per_rollout=4")
+    numbers = plan(capsys, "--method", "grpo,dapo,lopti", "update.mini_batches=4")
     assert [group["when"] for group in numbers["same_gradient"]] == ["first_step"]
     assert numbers["same_gradient"][0]["methods"] == ["grpo", "dapo"]
-    assert run(["plan", "--method", "grpo,dapo,lopti", "update.updates_per_rollout=4"]) == 0
+    assert run(["plan", "--method", "grpo,dapo,lopti", "update.mini_batches=4"]) == 0
     shown = capsys.readouterr().out
     assert "On the first step of each rollout the ratio is 1" in shown
     assert "different numbers of optimizer steps" in shown
@@ -104,7 +104,7 @@ def test_counts(capsys: pytest.CaptureFixture[str]) -> None:
     numbers = plan(
         capsys,
         "rollout={prompts: 6, group_size: 4, max_new_tokens: 100}",
-        "update={updates_per_rollout: 3, micro_batch: 2}",
+        "update={mini_batches: 3, micro_batch: 2}",
         "train.rollouts=5",
         "task.problems=60",
         "checkpoint.every=4",
@@ -175,5 +175,5 @@ def test_sft_beside_methods_that_sample(names: str, capsys: pytest.CaptureFixtur
 def test_the_human_view_says_whether_it_is_on_policy(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan"]) == 0
     assert "On-policy" in capsys.readouterr().out
-    assert run(["plan", "update.updates_per_rollout=4"]) == 0
+    assert run(["plan", "update.mini_batches=4"]) == 0
     assert "1.5 updates old on average" in capsys.readouterr().out

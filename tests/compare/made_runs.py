@@ -92,7 +92,7 @@ def make_run(
     status: str = "finished",
     **evaluation: Any,
 ) -> RunDir:
-    """A run of ``method`` that was trained for 4 rollouts, `updates_per_rollout` (and passes) updates each.
+    """A run of ``method`` that was trained for 4 rollouts, `mini_batches` (and passes) updates each.
 
     Args:
         right: right samples of each problem in the final evaluation; None = it was not evaluated.

@@ -98,8 +98,8 @@ def test_a_sweep_tells_of_trials_without_a_run(root: Path) -> None:
 
 def test_methods_that_share_runs_in_part_of_a_grid_are_told_as_that(root: Path) -> None:
     make_run(root / "sweep", "grpo-u1")
-    make_run(root / "sweep", "grpo-u4", overrides=["update.updates_per_rollout=4"])
-    make_run(root / "sweep", "gppo-u4", method="gppo", overrides=["update.updates_per_rollout=4"])
+    make_run(root / "sweep", "grpo-u4", overrides=["update.mini_batches=4"])
+    make_run(root / "sweep", "gppo-u4", method="gppo", overrides=["update.mini_batches=4"])
     runs = {"grpo-u1": "grpo-u1", "gppo-u1": "grpo-u1", "grpo-u4": "grpo-u4", "gppo-u4": "gppo-u4"}
     trials = [{"name": name, "run": run, "method": name[:4]} for name, run in runs.items()]
     (root / "sweep" / "trials.json").write_text(json.dumps({"trials": trials}))

@@ -15,7 +15,7 @@ from rlvr_cli.cli.app import run
 BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     # Unknown keys and names, with the nearest valid one.
     "unknown key": ("rollout:\n  promts: 8\n", (":2", "rollout.promts", "Did you mean `prompts`")),
-    "unknown key, nothing near": ("update:\n  zzz: 8\n", (":2", "update.zzz", "Keys of update: updates_per_rollout")),
+    "unknown key, nothing near": ("update:\n  zzz: 8\n", (":2", "update.zzz", "Keys of update: mini_batches")),
     "key of another section": ("rollout:\n  lr: 1e-6\n", (":2", "rollout.lr", "`optimizer.lr`")),
     "unknown section": ("\noptimiser:\n  lr: 1e-6\n", (":2", "optimiser", "Did you mean `optimizer`")),
     "key without its section": ("group_size: 8\n", (":1", "group_size", "`rollout.group_size`")),
@@ -122,16 +122,16 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "endless run name": ("run:\n  name: " + "a" * 101 + "\n", (":2", "run.name", "at most 100 long")),
     # Contradictions between keys: every line involved, and the nearest valid values.
     "updates do not split": (
-        "rollout:\n  prompts: 15\n  group_size: 7\nupdate:\n  updates_per_rollout: 4\n",
-        (":2,3,5", "rollout.prompts=15", "105 completions", "prompts 12 or 16", "updates_per_rollout 3 or 5"),
+        "rollout:\n  prompts: 15\n  group_size: 7\nupdate:\n  mini_batches: 4\n",
+        (":2,3,5", "rollout.prompts=15", "105 completions", "prompts 12 or 16", "mini_batches 3 or 5"),
     ),
     "passes that do not split": (
-        "method: lopti\nrollout: {prompts: 15}\nupdate: {updates_per_rollout: 16}\n",
+        "method: lopti\nrollout: {prompts: 15}\nupdate: {mini_batches: 16}\n",
         (":2,3", "120 completions do not split", "prompts 14 or 16"),
     ),
     "more updates than completions": (
-        "update:\n  updates_per_rollout: 1000\n",
-        (":2", "update.updates_per_rollout=1000", "updates_per_rollout 128"),
+        "update:\n  mini_batches: 1000\n",
+        (":2", "update.mini_batches=1000", "mini_batches 128"),
     ),
     "micro-batch does not divide": (
         "update:\n  micro_batch: 48\n",

@@ -26,7 +26,7 @@ def test_sizes(sizes: tuple[int | None, ...], expected: tuple[int, ...]) -> None
     names = (
         "rollout.prompts",
         "rollout.group_size",
-        "update.updates_per_rollout",
+        "update.mini_batches",
         "update.epochs",
         "update.micro_batch",
     )
@@ -55,7 +55,7 @@ def test_the_nearest_values_of_an_error_are_valid() -> None:
     """Whatever the message proposes must load."""
     refused = 0
     for prompts, group_size, updates in itertools.product((3, 5, 10, 15), (2, 3, 7), (2, 4, 6, 9)):
-        sizes = {"prompts": prompts, "updates_per_rollout": updates}
+        sizes = {"prompts": prompts, "mini_batches": updates}
         try:
             _load(group_size=group_size, **sizes)
         except UserError as error:
@@ -68,10 +68,10 @@ def test_the_nearest_values_of_an_error_are_valid() -> None:
     assert refused > 10
 
 
-def _load(*, prompts: int, group_size: int, updates_per_rollout: int) -> None:
+def _load(*, prompts: int, group_size: int, mini_batches: int) -> None:
     load_config(
         overrides=[
             f"rollout={{prompts: {prompts}, group_size: {group_size}}}",
-            f"update.updates_per_rollout={updates_per_rollout}",
+            f"update.mini_batches={mini_batches}",
         ]
     )

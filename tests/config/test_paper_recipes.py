@@ -235,6 +235,6 @@ def test_the_landscape_runs_are_on_policy_unless_they_say_so() -> None:
     for file in rows("landscape"):
         config = loaded(file)
         assert isinstance(config.method, PolicyMethodConfig)
-        assert (config.update.updates_per_rollout == 4) == ("off-policy" in file.stem), file
+        assert (config.update.mini_batches == 4) == ("off-policy" in file.stem), file
         if "off-policy" in file.stem:
             assert config.method.weight.kind == ("one" if "no-clip" in file.stem else "clip"), file

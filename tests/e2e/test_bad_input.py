@@ -45,7 +45,7 @@ def runs(tmp_path: Path) -> Path:
         (["--resume", "{folder}/runs/none"], ["no such run"]),
         (["--resume", "{folder}"], ["not a run directory"]),
         (["--resume", "{folder}", "optimizer.lr=1"], ["not a run directory"]),
-        (["rollout.prompts=3", "update.updates_per_rollout=5"], ["updates_per_rollout", "Nearest valid"]),
+        (["rollout.prompts=3", "update.mini_batches=5"], ["mini_batches", "Nearest valid"]),
         (["optimizer.lrr=1"], ["optimizer.lrr", "Did you mean"]),
         (["task.people={{5: 1.0, 6: 0.5}}"], ["task.people", "sum to 1.5"]),
     ],

@@ -19,7 +19,7 @@ SETTINGS = [
     "train.rollouts=6",
     "rollout.prompts=4",
     "rollout.max_new_tokens=48",
-    "update.updates_per_rollout=4",
+    "update.mini_batches=4",
     "checkpoint.every=3",
     "task.problems=64",
     "optimizer.lr=1e-3",
@@ -119,7 +119,7 @@ def test_three_kills(tmp_path: Path, unbroken: Ending) -> None:
 @pytest.mark.slow
 def test_a_kill_in_the_second_pass_of_lopti(tmp_path: Path) -> None:
     """Low, low, high, high: killed once the first step of the high pass is recorded and saved, in the third rollout."""
-    settings = [*SETTINGS, "update.updates_per_rollout=2", "train.rollouts=4", "checkpoint.every=1"]
+    settings = [*SETTINGS, "update.mini_batches=2", "train.rollouts=4", "checkpoint.every=1"]
     finish(start("--method", "lopti", f"run.dir={tmp_path}", "run.name=whole", *settings))
     run = tmp_path / "broken"
     process = start("--method", "lopti", f"run.dir={tmp_path}", "run.name=broken", *settings)

@@ -53,7 +53,7 @@ def test_train_and_evaluate(tmp_path: Path, architecture: Any, template: str | N
     model.save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
     sizes = ["rollout.prompts=2", "rollout.group_size=2", "rollout.max_new_tokens=8", "task.problems=4"]
-    settings = [*sizes, "train.rollouts=2", "update.updates_per_rollout=2", "run.threads=1", "task.reward=random"]
+    settings = [*sizes, "train.rollouts=2", "update.mini_batches=2", "run.threads=1", "task.reward=random"]
     place = [f"run.dir={tmp_path / 'runs'}", "run.name=it"]
     assert run(["train", "--model", str(tmp_path / "model"), *place, *settings]) == 0
 

@@ -50,7 +50,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 )
 def test_sizes(sizes: tuple[int, int, int | None], expected: tuple[int, int, int]) -> None:
     processes, updates, micro_batch = sizes
-    overrides = [f"launch.processes={processes}", f"update.updates_per_rollout={updates}"]
+    overrides = [f"launch.processes={processes}", f"update.mini_batches={updates}"]
     if micro_batch is not None:
         overrides.append(f"update.micro_batch={micro_batch}")
     batch = batch_arithmetic(load_config(overrides=[*SIZES, *overrides]))

@@ -42,7 +42,7 @@ def test_the_arms_of_one_regime_have_one_schedule() -> None:
     schedules: dict[tuple[bool, int], set[tuple[Any, ...]]] = {}
     for name, arm in ARMS.items():
         config = config_of(arm)
-        regime = (name.endswith("-collapse"), config.update.updates_per_rollout)
+        regime = (name.endswith("-collapse"), config.update.mini_batches)
         schedules.setdefault(regime, set()).add(
             (arm["base"], config.optimizer.lr, config.train.rollouts, config.rollout, config.optimizer)
         )

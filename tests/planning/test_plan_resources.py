@@ -251,7 +251,7 @@ def test_which_methods_hold_a_reference(method: str, needed: bool) -> None:
 def test_speed_of_a_run(tmp_path: Path) -> None:
     from rlvr_cli.config.load import dump_yaml
 
-    config = load_config(overrides=["rollout={prompts: 2, group_size: 4}", "update.updates_per_rollout=2"])
+    config = load_config(overrides=["rollout={prompts: 2, group_size: 4}", "update.mini_batches=2"])
     (tmp_path / "config.yaml").write_text(dump_yaml(config), encoding="utf-8")
     (tmp_path / "manifest.json").write_text("{}", encoding="utf-8")
     found = open_run(tmp_path)

@@ -19,6 +19,7 @@ from rlvr_cli.report.charts.learning import learning_figures
 from rlvr_cli.report.charts.thin import kept
 from rlvr_cli.report.comparison import compare
 from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.training.metrics import REGION_METRICS
 from tests.compare.made_runs import make_run
 from tests.report.charted_runs import by_key, charted, column, heights, texts
 
@@ -127,7 +128,7 @@ def test_one_run_has_the_interval_of_its_held_out_evaluations(tmp_path: Path) ->
 def test_a_value_stands_where_its_rollout_was_done_on_the_budget(
     tmp_path: Path, budget: str, label: str, spent: float
 ) -> None:
-    overrides = ["update.updates_per_rollout=4", "rollout.prompts=16", "rollout.group_size=8"]
+    overrides = ["update.mini_batches=4", "rollout.prompts=16", "rollout.group_size=8"]
     run = charted(tmp_path, "r", [{"reward": 1.0}, {"reward": 2.0}], overrides=overrides, seconds=2.5)
     figure = by_key(learning_figures({"a": [run]}, budget))["reward"]
     assert column(figure, label) == [f"{spent:,.6g}", f"{2 * spent:,.6g}"]
@@ -155,7 +156,7 @@ def test_one_rollout_is_a_point(tmp_path: Path) -> None:
 
 
 def test_zero_is_in_every_frame_and_a_chart_of_zeros_says_so(tmp_path: Path) -> None:
-    zeros = {f"region/{name}": 0.0 for name in ("LN", "HP", "LP", "HN")}
+    zeros = dict.fromkeys(REGION_METRICS.values(), 0.0)
     rows = [{"kl": 0.0, "kl_reference": 0.0, "length": 50.0 + place, **zeros} for place in range(3)]
     figures = by_key(learning_figures({"a": [charted(tmp_path, "r", rows)]}))
     assert "0" in texts(figures["length"].svg)
@@ -189,7 +190,7 @@ def test_values_that_grow_by_orders_have_a_scale_with_their_zero(tmp_path: Path)
 
 
 def test_of_more_arms_than_colours_each_has_a_panel(tmp_path: Path) -> None:
-    run = charted(tmp_path, "r", [{"reward": 1.0, "region/LN": 0.1}, {"reward": 2.0, "region/LN": 0.2}])
+    run = charted(tmp_path, "r", [{"reward": 1.0, "clip_frac/low": 0.1}, {"reward": 2.0, "clip_frac/low": 0.2}])
     arms = {f"arm {place}": [run] for place in range(11)}
     figures = by_key(learning_figures(arms))
     assert set(arms) <= set(texts(figures["reward"].svg))

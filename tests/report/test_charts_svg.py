@@ -20,8 +20,8 @@ from tests.report.charted_runs import SVG, charted, texts
 HOSTILE = "</text><script>1</script> $x^2$ \x00\x1b[31m \u202e&amp; 日"
 SHOWN = "</text><script>1</script> $x^2$ \\x00\\x1b[31m \\u202e&amp; 日"
 ROWS = [
-    {"reward": 1.0, "accuracy": 0.2, "entropy": 0.5, "region/LN": 0.1, "reason/correct": 0.2, "reason/wrong": 0.8},
-    {"reward": 2.0, "accuracy": 0.4, "entropy": 0.4, "region/LN": 0.3, "reason/correct": 0.4, "reason/wrong": 0.6},
+    {"reward": 1.0, "accuracy": 0.2, "entropy": 0.5, "clip_frac/low": 0.1, "reason/correct": 0.2, "reason/wrong": 0.8},
+    {"reward": 2.0, "accuracy": 0.4, "entropy": 0.4, "clip_frac/low": 0.3, "reason/correct": 0.4, "reason/wrong": 0.6},
 ]
 
 

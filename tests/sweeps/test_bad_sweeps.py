@@ -25,7 +25,7 @@ CASES = {
     "set: {optimizer.lr: 1e-3}": ["s.yaml nothing varies: give at least one of methods, seeds"],
     "grid:\n  optimizer.lrr: [1]": ["s.yaml:2 optimizer.lrr: no such key. Did you mean `optimizer.lr`?"],
     "grid:\n  optimiser.lr: [1]": ["s.yaml:2 optimiser.lr: no such key. Did you mean `optimizer.lr`?"],
-    "grid:\n  update: [1]": ["s.yaml:2 update: is a section, not a key. Its keys: update.updates_per_rollout"],
+    "grid:\n  update: [1]": ["s.yaml:2 update: is a section, not a key. Its keys: update.mini_batches"],
     "grid:\n  task.people.2: [1]": ["s.yaml:2 `task.people` is one value: set it whole"],
     "grid:\n  run.name: [a, b]": ["s.yaml:2 run.name: trials are named by what varies"],
     "seeds: 2\nset: {run.name: a}": ["s.yaml:2 set: run.name: trials are named by what varies"],
@@ -80,7 +80,7 @@ CASES = {
         "s.yaml:7 optimizer.lr: must be a number, above 0 and at most 1, or a mapping",
         's.yaml:3 method.name: unknown method "loptii". Did you mean `lopti`?',
     ],
-    "set:\n  rollout.prompts: 15\ngrid:\n  update.updates_per_rollout: [1, 16]": [
+    "set:\n  rollout.prompts: 15\ngrid:\n  update.mini_batches: [1, 16]": [
         "s.yaml:2, s.yaml:4 rollout.prompts=15 x group_size=8 = 120 completions do not split into"
     ],
 }

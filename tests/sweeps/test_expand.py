@@ -52,7 +52,7 @@ CASES = {
         "low-dgpo",
         "high-dgpo",
     ],
-    "grid: {update.updates_per_rollout: {log_range: [1, 16], count: 5}}": ["upr1", "upr2", "upr4", "upr8", "upr16"],
+    "grid: {update.mini_batches: {log_range: [1, 16], count: 5}}": ["mb1", "mb2", "mb4", "mb8", "mb16"],
     "grid: {optimizer.lr: {log_range: [1e-6, 1e-4], count: 3}}": ["lr1e-6", "lr1e-5", "lr1e-4"],
     "grid: {update.epochs: {range: [1, 4]}}": ["epochs1", "epochs2", "epochs3", "epochs4"],
     "grid: {rollout.temperature: {range: [0.6, 1.0], step: 0.2}}": ["temperature0.6", "temperature0.8", "temperature1"],
@@ -69,7 +69,7 @@ CASES = {
         "dgpo-s2",
         "dgpo-s3",
     ],
-    "grid: {method.weight: [clip, cispo]}\nset: {update.updates_per_rollout: 2}": ["weightclip", "weightcispo"],
+    "grid: {method.weight: [clip, cispo]}\nset: {update.mini_batches: 2}": ["weightclip", "weightcispo"],
 }
 
 
@@ -139,7 +139,7 @@ def test_what_decides_the_numbers_is(changes: list[str]) -> None:
 
 
 def test_a_trial_is_what_train_makes_of_its_arguments(tmp_path: Path) -> None:
-    (tmp_path / "base.yaml").write_text("update: {updates_per_rollout: 4}\noptimizer: {lr: 1.0e-5}\n")
+    (tmp_path / "base.yaml").write_text("update: {mini_batches: 4}\noptimizer: {lr: 1.0e-5}\n")
     text = (
         "base: base.yaml\nset: {task: countdown}\nmethods: [lopti]\ngrid: {optimizer.betas: [[0.9, 0.99]]}\nseeds: [5]"
     )
@@ -167,7 +167,7 @@ def test_an_override_reads_back_to_its_value(value: Any) -> None:
 
 
 def test_identical_arms_share_one_run_and_first_steps_do_not(tmp_path: Path) -> None:
-    text = "methods: [grpo, cispo, lopti]\nseeds: 2\nset: {train.rollouts: 5, update.updates_per_rollout: %d}"
+    text = "methods: [grpo, cispo, lopti]\nseeds: 2\nset: {train.rollouts: 5, update.mini_batches: %d}"
     once, twice = (sweep(tmp_path, text % updates).trials for updates in (1, 2))
     groups = same_arms(once)
     assert [(group.names, group.when) for group in groups] == [

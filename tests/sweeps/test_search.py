@@ -157,7 +157,7 @@ def test_a_suggestion_that_is_no_configuration_is_told_and_left_out(
 ) -> None:
     """Nine prompts of three completions do not split into two updates; eight and ten do."""
     monkeypatch.setattr("rlvr_cli.sweeps.search.MOST_IDLE", 8)
-    text = HEAD.replace("}", ", rollout.group_size: 3, update.updates_per_rollout: 2}")
+    text = HEAD.replace("}", ", rollout.group_size: 3, update.mini_batches: 2}")
     text += "grid:\n  rollout.prompts: {range: [8, 10]}\nsearch: {trials: 5, sampler: random}\n"
     plan = go_on(begin(tmp_path, text), lambda varies: [0.5] * 4)
     assert {varies["rollout.prompts"] for varies in suggested(plan)} == {8, 10}

@@ -62,7 +62,7 @@ def config_of(micro_batch: int | None = None, *overrides: str) -> Any:
             f"train.rollouts={ROLLOUTS}",
             "rollout.prompts=4",
             "rollout.group_size=4",
-            f"update.updates_per_rollout={UPDATES}",
+            f"update.mini_batches={UPDATES}",
             f"update.epochs={EPOCHS}",
             *([f"update.micro_batch={micro_batch}"] if micro_batch else []),
             *overrides,

@@ -18,7 +18,7 @@ SETTINGS = {
     "train.rollouts": 3,
     "rollout.prompts": 2,
     "rollout.group_size": 4,
-    "update.updates_per_rollout": 2,
+    "update.mini_batches": 2,
     "update.epochs": 2,
     "update.micro_batch": 2,
     "checkpoint.every": 5,

@@ -22,7 +22,7 @@ SETTINGS = {
     "rollout.prompts": 4,
     "rollout.group_size": 4,
     "rollout.max_new_tokens": 16,
-    "update.updates_per_rollout": UPDATES,
+    "update.mini_batches": UPDATES,
     "checkpoint.every": 1000,
     "task.problems": 32,
     "run.threads": 1,

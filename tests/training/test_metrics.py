@@ -26,7 +26,7 @@ def test_huge_ratios_do_not_overflow() -> None:
     """exp(50) squared is beyond float32; the token is clipped, so the step itself is healthy."""
     values = summary(torch.tensor([[0.0, 50.0]]))
     assert values["ratio_std"] == pytest.approx(torch.tensor(50.0).double().exp().item() / 2)
-    assert values["region/HP"] == 0.5
+    assert values["clip_frac/high"] == 0.5
 
 
 def test_what_is_not_finite_is_said_to_be_unknown() -> None:
@@ -88,7 +88,7 @@ def test_what_was_left_out_of_the_forward_passes_is_counted_and_changes_no_ratio
     meter.begin_step(torch.ones(3, 2))
     meter.add(Tokens(new, old, torch.ones(1, 1), torch.ones(1, 2)), "all", None)
     alone = meter.summary(meter.take().tolist())
-    assert alone["trained"] == pytest.approx(1 / 3) and alone["region/HP"] == pytest.approx(1 / 3)
+    assert alone["trained"] == pytest.approx(1 / 3) and alone["clip_frac/high"] == pytest.approx(1 / 3)
     assert alone["ratio_mean"] == pytest.approx(2.0) and alone["update_tokens"] == 6
     # The same with every row computed.
     meter.begin_step(torch.ones(3, 2))

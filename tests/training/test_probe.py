@@ -28,7 +28,7 @@ MEASURED = Measured(18, 24, 4, "cpu", 100, 200, None, None, 1.0)
     [
         (["update.micro_batch=8"], 2),
         (["rollout.prompts=2", "update.micro_batch=16"], 1),
-        (["update={updates_per_rollout: 4, micro_batch: 2}"], 2),
+        (["update={mini_batches: 4, micro_batch: 2}"], 2),
         (["method=lopti", "update.micro_batch=4"], 2),
         (["update.micro_batch=1"], 2),
         (["launch.processes=2", "update.micro_batch=4"], 2),

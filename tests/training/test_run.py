@@ -31,7 +31,7 @@ SETTINGS = {
     "train.rollouts": 3,
     "rollout.prompts": 4,
     "rollout.max_new_tokens": 40,
-    "update.updates_per_rollout": 4,
+    "update.mini_batches": 4,
     "checkpoint.every": 3,
     "task.problems": 32,
     "optimizer.lr": 1e-3,
@@ -82,7 +82,7 @@ def test_a_reference_has_the_number_format_of_the_policy(tmp_path: Path, monkeyp
     trained: list[Any] = []
     made = build.build_trainer
     monkeypatch.setattr(build, "build_trainer", lambda *given: trained.append(made(*given)) or trained[0])
-    settings = {"train.rollouts": 1, "update.updates_per_rollout": 1, "method.kl.beta": 0.1}
+    settings = {"train.rollouts": 1, "update.mini_batches": 1, "method.kl.beta": 0.1}
     start(tmp_path, "half", **settings, **{"model.dtype": "bfloat16"})
     assert trained[0].model.dtype == trained[0].ref_model.dtype == torch.bfloat16
 
@@ -102,7 +102,7 @@ def test_a_run_leaves_everything_that_the_readme_names(whole: RunDir) -> None:
     rows = metrics(whole)
     assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
     assert sum(value for key, value in rows[0].items() if key.startswith("reason/")) == pytest.approx(1)
-    assert any(row["region/LN"] + row["region/HP"] > 0 for row in rows), "no update was off-policy"
+    assert any(row["clip_frac/low"] + row["clip_frac/high"] > 0 for row in rows), "no update was off-policy"
     assert all(row["grad_norm"] > 0 for row in rows)
     assert len(list(whole.rollouts_dir.iterdir())) == 3
     first = json.loads((whole.rollouts_dir / "rollout-000000.jsonl").read_text().splitlines()[0])
@@ -342,7 +342,7 @@ def test_a_reward_that_is_not_finite(tmp_path: Path, monkeypatch: pytest.MonkeyP
 )
 def test_every_kind_of_state_survives_a_resume(tmp_path: Path, method: str, changes: dict[str, Any]) -> None:
     """Passes, thresholds, value heads, the initial entropy, statistics, noise: stopped in mid-rollout, same end."""
-    settings = {"update__updates_per_rollout": 2, "checkpoint__every": 1, "method__name": method, **changes}
+    settings = {"update__mini_batches": 2, "checkpoint__every": 1, "method__name": method, **changes}
     run = start(tmp_path, "whole", **settings).run
     passes = [row["pass"] for row in metrics(run)]
     steps = len(passes) // 3

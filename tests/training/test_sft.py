@@ -162,7 +162,7 @@ def test_imitation_helps(tmp_path: Path) -> None:
         "rollout__prompts": 8,
         "rollout__group_size": 8,
         "update__micro_batch": 16,
-        "update__updates_per_rollout": 1,
+        "update__mini_batches": 1,
         "update__epochs": 1,
         "method__demonstrations": 256,
         "eval__every": 8,

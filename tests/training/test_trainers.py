@@ -110,7 +110,7 @@ def test_lopti_trains_and_logs_like_trl(tmp_path: Path) -> None:
     assert not torch.equal(before, after)
     rows = [row for row in lopti.state.log_history if "grad_norm" in row]
     assert len(rows) == 8 and lopti.steps_per_rollout == 4
-    assert {"entropy", "region/LN", "kl_reference", "trained"} <= set(rows[0])
+    assert {"entropy", "clip_frac/low", "kl_reference", "trained"} <= set(rows[0])
     assert {"reward", "completions/mean_length"} <= set(rows[0]), "what TRL logs of a rollout"
     assert rows[0]["trained"] + rows[2]["trained"] == pytest.approx(1.0, abs=0.3)
 

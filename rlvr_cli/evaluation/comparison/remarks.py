@@ -61,7 +61,7 @@ def _cannot_differ(arms: Sequence[Arm]) -> list[str]:
     found = []
     for group in alike.values():
         update = group[0][1].update
-        same = same_gradients({name: run.method for name, run in group}, update.updates_per_rollout * update.epochs)
+        same = same_gradients({name: run.method for name, run in group}, update.mini_batches * update.epochs)
         found += [one.sentence() for one in same if one.when != "first_step"]
     return found
 

@@ -93,7 +93,7 @@ def analyze(subject: Subject, options: RatioOptions) -> Findings:
 
 
 def _replay(saved: SavedRollout, options: RatioOptions) -> Replay:
-    split = options.split or saved.config.update.updates_per_rollout
+    split = options.split or saved.config.update.mini_batches
     problems = []
     if options.optimizer == "sgd" and options.lr is None:
         problems.append("optimizer=sgd: needs lr; the run's own rate is AdamW's, whose steps are of another size.")
@@ -232,8 +232,8 @@ def _notes(saved: SavedRollout, how: Replay, replay: ReplayedUpdates) -> tuple[s
             f"No state of AdamW that fits was kept at step {saved.old.step}: it begins anew, with larger first steps "
             "than the run's."
         )
-    if saved.config.rollout.importance_cap is not None:
-        lines.append("The run's weights for another sampler (rollout.importance_cap) are left out.")
+    if saved.config.rollout.tis_cap is not None:
+        lines.append("The run's weights for another sampler (rollout.tis_cap) are left out.")
     return tuple(lines)
 
 

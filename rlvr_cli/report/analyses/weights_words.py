@@ -85,7 +85,7 @@ def notes(saved: SavedRollout, run: ScoredRun, found: Sequence[MethodFound], opt
             f"No token left the bounds {1 - options.eps_low:g} to {1 + options.eps_high:g}: the ratio that is farthest "
             f"from 1 is {math.exp(float(drift[drift.abs().argmax()])):.3g}, {steps} updates after the sampling. Choose "
             "a later --step, an earlier --rollout, or a run with more updates per rollout "
-            "(update.updates_per_rollout)."
+            "(update.mini_batches)."
         )
     empty = [name for name in CORNERS if not counts[name]]
     if empty and len(empty) < len(CORNERS):

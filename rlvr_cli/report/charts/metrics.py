@@ -16,10 +16,10 @@ from rlvr_cli.stats.intervals import student_quantile
 # By rollout from 0.
 Ends = Mapping[int, tuple[float, float]]
 REGIONS = {
-    "LN": "LN: ratio fell, A < 0",
-    "HP": "HP: ratio rose, A > 0",
-    "LP": "LP: ratio fell, A > 0",
-    "HN": "HN: ratio rose, A < 0",
+    "clip_frac/low": "LN: ratio fell, A < 0",
+    "clip_frac/high": "HP: ratio rose, A > 0",
+    "outside/low": "LP: ratio fell, A > 0",
+    "outside/high": "HN: ratio rose, A < 0",
 }
 
 
@@ -94,7 +94,7 @@ def metrics(runs: Sequence[Recorded]) -> list[Metric]:
             "clip-share",
             "Tokens beyond the trust region",
             YAxis("share of tokens", share=True),
-            {title: key(f"region/{name}") for name, title in REGIONS.items()},
+            {title: key(name) for name, title in REGIONS.items()},
             "Share of tokens whose ratio left the trust region of the run's own method, by direction and sign of the "
             "advantage A. In LN and HP the policy has gone where the advantage pushes, and PPO's clip drops the token. "
             "With one update a rollout the ratio is 1 and every share is 0.",

@@ -26,9 +26,9 @@ from rlvr_cli.models.sampler import sample
 from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.training import run as running
-from rlvr_cli.training.importance import importance_ratios, in_rows
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.prepare import Prepared
+from rlvr_cli.training.tis import importance_ratios, in_rows
 from tests.training.harness import (
     LEARNING_RATE,
     UPDATES,
@@ -81,7 +81,7 @@ def weighed(
         processing_class=make_tokenizer(),
         args=arguments(folder, method, rows=ROWS, group=GROUP, **settings),
         train_dataset=dataset(ROWS, GROUP),
-        importance_cap=cap,
+        tis_cap=cap,
     )
     trainer.train()
     return trainer
@@ -175,7 +175,7 @@ def test_resume_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(running, "prepare", with_warmer)
     small = ("train.rollouts=3", "rollout.prompts=4", "rollout.max_new_tokens=40", "task.problems=32", "run.threads=1")
-    updates = ("update.updates_per_rollout=4", "checkpoint.every=3", "optimizer.lr=1e-3", "rollout.importance_cap=1.05")
+    updates = ("update.mini_batches=4", "checkpoint.every=3", "optimizer.lr=1e-3", "rollout.tis_cap=1.05")
 
     def start(name: str) -> RunDir:
         config = load_config(method="grpo", overrides=[*small, *updates, f"run.dir={tmp_path}", f"run.name={name}"])
