@@ -31,7 +31,7 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Scale
-from rlvr_cli.methods.clip import ClippedRatio, clipped_surrogate
+from rlvr_cli.methods.clip import ClippedRatio
 from rlvr_cli.methods.preset import MethodPreset, Paper
 from rlvr_cli.methods.statistics import quantile
 from rlvr_cli.methods.tokens import Tokens
@@ -108,9 +108,6 @@ class ACPO(TokenWeight):
     def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
         where = self.regions(tokens, statistics)
         return torch.where(where.LN | where.HP, 0.0, tokens.ratio.detach())
-
-    def surrogate(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
-        return clipped_surrogate(tokens, tokens.ratio, *self.bounds(tokens, statistics))
 
     def _edges(self, probabilities: Tensor) -> Tensor:
         shares = torch.linspace(0, 1, self.bins + 1, dtype=torch.float64, device=probabilities.device)

@@ -26,7 +26,7 @@ from pydantic import Field
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.preset import MethodPreset, Paper
 from rlvr_cli.methods.tokens import Tokens
-from rlvr_cli.methods.weight import AboveOne, EpsLow, OpenShare, TokenWeight, with_unit_slope
+from rlvr_cli.methods.weight import AboveOne, EpsLow, OpenShare, TokenWeight
 
 
 class ASPO(TokenWeight):
@@ -90,14 +90,6 @@ class ASPO(TokenWeight):
         ratio = tokens.ratio.detach()
         positive, negative = ratio < 1 / self.soft_clip_positive, ratio > self.soft_clip_negative
         return torch.where(tokens.advantages >= 0, positive, negative)
-
-    def surrogate(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
-        eps, _ = self.bounds(tokens)
-        weight, advantages = self.weight(tokens), tokens.advantages
-        at_bound = torch.where(advantages >= 0, torch.as_tensor(1 / (1 + eps)), torch.as_tensor(1 - eps)).to(weight)
-        inside = with_unit_slope(-weight * advantages, tokens.log_probs)
-        loss = torch.where(weight == 0, -at_bound * advantages, inside)
-        return torch.where(self.soft_clipped(tokens), -weight * advantages * tokens.log_probs, loss)
 
 
 PAPER = Paper("ASPO: Asymmetric Importance Sampling Policy Optimization", "Wang et al.", "2510.06062")

@@ -41,9 +41,6 @@ class CISPO(TokenWeight):
         low, high = self.bounds(tokens)
         return tokens.ratio.detach().clamp(1 - low, 1 + high)
 
-    def surrogate(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
-        return -self.weight(tokens) * tokens.advantages * tokens.log_probs
-
 
 PAPER = Paper("MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention", "MiniMax", "2506.13585")
 PRESETS = (

@@ -47,20 +47,6 @@ class ClippedRatio(TokenWeight):
             cut = cut | dual_clipped(tokens, self.dual_clip)
         return torch.where(cut, 0.0, ratio)
 
-    def surrogate(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
-        loss = clipped_surrogate(tokens, tokens.ratio, self.eps_low, self.eps_high)
-        if self.dual_clip is None:
-            return loss
-        bounded = torch.minimum(loss, -tokens.advantages * self.dual_clip)
-        return torch.where(tokens.advantages < 0, bounded, loss)
-
-
-def clipped_surrogate(tokens: Tokens, ratio: Tensor, eps_low: float | Tensor, eps_high: float | Tensor) -> Tensor:
-    """(B, T) max(-A r, -A clip(r)), differentiable in ``ratio``."""
-    lowest, highest = (torch.as_tensor(bound, dtype=ratio.dtype) for bound in (1 - eps_low, 1 + eps_high))
-    clipped = torch.minimum(torch.maximum(ratio, lowest), highest)
-    return torch.maximum(-tokens.advantages * ratio, -tokens.advantages * clipped)
-
 
 def dual_clipped(tokens: Tokens, limit: float) -> Tensor:
     """(B, T) where the advantage is negative and the ratio above ``limit``."""

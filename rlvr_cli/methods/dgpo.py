@@ -23,7 +23,7 @@ from pydantic import Field
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.preset import MethodPreset, Paper
 from rlvr_cli.methods.tokens import Tokens
-from rlvr_cli.methods.weight import EpsHigh, EpsLow, TokenWeight, with_unit_slope
+from rlvr_cli.methods.weight import EpsHigh, EpsLow, TokenWeight
 
 
 class DGPO(TokenWeight):
@@ -47,9 +47,6 @@ class DGPO(TokenWeight):
         above = -(log_ratio - math.log1p(self.eps_high)).clamp(min=0) / self.m
         exponent = torch.where(where.LN, below, torch.where(where.HP, above, 0.0))
         return torch.exp(log_ratio + exponent)
-
-    def surrogate(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
-        return with_unit_slope(-self.weight(tokens) * tokens.advantages, tokens.log_probs)
 
 
 PAPER = Paper(

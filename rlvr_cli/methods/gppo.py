@@ -24,7 +24,7 @@ from rlvr_cli.core.section import Scale
 from rlvr_cli.methods.clip import ClippedRatio, dual_clipped
 from rlvr_cli.methods.preset import MethodPreset, Paper
 from rlvr_cli.methods.tokens import Tokens
-from rlvr_cli.methods.weight import AboveOne, EpsHigh, EpsLow, TokenWeight, with_unit_slope
+from rlvr_cli.methods.weight import AboveOne, EpsHigh, EpsLow, TokenWeight
 
 
 class GPPO(TokenWeight):
@@ -52,12 +52,6 @@ class GPPO(TokenWeight):
         weight = torch.where(where.LN, self.beta1 * (1 - self.eps_low), tokens.ratio.detach())
         weight = torch.where(where.HP, self.beta2 * (1 + self.eps_high), weight)
         return weight if self.dual_clip is None else torch.where(dual_clipped(tokens, self.dual_clip), 0.0, weight)
-
-    def surrogate(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
-        loss = with_unit_slope(-self.weight(tokens) * tokens.advantages, tokens.log_probs)
-        if self.dual_clip is None:
-            return loss
-        return torch.where(dual_clipped(tokens, self.dual_clip), -tokens.advantages * self.dual_clip, loss)
 
 
 PAPER_1 = Paper(

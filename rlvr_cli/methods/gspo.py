@@ -13,16 +13,14 @@ and there is no dual clip. The paper has no such bound.
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.methods.clip import clipped_surrogate
 from rlvr_cli.methods.preset import MethodPreset, Paper
 from rlvr_cli.methods.tokens import Regions, Tokens, regions
-from rlvr_cli.methods.weight import EpsHigh, EpsLow, TokenWeight, with_unit_slope
+from rlvr_cli.methods.weight import EpsHigh, EpsLow, TokenWeight
 
 
 class GSPO(TokenWeight):
@@ -56,12 +54,6 @@ class GSPO(TokenWeight):
         log_ratio = self.log_sequence_ratio(tokens)
         cut = where.LN | where.HP | (log_ratio > self.max_log_ratio)
         return torch.where(cut, 0.0, torch.exp(log_ratio.clamp(max=self.max_log_ratio)))
-
-    def surrogate(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
-        log_ratio = self.log_sequence_ratio(tokens)
-        ratio = with_unit_slope(torch.exp(log_ratio.clamp(max=self.max_log_ratio)), tokens.log_probs)
-        ratio = torch.where(log_ratio > self.max_log_ratio, math.exp(self.max_log_ratio), ratio)
-        return clipped_surrogate(tokens, ratio, self.eps_low, self.eps_high)
 
 
 PAPER = Paper("Group Sequence Policy Optimization", "Zheng et al.", "2507.18071")

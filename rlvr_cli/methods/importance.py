@@ -36,9 +36,6 @@ class Ratio(TokenWeight):
     def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
         return tokens.ratio.detach()
 
-    def surrogate(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
-        return -tokens.advantages * tokens.ratio
-
 
 class One(TokenWeight):
     """No importance sampling, no clipping."""
@@ -50,6 +47,3 @@ class One(TokenWeight):
 
     def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
         return torch.ones_like(tokens.log_probs).detach()
-
-    def surrogate(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
-        return -tokens.advantages * tokens.log_probs

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.core.lazy import Tensor
 from rlvr_cli.core.section import Choice
 from rlvr_cli.methods.tokens import Regions, Tokens, regions
 
@@ -67,12 +67,3 @@ class TokenWeight(Choice, ABC):
     def regions(self, tokens: Tokens, statistics: Tensor | None = None) -> Regions:
         """Where each token lies."""
         return regions(tokens, *self.bounds(tokens, statistics))
-
-    @abstractmethod
-    def surrogate(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
-        """(B, T) the loss value in the paper's or the released code's form; its derivative is -F A."""
-
-
-def with_unit_slope(values: Tensor, log_probs: Tensor) -> Tensor:
-    """``values`` as constants times pi / sg(pi): the same numbers, whose derivative by log pi is themselves."""
-    return values.detach() * torch.exp(log_probs - log_probs.detach())

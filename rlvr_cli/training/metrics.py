@@ -51,7 +51,7 @@ class StepMeter:
         "kl",
         "kl_reference",
         "entropy",
-        "surrogate",
+        "policy_loss",
         "value_loss",
         *REGIONS,
         *IMPORTANCE,
@@ -84,6 +84,7 @@ class StepMeter:
         mask = tokens.mask.bool()
         trained = self.method.trained(tokens, which)
         where = self.method.weight.regions(shaped, statistics)
+        weights = self.method.weight.weight(shaped, statistics)
         # Around 1 and in float64: neither do squares overflow, nor does the spread drown near ratio 1.
         current, old = tokens.log_probs.double(), tokens.old_log_probs.double()
         drift = torch.expm1(current - old)
@@ -105,7 +106,7 @@ class StepMeter:
             total(reference),
             total(tokens.entropies) if self.entropies and tokens.entropies is not None else drift.new_zeros(()),
             # A token without advantage has no part, however far its ratio overflowed.
-            total(torch.where(shaped.advantages == 0, 0, self.method.weight.surrogate(shaped, statistics)), mask),
+            total(torch.where(shaped.advantages == 0, 0, -weights * shaped.advantages), mask),
             drift.new_zeros(()) if value_loss is None else value_loss.double(),
             *((getattr(where, name) & trained).sum(dtype=torch.float64) for name in REGIONS),
             *(drift.new_zeros(()) for _ in IMPORTANCE),
@@ -131,7 +132,8 @@ class StepMeter:
         KL(pi || reference) (0 without a reference; with a KL penalty every token of the pass is trained on). Of all
         tokens of the step: ``clip_frac/low`` and ``clip_frac/high``, the shares of tokens beyond the trust region in
         the direction of their advantage, whose gradient the clipped ratio cuts; ``outside/low`` and ``outside/high``,
-        those in the two other corners; ``trained``, the share with an advantage; the mean ``surrogate``.
+        those in the two other corners; ``trained``, the share with an advantage; ``policy_loss``, the mean of
+        -F A, whose gradient is the method's.
         ``importance/weight`` is the mean weight for a sampler that differs, ``importance/capped`` the share of weights
         that the cap cut.
         """
@@ -148,7 +150,7 @@ class StepMeter:
             "prob_distance": mean["distance"],
             "kl": mean["kl"],
             "kl_reference": mean["kl_reference"],
-            "surrogate": mean["surrogate"],
+            "policy_loss": mean["policy_loss"],
             **{metric: mean[name] for name, metric in REGION_METRICS.items()},
             "trained": mean["trained"],
             **({name: named[name] / weighed for name in IMPORTANCE[:2]} if self.importance else {}),

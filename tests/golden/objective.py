@@ -17,6 +17,7 @@ from rlvr_cli.methods.shaping import TokenShaping
 from rlvr_cli.methods.tokens import Regions, Tokens
 from rlvr_cli.methods.weight import TokenWeight
 from tests.golden.cases import Case
+from tests.methods.surrogates import surrogate
 
 REGIONS = ("LN", "HP", "LP", "HN", "M")
 ROWS = {"excluded": "valid", "counted as zero": "all"}
@@ -70,7 +71,7 @@ def compare_gradient(case: Case, of: Method, tokens: Tokens, which: str = "all")
 def policy_loss(of: Method, tokens: Tokens, which: str = "all") -> Tensor:
     """() the loss without KL, differentiable."""
     shaped = of.shaped(tokens, which)
-    values = of.weight.surrogate(shaped, of.weight.statistics(shaped))
+    values = surrogate(of.weight, shaped, of.weight.statistics(shaped))
     weights = of.aggregation.coefficients(tokens.mask, of.aggregation.count(tokens.mask, tokens.advantages))
     return torch.where(tokens.mask.bool(), values * weights, 0.0).sum()
 

@@ -20,6 +20,7 @@ from rlvr_cli.methods.gspo import GSPO
 from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.methods.weight import TokenWeight
 from tests.methods.samples import WEIGHTS, coefficients, method, random_tokens
+from tests.methods.surrogates import surrogate
 
 # The papers' objectives as functions of log pi (x), written out once more; what they stop the gradient of is taken
 # at x0. The others have no stop-gradient: their own surrogate is the function.
@@ -86,7 +87,7 @@ def objective_of(weight: TokenWeight, tokens: Tokens) -> Objective:
     if type(weight) in written:
         return written[type(weight)](weight)  # type: ignore[operator, no-any-return]
     statistics = weight.statistics(tokens)
-    return lambda x, x0, t: weight.surrogate(replace(t, log_probs=x), statistics)
+    return lambda x, x0, t: surrogate(weight, replace(t, log_probs=x), statistics)
 
 
 @pytest.mark.parametrize("name", WEIGHTS)
@@ -101,9 +102,9 @@ def test_weight_is_the_derivative_of_the_objective(name: str) -> None:
     torch.testing.assert_close(slope[valid], expected[valid], rtol=1e-6, atol=1e-7)
 
     log_probs = tokens.log_probs.clone().requires_grad_()
-    surrogate = weight.surrogate(replace(tokens, log_probs=log_probs), statistics)
-    torch.testing.assert_close(surrogate.detach()[valid], objective(start, start, tokens)[valid])
-    (gradient,) = torch.autograd.grad(surrogate[valid].sum(), log_probs)
+    loss = surrogate(weight, replace(tokens, log_probs=log_probs), statistics)
+    torch.testing.assert_close(loss.detach()[valid], objective(start, start, tokens)[valid])
+    (gradient,) = torch.autograd.grad(loss[valid].sum(), log_probs)
     torch.testing.assert_close(gradient[valid], expected[valid])
 
 

@@ -26,6 +26,7 @@ from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.training.managed import ManagedTrainer
 from rlvr_cli.training.trl_adapter import LEAVES_OUT_ALL, MethodTrainer
 from rlvr_cli.training.trl_arguments import trl_config
+from tests.methods.surrogates import surrogate
 
 MAX_NEW_TOKENS = 12
 LEARNING_RATE = 0.2
@@ -332,7 +333,7 @@ def plain_gradient(
         torch.tensor(rewards, dtype=torch.float32), group, divide_by_std=method.advantage.scale == "std"
     ).unsqueeze(1)
     tokens = Tokens(log_probs, old, advantages, (torch.arange(log_probs.shape[1]) < lengths).float())
-    loss = method.weight.surrogate(tokens)
+    loss = surrogate(method.weight, tokens)
     if method.kl.beta:
         with torch.no_grad():
             other = completion_log_probs(reference, prompts, completions, temperature)

@@ -29,6 +29,7 @@ from rlvr_cli.training import run as running
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.prepare import Prepared
 from rlvr_cli.training.tis import importance_ratios, in_rows
+from tests.methods.surrogates import surrogate
 from tests.training.harness import (
     LEARNING_RATE,
     UPDATES,
@@ -116,7 +117,7 @@ def test_the_gradient_is_that_of_the_formula(tmp_path: Path, beta: float, temper
         assert 0.05 < capped < 0.95 and weights[mask.bool()].min() < 0.5
         advantages = group_advantage(torch.tensor(rewards, dtype=torch.float32), GROUP, divide_by_std=True).unsqueeze(1)
         tokens = Tokens(log_probs, old, advantages, mask)
-        loss = method.weight.surrogate(tokens) * weights
+        loss = surrogate(method.weight, tokens) * weights
         if beta:
             with torch.no_grad():
                 other = completion_log_probs(reference, prompts, completions, temperature)

@@ -1,0 +1,98 @@
+"""The loss of each weight in the form of its paper or released code; its derivative by log pi is -F A."""
+
+from __future__ import annotations
+
+import math
+from functools import singledispatch
+
+import torch
+from torch import Tensor
+
+from rlvr_cli.methods.acpo import ACPO
+from rlvr_cli.methods.aspo import ASPO
+from rlvr_cli.methods.cispo import CISPO
+from rlvr_cli.methods.clip import ClippedRatio, dual_clipped
+from rlvr_cli.methods.dgpo import DGPO
+from rlvr_cli.methods.gppo import GPPO
+from rlvr_cli.methods.gspo import GSPO
+from rlvr_cli.methods.importance import One, Ratio
+from rlvr_cli.methods.tokens import Tokens
+from rlvr_cli.methods.weight import TokenWeight
+
+
+@singledispatch
+def surrogate(weight: TokenWeight, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+    """(B, T) the loss value, differentiable in ``tokens.log_probs``."""
+    raise NotImplementedError(type(weight).__name__)
+
+
+def with_unit_slope(values: Tensor, log_probs: Tensor) -> Tensor:
+    """``values`` as constants times pi / sg(pi): the same numbers, whose derivative by log pi is themselves."""
+    return values.detach() * torch.exp(log_probs - log_probs.detach())
+
+
+def clipped(tokens: Tokens, ratio: Tensor, eps_low: float | Tensor, eps_high: float | Tensor) -> Tensor:
+    """(B, T) max(-A r, -A clip(r)), differentiable in ``ratio``."""
+    lowest, highest = (torch.as_tensor(bound, dtype=ratio.dtype) for bound in (1 - eps_low, 1 + eps_high))
+    bounded = torch.minimum(torch.maximum(ratio, lowest), highest)
+    return torch.maximum(-tokens.advantages * ratio, -tokens.advantages * bounded)
+
+
+@surrogate.register
+def _(weight: ClippedRatio, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+    loss = clipped(tokens, tokens.ratio, weight.eps_low, weight.eps_high)
+    if weight.dual_clip is None:
+        return loss
+    bounded = torch.minimum(loss, -tokens.advantages * weight.dual_clip)
+    return torch.where(tokens.advantages < 0, bounded, loss)
+
+
+@surrogate.register
+def _(weight: CISPO, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+    return -weight.weight(tokens) * tokens.advantages * tokens.log_probs
+
+
+@surrogate.register
+def _(weight: GPPO, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+    loss = with_unit_slope(-weight.weight(tokens) * tokens.advantages, tokens.log_probs)
+    if weight.dual_clip is None:
+        return loss
+    return torch.where(dual_clipped(tokens, weight.dual_clip), -tokens.advantages * weight.dual_clip, loss)
+
+
+@surrogate.register
+def _(weight: ASPO, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+    eps, _ = weight.bounds(tokens)
+    values, advantages = weight.weight(tokens), tokens.advantages
+    at_bound = torch.where(advantages >= 0, torch.as_tensor(1 / (1 + eps)), torch.as_tensor(1 - eps)).to(values)
+    inside = with_unit_slope(-values * advantages, tokens.log_probs)
+    loss = torch.where(values == 0, -at_bound * advantages, inside)
+    return torch.where(weight.soft_clipped(tokens), -values * advantages * tokens.log_probs, loss)
+
+
+@surrogate.register
+def _(weight: DGPO, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+    return with_unit_slope(-weight.weight(tokens) * tokens.advantages, tokens.log_probs)
+
+
+@surrogate.register
+def _(weight: ACPO, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+    return clipped(tokens, tokens.ratio, *weight.bounds(tokens, statistics))
+
+
+@surrogate.register
+def _(weight: GSPO, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+    log_ratio = weight.log_sequence_ratio(tokens)
+    ratio = with_unit_slope(torch.exp(log_ratio.clamp(max=weight.max_log_ratio)), tokens.log_probs)
+    ratio = torch.where(log_ratio > weight.max_log_ratio, math.exp(weight.max_log_ratio), ratio)
+    return clipped(tokens, ratio, weight.eps_low, weight.eps_high)
+
+
+@surrogate.register
+def _(weight: Ratio, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+    return -tokens.advantages * tokens.ratio
+
+
+@surrogate.register
+def _(weight: One, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+    return -tokens.advantages * tokens.log_probs
