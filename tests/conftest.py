@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -34,6 +35,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=ROOT.parent / "shared" / "golden",
         help="A further folder of golden numbers, read where there is one (default: ../shared/golden).",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hide GPUs, on which bfloat16 would take the place of the arithmetic that is tested, unless ``-m gpu`` asks."""
+    if not re.search(r"(?<!not )\bgpu\b", config.option.markexpr):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+@pytest.fixture
+def gpu() -> str:
+    """The GPU's name for torch; the test is skipped where there is none."""
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("torch sees no GPU here")
+    return "cuda"
 
 
 def golden_folders(config: pytest.Config) -> list[Path]:

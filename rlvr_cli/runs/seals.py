@@ -62,7 +62,7 @@ def write_seal(path: Path, seal: Mapping[str, Mapping[str, Any]]) -> None:
 def seal_text(seal: Mapping[str, Mapping[str, Any]]) -> str:
     """A seal as the content of a file, with a hash of its own."""
     own = hashlib.sha256(json.dumps(seal, sort_keys=True).encode()).hexdigest()
-    return json.dumps({"files": seal, "sha256": own}, indent=1) + "\n"
+    return json.dumps({"files": seal, "sha256": own}, indent=1, sort_keys=True) + "\n"
 
 
 def parse_seal(path: Path) -> Seal:

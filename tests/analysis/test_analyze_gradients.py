@@ -16,6 +16,7 @@ from rlvr_cli.analysis.scoring import score
 from rlvr_cli.cli.app import run
 from rlvr_cli.config.method import PolicyMethodConfig, make_method
 from tests.analysis.lab_runs import analyzed, trained
+from tests.runs.made_seals import reseal
 
 SETTINGS = [
     "method=lopti",
@@ -135,6 +136,7 @@ def test_a_rollout_of_equal_rewards_has_nothing_to_show(
     file = copy / "rollouts" / "rollout-000000.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     file.write_text("".join(json.dumps({**row, "clean_reward": 1.0}) + "\n" for row in rows))
+    reseal(copy)
     capsys.readouterr()
     assert run(["analyze", name, "--run", "lab", "--dir", str(tmp_path), "--rollout", "0"]) == 2
     assert "same reward" in capsys.readouterr().err

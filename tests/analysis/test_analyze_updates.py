@@ -10,6 +10,7 @@ import pytest
 
 from rlvr_cli.cli.app import run
 from tests.analysis.lab_runs import analyzed, trained
+from tests.runs.made_seals import reseal
 
 SETTINGS = [
     "train.rollouts=2",
@@ -118,6 +119,7 @@ def test_a_rollout_without_advantages_has_neither_weights_nor_directions(
     file = copy / "rollouts" / "rollout-000000.jsonl"
     rows = [{**json.loads(line), "clean_reward": 1.0} for line in file.read_text().splitlines()]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    reseal(copy)
     for name in ("weights", "directions"):
         found = analyzed(capsys, copy.parent, name, "--rollout", "0", "--step", "4")
         assert found["headline"].startswith(("No token", "The update of grpo"))

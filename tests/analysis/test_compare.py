@@ -13,6 +13,7 @@ from rlvr_cli.analysis.saved_rollout import find_saved_rollout
 from rlvr_cli.cli.app import run
 from rlvr_cli.config.errors import UserError
 from tests.analysis.lab_runs import trained
+from tests.runs.made_seals import reseal
 
 SETTINGS = [
     "train.rollouts=3",
@@ -120,6 +121,7 @@ def test_a_file_without_token_ids_is_refused_with_the_reason(copy: Path, capsys:
     for row in rows:
         del row["token_ids"]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    reseal(copy)
     message = refused(capsys, copy.parent, "dgpo", "grpo", "--rollout", "1")
     assert "token ids" in message and "rollout-000001.jsonl" in message
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from rlvr_cli.results.evaluations import sealed
 from rlvr_cli.runs.records import append_jsonl
 from tests.compare.made_runs import evaluate, make_run
 from tests.report_page.conftest import BASE, BETTER
@@ -92,8 +93,8 @@ def test_before_is_the_untrained_model_where_it_was_evaluated(tmp_path: Path, re
     root = tmp_path / "runs"
     made = make_run(root, "grpo-s0", right=BETTER, held_out={2: BASE, 4: BETTER})
     base = evaluate(made, BASE, step=0, folder=root / "evals" / "lab-test")
-    result = json.loads((base / "metrics.json").read_text())
-    (base / "metrics.json").write_text(json.dumps({**result, "label": "lab"}))
+    result, problems = json.loads((base / "metrics.json").read_text()), (base / "problems.jsonl").read_text()
+    (base / "metrics.json").write_text(json.dumps(sealed({**result, "label": "lab"}, problems)))
     page = report(made.path)
     assert (
         "Held-out accuracy (avg@4) rose from 0.375 before training to 0.625 after 4 rollouts."
