@@ -32,8 +32,8 @@ from benchmarks.scripted import Rollout, Script
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import PolicyMethodConfig, make_method
 from rlvr_cli.lab.tokenizer import make_tokenizer
+from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.schedule import ByProbability
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.trl_adapter import MethodTrainer
 from rlvr_cli.training.trl_arguments import trl_config

@@ -14,17 +14,16 @@ if TYPE_CHECKING:
     from rlvr_cli.methods.acpo import ACPO
     from rlvr_cli.methods.aspo import ASPO
     from rlvr_cli.methods.cispo import CISPO
-    from rlvr_cli.methods.clip import ClippedRatio
     from rlvr_cli.methods.dgpo import DGPO
-    from rlvr_cli.methods.gae import GAEAdvantage
     from rlvr_cli.methods.gppo import GPPO
-    from rlvr_cli.methods.group import GroupAdvantage
+    from rlvr_cli.methods.grpo import ClippedRatio, GroupAdvantage
     from rlvr_cli.methods.gspo import GSPO
-    from rlvr_cli.methods.importance import One, Ratio
     from rlvr_cli.methods.likelihood import LikelihoodAdvantage
+    from rlvr_cli.methods.lopti import ByProbability, OnePass
+    from rlvr_cli.methods.ppo import GAEAdvantage
     from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
     from rlvr_cli.methods.rloo import RLOOAdvantage
-    from rlvr_cli.methods.schedule import ByProbability, OnePass
+    from rlvr_cli.methods.unclipped import One, Ratio
     from rlvr_cli.training.trainers import (
         ACPOMaxTrainer,
         ACPOMeanTrainer,
@@ -104,19 +103,19 @@ __all__ = [
 _PARTS = {
     "ACPO": "acpo",
     "ASPO": "aspo",
-    "ByProbability": "schedule",
+    "ByProbability": "lopti",
     "CISPO": "cispo",
-    "ClippedRatio": "clip",
+    "ClippedRatio": "grpo",
     "DGPO": "dgpo",
-    "GAEAdvantage": "gae",
+    "GAEAdvantage": "ppo",
     "GPPO": "gppo",
     "GSPO": "gspo",
-    "GroupAdvantage": "group",
+    "GroupAdvantage": "grpo",
     "LikelihoodAdvantage": "likelihood",
-    "One": "importance",
-    "OnePass": "schedule",
+    "One": "unclipped",
+    "OnePass": "lopti",
     "RLOOAdvantage": "rloo",
-    "Ratio": "importance",
+    "Ratio": "unclipped",
     "ReinforcePPAdvantage": "reinforce_pp",
 }
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from rlvr_cli.methods.group import group_advantage
+from rlvr_cli.methods.grpo import group_advantage
 from rlvr_cli.methods.gtpo import ConflictMask, mirrored
 from rlvr_cli.methods.rollout import Rollout
 

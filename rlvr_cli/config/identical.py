@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rlvr_cli.config.method import MethodConfig, PolicyMethodConfig
-from rlvr_cli.methods.schedule import PASSES, ByProbability, Schedule
+from rlvr_cli.methods.lopti import PASSES, ByProbability, Schedule
 
 When = Literal["always", "one_step", "first_step"]
 

@@ -12,16 +12,15 @@ from pydantic import AfterValidator, Discriminator, Field, Tag
 from rlvr_cli.core.section import Count, NotNegative, Probability, Scale, Section, Text
 from rlvr_cli.methods.advantage import Advantage
 from rlvr_cli.methods.aggregation import Aggregation
-from rlvr_cli.methods.clip import ClippedRatio
-from rlvr_cli.methods.group import GroupAdvantage
+from rlvr_cli.methods.grpo import ClippedRatio, GroupAdvantage
 from rlvr_cli.methods.gtpo import ConflictMask, EntropyFilter, EntropyPenalty
 from rlvr_cli.methods.high_entropy import HighEntropy
 from rlvr_cli.methods.kl import KLPenalty
+from rlvr_cli.methods.lopti import OnePass, Schedule
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.names import resolve_method_name
 from rlvr_cli.methods.reward import Reward
 from rlvr_cli.methods.reweight import Reweight
-from rlvr_cli.methods.schedule import OnePass, Schedule
 from rlvr_cli.methods.sft import SFT
 from rlvr_cli.methods.shaping import RolloutShaping, TokenShaping
 from rlvr_cli.methods.weight import TokenWeight

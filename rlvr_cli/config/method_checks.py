@@ -9,12 +9,12 @@ from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.config.tree import Path, default
-from rlvr_cli.methods.gae import GAEAdvantage
-from rlvr_cli.methods.group import GroupAdvantage
+from rlvr_cli.methods.grpo import GroupAdvantage
 from rlvr_cli.methods.likelihood import LikelihoodAdvantage
+from rlvr_cli.methods.lopti import ByProbability
+from rlvr_cli.methods.ppo import GAEAdvantage
 from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
 from rlvr_cli.methods.rloo import RLOOAdvantage
-from rlvr_cli.methods.schedule import ByProbability
 
 SetByUser = Callable[[Path], bool]
 

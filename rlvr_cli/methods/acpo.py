@@ -31,7 +31,7 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Scale
-from rlvr_cli.methods.clip import ClippedRatio
+from rlvr_cli.methods.grpo import ClippedRatio
 from rlvr_cli.methods.preset import MethodPreset, Paper
 from rlvr_cli.methods.statistics import quantile
 from rlvr_cli.methods.tokens import Tokens

@@ -21,7 +21,7 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Scale
-from rlvr_cli.methods.clip import ClippedRatio, dual_clipped
+from rlvr_cli.methods.grpo import ClippedRatio, dual_clipped
 from rlvr_cli.methods.preset import MethodPreset, Paper
 from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.methods.weight import AboveOne, EpsHigh, EpsLow, TokenWeight

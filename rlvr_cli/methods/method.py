@@ -18,9 +18,9 @@ from rlvr_cli.methods.advantage import Advantage
 from rlvr_cli.methods.aggregation import Aggregation, prompt_factors
 from rlvr_cli.methods.gtpo import EntropyFilter
 from rlvr_cli.methods.kl import KLPenalty
+from rlvr_cli.methods.lopti import Schedule
 from rlvr_cli.methods.reward import entropy_min_reward
 from rlvr_cli.methods.rollout import Rollout
-from rlvr_cli.methods.schedule import Schedule
 from rlvr_cli.methods.shaping import RolloutShaping, TokenShaping
 from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.methods.weight import TokenWeight

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor
 from rlvr_cli.methods.advantage import Advantage
-from rlvr_cli.methods.group import group_advantage, known_of_group
+from rlvr_cli.methods.grpo import group_advantage, known_of_group
 from rlvr_cli.methods.preset import MethodPreset, Paper
 from rlvr_cli.methods.rollout import Rollout
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rlvr_cli.methods.importance import One, Ratio
 from rlvr_cli.methods.likelihood import LikelihoodAdvantage
+from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.schedule import ByProbability
 from rlvr_cli.methods.tokens import Tokens
+from rlvr_cli.methods.unclipped import One, Ratio
 from rlvr_cli.report.plot_request import SPREAD
 
 RATIOS = (0.25, 4.0)

@@ -44,8 +44,8 @@ from trl.trainer.utils import RepeatSampler, use_adapter
 from trl.trainer.utils import pad as pad_rows
 
 from rlvr_cli.config.schema import SpeedConfig
-from rlvr_cli.methods.gae import GAEAdvantage, value_loss
 from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.ppo import GAEAdvantage, value_loss
 from rlvr_cli.methods.rollout import Rollout
 from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.models.gpu import cudnn_attention_off

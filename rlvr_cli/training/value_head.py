@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from trl import GRPOConfig
 
-from rlvr_cli.methods.gae import GAEAdvantage
 from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.ppo import GAEAdvantage
 
 NAME = "value_head"
 HEAD_FILE = f"{NAME}.safetensors"

@@ -8,9 +8,9 @@ import pytest
 
 from rlvr_cli.config.load import dump_yaml, leaves, load, load_config
 from rlvr_cli.config.method import PolicyMethodConfig
-from rlvr_cli.methods.clip import ClippedRatio
 from rlvr_cli.methods.dgpo import DGPO
-from rlvr_cli.methods.schedule import ByProbability
+from rlvr_cli.methods.grpo import ClippedRatio
+from rlvr_cli.methods.lopti import ByProbability
 
 
 def policy(method: str | None = None, *overrides: str, files: tuple[Path, ...] = ()) -> PolicyMethodConfig:

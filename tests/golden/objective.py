@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from rlvr_cli.methods.aggregation import Aggregation
-from rlvr_cli.methods.clip import dual_clipped
-from rlvr_cli.methods.group import GroupAdvantage, group_advantage
+from rlvr_cli.methods.grpo import GroupAdvantage, dual_clipped, group_advantage
 from rlvr_cli.methods.kl import KLPenalty
+from rlvr_cli.methods.lopti import OnePass, Schedule
 from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.schedule import OnePass, Schedule
 from rlvr_cli.methods.shaping import TokenShaping
 from rlvr_cli.methods.tokens import Regions, Tokens
 from rlvr_cli.methods.weight import TokenWeight

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rlvr_cli.methods.aggregation import Aggregation
-from rlvr_cli.methods.clip import ClippedRatio
+from rlvr_cli.methods.grpo import ClippedRatio
+from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.reweight import Reweight
-from rlvr_cli.methods.schedule import ByProbability
 from tests.golden.cases import Case
 from tests.golden.objective import (
     compare_figures,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from rlvr_cli.methods.group import GroupAdvantage
+from rlvr_cli.methods.grpo import GroupAdvantage
 from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
 from rlvr_cli.methods.reward import entropy_min_reward, flip
 from rlvr_cli.methods.rloo import RLOOAdvantage

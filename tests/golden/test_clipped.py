@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlvr_cli.methods.clip import ClippedRatio
+from rlvr_cli.methods.grpo import ClippedRatio
 from rlvr_cli.methods.gspo import GSPO
 from tests.golden.cases import Case, golden
 from tests.golden.objective import compare_objective, method

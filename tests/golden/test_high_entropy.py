@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr_cli.methods.clip import ClippedRatio
+from rlvr_cli.methods.grpo import ClippedRatio
 from rlvr_cli.methods.high_entropy import HighEntropy
 from rlvr_cli.methods.rollout import Rollout
 from tests.golden.cases import Case, golden

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlvr_cli.methods.clip import ClippedRatio
+from rlvr_cli.methods.grpo import ClippedRatio
 from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
 from rlvr_cli.methods.rollout import Rollout
 from tests.golden.cases import Case, golden

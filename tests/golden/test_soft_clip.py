@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from rlvr_cli.methods.aspo import ASPO
 from rlvr_cli.methods.cispo import CISPO
-from rlvr_cli.methods.clip import dual_clipped
 from rlvr_cli.methods.dgpo import DGPO
 from rlvr_cli.methods.gppo import GPPO
+from rlvr_cli.methods.grpo import dual_clipped
 from tests.golden.cases import Case, golden
 from tests.golden.objective import compare_objective, compare_regions, method, share
 

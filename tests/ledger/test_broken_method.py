@@ -35,7 +35,7 @@ LOW_FIRST = {
     "rule": {"above": 0},
 }
 # A file of the package, what stands in it, and what the double has in its place.
-WRONG_SIGN = ("methods/group.py", "torch.where(known, grouped - mean, 0.0)", "torch.where(known, mean - grouped, 0.0)")
+WRONG_SIGN = ("methods/grpo.py", "torch.where(known, grouped - mean, 0.0)", "torch.where(known, mean - grouped, 0.0)")
 REVERSED = ("config/method.py", '"low_first": ("low", "high")', '"low_first": ("high", "low")')
 
 

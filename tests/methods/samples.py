@@ -12,21 +12,20 @@ from rlvr_cli.methods.advantage import Advantage
 from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.aspo import ASPO
 from rlvr_cli.methods.cispo import CISPO
-from rlvr_cli.methods.clip import ClippedRatio
 from rlvr_cli.methods.dgpo import DGPO
-from rlvr_cli.methods.gae import GAEAdvantage
 from rlvr_cli.methods.gppo import GPPO
-from rlvr_cli.methods.group import GroupAdvantage
+from rlvr_cli.methods.grpo import ClippedRatio, GroupAdvantage
 from rlvr_cli.methods.gspo import GSPO
-from rlvr_cli.methods.importance import One, Ratio
 from rlvr_cli.methods.kl import KLPenalty
 from rlvr_cli.methods.likelihood import LikelihoodAdvantage
+from rlvr_cli.methods.lopti import OnePass
 from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.ppo import GAEAdvantage
 from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
 from rlvr_cli.methods.rloo import RLOOAdvantage
 from rlvr_cli.methods.rollout import Rollout
-from rlvr_cli.methods.schedule import OnePass
 from rlvr_cli.methods.tokens import Tokens
+from rlvr_cli.methods.unclipped import One, Ratio
 from rlvr_cli.methods.weight import TokenWeight
 
 WEIGHTS: dict[str, TokenWeight] = {

@@ -11,12 +11,12 @@ from torch import Tensor
 from rlvr_cli.methods.acpo import ACPO
 from rlvr_cli.methods.aspo import ASPO
 from rlvr_cli.methods.cispo import CISPO
-from rlvr_cli.methods.clip import ClippedRatio, dual_clipped
 from rlvr_cli.methods.dgpo import DGPO
 from rlvr_cli.methods.gppo import GPPO
+from rlvr_cli.methods.grpo import ClippedRatio, dual_clipped
 from rlvr_cli.methods.gspo import GSPO
-from rlvr_cli.methods.importance import One, Ratio
 from rlvr_cli.methods.tokens import Tokens
+from rlvr_cli.methods.unclipped import One, Ratio
 from rlvr_cli.methods.weight import TokenWeight
 
 

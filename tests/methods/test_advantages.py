@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlvr_cli.methods.gae import GAEAdvantage, value_clipped, value_loss
-from rlvr_cli.methods.group import group_advantage
+from rlvr_cli.methods.grpo import group_advantage
+from rlvr_cli.methods.ppo import GAEAdvantage, value_clipped, value_loss
 from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
 from rlvr_cli.methods.reward import entropy_min_reward, flip
 from rlvr_cli.methods.rollout import Rollout

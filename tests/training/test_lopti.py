@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlvr_cli.methods.group import group_advantage
+from rlvr_cli.methods.grpo import group_advantage
 from tests.training.harness import (
     LEARNING_RATE,
     MEDIAN_PROBABILITY,

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.lab.tokenizer import make_tokenizer
-from rlvr_cli.methods.group import group_advantage
+from rlvr_cli.methods.grpo import group_advantage
 from rlvr_cli.methods.kl import k3
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.tokens import Tokens

@@ -15,9 +15,9 @@ import rlvr_cli
 from rlvr_cli import DGPO
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.lab.tokenizer import make_tokenizer
-from rlvr_cli.methods.group import GroupAdvantage
+from rlvr_cli.methods.grpo import GroupAdvantage
+from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.names import METHODS
-from rlvr_cli.methods.schedule import ByProbability
 from rlvr_cli.training import trainers
 from tests.training.harness import load_base
 
