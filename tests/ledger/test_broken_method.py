@@ -36,7 +36,7 @@ LOW_FIRST = {
 }
 # A file of the package, what stands in it, and what the double has in its place.
 WRONG_SIGN = ("methods/grpo.py", "torch.where(known, grouped - mean, 0.0)", "torch.where(known, mean - grouped, 0.0)")
-REVERSED = ("config/method.py", '"low_first": ("low", "high")', '"low_first": ("high", "low")')
+REVERSED = ("methods/lopti.py", '"low_first": ("low", "high")', '"low_first": ("high", "low")')
 
 
 def double(folder: Path, file: str, right: str, wrong: str) -> Path:
