@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.grpo import group_advantage
 from rlvr_cli.methods.gtpo import ConflictMask, mirrored
-from rlvr_cli.methods.rollout import Rollout
 
 # A sum this small beside the sum of the sizes of its terms is 0 but for rounding, whose sign means nothing.
 ROUNDING = 1e-12

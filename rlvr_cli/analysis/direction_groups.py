@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from rlvr_cli.analysis.method_step import MethodStep, Scored
+from rlvr_cli.methods.base import TokenWeight
 from rlvr_cli.methods.high_entropy import HighEntropy
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.unclipped import One, Ratio
-from rlvr_cli.methods.weight import TokenWeight
 
 TOKENS, SIGNS, CLIPPING = "tokens", "sign of the advantage", "clipping"
 

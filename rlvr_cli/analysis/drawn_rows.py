@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from rlvr_cli.analysis.saved_rollout import SavedRollout
-from rlvr_cli.streams import stream_seed
+from rlvr_cli.core.streams import stream_seed
 
 
 def drawn_rows(saved: SavedRollout, most: int) -> list[int]:

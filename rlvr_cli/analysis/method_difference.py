@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from rlvr_cli.analysis.method_step import MethodStep, Scored
+from rlvr_cli.methods.base import Regions
 from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.tokens import Regions
 
 REGIONS = tuple(field.name for field in dataclasses.fields(Regions))
 QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)

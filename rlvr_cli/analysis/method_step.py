@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rlvr_cli.methods.base import Regions, Rollout, Tokens
 from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.rollout import Rollout
-from rlvr_cli.methods.tokens import Regions, Tokens
 
 
 @dataclass(frozen=True)

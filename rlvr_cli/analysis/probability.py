@@ -18,9 +18,9 @@ from torch import Tensor
 from rlvr_cli.analysis.loaded_policy import LoadedPolicy, Rows
 from rlvr_cli.analysis.method_step import MethodStep
 from rlvr_cli.analysis.policy_gradient import Gradient, gradient, logit_gradients, norm, stepped, token_norms
+from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.methods.statistics import quantile
 from rlvr_cli.stats.correlation import pearson, spearman
-from rlvr_cli.streams import stream_seed
 
 # Of the two sides of a bound, for what float64 rounds.
 ROUNDING = 1e-9

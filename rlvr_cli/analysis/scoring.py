@@ -15,8 +15,8 @@ from rlvr_cli.analysis.method_step import Scored
 from rlvr_cli.analysis.saved_rollout import SavedRollout, read_rollout
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.schema import Config
+from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.rollout import Rollout
 
 
 @dataclass(frozen=True)

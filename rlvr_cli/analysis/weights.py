@@ -15,9 +15,9 @@ from torch import Tensor
 
 from rlvr_cli.analysis.method_difference import REGIONS, apply_method, differs, quarters
 from rlvr_cli.analysis.method_step import Scored
+from rlvr_cli.methods.base import Regions, Tokens, regions
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.statistics import quantile
-from rlvr_cli.methods.tokens import Regions, Tokens, regions
 
 ALL = "all"
 

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from rlvr_cli.core.section import Count, NotNegative, Probability, Scale, Section, Text
-from rlvr_cli.methods.advantage import Advantage
 from rlvr_cli.methods.aggregation import Aggregation
+from rlvr_cli.methods.base import Advantage, RolloutShaping, TokenShaping, TokenWeight
 from rlvr_cli.methods.grpo import ClippedRatio, GroupAdvantage
 from rlvr_cli.methods.gtpo import ConflictMask, EntropyFilter, EntropyPenalty
 from rlvr_cli.methods.high_entropy import HighEntropy
@@ -22,8 +22,6 @@ from rlvr_cli.methods.names import resolve_method_name
 from rlvr_cli.methods.reward import Reward
 from rlvr_cli.methods.reweight import Reweight
 from rlvr_cli.methods.sft import SFT
-from rlvr_cli.methods.shaping import RolloutShaping, TokenShaping
-from rlvr_cli.methods.weight import TokenWeight
 
 
 def _canonical(name: str) -> str:

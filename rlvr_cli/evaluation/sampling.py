@@ -14,6 +14,7 @@ import torch
 
 from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.core.hashes import digest
+from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.judged import sample_and_judge
 from rlvr_cli.evaluation.plan import Progress, ProgressCallback, check_problems, deal, passes, sample_record, too_long
 from rlvr_cli.evaluation.settings import EvalSettings, row_key
@@ -24,7 +25,6 @@ from rlvr_cli.models.engines import choose_engine
 from rlvr_cli.models.greedy import greedy_once
 from rlvr_cli.models.load import eos_token_ids
 from rlvr_cli.models.sampler import rows_that_fit, sample
-from rlvr_cli.streams import stream_seed
 from rlvr_cli.tasks.base import Problem, Task, prompt_ids
 
 __all__ = ["LocalSampler", "Progress", "ProgressCallback", "fill", "fill_batches", "identity", "weights_hash"]

@@ -17,13 +17,13 @@ import torch
 import transformers
 
 from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.lab.measure import measure
 from rlvr_cli.lab.model import make_model
 from rlvr_cli.lab.recipe import Recipe
 from rlvr_cli.lab.tokenizer import make_tokenizer
 from rlvr_cli.lab.warm_start import Progress, data_hash, stream, train_phase, training_puzzles
 from rlvr_cli.runs.checkpoints import file_hash
-from rlvr_cli.streams import stream_seed
 
 MANIFEST = "lab_manifest.json"
 BASE = Path(__file__).parent / "base"

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
+from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.lab.recipe import Phase, Recipe
-from rlvr_cli.streams import stream_seed
 from rlvr_cli.tasks.kk import compact
 from rlvr_cli.tasks.kk.puzzles import Puzzle, Statement, generate
 

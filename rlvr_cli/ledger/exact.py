@@ -56,7 +56,7 @@ def passes_rise(method: str) -> float:
     import torch
 
     from rlvr_cli.config.method import make_method
-    from rlvr_cli.methods.tokens import Tokens
+    from rlvr_cli.methods.base import Tokens
     from rlvr_cli.report.named_methods import policy_config
 
     schedule = make_method(policy_config(method), max_length=1).schedule

@@ -31,11 +31,10 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Scale
+from rlvr_cli.methods.base import EpsLow, Tokens, TokenWeight
 from rlvr_cli.methods.grpo import ClippedRatio
 from rlvr_cli.methods.preset import MethodPreset, Paper
 from rlvr_cli.methods.statistics import quantile
-from rlvr_cli.methods.tokens import Tokens
-from rlvr_cli.methods.weight import EpsLow, TokenWeight
 
 EPS_LOW_AT_MAX = 0.2
 

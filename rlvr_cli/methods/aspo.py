@@ -24,9 +24,8 @@ from typing import Literal
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.methods.base import AboveOne, EpsLow, OpenShare, Tokens, TokenWeight
 from rlvr_cli.methods.preset import MethodPreset, Paper
-from rlvr_cli.methods.tokens import Tokens
-from rlvr_cli.methods.weight import AboveOne, EpsLow, OpenShare, TokenWeight
 
 
 class ASPO(TokenWeight):

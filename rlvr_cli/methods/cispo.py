@@ -19,9 +19,8 @@ from typing import Literal
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor
+from rlvr_cli.methods.base import EpsHigh, EpsLow, Tokens, TokenWeight
 from rlvr_cli.methods.preset import MethodPreset, Paper
-from rlvr_cli.methods.tokens import Tokens
-from rlvr_cli.methods.weight import EpsHigh, EpsLow, TokenWeight
 
 
 class CISPO(TokenWeight):

@@ -21,9 +21,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.methods.base import EpsHigh, EpsLow, Tokens, TokenWeight
 from rlvr_cli.methods.preset import MethodPreset, Paper
-from rlvr_cli.methods.tokens import Tokens
-from rlvr_cli.methods.weight import EpsHigh, EpsLow, TokenWeight
 
 
 class DGPO(TokenWeight):

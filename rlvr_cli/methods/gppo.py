@@ -21,10 +21,9 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Scale
+from rlvr_cli.methods.base import AboveOne, EpsHigh, EpsLow, Tokens, TokenWeight
 from rlvr_cli.methods.grpo import ClippedRatio, dual_clipped
 from rlvr_cli.methods.preset import MethodPreset, Paper
-from rlvr_cli.methods.tokens import Tokens
-from rlvr_cli.methods.weight import AboveOne, EpsHigh, EpsLow, TokenWeight
 
 
 class GPPO(TokenWeight):

@@ -28,11 +28,8 @@ from typing import Literal
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.methods.advantage import Advantage
+from rlvr_cli.methods.base import AboveOne, Advantage, EpsHigh, EpsLow, Rollout, Tokens, TokenWeight
 from rlvr_cli.methods.preset import MethodPreset, Paper
-from rlvr_cli.methods.rollout import Rollout
-from rlvr_cli.methods.tokens import Tokens
-from rlvr_cli.methods.weight import AboveOne, EpsHigh, EpsLow, TokenWeight
 
 STD_EPSILON = 1e-6
 

@@ -18,9 +18,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.methods.base import EpsHigh, EpsLow, Regions, Tokens, TokenWeight, regions
 from rlvr_cli.methods.preset import MethodPreset, Paper
-from rlvr_cli.methods.tokens import Regions, Tokens, regions
-from rlvr_cli.methods.weight import EpsHigh, EpsLow, TokenWeight
 
 
 class GSPO(TokenWeight):

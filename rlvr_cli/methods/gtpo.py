@@ -31,9 +31,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.methods.base import Rollout, RolloutShaping
 from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper
-from rlvr_cli.methods.rollout import Rollout
-from rlvr_cli.methods.shaping import RolloutShaping
 
 
 def conflict_run(token_ids: Tensor, mask: Tensor, signs: Tensor, group_size: int) -> Tensor:

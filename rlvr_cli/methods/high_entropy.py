@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.methods.base import Rollout, RolloutShaping
 from rlvr_cli.methods.preset import Modifier, Paper
-from rlvr_cli.methods.rollout import Rollout
-from rlvr_cli.methods.shaping import RolloutShaping
 from rlvr_cli.methods.statistics import quantile
 
 

@@ -23,9 +23,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.methods.advantage import Advantage
+from rlvr_cli.methods.base import Advantage, Rollout
 from rlvr_cli.methods.preset import MethodPreset, Paper
-from rlvr_cli.methods.rollout import Rollout
 
 
 class LikelihoodAdvantage(Advantage):

@@ -23,10 +23,9 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Choice, Probability
+from rlvr_cli.methods.base import Rollout, Tokens
 from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper
-from rlvr_cli.methods.rollout import Rollout
 from rlvr_cli.methods.statistics import quantile
-from rlvr_cli.methods.tokens import Tokens
 
 # What each pass trains on, in order.
 PASSES = {

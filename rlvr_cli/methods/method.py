@@ -14,16 +14,12 @@ from typing import Any
 from pydantic import BaseModel
 
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.methods.advantage import Advantage
 from rlvr_cli.methods.aggregation import Aggregation, prompt_factors
+from rlvr_cli.methods.base import Advantage, Rollout, RolloutShaping, Tokens, TokenShaping, TokenWeight
 from rlvr_cli.methods.gtpo import EntropyFilter
 from rlvr_cli.methods.kl import KLPenalty
 from rlvr_cli.methods.lopti import Schedule
 from rlvr_cli.methods.reward import entropy_min_reward
-from rlvr_cli.methods.rollout import Rollout
-from rlvr_cli.methods.shaping import RolloutShaping, TokenShaping
-from rlvr_cli.methods.tokens import Tokens
-from rlvr_cli.methods.weight import TokenWeight
 
 
 @dataclass(frozen=True)

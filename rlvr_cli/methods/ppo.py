@@ -26,10 +26,9 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import NotNegative, Probability
-from rlvr_cli.methods.advantage import Advantage
+from rlvr_cli.methods.base import Advantage, Rollout
 from rlvr_cli.methods.preset import MethodPreset, Paper
 from rlvr_cli.methods.reinforce_pp import on_last_token
-from rlvr_cli.methods.rollout import Rollout
 from rlvr_cli.methods.statistics import whitened
 
 

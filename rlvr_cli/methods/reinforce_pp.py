@@ -24,10 +24,9 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import NotNegative, Probability
-from rlvr_cli.methods.advantage import Advantage
+from rlvr_cli.methods.base import Advantage, Rollout
 from rlvr_cli.methods.grpo import group_advantage
 from rlvr_cli.methods.preset import MethodPreset, Paper
-from rlvr_cli.methods.rollout import Rollout
 from rlvr_cli.methods.statistics import whitened
 
 

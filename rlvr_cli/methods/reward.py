@@ -22,8 +22,8 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Probability, Section
+from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.preset import Modifier, Paper
-from rlvr_cli.methods.rollout import Rollout
 
 
 def flip(rewards: Tensor, flips: Tensor, lowest: float, highest: float) -> Tensor:

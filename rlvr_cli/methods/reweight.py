@@ -16,9 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlvr_cli.core.lazy import Tensor
+from rlvr_cli.methods.base import Tokens, TokenShaping
 from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper
-from rlvr_cli.methods.shaping import TokenShaping
-from rlvr_cli.methods.tokens import Tokens
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,9 @@ from typing import Literal
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor
-from rlvr_cli.methods.advantage import Advantage
+from rlvr_cli.methods.base import Advantage, Rollout
 from rlvr_cli.methods.grpo import group_advantage, known_of_group
 from rlvr_cli.methods.preset import MethodPreset, Paper
-from rlvr_cli.methods.rollout import Rollout
 
 
 class RLOOAdvantage(Advantage):

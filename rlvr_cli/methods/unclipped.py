@@ -19,8 +19,7 @@ from typing import Literal
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.methods.tokens import Tokens
-from rlvr_cli.methods.weight import TokenWeight
+from rlvr_cli.methods.base import Tokens, TokenWeight
 
 REPORTED_BAND = (0.2, 0.2)
 

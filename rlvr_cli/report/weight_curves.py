@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rlvr_cli.methods.base import Tokens
 from rlvr_cli.methods.likelihood import LikelihoodAdvantage
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.methods.unclipped import One, Ratio
 from rlvr_cli.report.plot_request import SPREAD
 

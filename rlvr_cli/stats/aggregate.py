@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.stats.intervals import LEVEL
 from rlvr_cli.stats.scores import Array, score_matrix
-from rlvr_cli.streams import stream_seed
 
 DRAWS = 2000
 _NO_SPREAD = 1e-12

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.stats.intervals import LEVEL
 from rlvr_cli.stats.scores import Array, score_matrix
-from rlvr_cli.streams import stream_seed
 
 
 def pigeonhole_interval(values: ArrayLike, *, seed: int = 0, draws: int = 2000) -> tuple[float, float]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.stats.intervals import LEVEL
 from rlvr_cli.stats.scores import Array
-from rlvr_cli.streams import stream_seed
 
 # Fewer that tell anything, and a bootstrap over them is too sure of itself.
 FEWEST_CLUSTERS = 10

@@ -10,8 +10,8 @@ from math import comb
 import numpy as np
 from numpy.typing import ArrayLike
 
+from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.stats.scores import Array, same_problems
-from rlvr_cli.streams import stream_seed
 
 _ROUNDING = 1e-9
 _CHUNK = 512

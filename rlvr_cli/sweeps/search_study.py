@@ -16,7 +16,7 @@ from optuna.pruners import MedianPruner, NopPruner
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
-from rlvr_cli.streams import stream_seed
+from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.sweeps.axes import Axis
 from rlvr_cli.sweeps.search_journal import journal
 from rlvr_cli.sweeps.search_space import axis_name, labels

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from rlvr_cli.streams import stream_seed
+from rlvr_cli.core.streams import stream_seed
 
 Rows = dict[str, Tensor]
 

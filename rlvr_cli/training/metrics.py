@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlvr_cli.methods.base import Tokens
 from rlvr_cli.methods.kl import k3
 from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.tokens import Tokens
 
-# Region of a token (methods/tokens.py) -> the metric that counts it: where the clipped ratio cuts the gradient, and the
+# Region of a token (methods/base.py) -> the metric that counts it: where the clipped ratio cuts the gradient, and the
 # other two corners outside the trust region.
 REGION_METRICS = {
     "LN": "clip_frac/low",

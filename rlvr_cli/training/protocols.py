@@ -8,7 +8,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from rlvr_cli.methods.tokens import Tokens
+from rlvr_cli.methods.base import Tokens
 
 
 class Rollouts(Protocol):

@@ -17,13 +17,13 @@ import torch
 from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.judged import sample_and_judge
 from rlvr_cli.methods.reward import flip
 from rlvr_cli.models.completions import Completions, Engine, OnDone
 from rlvr_cli.models.load import eos_token_ids
 from rlvr_cli.models.pieces import token_pieces
 from rlvr_cli.runs.atomic import write_text
-from rlvr_cli.streams import stream_seed
 from rlvr_cli.tasks.base import Problem, RewardsFormat, Task, Verdict, prompt_ids
 from rlvr_cli.training.metrics import rollout_summary
 

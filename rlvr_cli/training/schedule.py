@@ -6,7 +6,7 @@ import math
 import random
 
 from rlvr_cli.config.schema import OptimizerConfig
-from rlvr_cli.streams import stream_seed
+from rlvr_cli.core.streams import stream_seed
 
 
 def problem_order(problems: int, rows: int, seed: int) -> list[int]:

@@ -11,11 +11,11 @@ from rlvr_cli.collapse.no_signal import SignalWatch
 from rlvr_cli.collapse.thresholds import Thresholds
 from rlvr_cli.collapse.watch import Collapse, CollapseWatch
 from rlvr_cli.config.errors import JointError, RunError
+from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.models.adapter import merged
 from rlvr_cli.models.completions import Completions, Engine
 from rlvr_cli.runs.checkpoints import thinned
 from rlvr_cli.runs.records import read_jsonl
-from rlvr_cli.streams import stream_seed
 from rlvr_cli.training.buffer import Rows, row_order
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.recorded import RecordedTrainer

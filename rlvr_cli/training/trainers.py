@@ -20,10 +20,9 @@ from trl import GRPOConfig
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import PolicyMethodConfig, make_method
-from rlvr_cli.methods.advantage import Advantage
+from rlvr_cli.methods.base import Advantage, TokenWeight
 from rlvr_cli.methods.lopti import Schedule
 from rlvr_cli.methods.names import METHODS
-from rlvr_cli.methods.weight import TokenWeight
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.trl_adapter import MethodTrainer
 

@@ -44,10 +44,9 @@ from trl.trainer.utils import RepeatSampler, use_adapter
 from trl.trainer.utils import pad as pad_rows
 
 from rlvr_cli.config.schema import SpeedConfig
+from rlvr_cli.methods.base import Rollout, Tokens
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.ppo import GAEAdvantage, value_loss
-from rlvr_cli.methods.rollout import Rollout
-from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.models.gpu import cudnn_attention_off
 from rlvr_cli.training.buffer import Rows, gather_rows, split_into_steps
 from rlvr_cli.training.forward import head_is_linear, inside, prompts_can_be_shared, read_tokens

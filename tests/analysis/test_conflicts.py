@@ -15,8 +15,8 @@ from rlvr_cli.analysis.conflicts import Tally, pooled, shared_spans, summary, ta
 from rlvr_cli.config.analysis_kinds import ConflictsOptions
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.grpo import group_advantage
-from rlvr_cli.methods.rollout import Rollout
 from rlvr_cli.report.analyses.catalog import analyze
 from rlvr_cli.report.analyses.findings import Subject
 from rlvr_cli.report.figure import style

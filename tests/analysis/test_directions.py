@@ -18,8 +18,8 @@ from rlvr_cli.analysis.method_step import MethodStep, Scored
 from rlvr_cli.analysis.policy_gradient import gradient, norm
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import make_method
+from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.rollout import Rollout
 from tests.analysis.lab_rows import LENGTHS, lab_policy, lab_rows
 
 # The weights are float64; the norms and rotations inside the model are float32 whatever its weights are.

@@ -12,9 +12,9 @@ from rlvr_cli.analysis.method_difference import apply_method, differs, method_di
 from rlvr_cli.analysis.method_step import Scored
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import make_method
+from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.names import BASES, MODIFIERS
-from rlvr_cli.methods.rollout import Rollout
 
 ROWS, LENGTH, GROUP = 12, 9, 4
 NEEDS_VALUES = {"ppo", "sft"}

@@ -12,8 +12,8 @@ from rlvr_cli.analysis.method_step import MethodStep, Scored
 from rlvr_cli.analysis.policy_gradient import norm
 from rlvr_cli.analysis.probability import ByProbability, after_steps, by_probability
 from rlvr_cli.config.method import make_method
+from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.rollout import Rollout
 from rlvr_cli.report.named_methods import variant_config
 from tests.analysis.lab_rows import LENGTHS, lab_policy, lab_rows, log_prob
 

@@ -14,7 +14,7 @@ from rlvr_cli.analysis.method_step import MethodStep
 from rlvr_cli.analysis.ratio import entropy_bounds, measure, plane
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import make_method
-from rlvr_cli.methods.tokens import Tokens
+from rlvr_cli.methods.base import Tokens
 from rlvr_cli.report.analyses.ratio import headline
 from rlvr_cli.report.analyses.ratio_figure import ratio_figure
 from rlvr_cli.report.figure import style, write_figure

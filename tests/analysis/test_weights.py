@@ -18,8 +18,8 @@ from rlvr_cli.analysis.weight_gradients import Norms, gradient_bias
 from rlvr_cli.analysis.weights import MethodWeights, by_old_prob, by_region, decay_of_ratios, method_weights
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import make_method
+from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.rollout import Rollout
 from rlvr_cli.report.weight_limits import far_slope, left_bias
 from tests.analysis.lab_rows import LENGTHS, lab_policy, lab_rows, log_prob
 

@@ -11,9 +11,8 @@ from torch import Tensor
 from rlvr_cli.config.identical import SameGradient, same_gradients
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import MethodConfig, PolicyMethodConfig, make_method
+from rlvr_cli.methods.base import Rollout, Tokens
 from rlvr_cli.methods.names import BASES
-from rlvr_cli.methods.rollout import Rollout
-from rlvr_cli.methods.tokens import Tokens
 
 POLICIES = [name for name in BASES if name != "sft"]
 COMPOSITIONS = [

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlvr_cli.methods.tokens import Tokens
+from rlvr_cli.methods.base import Tokens
 
 # Every file of a golden folder, and the test that compares it.
 FILES = {

@@ -8,13 +8,11 @@ import torch
 from torch import Tensor
 
 from rlvr_cli.methods.aggregation import Aggregation
+from rlvr_cli.methods.base import Regions, Tokens, TokenShaping, TokenWeight
 from rlvr_cli.methods.grpo import GroupAdvantage, dual_clipped, group_advantage
 from rlvr_cli.methods.kl import KLPenalty
 from rlvr_cli.methods.lopti import OnePass, Schedule
 from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.shaping import TokenShaping
-from rlvr_cli.methods.tokens import Regions, Tokens
-from rlvr_cli.methods.weight import TokenWeight
 from tests.golden.cases import Case
 from tests.methods.surrogates import surrogate
 

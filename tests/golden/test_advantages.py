@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.grpo import GroupAdvantage
 from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
 from rlvr_cli.methods.reward import entropy_min_reward, flip
 from rlvr_cli.methods.rloo import RLOOAdvantage
-from rlvr_cli.methods.rollout import Rollout
 from tests.golden.cases import Case, golden
 from tests.golden.objective import group_advantages
 

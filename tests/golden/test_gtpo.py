@@ -8,11 +8,9 @@ from dataclasses import replace
 import torch
 
 from rlvr_cli.methods.aggregation import Aggregation
+from rlvr_cli.methods.base import Rollout, RolloutShaping, Tokens
 from rlvr_cli.methods.gtpo import ConflictMask, EntropyFilter, EntropyPenalty
 from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.rollout import Rollout
-from rlvr_cli.methods.shaping import RolloutShaping
-from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.methods.unclipped import Ratio
 from tests.golden.cases import Case, golden
 from tests.golden.objective import compare_gradient, loss, method

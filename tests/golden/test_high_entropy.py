@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.grpo import ClippedRatio
 from rlvr_cli.methods.high_entropy import HighEntropy
-from rlvr_cli.methods.rollout import Rollout
 from tests.golden.cases import Case, golden
 from tests.golden.objective import compare_objective, loss, method
 

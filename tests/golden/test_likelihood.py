@@ -5,11 +5,10 @@ from __future__ import annotations
 import torch
 
 from rlvr_cli.methods.aggregation import Aggregation
+from rlvr_cli.methods.base import Rollout, TokenWeight
 from rlvr_cli.methods.grpo import ClippedRatio
 from rlvr_cli.methods.likelihood import LikelihoodAdvantage
-from rlvr_cli.methods.rollout import Rollout
 from rlvr_cli.methods.unclipped import One, Ratio
-from rlvr_cli.methods.weight import TokenWeight
 from tests.golden.cases import Case, golden
 from tests.golden.objective import compare_objective, method
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from rlvr_cli.methods.tokens import Tokens
+from rlvr_cli.methods.base import Tokens
 from tests.golden.cases import Case, golden
 from tests.golden.objective import group_advantages, loss
 from tests.golden.passes import compare_reweighted, compare_two_passes, in_two_passes

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.grpo import ClippedRatio
 from rlvr_cli.methods.ppo import GAEAdvantage, value_clipped, value_loss
 from rlvr_cli.methods.reinforce_pp import on_last_token
-from rlvr_cli.methods.rollout import Rollout
 from tests.golden.cases import Case, golden
 from tests.golden.objective import compare_objective, method, share
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.grpo import ClippedRatio
 from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
-from rlvr_cli.methods.rollout import Rollout
 from tests.golden.cases import Case, golden
 from tests.golden.objective import compare_objective, method
 from tests.golden.passes import compare_reweighted, compare_two_passes

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from rlvr_cli.methods.acpo import ACPO
-from rlvr_cli.methods.advantage import Advantage
 from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.aspo import ASPO
+from rlvr_cli.methods.base import Advantage, Rollout, Tokens, TokenWeight
 from rlvr_cli.methods.cispo import CISPO
 from rlvr_cli.methods.dgpo import DGPO
 from rlvr_cli.methods.gppo import GPPO
@@ -23,10 +23,7 @@ from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.ppo import GAEAdvantage
 from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
 from rlvr_cli.methods.rloo import RLOOAdvantage
-from rlvr_cli.methods.rollout import Rollout
-from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.methods.unclipped import One, Ratio
-from rlvr_cli.methods.weight import TokenWeight
 
 WEIGHTS: dict[str, TokenWeight] = {
     "grpo": ClippedRatio(eps_low=0.2, eps_high=0.2, dual_clip=None),

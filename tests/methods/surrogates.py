@@ -10,14 +10,13 @@ from torch import Tensor
 
 from rlvr_cli.methods.acpo import ACPO
 from rlvr_cli.methods.aspo import ASPO
+from rlvr_cli.methods.base import Tokens, TokenWeight
 from rlvr_cli.methods.cispo import CISPO
 from rlvr_cli.methods.dgpo import DGPO
 from rlvr_cli.methods.gppo import GPPO
 from rlvr_cli.methods.grpo import ClippedRatio, dual_clipped
 from rlvr_cli.methods.gspo import GSPO
-from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.methods.unclipped import One, Ratio
-from rlvr_cli.methods.weight import TokenWeight
 
 
 @singledispatch

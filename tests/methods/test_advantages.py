@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.grpo import group_advantage
 from rlvr_cli.methods.ppo import GAEAdvantage, value_clipped, value_loss
 from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
 from rlvr_cli.methods.reward import entropy_min_reward, flip
-from rlvr_cli.methods.rollout import Rollout
 from tests.methods.samples import ADVANTAGES, change, method, random_rollout
 
 NAN = math.nan

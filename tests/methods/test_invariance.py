@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from rlvr_cli.methods.base import Tokens
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.reweight import Reweight
-from rlvr_cli.methods.tokens import Tokens
 from tests.methods.samples import AGGREGATIONS, KL, WEIGHTS, change, coefficients, method, random_tokens
 from tests.methods.surrogates import surrogate
 

@@ -13,15 +13,14 @@ from rlvr_cli.config.method import (
     make_method,
 )
 from rlvr_cli.methods.acpo import ACPO
-from rlvr_cli.methods.advantage import Advantage
 from rlvr_cli.methods.aggregation import Aggregation
+from rlvr_cli.methods.base import Advantage, TokenWeight
 from rlvr_cli.methods.gtpo import ConflictMask, EntropyFilter, EntropyPenalty
 from rlvr_cli.methods.high_entropy import HighEntropy
 from rlvr_cli.methods.kl import KLPenalty
 from rlvr_cli.methods.lopti import Schedule
 from rlvr_cli.methods.reward import Reward
 from rlvr_cli.methods.reweight import Reweight
-from rlvr_cli.methods.weight import TokenWeight
 
 KINDS = [
     (choice, kind)

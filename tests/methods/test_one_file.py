@@ -25,8 +25,8 @@ from pydantic import Field
 from rlvr_cli.core.lazy import Tensor
 from rlvr_cli.core.section import Scale
 from rlvr_cli.methods.preset import MethodPreset, Paper
-from rlvr_cli.methods.tokens import Tokens
-from rlvr_cli.methods.weight import TokenWeight
+from rlvr_cli.methods.base import Tokens
+from rlvr_cli.methods.base import TokenWeight
 
 
 class Damped(TokenWeight):

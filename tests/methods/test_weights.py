@@ -12,13 +12,12 @@ from torch import Tensor
 
 from rlvr_cli.methods.acpo import ACPO
 from rlvr_cli.methods.aspo import ASPO
+from rlvr_cli.methods.base import Tokens, TokenWeight
 from rlvr_cli.methods.cispo import CISPO
 from rlvr_cli.methods.dgpo import DGPO
 from rlvr_cli.methods.gppo import GPPO
 from rlvr_cli.methods.grpo import ClippedRatio
 from rlvr_cli.methods.gspo import GSPO
-from rlvr_cli.methods.tokens import Tokens
-from rlvr_cli.methods.weight import TokenWeight
 from tests.methods.samples import WEIGHTS, coefficients, method, random_tokens
 from tests.methods.surrogates import surrogate
 

@@ -10,10 +10,10 @@ import torch
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import make_method
+from rlvr_cli.methods.base import Tokens
 from rlvr_cli.methods.kl import KLPenalty
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.names import BASES, MODIFIERS
-from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.report.named_methods import policy_config
 from rlvr_cli.report.weight_curves import effective_weight, signs, weight_curves
 

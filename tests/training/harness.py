@@ -17,12 +17,12 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import make_method
 from rlvr_cli.config.schema import SpeedConfig
 from rlvr_cli.lab.tokenizer import make_tokenizer
+from rlvr_cli.methods.base import Tokens
 from rlvr_cli.methods.grpo import group_advantage
 from rlvr_cli.methods.kl import k3
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.names import METHODS
-from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.training.managed import ManagedTrainer
 from rlvr_cli.training.trl_adapter import LEAVES_OUT_ALL, MethodTrainer
 from rlvr_cli.training.trl_arguments import trl_config

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import torch
 
-from rlvr_cli.methods.tokens import Tokens
+from rlvr_cli.methods.base import Tokens
 from rlvr_cli.training.metrics import StepMeter
 from tests.training.harness import method_of
 

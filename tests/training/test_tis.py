@@ -17,10 +17,10 @@ from torch import Tensor
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.lab.tokenizer import make_tokenizer
+from rlvr_cli.methods.base import Tokens
 from rlvr_cli.methods.grpo import group_advantage
 from rlvr_cli.methods.kl import k3
 from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.tokens import Tokens
 from rlvr_cli.models.completions import Completions
 from rlvr_cli.models.sampler import sample
 from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.plan import Progress, ProgressCallback, check_problems, passes, sample_record
 from rlvr_cli.evaluation.served.client import Client
 from rlvr_cli.evaluation.served.kinds import Answer, Ask, Prompt
@@ -15,7 +16,6 @@ from rlvr_cli.evaluation.served.prompts import chat_prompts, check_tags, prompt_
 from rlvr_cli.evaluation.served.tokenizer import ModelFacts
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import Key, SampleStore
-from rlvr_cli.streams import stream_seed
 from rlvr_cli.tasks.base import Problem, Task, judge_all, response_text
 
 UNKNOWN_WEIGHTS = "unknown, behind a server"

@@ -17,7 +17,7 @@ from rlvr_cli.config.analysis_kinds import ConflictsOptions
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.safe_text import visible
 from rlvr_cli.config.schema import Config
-from rlvr_cli.methods.rollout import Rollout
+from rlvr_cli.methods.base import Rollout
 from rlvr_cli.models.load import load_tokenizer
 from rlvr_cli.report.analyses.absent import shown
 from rlvr_cli.report.analyses.conflicts_figure import conflicts_figure

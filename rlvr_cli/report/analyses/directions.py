@@ -72,8 +72,8 @@ def _compare(saved: SavedRollout, full: Tensor, groups: Sequence[Group], options
     from rlvr_cli.analysis.directions import Compared, Reference, layer_matrices
     from rlvr_cli.analysis.loaded_policy import load_policy
     from rlvr_cli.analysis.policy_gradient import gradient
+    from rlvr_cli.core.streams import stream_seed
     from rlvr_cli.report.analyses.directions_found import Found
-    from rlvr_cli.streams import stream_seed
 
     policy = load_policy(saved, saved.current)
     names = layer_matrices(policy.model, options.matrices)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from rlvr_cli.config.data_sets import is_generated
 from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.task_kinds import CountdownTaskConfig
-from rlvr_cli.streams import stream_seed
+from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks.base import Problem, Split, Verdict
 from rlvr_cli.tasks.countdown import paper, reasoning, strict
 from rlvr_cli.tasks.countdown.load import load_problems, make_problem, problem_from

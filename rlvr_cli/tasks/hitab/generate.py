@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from rlvr_cli.streams import stream_seed
+from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks import rows
 from rlvr_cli.tasks.base import Problem, Split
 from rlvr_cli.tasks.hitab.fields import problem_from

@@ -1,0 +1,226 @@
+"""What a method may look at, and what its parts implement: tokens, rollouts; advantages, token weights, shapings."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.core.section import Choice
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The completion tokens of ``B`` rows, right-padded to ``T`` positions.
+
+    Attributes:
+        log_probs: (B, T) log pi(token) of the current policy, tempered, natural logarithm; 0 on padding.
+        old_log_probs: (B, T) the same under the policy that sampled the rollout.
+        advantages: (B, T) or (B, 1) advantage A of each token.
+        mask: (B, T) 1 on valid tokens, 0 on padding.
+        entropies: (B, T) entropy of the current policy at each position, nats; only where a method needs it.
+        ref_log_probs: (B, T) log-probs under the reference policy; only where there is one.
+        low_threshold: (B, 1) old probability below which a token belongs to the low pass; only where the
+            schedule has one that is not a constant.
+    """
+
+    log_probs: Tensor
+    old_log_probs: Tensor
+    advantages: Tensor
+    mask: Tensor
+    entropies: Tensor | None = None
+    ref_log_probs: Tensor | None = None
+    low_threshold: Tensor | None = None
+
+    @property
+    def ratio(self) -> Tensor:
+        """(B, T) importance ratio r = pi / pi_old, with gradient where ``log_probs`` has one."""
+        return torch.exp(self.log_probs - self.old_log_probs)
+
+    @property
+    def old_probs(self) -> Tensor:
+        """(B, T) probability of each token under the policy that sampled it."""
+        return torch.exp(self.old_log_probs)
+
+
+@dataclass(frozen=True)
+class Regions:
+    """(B, T) boolean masks by ratio r and sign of the advantage A; strict inequalities, valid tokens only.
+
+    ``LN``: r < 1 - eps_low, A < 0.  ``HP``: r > 1 + eps_high, A > 0.  ``LP``, ``HN``: the two other corners.
+    ``M``: every other valid token. The names are those of the DGPO paper's table of regions.
+    """
+
+    LN: Tensor
+    HP: Tensor
+    LP: Tensor
+    HN: Tensor
+    M: Tensor
+
+
+def regions(tokens: Tokens, eps_low: float | Tensor, eps_high: float | Tensor, ratio: Tensor | None = None) -> Regions:
+    """Sort every valid token into one of the five regions.
+
+    Args:
+        eps_low, eps_high: the bounds, one for all tokens or broadcastable to (B, T).
+        ratio: the ratio that is compared with the bounds, where it is not that of the token itself.
+    """
+    ratio = tokens.ratio.detach() if ratio is None else ratio.detach().expand_as(tokens.log_probs)
+    advantages = tokens.advantages.expand_as(ratio)
+    valid = tokens.mask.bool()
+    low, high = (ratio < 1 - eps_low) & valid, (ratio > 1 + eps_high) & valid
+    negative, positive = advantages < 0, advantages > 0
+    corners = (low & negative, high & positive, low & positive, high & negative)
+    return Regions(*corners, M=valid & ~(corners[0] | corners[1] | corners[2] | corners[3]))
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """All ``N`` completions of one rollout batch, of every process, in the order of sampling.
+
+    The completions of one prompt stand together: row i belongs to group i // group_size.
+
+    Attributes:
+        rewards: (N,) one reward a completion; NaN marks a row that must not be learned from.
+        group_size: completions of each prompt; N is a multiple of it.
+        token_ids: (N, T) sampled tokens, right-padded.
+        mask: (N, T) 1 on valid tokens, 0 on padding.
+        old_log_probs: (N, T) log-probs under the policy that sampled; only where a method needs them here.
+        entropies: (N, T) entropy of that policy at each position, nats; only where a method needs them here.
+        ref_log_probs: (N, T) log-probs under the reference policy; only where there is one.
+        values: (N, T) predictions of the value head; only where there is one.
+        correct: (N,) bool, the verifier's verdict on each completion; only where a method needs it.
+        initial_entropy: mean token entropy of the model before training, nats; only where a method needs it.
+    """
+
+    rewards: Tensor
+    group_size: int
+    token_ids: Tensor
+    mask: Tensor
+    old_log_probs: Tensor | None = None
+    entropies: Tensor | None = None
+    ref_log_probs: Tensor | None = None
+    values: Tensor | None = None
+    correct: Tensor | None = None
+    initial_entropy: float | None = None
+
+    def row_mean(self, values: Tensor) -> Tensor:
+        """(N,) mean of (N, T) ``values`` over each row's valid tokens; 0 for a row without any."""
+        mask = self.mask.bool()
+        return torch.where(mask, values, 0).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+
+
+class Advantage(Choice, ABC):
+    """A from the rewards of a rollout; frozen parameters.
+
+    Attributes:
+        needs_values: whether it reads ``rollout.values``, so that the policy gets a value head.
+        needs_correct: whether it reads ``rollout.correct``, the verifier's verdicts.
+    """
+
+    needs_values: ClassVar[bool] = False
+    needs_correct: ClassVar[bool] = False
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether it reads ``rollout.ref_log_probs`` (and with them ``old_log_probs``)."""
+        return False
+
+    @abstractmethod
+    def advantages(self, rollout: Rollout) -> Tensor:
+        """(N, 1) or (N, T) A, finite, 0 for rows whose reward is NaN; whatever on padding."""
+
+
+EpsLow = Annotated[float, Field(ge=0.0, le=1.0)]
+EpsHigh = Annotated[float, Field(ge=0.0, le=100.0)]
+AboveOne = Annotated[float, Field(gt=1.0)]
+OpenShare = Annotated[float, Field(gt=0.0, lt=1.0)]
+
+
+class TokenWeight(Choice, ABC):
+    """F of ratio, sign of the advantage and old probability, under stop-gradient; frozen parameters.
+
+    The gradient of a token's loss is ``-F A grad log pi``.
+
+    Attributes:
+        needs_statistics: whether it reads statistics of the whole optimizer step, which :meth:`statistics` computes.
+        per_sequence: whether a row's tokens share one ratio, that of the whole row.
+    """
+
+    needs_statistics: ClassVar[bool] = False
+    per_sequence: ClassVar[bool] = False
+
+    @property
+    def needs_entropies(self) -> bool:
+        """Whether :meth:`weight` reads ``tokens.entropies``."""
+        return False
+
+    @property
+    def reads_whole_rows(self) -> bool:
+        """Whether the weight of one token depends on the other tokens of its row."""
+        return self.per_sequence
+
+    def statistics(self, tokens: Tokens) -> Tensor | None:
+        """What :meth:`weight` must know of the whole optimizer step.
+
+        ``tokens`` holds every row of the step, of all micro-batches and processes, in any order.
+        """
+        return None
+
+    def unused(self) -> Iterator[tuple[str, str, str]]:
+        """Keys without effect at the present values: (key, the key that switches it off, why and what to do)."""
+        yield from ()
+
+    def simplest(self) -> TokenWeight:
+        """A weight with the same gradient whatever the data, written in the fewest parameters."""
+        return self
+
+    @abstractmethod
+    def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+        """(B, T) F, without gradient; whatever on padding. Finite wherever ratio and 1/ratio are."""
+
+    @abstractmethod
+    def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float | Tensor, float | Tensor]:
+        """eps_low and eps_high of the trust region: numbers, or broadcastable to (B, T)."""
+
+    def regions(self, tokens: Tokens, statistics: Tensor | None = None) -> Regions:
+        """Where each token lies."""
+        return regions(tokens, *self.bounds(tokens, statistics))
+
+
+@dataclass(frozen=True)
+class RolloutShaping(ABC):
+    """Changes the advantages once, when the rollout is scored; may look at whole groups.
+
+    Attributes:
+        needs_entropies: whether it reads ``rollout.entropies``.
+    """
+
+    needs_entropies: ClassVar[bool] = False
+
+    @property
+    def needs_initial_entropy(self) -> bool:
+        """Whether it reads ``rollout.initial_entropy``."""
+        return False
+
+    @abstractmethod
+    def shape(self, rollout: Rollout, advantages: Tensor, shaped: Tensor) -> Tensor:
+        """(N, 1) or (N, T) advantages after this shaping; 0 stays 0 on rows whose reward is NaN.
+
+        Args:
+            advantages: what the estimator gave, untouched by any shaping.
+            shaped: the same after the shapings before this one.
+        """
+
+
+@dataclass(frozen=True)
+class TokenShaping(ABC):
+    """A factor on the advantage of each token, from that token's own old probability."""
+
+    @abstractmethod
+    def factor(self, tokens: Tokens) -> Tensor:
+        """(B, T) the factor, not negative."""
