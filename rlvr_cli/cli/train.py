@@ -118,7 +118,7 @@ def train(
             raise UserError("an outer launcher started this process: give train.rollouts to a --resume without it.")
         run, loaded = _resumed(resume, overrides or [], others=others, print_only=print_script or not world.main)
     if overwrite and loaded.config.run.name is None:
-        raise UserError("--overwrite: of which run? Give its name: run.name=NAME. Without a name, a new one is made.")
+        raise UserError("--overwrite needs the name of the run that it replaces: run.name=NAME.")
     check_trackers(loaded.config.run.track)
     if probe and (submit is not None or print_script or world.processes > 1):
         raise UserError("--probe starts processes of its own, on this machine: leave out --submit and outer launchers.")

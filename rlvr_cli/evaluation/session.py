@@ -142,8 +142,8 @@ class Session:
         share = unread_share([prompt_ids(task, one, tokenizer) for one in self.problems[:PROMPTS_MEASURED]], tokenizer)
         if share >= HARDLY_READABLE:
             self.say(
-                f"WARNING: {share:.0%} of the prompts' tokens are none that the tokenizer of {model} knows: it cannot "
-                "read what it is asked."
+                f"WARNING: {share:.0%} of the prompts' tokens are unknown to the tokenizer of {model}: it cannot read "
+                "the problems."
             )
 
     def finish(self, parts: list[Outcome], before: Outcome | None) -> tuple[Outcome, Comparison | None]:

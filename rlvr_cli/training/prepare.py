@@ -276,11 +276,11 @@ def _check_readable(config: Config, task: Task, problems: Sequence[Problem], tok
     if config.train.on_no_signal == "off":
         return ()
     share = unread_share([prompt_ids(task, one, tokenizer) for one in problems[:PROMPTS_MEASURED]], tokenizer)
-    what = f"{share:.0%} of the prompts' tokens are none that the tokenizer of {config.model.name} knows"
+    what = f"{share:.0%} of the prompts' tokens are unknown to the tokenizer of {config.model.name}"
     if share >= UNREADABLE:
         raise UserError(
             f"task={config.task.name}: {what}, so the model cannot learn from them. Choose a task that it was made "
-            "for, or another model (--model). With train.on_no_signal=off it is trained all the same."
+            "for, or another model (--model). train.on_no_signal=off trains it all the same."
         )
     return (f"WARNING: {what}.",) if share >= HARDLY_READABLE else ()
 
