@@ -63,7 +63,3 @@ class Choice(Section):
             return handler(source)
         kinds = {name: handler.generate_schema(kind) for name, kind in cls.kinds.items()}
         return core_schema.tagged_union_schema(kinds, discriminator="kind")
-
-    def parameters(self) -> dict[str, Any]:
-        """The keys but for the kind."""
-        return self.model_dump(exclude={"kind"})

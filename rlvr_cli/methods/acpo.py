@@ -33,7 +33,7 @@ from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Scale
 from rlvr_cli.methods.base import EpsLow, Tokens, TokenWeight
 from rlvr_cli.methods.grpo import ClippedRatio
-from rlvr_cli.methods.preset import MethodPreset, Paper
+from rlvr_cli.methods.preset import GROUP_STD, ONE_PASS, MethodPreset, Paper, Sets
 from rlvr_cli.methods.statistics import quantile
 
 EPS_LOW_AT_MAX = 0.2
@@ -132,6 +132,32 @@ def spread(values: Tensor, bins: Tensor, number: int) -> tuple[Tensor, Tensor]:
 
 
 PAPER = Paper("What Are Key Factors for Updates in RL for LLM Reasoning?", "anonymous, under review", None)
+EXTRA_COST = (
+    "a pass over the batch of every step but a rollout's first, before the update, for the spread of its "
+    "ratios: one forward without gradient"
+)
+SETS: Sets = {
+    "advantage.kind": ("group", "ACPO paper, section 2.1: rewards standardised within the group"),
+    **GROUP_STD,
+    "weight.kind": ("acpo", "ACPO paper, equation 8"),
+    "weight.alpha": (3.0, "ACPO paper, section 4.1 (the three-sigma rule)"),
+    "weight.eps_b": (
+        0.1,
+        "our choice: the paper says a small constant and gives no number; section 4.3 says that the average "
+        "bound is tighter than GRPO's 0.2, which the released script's 0.2 excludes",
+    ),
+    "weight.bins": (5, "ACPO paper, section 4.1: five"),
+    "weight.edges": (
+        "equal_width",
+        "our choice, the paper gives no edges: by lemma 1 the spread is a function of the probability itself",
+    ),
+    "weight.bound": ("per_bin", "ACPO paper, section 4.1: a range for each bin"),
+    "aggregation.kind": ("sequence_mean", "ACPO paper, equation 8"),
+    "aggregation.rows": ("valid", "as verl: a completion without a valid token is not counted"),
+    **ONE_PASS,
+    "kl.beta": (0.0, "no KL term in the ACPO paper's equation 8"),
+}
+ABLATION = ("acpo", "ACPO paper, equation 8, with the bound of the ablation in table 3")
 PRESETS = (
     MethodPreset(
         "acpo",
@@ -139,29 +165,8 @@ PRESETS = (
         summary="Each token's bounds follow the spread of the ratio among tokens of like probability.",
         paper=PAPER,
         golden=("acpo",),
-        extra_cost="a pass over the batch of every step but a rollout's first, before the update, for the spread of "
-        "its ratios: one forward without gradient",
-        sets={
-            "advantage.kind": ("group", "ACPO paper, section 2.1: rewards standardised within the group"),
-            "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
-            "weight.kind": ("acpo", "ACPO paper, equation 8"),
-            "weight.alpha": (3.0, "ACPO paper, section 4.1 (the three-sigma rule)"),
-            "weight.eps_b": (
-                0.1,
-                "our choice: the paper says a small constant and gives no number; section 4.3 says that the average "
-                "bound is tighter than GRPO's 0.2, which the released script's 0.2 excludes",
-            ),
-            "weight.bins": (5, "ACPO paper, section 4.1: five"),
-            "weight.edges": (
-                "equal_width",
-                "our choice, the paper gives no edges: by lemma 1 the spread is a function of the probability itself",
-            ),
-            "weight.bound": ("per_bin", "ACPO paper, section 4.1: a range for each bin"),
-            "aggregation.kind": ("sequence_mean", "ACPO paper, equation 8"),
-            "aggregation.rows": ("valid", "as verl: a completion without a valid token is not counted"),
-            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
-            "kl.beta": (0.0, "no KL term in the ACPO paper's equation 8"),
-        },
+        extra_cost=EXTRA_COST,
+        sets=SETS,
     ),
     MethodPreset(
         "acpo-max",
@@ -169,31 +174,14 @@ PRESETS = (
         summary="All tokens are clipped at the largest of ACPO's bounds above and at 0.2 below.",
         paper=PAPER,
         golden=("acpo",),
-        extra_cost="a pass over the batch of every step but a rollout's first, before the update, for the spread of "
-        "its ratios: one forward without gradient",
+        extra_cost=EXTRA_COST,
         sets={
-            "advantage.kind": ("group", "ACPO paper, section 2.1: rewards standardised within the group"),
-            "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
-            "weight.kind": ("acpo", "ACPO paper, equation 8, with the bound of the ablation in table 3"),
-            "weight.alpha": (3.0, "ACPO paper, section 4.1 (the three-sigma rule)"),
-            "weight.eps_b": (
-                0.1,
-                "our choice: the paper says a small constant and gives no number; section 4.3 says that the average "
-                "bound is tighter than GRPO's 0.2, which the released script's 0.2 excludes",
-            ),
-            "weight.bins": (5, "ACPO paper, section 4.1: five"),
-            "weight.edges": (
-                "equal_width",
-                "our choice, the paper gives no edges: by lemma 1 the spread is a function of the probability itself",
-            ),
+            **SETS,
+            "weight.kind": ABLATION,
             "weight.bound": (
                 "max",
                 "ACPO paper, table 3 and section 4.3: Clip-High=Max; there the upper bound alone is raised",
             ),
-            "aggregation.kind": ("sequence_mean", "ACPO paper, equation 8"),
-            "aggregation.rows": ("valid", "as verl: a completion without a valid token is not counted"),
-            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
-            "kl.beta": (0.0, "no KL term in the ACPO paper's equation 8"),
         },
     ),
     MethodPreset(
@@ -202,29 +190,12 @@ PRESETS = (
         summary="All tokens are clipped at the average of ACPO's bounds over the tokens.",
         paper=PAPER,
         golden=("acpo",),
-        extra_cost="a pass over the batch of every step but a rollout's first, before the update, for the spread of "
-        "its ratios: one forward without gradient",
+        extra_cost=EXTRA_COST,
         aliases=("acpo-avg",),
         sets={
-            "advantage.kind": ("group", "ACPO paper, section 2.1: rewards standardised within the group"),
-            "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
-            "weight.kind": ("acpo", "ACPO paper, equation 8, with the bound of the ablation in table 3"),
-            "weight.alpha": (3.0, "ACPO paper, section 4.1 (the three-sigma rule)"),
-            "weight.eps_b": (
-                0.1,
-                "our choice: the paper says a small constant and gives no number; section 4.3 says that the average "
-                "bound is tighter than GRPO's 0.2, which the released script's 0.2 excludes",
-            ),
-            "weight.bins": (5, "ACPO paper, section 4.1: five"),
-            "weight.edges": (
-                "equal_width",
-                "our choice, the paper gives no edges: by lemma 1 the spread is a function of the probability itself",
-            ),
+            **SETS,
+            "weight.kind": ABLATION,
             "weight.bound": ("mean", "ACPO paper, table 3 and section 4.3: Clip=Avg"),
-            "aggregation.kind": ("sequence_mean", "ACPO paper, equation 8"),
-            "aggregation.rows": ("valid", "as verl: a completion without a valid token is not counted"),
-            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
-            "kl.beta": (0.0, "no KL term in the ACPO paper's equation 8"),
         },
     ),
 )

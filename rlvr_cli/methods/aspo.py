@@ -25,7 +25,7 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.base import AboveOne, EpsLow, OpenShare, Tokens, TokenWeight
-from rlvr_cli.methods.preset import MethodPreset, Paper
+from rlvr_cli.methods.preset import GROUP_ADVANTAGE, ONE_PASS, MethodPreset, Paper
 
 
 class ASPO(TokenWeight):
@@ -102,8 +102,7 @@ PRESETS = (
         extra_cost="one forward of the reference model a rollout, for the KL penalty; with "
         "method.weight.eps_high_entropy set, the entropy of each position",
         sets={
-            "advantage.kind": ("group", "DeepSeekMath, section 4.1.2: the reward against those of the same prompt"),
-            "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
+            **GROUP_ADVANTAGE,
             "weight.kind": ("aspo", "released code; DGPO paper, equation 6"),
             "weight.eps": (0.2, "DGPO paper, table 12; released code (tokens of low entropy)"),
             "weight.eps_high_entropy": (
@@ -117,7 +116,7 @@ PRESETS = (
             ),
             "weight.soft_clip_negative": (3.0, "DGPO paper, table 12; released code"),
             "aggregation.kind": ("token_mean", "DGPO paper, equation 1; released code (always token-mean)"),
-            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            **ONE_PASS,
             "kl.beta": (0.001, "released code's recipe (k3); the DGPO paper's comparison has 0"),
         },
     ),

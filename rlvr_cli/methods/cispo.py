@@ -20,7 +20,7 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor
 from rlvr_cli.methods.base import EpsHigh, EpsLow, Tokens, TokenWeight
-from rlvr_cli.methods.preset import MethodPreset, Paper
+from rlvr_cli.methods.preset import GROUP_ADVANTAGE, ONE_PASS, MethodPreset, Paper
 
 
 class CISPO(TokenWeight):
@@ -50,8 +50,7 @@ PRESETS = (
         paper=PAPER,
         golden=("cispo",),
         sets={
-            "advantage.kind": ("group", "DeepSeekMath, section 4.1.2: the reward against those of the same prompt"),
-            "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
+            **GROUP_ADVANTAGE,
             "weight.kind": ("cispo", "DGPO paper, equation 3; MiniMax-M1's objective"),
             "weight.eps_low": (
                 0.2,
@@ -62,7 +61,7 @@ PRESETS = (
                 "DGPO paper, table 12: 0.2 on both sides for every method; MiniMax-M1 tunes it and prints no number",
             ),
             "aggregation.kind": ("token_mean", "MiniMax-M1's objective; DGPO paper, equation 1"),
-            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            **ONE_PASS,
             "kl.beta": (0.0, "DGPO paper, appendix B.4, common configurations: KL coefficient 0"),
         },
     ),

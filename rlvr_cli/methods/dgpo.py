@@ -22,7 +22,7 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.base import EpsHigh, EpsLow, Tokens, TokenWeight
-from rlvr_cli.methods.preset import MethodPreset, Paper
+from rlvr_cli.methods.preset import GROUP_STD, ONE_PASS, MethodPreset, Paper
 
 
 class DGPO(TokenWeight):
@@ -63,14 +63,14 @@ PRESETS = (
         golden=("dgpo",),
         sets={
             "advantage.kind": ("group", "DGPO paper, section 3, following GRPO"),
-            "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
+            **GROUP_STD,
             "weight.kind": ("dgpo", "DGPO paper, equations 9 and 10"),
             "weight.eps_low": (0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
             "weight.eps_high": (0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
             "weight.n": (1.0, "DGPO paper, table 12 and section 5.3: 1 for 7B and 14B, 2 for 1.5B"),
             "weight.m": (2.0, "DGPO paper, table 12 and section 5.3"),
             "aggregation.kind": ("token_mean", "DGPO paper, equation 10"),
-            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            **ONE_PASS,
             "kl.beta": (0.0, "DGPO paper, appendix B.4, common configurations: KL coefficient 0"),
         },
     ),

@@ -23,7 +23,7 @@ from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Scale
 from rlvr_cli.methods.base import AboveOne, EpsHigh, EpsLow, Tokens, TokenWeight
 from rlvr_cli.methods.grpo import ClippedRatio, dual_clipped
-from rlvr_cli.methods.preset import MethodPreset, Paper
+from rlvr_cli.methods.preset import GROUP_ADVANTAGE, ONE_PASS, MethodPreset, Paper, Sets
 
 
 class GPPO(TokenWeight):
@@ -63,6 +63,21 @@ PAPER_2 = Paper(
     "Su et al.",
     "2509.20712",
 )
+SETS: Sets = {
+    **GROUP_ADVANTAGE,
+    "weight.kind": ("gppo", "DGPO paper, equation 4"),
+    "weight.eps_low": (0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
+    "weight.eps_high": (0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
+    "weight.beta1": (1.0, "DGPO paper, equation 4: the bound itself"),
+    "weight.beta2": (1.0, "DGPO paper, equation 4: the bound itself"),
+    "weight.dual_clip": (
+        None,
+        "off: not in the formula (DGPO paper, equations 4 and 5); the released code adds verl's, 10 in its recipes",
+    ),
+    "aggregation.kind": ("token_mean", "DGPO paper, equation 1; released code"),
+    **ONE_PASS,
+    "kl.beta": (0.0, "DGPO paper, appendix B.4, common configurations: KL coefficient 0"),
+}
 PRESETS = (
     MethodPreset(
         "gppo",
@@ -70,23 +85,7 @@ PRESETS = (
         summary="Tokens beyond the bounds keep the gradient that they have at the bound.",
         paper=PAPER_1,
         golden=("gppo",),
-        sets={
-            "advantage.kind": ("group", "DeepSeekMath, section 4.1.2: the reward against those of the same prompt"),
-            "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
-            "weight.kind": ("gppo", "DGPO paper, equation 4"),
-            "weight.eps_low": (0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
-            "weight.eps_high": (0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
-            "weight.beta1": (1.0, "DGPO paper, equation 4: the bound itself"),
-            "weight.beta2": (1.0, "DGPO paper, equation 4: the bound itself"),
-            "weight.dual_clip": (
-                None,
-                "off: not in the formula (DGPO paper, equations 4 and 5); the released code adds verl's, 10 in its "
-                "recipes",
-            ),
-            "aggregation.kind": ("token_mean", "DGPO paper, equation 1; released code"),
-            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
-            "kl.beta": (0.0, "DGPO paper, appendix B.4, common configurations: KL coefficient 0"),
-        },
+        sets=SETS,
     ),
     MethodPreset(
         "ce-gppo",
@@ -95,24 +94,13 @@ PRESETS = (
         paper=PAPER_2,
         golden=("ce_gppo",),
         sets={
-            "advantage.kind": ("group", "DeepSeekMath, section 4.1.2: the reward against those of the same prompt"),
-            "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
+            **SETS,
             "weight.kind": ("gppo", "DGPO paper, equation 5: GPPO with two factors"),
-            "weight.eps_low": (0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
-            "weight.eps_high": (0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
             "weight.beta1": (
                 0.75,
                 "DGPO paper, table 12 and section 5.1 (all sizes); released recipes: 0.75 for 7B, 0.5 for 1.5B",
             ),
             "weight.beta2": (1.0, "DGPO paper, table 12; released recipes"),
-            "weight.dual_clip": (
-                None,
-                "off: not in the formula (DGPO paper, equations 4 and 5); the released code adds verl's, 10 in its "
-                "recipes",
-            ),
-            "aggregation.kind": ("token_mean", "DGPO paper, equation 1; released code"),
-            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
-            "kl.beta": (0.0, "DGPO paper, appendix B.4, common configurations: KL coefficient 0"),
         },
     ),
 )

@@ -29,7 +29,7 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.base import AboveOne, Advantage, EpsHigh, EpsLow, Rollout, Tokens, TokenWeight
-from rlvr_cli.methods.preset import MethodPreset, Paper
+from rlvr_cli.methods.preset import GROUP_ADVANTAGE, NO_DUAL_CLIP, ONE_PASS, MethodPreset, Paper
 
 STD_EPSILON = 1e-6
 
@@ -126,8 +126,7 @@ PRESETS = (
         golden=("grpo", "advantages"),
         extra_cost="none: every cost is stated over this one",
         sets={
-            "advantage.kind": ("group", "DeepSeekMath, section 4.1.2: the reward against those of the same prompt"),
-            "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
+            **GROUP_ADVANTAGE,
             "weight.kind": ("clip", "DeepSeekMath, equation 3"),
             "weight.eps_low": (
                 0.2,
@@ -137,17 +136,13 @@ PRESETS = (
                 0.2,
                 "PPO paper (arXiv:1707.06347), table 1, where 0.2 scores best; verl's default; DGPO paper, table 12",
             ),
-            "weight.dual_clip": (
-                None,
-                "off: no term of the paper's formula; verl adds it to every run (3; 10 in recipes), with no gradient "
-                "where the advantage is negative and the ratio above it",
-            ),
+            **NO_DUAL_CLIP,
             "aggregation.kind": (
                 "token_mean",
                 "AR-Lopti paper, equation 1, and DGPO paper, equation 10; DeepSeekMath, equation 3, and ACPO paper, "
                 "equation 1, divide by each row's length first: method.aggregation=sequence_mean",
             ),
-            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            **ONE_PASS,
             "kl.beta": (0.0, "DGPO paper, appendix B.4 (0), and DAPO; DeepSeekMath has 0.04, the AR-Lopti paper 0.001"),
         },
     ),
@@ -159,14 +154,13 @@ PRESETS = (
         golden=("dapo",),
         extra_cost="none; with rollout.dynamic_sampling the sampling of the prompts that replace others",
         sets={
-            "advantage.kind": ("group", "DeepSeekMath, section 4.1.2: the reward against those of the same prompt"),
-            "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
+            **GROUP_ADVANTAGE,
             "weight.kind": ("clip", "DAPO paper, equation 8"),
             "weight.eps_low": (0.2, "DAPO paper, section 4.1"),
             "weight.eps_high": (0.28, "DAPO paper, section 4.1 (clip-higher)"),
             "weight.dual_clip": (None, "off: no term of DAPO's equation 8; 10 in verl's DAPO recipe"),
             "aggregation.kind": ("token_mean", "DAPO paper, equation 8 (token-level loss)"),
-            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            **ONE_PASS,
             "kl.beta": (0.0, "DAPO paper, section 2.3: no KL penalty"),
         },
     ),
@@ -183,17 +177,13 @@ PRESETS = (
             "weight.kind": ("clip", "Dr. GRPO paper: GRPO's clip is kept"),
             "weight.eps_low": (0.2, "verl's default; the paper keeps GRPO's clip"),
             "weight.eps_high": (0.2, "verl's default; the paper keeps GRPO's clip"),
-            "weight.dual_clip": (
-                None,
-                "off: no term of the paper's formula; verl adds it to every run (3; 10 in recipes), with no gradient "
-                "where the advantage is negative and the ratio above it",
-            ),
+            **NO_DUAL_CLIP,
             "aggregation.kind": (
                 "constant_length",
                 "Dr. GRPO paper: a constant in place of each row's length, rollout.max_new_tokens here",
             ),
             "aggregation.rows": ("all", "the mean over all G rows of a group in the paper's formula"),
-            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            **ONE_PASS,
             "kl.beta": (0.0, "Dr. GRPO paper: no KL penalty"),
         },
     ),

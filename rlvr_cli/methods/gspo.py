@@ -19,7 +19,7 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.base import EpsHigh, EpsLow, Regions, Tokens, TokenWeight, regions
-from rlvr_cli.methods.preset import MethodPreset, Paper
+from rlvr_cli.methods.preset import GROUP_STD, ONE_PASS, MethodPreset, Paper
 
 
 class GSPO(TokenWeight):
@@ -65,7 +65,7 @@ PRESETS = (
         golden=("gspo",),
         sets={
             "advantage.kind": ("group", "GSPO paper: the advantage is GRPO's"),
-            "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
+            **GROUP_STD,
             "weight.kind": ("gspo", "GSPO paper, equations 5 and 7"),
             "weight.eps_low": (0.0003, "GSPO paper, section 5.1"),
             "weight.eps_high": (0.0004, "GSPO paper, section 5.1"),
@@ -75,7 +75,7 @@ PRESETS = (
             ),
             "aggregation.kind": ("sequence_mean", "GSPO paper, equation 5: the mean over completions"),
             "aggregation.rows": ("valid", "as verl: a completion without a valid token is not counted"),
-            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            **ONE_PASS,
             "kl.beta": (0.0, "no KL term in the GSPO paper's equation 5"),
         },
     ),

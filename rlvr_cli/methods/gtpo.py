@@ -32,7 +32,7 @@ from typing import ClassVar
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.base import Rollout, RolloutShaping
-from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper
+from rlvr_cli.methods.preset import ONE_PASS, MethodPreset, Modifier, Paper
 
 
 def conflict_run(token_ids: Tensor, mask: Tensor, signs: Tensor, group_size: int) -> Tensor:
@@ -192,7 +192,7 @@ PRESETS = (
             "shaping.entropy_penalty": (0.1, "GTPO paper, equation 11 and section 6.2: 0.1 performs best"),
             "aggregation.kind": ("sequence_mean", "GTPO paper, equation 11: each row's length, then the group"),
             "aggregation.rows": ("valid", "as verl: a completion without a valid token is not counted"),
-            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            **ONE_PASS,
             "kl.beta": (0.0, "GTPO paper, section 5.2: no KL term and no reference model"),
         },
     ),

@@ -24,7 +24,7 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.base import Advantage, Rollout
-from rlvr_cli.methods.preset import MethodPreset, Paper
+from rlvr_cli.methods.preset import NO_DUAL_CLIP, ONE_PASS, MethodPreset, Paper, Sets
 
 
 class LikelihoodAdvantage(Advantage):
@@ -53,6 +53,31 @@ PAPER_1 = Paper("Towards Understanding the Optimization Landscape of GRPO and it
 PAPER_2 = Paper(
     "A Minimalist Approach to LLM Reasoning: from Rejection Sampling to Reinforce", "Xiong et al.", "2504.11343"
 )
+
+
+def _sets(side: str, where: str, *, weight: Sets | None = None, constant_length: bool = False) -> Sets:
+    """What a likelihood method sets; ``where`` of the paper it stands, but for a ``weight`` with sources of its own."""
+    if constant_length:
+        aggregation = "constant_length", f"{where}: the longest possible length, rollout.max_new_tokens here"
+    else:
+        aggregation = "sequence_mean", f"{where}: each row's length, then the number of rows"
+    counted = f"{where}: the rows of the trained sides; counted over the whole step"
+    if side != "both":
+        counted += ", by the paper of each prompt (trained_per_prompt)"
+    return {
+        "advantage.kind": (
+            "likelihood",
+            f"{where}: plus or minus one by the verdict, not by the reward or the group",
+        ),
+        "advantage.side": (side, where),
+        **({"weight.kind": ("ratio", where)} if weight is None else weight),
+        "aggregation.kind": aggregation,
+        "aggregation.rows": ("trained", counted),
+        **ONE_PASS,
+        "kl.beta": (0.0, "landscape paper, section 2: no KL term"),
+    }
+
+
 PRESETS = (
     MethodPreset(
         "pl",
@@ -61,25 +86,7 @@ PRESETS = (
         paper=PAPER_1,
         golden=("likelihood_family",),
         aliases=("psr",),
-        sets={
-            "advantage.kind": (
-                "likelihood",
-                "landscape paper, equation 8: plus or minus one by the verdict, not by the reward or the group",
-            ),
-            "advantage.side": ("positive", "landscape paper, equation 8"),
-            "weight.kind": ("ratio", "landscape paper, equation 8"),
-            "aggregation.kind": (
-                "sequence_mean",
-                "landscape paper, equation 8: each row's length, then the number of rows",
-            ),
-            "aggregation.rows": (
-                "trained",
-                "landscape paper, equation 8: the rows of the trained sides; counted over the whole step, by the "
-                "paper of each prompt (trained_per_prompt)",
-            ),
-            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
-            "kl.beta": (0.0, "landscape paper, section 2: no KL term"),
-        },
+        sets=_sets("positive", "landscape paper, equation 8"),
     ),
     MethodPreset(
         "nl",
@@ -88,25 +95,7 @@ PRESETS = (
         paper=PAPER_1,
         golden=("likelihood_family",),
         aliases=("nsr",),
-        sets={
-            "advantage.kind": (
-                "likelihood",
-                "landscape paper, equation 9: plus or minus one by the verdict, not by the reward or the group",
-            ),
-            "advantage.side": ("negative", "landscape paper, equation 9"),
-            "weight.kind": ("ratio", "landscape paper, equation 9"),
-            "aggregation.kind": (
-                "sequence_mean",
-                "landscape paper, equation 9: each row's length, then the number of rows",
-            ),
-            "aggregation.rows": (
-                "trained",
-                "landscape paper, equation 9: the rows of the trained sides; counted over the whole step, by the "
-                "paper of each prompt (trained_per_prompt)",
-            ),
-            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
-            "kl.beta": (0.0, "landscape paper, section 2: no KL term"),
-        },
+        sets=_sets("negative", "landscape paper, equation 9"),
     ),
     MethodPreset(
         "cl",
@@ -114,24 +103,11 @@ PRESETS = (
         summary="Right answers with advantage 1, wrong ones with -1, whatever the group.",
         paper=PAPER_1,
         golden=("likelihood_family",),
-        sets={
-            "advantage.kind": (
-                "likelihood",
-                "landscape paper, section 4.3: plus or minus one by the verdict, not by the reward or the group",
-            ),
-            "advantage.side": ("both", "landscape paper, section 4.3"),
-            "weight.kind": ("ratio", "landscape paper, equations 8 and 9"),
-            "aggregation.kind": (
-                "sequence_mean",
-                "landscape paper, section 4.3: each row's length, then the number of rows",
-            ),
-            "aggregation.rows": (
-                "trained",
-                "landscape paper, section 4.3: the rows of the trained sides; counted over the whole step",
-            ),
-            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
-            "kl.beta": (0.0, "landscape paper, section 2: no KL term"),
-        },
+        sets=_sets(
+            "both",
+            "landscape paper, section 4.3",
+            weight={"weight.kind": ("ratio", "landscape paper, equations 8 and 9")},
+        ),
     ),
     MethodPreset(
         "tnpl",
@@ -139,25 +115,7 @@ PRESETS = (
         summary="PL with a constant in place of each row's length.",
         paper=PAPER_1,
         golden=("likelihood_family",),
-        sets={
-            "advantage.kind": (
-                "likelihood",
-                "landscape paper, equation 12: plus or minus one by the verdict, not by the reward or the group",
-            ),
-            "advantage.side": ("positive", "landscape paper, equation 12"),
-            "weight.kind": ("ratio", "landscape paper, equation 12"),
-            "aggregation.kind": (
-                "constant_length",
-                "landscape paper, equation 12: the longest possible length, rollout.max_new_tokens here",
-            ),
-            "aggregation.rows": (
-                "trained",
-                "landscape paper, equation 12: the rows of the trained sides; counted over the whole step, by the "
-                "paper of each prompt (trained_per_prompt)",
-            ),
-            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
-            "kl.beta": (0.0, "landscape paper, section 2: no KL term"),
-        },
+        sets=_sets("positive", "landscape paper, equation 12", constant_length=True),
     ),
     MethodPreset(
         "tnnl",
@@ -165,25 +123,7 @@ PRESETS = (
         summary="NL with a constant in place of each row's length.",
         paper=PAPER_1,
         golden=("likelihood_family",),
-        sets={
-            "advantage.kind": (
-                "likelihood",
-                "landscape paper, equation 12: plus or minus one by the verdict, not by the reward or the group",
-            ),
-            "advantage.side": ("negative", "landscape paper, equation 12"),
-            "weight.kind": ("ratio", "landscape paper, equation 12"),
-            "aggregation.kind": (
-                "constant_length",
-                "landscape paper, equation 12: the longest possible length, rollout.max_new_tokens here",
-            ),
-            "aggregation.rows": (
-                "trained",
-                "landscape paper, equation 12: the rows of the trained sides; counted over the whole step, by the "
-                "paper of each prompt (trained_per_prompt)",
-            ),
-            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
-            "kl.beta": (0.0, "landscape paper, section 2: no KL term"),
-        },
+        sets=_sets("negative", "landscape paper, equation 12", constant_length=True),
     ),
     MethodPreset(
         "tncl",
@@ -191,57 +131,27 @@ PRESETS = (
         summary="CL with a constant in place of each row's length.",
         paper=PAPER_1,
         golden=("likelihood_family",),
-        sets={
-            "advantage.kind": (
-                "likelihood",
-                "landscape paper, equation 12: plus or minus one by the verdict, not by the reward or the group",
-            ),
-            "advantage.side": ("both", "landscape paper, equation 12"),
-            "weight.kind": ("ratio", "landscape paper, equation 12"),
-            "aggregation.kind": (
-                "constant_length",
-                "landscape paper, equation 12: the longest possible length, rollout.max_new_tokens here",
-            ),
-            "aggregation.rows": (
-                "trained",
-                "landscape paper, equation 12: the rows of the trained sides; counted over the whole step",
-            ),
-            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
-            "kl.beta": (0.0, "landscape paper, section 2: no KL term"),
-        },
+        sets=_sets("both", "landscape paper, equation 12", constant_length=True),
     ),
     MethodPreset(
         "raft-pp",
-        aliases=("raft++",),
         title="RAFT++",
         summary="Right answers alone, with importance sampling and clipping.",
         paper=PAPER_2,
         golden=("likelihood_family",),
-        sets={
-            "advantage.kind": (
-                "likelihood",
-                "landscape paper, equation 8: plus or minus one by the verdict, not by the reward or the group",
-            ),
-            "advantage.side": ("positive", "landscape paper, equation 8"),
-            "weight.kind": ("clip", "landscape paper, equation 7 and section 4.2: importance sampling and clipping"),
-            "weight.eps_low": (0.2, "landscape paper, equation 7 and section 4.2 (verl's 0.2)"),
-            "weight.eps_high": (0.2, "landscape paper, equation 7 and section 4.2 (verl's 0.2)"),
-            "weight.dual_clip": (
-                None,
-                "off: no term of the paper's formula; verl adds it to every run (3; 10 in recipes), with no gradient "
-                "where the advantage is negative and the ratio above it",
-            ),
-            "aggregation.kind": (
-                "sequence_mean",
-                "landscape paper, equation 8: each row's length, then the number of rows",
-            ),
-            "aggregation.rows": (
-                "trained",
-                "landscape paper, equation 8: the rows of the trained sides; counted over the whole step, by the "
-                "paper of each prompt (trained_per_prompt)",
-            ),
-            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
-            "kl.beta": (0.0, "landscape paper, section 2: no KL term"),
-        },
+        aliases=("raft++",),
+        sets=_sets(
+            "positive",
+            "landscape paper, equation 8",
+            weight={
+                "weight.kind": (
+                    "clip",
+                    "landscape paper, equation 7 and section 4.2: importance sampling and clipping",
+                ),
+                "weight.eps_low": (0.2, "landscape paper, equation 7 and section 4.2 (verl's 0.2)"),
+                "weight.eps_high": (0.2, "landscape paper, equation 7 and section 4.2 (verl's 0.2)"),
+                **NO_DUAL_CLIP,
+            },
+        ),
     ),
 )

@@ -24,7 +24,7 @@ from pydantic import Field
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Choice, Probability
 from rlvr_cli.methods.base import Rollout, Tokens
-from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper
+from rlvr_cli.methods.preset import GROUP_STD, MethodPreset, Modifier, Paper, Sets
 from rlvr_cli.methods.statistics import quantile
 
 # What each pass trains on, in order.
@@ -112,6 +112,15 @@ class ByProbability(Schedule):
 
 
 PAPER = Paper("Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs", "Yang et al.", "2505.12929")
+TWO_PASSES: Sets = {
+    "schedule.kind": ("lopti", "AR-Lopti paper, algorithm 1, lines 12 to 20"),
+    "schedule.order": (
+        "low_first",
+        "AR-Lopti paper, algorithm 1: all mini-batches of unlikely tokens, then all of the likely ones",
+    ),
+    "schedule.eta": (0.5, "AR-Lopti paper, table 3; released scripts: 0.4, and 0.5 with reweighting"),
+    "schedule.rule": ("probability", "AR-Lopti paper, section 4.2: a threshold on the probability"),
+}
 PRESETS = (
     MethodPreset(
         "lopti",
@@ -123,19 +132,13 @@ PRESETS = (
         " one forward of the reference model a rollout, for the KL penalty",
         sets={
             "advantage.kind": ("group", "AR-Lopti paper, algorithm 1, line 7"),
-            "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
+            **GROUP_STD,
             "weight.kind": ("clip", "AR-Lopti paper, equation 1"),
             "weight.eps_low": (0.2, "AR-Lopti paper, table 2"),
             "weight.eps_high": (0.24, "AR-Lopti paper, table 2"),
             "weight.dual_clip": (None, "off: no term of the AR-Lopti paper's equation 1; 10 in the released scripts"),
             "aggregation.kind": ("token_mean", "AR-Lopti paper, equation 1"),
-            "schedule.kind": ("lopti", "AR-Lopti paper, algorithm 1, lines 12 to 20"),
-            "schedule.order": (
-                "low_first",
-                "AR-Lopti paper, algorithm 1: all mini-batches of unlikely tokens, then all of the likely ones",
-            ),
-            "schedule.eta": (0.5, "AR-Lopti paper, table 3; released scripts: 0.4, and 0.5 with reweighting"),
-            "schedule.rule": ("probability", "AR-Lopti paper, section 4.2: a threshold on the probability"),
+            **TWO_PASSES,
             "kl.beta": (0.001, "AR-Lopti paper, table 2"),
         },
     ),
@@ -146,15 +149,7 @@ PRESETS = (
         paper=PAPER,
         golden=("lopti", "ar_lopti"),
         extra_cost="a second pass over the rollout: twice the optimizer steps, each row forward and backward in both",
-        sets={
-            "schedule.kind": ("lopti", "AR-Lopti paper, algorithm 1, lines 12 to 20"),
-            "schedule.order": (
-                "low_first",
-                "AR-Lopti paper, algorithm 1: all mini-batches of unlikely tokens, then all of the likely ones",
-            ),
-            "schedule.eta": (0.5, "AR-Lopti paper, table 3; released scripts: 0.4, and 0.5 with reweighting"),
-            "schedule.rule": ("probability", "AR-Lopti paper, section 4.2: a threshold on the probability"),
-        },
+        sets=TWO_PASSES,
     ),
     Modifier(
         "low-only",

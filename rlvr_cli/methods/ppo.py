@@ -27,7 +27,7 @@ from pydantic import Field
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import NotNegative, Probability
 from rlvr_cli.methods.base import Advantage, Rollout
-from rlvr_cli.methods.preset import MethodPreset, Paper
+from rlvr_cli.methods.preset import NO_DUAL_CLIP, ONE_PASS, MethodPreset, Paper
 from rlvr_cli.methods.reinforce_pp import on_last_token
 from rlvr_cli.methods.statistics import whitened
 
@@ -138,16 +138,12 @@ PRESETS = (
             "weight.kind": ("clip", "PPO paper, equation 7; landscape paper, equation 21"),
             "weight.eps_low": (0.2, "PPO paper, table 1, where 0.2 scores best; verl's default"),
             "weight.eps_high": (0.2, "PPO paper, table 1, where 0.2 scores best; verl's default"),
-            "weight.dual_clip": (
-                None,
-                "off: no term of the paper's formula; verl adds it to every run (3; 10 in recipes), with no gradient "
-                "where the advantage is negative and the ratio above it",
-            ),
+            **NO_DUAL_CLIP,
             "aggregation.kind": (
                 "token_mean",
                 "verl's default; landscape paper, equation 21, divides by each row's length first",
             ),
-            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            **ONE_PASS,
             "kl.beta": (0.0, "landscape paper, appendix E: PPO without the KL term"),
         },
     ),

@@ -11,6 +11,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Values = Mapping[str, Any]
+# Key below `method` -> its value, and where that comes from.
+Sets = Mapping[str, tuple[Any, str]]
+
+# What many methods set alike.
+GROUP_STD: Sets = {
+    "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
+}
+GROUP_ADVANTAGE: Sets = {
+    "advantage.kind": ("group", "DeepSeekMath, section 4.1.2: the reward against those of the same prompt"),
+    **GROUP_STD,
+}
+NO_DUAL_CLIP: Sets = {
+    "weight.dual_clip": (
+        None,
+        "off: no term of the paper's formula; verl adds it to every run (3; 10 in recipes), with no gradient "
+        "where the advantage is negative and the ratio above it",
+    ),
+}
+ONE_PASS: Sets = {"schedule.kind": ("one_pass", "every token in each update, as in the paper's objective")}
 
 
 @dataclass(frozen=True)
@@ -36,7 +55,7 @@ class Preset:
         title: the name in words.
         summary: one line: what it does.
         paper: where it was published.
-        sets: key below `method` (`weight.n`) -> its value, and where that comes from.
+        sets: key below `method` (`weight.n`) -> its value and source.
         for_task: task -> values that take the place of those of `sets` there.
         golden: names of the golden files that it is compared with.
         extra_cost: one line: forwards, passes and memory over GRPO.
@@ -48,7 +67,7 @@ class Preset:
     title: str
     summary: str
     paper: Paper
-    sets: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
+    sets: Sets = field(default_factory=dict)
     for_task: Mapping[str, Values] = field(default_factory=dict)
     golden: tuple[str, ...] = ()
     extra_cost: str = "none"

@@ -26,7 +26,7 @@ from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import NotNegative, Probability
 from rlvr_cli.methods.base import Advantage, Rollout
 from rlvr_cli.methods.grpo import group_advantage
-from rlvr_cli.methods.preset import MethodPreset, Paper
+from rlvr_cli.methods.preset import ONE_PASS, MethodPreset, Paper
 from rlvr_cli.methods.statistics import whitened
 
 
@@ -109,7 +109,7 @@ PRESETS = (
             "weight.eps_high": (0.24, "AR-Lopti paper, appendix D.2: as for GRPO, table 2"),
             "weight.dual_clip": (None, "off: no term of the AR-Lopti paper's equation 21; 10 in the released scripts"),
             "aggregation.kind": ("token_mean", "AR-Lopti paper, equation 21"),
-            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            **ONE_PASS,
             "kl.beta": (0.0, "AR-Lopti paper, equation 21: the penalty is in the reward, not in the loss"),
         },
     ),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from rlvr_cli.core.lazy import Tensor
 from rlvr_cli.methods.base import Tokens, TokenShaping
-from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper
+from rlvr_cli.methods.preset import GROUP_STD, ONE_PASS, MethodPreset, Modifier, Paper
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ PRESETS = (
         aliases=("advantage-reweighting", "ar"),
         sets={
             "advantage.kind": ("group", "AR-Lopti paper, algorithm 1, line 7"),
-            "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
+            **GROUP_STD,
             "weight.kind": ("clip", "AR-Lopti paper, equation 1"),
             "weight.eps_low": (0.2, "AR-Lopti paper, table 2"),
             "weight.eps_high": (0.24, "AR-Lopti paper, table 2"),
@@ -57,7 +57,7 @@ PRESETS = (
                 "sensitive",
             ),
             "aggregation.kind": ("token_mean", "AR-Lopti paper, equation 1"),
-            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            **ONE_PASS,
             "kl.beta": (0.001, "AR-Lopti paper, table 2"),
         },
         for_task={

@@ -17,7 +17,7 @@ from pydantic import Field
 from rlvr_cli.core.lazy import Tensor
 from rlvr_cli.methods.base import Advantage, Rollout
 from rlvr_cli.methods.grpo import group_advantage, known_of_group
-from rlvr_cli.methods.preset import MethodPreset, Paper
+from rlvr_cli.methods.preset import NO_DUAL_CLIP, ONE_PASS, MethodPreset, Paper
 
 
 class RLOOAdvantage(Advantage):
@@ -56,13 +56,9 @@ PRESETS = (
                 0.2,
                 "verl's default; at one update per rollout, as in the paper, the ratio is 1 and nothing is clipped",
             ),
-            "weight.dual_clip": (
-                None,
-                "off: no term of the paper's formula; verl adds it to every run (3; 10 in recipes), with no gradient "
-                "where the advantage is negative and the ratio above it",
-            ),
+            **NO_DUAL_CLIP,
             "aggregation.kind": ("token_mean", "verl's default; the paper sums over the completion as one action"),
-            "schedule.kind": ("one_pass", "every token in each update, as in the paper's objective"),
+            **ONE_PASS,
             "kl.beta": (
                 0.0,
                 "the paper puts a KL penalty of its preference task into the reward; none here, as for the other "
