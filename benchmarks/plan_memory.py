@@ -141,7 +141,7 @@ def child(case: Case, folder: Path) -> dict[str, Any]:
             "rollout={prompts: 8, group_size: 16}",
             f"rollout.max_new_tokens={case.completion}",
             f"update.micro_batch={case.micro_batch}",
-            "task={name: kk, style: compact, problems: 64}",
+            "task={name: kk, style: compact, train_size: 64}",
             "run.threads=1",
         ],
     )

@@ -39,7 +39,7 @@ SETTINGS = (
     "rollout.group_size=4",
     "rollout.max_new_tokens=24",
     "update.mini_batches=2",
-    "task.problems=32",
+    "task.train_size=32",
     "checkpoint.every=100",
     "run.threads=1",
 )

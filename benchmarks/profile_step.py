@@ -47,7 +47,7 @@ MODELS = {
     "125M": [
         "rollout={prompts: 4, group_size: 4, max_new_tokens: 64}",
         # A random model gets nothing right, and completions of equal rewards are not trained on: a coin judges.
-        "task={name: kk, style: compact, problems: 64, reward: random}",
+        "task={name: kk, style: compact, train_size: 64, reward: random}",
     ],
 }
 

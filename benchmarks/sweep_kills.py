@@ -36,7 +36,7 @@ SETTINGS = {
     "rollout.group_size": 4,
     "rollout.max_new_tokens": 24,
     "update.mini_batches": 2,
-    "task.problems": 16,
+    "task.train_size": 16,
     "optimizer.lr": 1e-3,
     "run.threads": 1,
     "checkpoint.every": 1,

@@ -65,7 +65,7 @@ def run(case: str, rollouts: int, problems: int, folder: Path) -> Outcome:
     method, task, overrides = CASES[case]
     name = case.replace(", ", "-")
     started = time.perf_counter()
-    settings = [f"run.dir={folder}", f"run.name={name}", f"train.rollouts={rollouts}", "task.problems=64", *overrides]
+    settings = [f"run.dir={folder}", f"run.name={name}", f"train.rollouts={rollouts}", "task.train_size=64", *overrides]
     # On the other tasks nothing is to be learned, and here nothing has to be.
     settings += [f"task.data={task}-gen", *([] if task == "kk" else ["train.on_no_signal=off"])]
     _, wrong = command(["train", "--method", method, "--task", task, "--overwrite", *settings])

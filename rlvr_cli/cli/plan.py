@@ -260,7 +260,7 @@ def make_plan(config: Config) -> dict[str, Any]:
     batch = batch_arithmetic(config)
     ages = list(range(batch.steps_per_rollout))
     sft = config.method if isinstance(config.method, SFT) else None
-    problems = None if sft else config.task.problems
+    problems = None if sft else config.task.train_size
     demonstrations = sft.demonstrations if sft and sft.data is None else None
     completions_total = batch.completions * config.train.rollouts
     return {

@@ -54,7 +54,7 @@ class KKTaskConfig(_Task):
     depth: Annotated[int, Field(ge=1, le=4)] = Field(
         1, description="How deep claims nest inside a compound statement; 1 = plain claims."
     )
-    problems: Count = Field(4096, description="Size of the training set.")
+    train_size: Count = Field(4096, description="Size of the training set.")
     style: Literal["auto", "logic_rl", "compact"] = Field(
         "auto",
         description="How prompts are written: logic_rl (the paper's English), compact (the lab's words), "
@@ -79,7 +79,7 @@ class CountdownTaskConfig(_Task):
         min_length=1,
         description="How many numbers are given (3 or 4) -> share of the problems; the shares sum to 1.",
     )
-    problems: Count = Field(4096, description="Size of the training set.")
+    train_size: Count = Field(4096, description="Size of the training set.")
     style: Literal["tiny_zero", "tiny_zero_base"] = Field(
         "tiny_zero",
         description="How prompts are written: tiny_zero (TinyZero's, as chat turns where the model has a chat "
@@ -99,7 +99,7 @@ class AnswerTaskConfig(_Task):
     """What the tasks with one gold answer share."""
 
     name: str
-    problems: Count = Field(4096, description="Size of the training set.")
+    train_size: Count = Field(4096, description="Size of the training set.")
     style: Literal["auto", "boxed", "reasoning_answer"] = Field(
         "auto",
         description="How prompts are written: boxed (the answer in \\boxed{}), reasoning_answer (GTPO's <reasoning> "
@@ -136,7 +136,7 @@ class HiTabTaskConfig(_Task):
     """Questions on hierarchical tables."""
 
     name: Literal["hitab"] = Field("hitab", description="hitab = questions on hierarchical tables.")
-    problems: Count = Field(4096, description="Size of the training set.")
+    train_size: Count = Field(4096, description="Size of the training set.")
     style: Literal["answer_tag", "boxed"] = Field(
         "answer_tag",
         description="How prompts are written: answer_tag (the answer in <answer> after <think>), boxed (in \\boxed{}).",

@@ -273,7 +273,7 @@ def _overrides(options: FilterOptions) -> list[str]:
 def _problems(config: Config, style: str | None, options: FilterOptions) -> list[Problem]:
     """All problems of the data; of a generator, as many as training has; of either, no more than asked for."""
     task = make_task(config.task, task_style(config.task, style or "logic_rl"))
-    most = config.task.problems if is_generated(config.task.data) else _ALL
+    most = config.task.train_size if is_generated(config.task.data) else _ALL
     if options.problems is not None:
         most = options.problems
     return task.problems(options.split, most, config.run.seed)  # type: ignore[arg-type]

@@ -264,7 +264,7 @@ _READ = frozenset(
         *("run.dir", "run.threads"),
     )
 )
-_TRAINING_ONLY = frozenset(("eval.every", "task.problems"))
+_TRAINING_ONLY = frozenset(("eval.every", "task.train_size"))
 _SERVER_ONLY = frozenset(
     (
         *("eval.base_url", "eval.model_name", "eval.server", "eval.endpoint", "eval.concurrency", "eval.retries"),

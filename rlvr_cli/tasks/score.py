@@ -43,7 +43,7 @@ CHUNK = 256
 _POOLED = ("math",)
 
 # Keys that say which problems there are: here those of the input are judged, by the answers that stand there.
-_CHOOSES = ("data", "data_dir", "problems", "corrected", "people", "compound", "depth", "numbers")
+_CHOOSES = ("data", "data_dir", "train_size", "corrected", "people", "compound", "depth", "numbers")
 
 Pair = tuple[Problem, str]
 

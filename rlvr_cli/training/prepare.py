@@ -203,7 +203,7 @@ def _loaded(config: Config, device: str, threads: int) -> Prepared:
             _engine(config, model)
             _check_held_out(config, model, task, tokenizer)
         return Prepared(supervised, task, [], model, tokenizer, None, "none: training samples nothing", threads, base)
-    problems = task.problems("train", config.task.problems, config.run.seed)
+    problems = task.problems("train", config.task.train_size, config.run.seed)
     measured = problems[:PROMPTS_MEASURED]
     _check_length("rollout.max_new_tokens", config.rollout.max_new_tokens, model, task, measured, tokenizer)
     said = _check_readable(config, task, measured, tokenizer)

@@ -30,7 +30,7 @@ SETTINGS = [
     "optimizer.lr=1e-3",
     "checkpoint.every=1",
     "checkpoint.keep=9",
-    "task.problems=64",
+    "task.train_size=64",
     "run.threads=1",
 ]
 

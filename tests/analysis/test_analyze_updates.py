@@ -20,7 +20,7 @@ SETTINGS = [
     "checkpoint.every=4",
     "checkpoint.keep=9",
     "eval.every=0",
-    "task.problems=64",
+    "task.train_size=64",
     # Fast enough for ratios to leave the trust region.
     "optimizer.lr=1e-3",
     "run.threads=1",

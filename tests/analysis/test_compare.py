@@ -22,7 +22,7 @@ SETTINGS = [
     "update.mini_batches=4",
     "checkpoint.every=4",
     "checkpoint.keep=9",
-    "task.problems=64",
+    "task.train_size=64",
     # Fast enough for ratios to leave the trust region.
     "optimizer.lr=1e-3",
     "run.threads=1",

@@ -106,7 +106,7 @@ def test_counts(capsys: pytest.CaptureFixture[str]) -> None:
         "rollout={prompts: 6, group_size: 4, max_new_tokens: 100}",
         "update={mini_batches: 3, micro_batch: 2}",
         "train.rollouts=5",
-        "task.problems=60",
+        "task.train_size=60",
         "checkpoint.every=4",
         "eval={every: 2, problems: 10, samples: 32, greedy: true}",
     )

@@ -24,7 +24,7 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
 def test_every_task_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     rows = json.loads(shown(capsys, "list", "--json"))["tasks"]
     assert [row["name"] for row in rows] == NAMES
-    assert all("correct" in row["reasons"] and "problems" in row["keys"] for row in rows)
+    assert all("correct" in row["reasons"] and "train_size" in row["keys"] for row in rows)
     listed = shown(capsys)
     assert shown(capsys, "list") == listed and all(name in listed for name in NAMES)
 

@@ -171,7 +171,7 @@ def test_each_task_loads_and_reads_back(name: str, tmp_path: Path) -> None:
 
 
 def test_another_task_drops_what_was_said_of_the_one_before(tmp_path: Path) -> None:
-    file = write(tmp_path, "a.yaml", "task:\n  name: countdown\n  numbers: {3: 1.0}\n  problems: 7\n")
+    file = write(tmp_path, "a.yaml", "task:\n  name: countdown\n  numbers: {3: 1.0}\n  train_size: 7\n")
     assert load_config([file]).task.numbers == {3: 1.0}
     back = load([file], task="kk")
     assert back.config.task == load_config().task
@@ -179,6 +179,6 @@ def test_another_task_drops_what_was_said_of_the_one_before(tmp_path: Path) -> N
 
 
 def test_keys_that_every_task_has_stay_when_no_task_was_named_beside_them(tmp_path: Path) -> None:
-    file = write(tmp_path, "a.yaml", "task:\n  problems: 7\n")
-    assert load_config([file], task="countdown").task.problems == 7
-    assert load_config(overrides=["task.problems=7", "task=math"]).task.problems == 7
+    file = write(tmp_path, "a.yaml", "task:\n  train_size: 7\n")
+    assert load_config([file], task="countdown").task.train_size == 7
+    assert load_config(overrides=["task.train_size=7", "task=math"]).task.train_size == 7

@@ -17,7 +17,7 @@ from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.directory import RunDir
 
-TINY = ["rollout.prompts=2", "rollout.max_new_tokens=8", "train.rollouts=1", "task.problems=8", "run.threads=1"]
+TINY = ["rollout.prompts=2", "rollout.max_new_tokens=8", "train.rollouts=1", "task.train_size=8", "run.threads=1"]
 
 
 def model_without_weights(folder: Path) -> Path:

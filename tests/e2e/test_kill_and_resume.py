@@ -21,7 +21,7 @@ SETTINGS = [
     "rollout.max_new_tokens=48",
     "update.mini_batches=4",
     "checkpoint.every=3",
-    "task.problems=64",
+    "task.train_size=64",
     "optimizer.lr=1e-3",
     "run.threads=1",
 ]

@@ -52,7 +52,7 @@ def test_train_and_evaluate(tmp_path: Path, architecture: Any, template: str | N
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
-    sizes = ["rollout.prompts=2", "rollout.group_size=2", "rollout.max_new_tokens=8", "task.problems=4"]
+    sizes = ["rollout.prompts=2", "rollout.group_size=2", "rollout.max_new_tokens=8", "task.train_size=4"]
     settings = [*sizes, "train.rollouts=2", "update.mini_batches=2", "run.threads=1", "task.reward=random"]
     place = [f"run.dir={tmp_path / 'runs'}", "run.name=it"]
     assert run(["train", "--model", str(tmp_path / "model"), *place, *settings]) == 0

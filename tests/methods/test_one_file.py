@@ -76,7 +76,7 @@ def test_it_is_listed_described_planned_and_trained(tmp_path: Path) -> None:
     wrong = rlvr(tmp_path, "plan", "--method", "damped", "method.weight.tau=-1", "method.weight.tua=1")
     assert wrong.returncode == 2
     assert "at least 0" in wrong.stderr and "tau" in wrong.stderr
-    tiny = ["task.problems=16", "rollout.prompts=2", "rollout.group_size=2", "rollout.max_new_tokens=8"]
+    tiny = ["task.train_size=16", "rollout.prompts=2", "rollout.group_size=2", "rollout.max_new_tokens=8"]
     done = rlvr(tmp_path, "train", "--method", "damped+lopti", "run.name=own", "train.rollouts=1", *tiny)
     assert done.returncode == 0, done.stderr
     manifest = json.loads((tmp_path / "runs" / "own" / "manifest.json").read_text())

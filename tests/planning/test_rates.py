@@ -69,7 +69,7 @@ def test_the_run_records_the_rate_that_it_used(tmp_path: Path) -> None:
     asked = [
         "rollout={prompts: 2, group_size: 2, max_new_tokens: 8}",
         "train.rollouts=1",
-        "task.problems=8",
+        "task.train_size=8",
         "run.threads=1",
         f"run.dir={tmp_path}",
         "run.name=one",

@@ -22,7 +22,7 @@ OVERRIDES = [
     "rollout.max_new_tokens=40",
     "update.mini_batches=4",
     "checkpoint.every=5",
-    "task.problems=32",
+    "task.train_size=32",
     "optimizer.lr=1e-3",
     "run.threads=1",
 ]

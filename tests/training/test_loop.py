@@ -24,7 +24,7 @@ SETTINGS = {
     "rollout.max_new_tokens": 16,
     "update.mini_batches": UPDATES,
     "checkpoint.every": 1000,
-    "task.problems": 32,
+    "task.train_size": 32,
     "run.threads": 1,
     "run.name": "counted",
 }

@@ -19,7 +19,7 @@ from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.training.probe import Measured, outcome, probe, worst_case
 
-SMALL = ["rollout.max_new_tokens=24", "task.problems=32", "run.threads=1"]
+SMALL = ["rollout.max_new_tokens=24", "task.train_size=32", "run.threads=1"]
 MEASURED = Measured(18, 24, 4, "cpu", 100, 200, None, None, 1.0)
 
 
@@ -123,7 +123,7 @@ def test_memory_that_runs_out_for_real(tmp_path: Path) -> None:
     code = (
         "from rlvr_cli.cli.app import run; import sys; sys.exit(run(['plan', '--probe', 'run.threads=1', "
         "'rollout={prompts: 512, group_size: 32, max_new_tokens: 400}', 'update.micro_batch=4096', "
-        "'task.problems=32']))"
+        "'task.train_size=32']))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -29,7 +29,7 @@ from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.training import run as running
 from rlvr_cli.training.rollouts import RolloutSource
 
-SETTINGS = ("train.rollouts=2", "rollout.prompts=8", "rollout.max_new_tokens=60", "task.problems=64", "run.threads=1")
+SETTINGS = ("train.rollouts=2", "rollout.prompts=8", "rollout.max_new_tokens=60", "task.train_size=64", "run.threads=1")
 
 
 def trained(folder: Path, name: str, method: str = "grpo", *overrides: str) -> tuple[list[Any], list[Any]]:

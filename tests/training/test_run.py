@@ -33,7 +33,7 @@ SETTINGS = {
     "rollout.max_new_tokens": 40,
     "update.mini_batches": 4,
     "checkpoint.every": 3,
-    "task.problems": 32,
+    "task.train_size": 32,
     "optimizer.lr": 1e-3,
     "run.threads": 1,
 }

@@ -18,7 +18,7 @@ from rlvr_cli.training import run as running
 from tests.vllm.standin import Standin, serving
 
 LAB = Path(resolve_model("lab", revision=None).location)
-SHORT = ("train.rollouts=2", "rollout.prompts=4", "rollout.max_new_tokens=40", "task.problems=32", "run.threads=1")
+SHORT = ("train.rollouts=2", "rollout.prompts=4", "rollout.max_new_tokens=40", "task.train_size=32", "run.threads=1")
 
 
 def trained(folder: Path, url: str, *overrides: str) -> RunDir:

@@ -23,7 +23,7 @@ from rlvr_cli.training import run as running
 from tests.vllm.standin import python_with_vllm
 
 QUIET = Console(quiet=True)
-SHORT = ("rollout.prompts=4", "rollout.max_new_tokens=40", "task.problems=32", "run.threads=1", "checkpoint.every=2")
+SHORT = ("rollout.prompts=4", "rollout.max_new_tokens=40", "task.train_size=32", "run.threads=1", "checkpoint.every=2")
 
 
 def configured(folder: Path, *overrides: str) -> Config:

@@ -137,7 +137,7 @@ def _generated(split: Split, numbers: int, count: int, seed: int) -> list[Proble
             idle += 1
             if idle == _PATIENCE:
                 raise UserError(
-                    f"task.problems: no more than {len(problems)} {split} puzzles of {numbers} numbers turned up, and "
+                    f"task.train_size: no more than {len(problems)} {split} puzzles of {numbers} numbers turned up, and "
                     f"{count} are asked for. Ask for fewer."
                 )
             continue

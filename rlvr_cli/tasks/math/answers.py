@@ -120,7 +120,7 @@ class AnswerTask(ABC):
             if problem.id in problems or problem_split(problem) != split:
                 idle += 1
                 if idle > _PATIENCE:
-                    raise UserError(f"task.problems: the generator has only {len(problems)} {split} problems.")
+                    raise UserError(f"task.train_size: the generator has only {len(problems)} {split} problems.")
                 continue
             idle = 0
             problems[problem.id] = problem
