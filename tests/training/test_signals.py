@@ -22,7 +22,13 @@ from rlvr_cli.training import run as running
 from rlvr_cli.training.metrics import rollout_summary
 from rlvr_cli.training.progress import Reporter
 
-SETTINGS = ("rollout.prompts=4", "rollout.max_new_tokens=24", "task.train_size=32", "run.threads=1", "optimizer.lr=1e-3")
+SETTINGS = (
+    "rollout.prompts=4",
+    "rollout.max_new_tokens=24",
+    "task.train_size=32",
+    "run.threads=1",
+    "optimizer.lr=1e-3",
+)
 
 
 def row(reason: str, *, scorable: bool = True, format: float = 1.0, problem: str = "a") -> dict[str, Any]:

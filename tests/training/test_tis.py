@@ -175,7 +175,13 @@ def test_resume_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         return dataclasses.replace(prepare(*given), engine=warmer)
 
     monkeypatch.setattr(running, "prepare", with_warmer)
-    small = ("train.rollouts=3", "rollout.prompts=4", "rollout.max_new_tokens=40", "task.train_size=32", "run.threads=1")
+    small = (
+        "train.rollouts=3",
+        "rollout.prompts=4",
+        "rollout.max_new_tokens=40",
+        "task.train_size=32",
+        "run.threads=1",
+    )
     updates = ("update.mini_batches=4", "checkpoint.every=3", "optimizer.lr=1e-3", "rollout.tis_cap=1.05")
 
     def start(name: str) -> RunDir:

@@ -137,8 +137,8 @@ def _generated(split: Split, numbers: int, count: int, seed: int) -> list[Proble
             idle += 1
             if idle == _PATIENCE:
                 raise UserError(
-                    f"task.train_size: no more than {len(problems)} {split} puzzles of {numbers} numbers turned up, and "
-                    f"{count} are asked for. Ask for fewer."
+                    f"task.train_size: no more than {len(problems)} {split} puzzles of {numbers} numbers turned up, "
+                    f"and {count} are asked for. Ask for fewer."
                 )
             continue
         idle = 0
