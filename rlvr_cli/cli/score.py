@@ -32,7 +32,7 @@ def command(
     workers: Annotated[
         int | None, typer.Option("--workers", metavar="N", min=1, max=256, help=WORKERS_HELP, show_default=False)
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin anew, whatever the output holds.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over and replace the output.")] = False,
     as_json: Json = False,
 ) -> None:
     """Judge responses: one verdict a line with reward, parts, answer, correct and reason.

@@ -11,7 +11,7 @@ from rlvr_cli.stats.scores import Array, score_matrix
 
 
 def pigeonhole_interval(values: ArrayLike, *, seed: int = 0, draws: int = 2000) -> tuple[float, float]:
-    """The 95% percentile interval of the mean of scores [S, P] when seeds and problems are both drawn anew.
+    """The 95% percentile interval of the mean of scores [S, P] when seeds and problems are both resampled.
 
     Seeds and problems are resampled with replacement, independently; a cell counts as often as its row times its
     column (Owen 2007, "The pigeonhole bootstrap"). It counts the variance of the rest three times and that of runs

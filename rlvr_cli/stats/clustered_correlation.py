@@ -31,7 +31,7 @@ class Correlation:
 def pearson(x: ArrayLike, y: ArrayLike, clusters: ArrayLike, *, seed: int = 0, draws: int = 2000) -> Correlation | None:
     """r = cov(x, y) / (sd(x) sd(y)), with the percentile interval of a bootstrap over clusters.
 
-    Completions of one problem share its difficulty, so whole clusters are drawn anew (Cameron, Gelbach and Miller 2008,
+    Completions of one problem share its difficulty, so whole clusters are resampled (Cameron, Gelbach and Miller 2008,
     "Bootstrap-based improvements for inference with clustered errors"). Random numbers come from the stream
     ``stats/correlation`` of ``seed``. Draws in which x or y does not vary have no coefficient and are left out. There
     is no interval where fewer than 10 clusters hold a value other than the most common one, of x or of y: a word that
@@ -73,7 +73,7 @@ def spearman(
 ) -> Correlation | None:
     """Pearson's coefficient of the ranks, equal values sharing the mean of theirs; otherwise as :func:`pearson`.
 
-    The bootstrap draws the ranks, which are those among all values: they are not made anew for each draw.
+    The bootstrap draws the ranks, which are those among all values: they are not recomputed for each draw.
     """
     from scipy.stats import rankdata
 
