@@ -2,7 +2,7 @@
 Statistical Precipice", arXiv:2108.13264), with bootstrap intervals.
 
 Scores are [runs, tasks]: one number a run and task, on one scale. Theirs is the stratified bootstrap: within every task
-runs are drawn again with replacement, and the tasks are kept, so the intervals are about these tasks. That takes runs of
+runs are resampled with replacement, and the tasks are kept, so the intervals are about these tasks. That takes runs of
 different tasks to be independent. Where one run gives a whole row, as one model on several benchmarks, ``together``
 draws rows: its luck moves all tasks at once. With few runs either covers less than it says (docs/statistics.md).
 """

@@ -31,7 +31,7 @@ class PermutationTest:
 
 
 def permutation_test(a: ArrayLike, b: ArrayLike, *, seed: int = 0, draws: int = 9999) -> PermutationTest | None:
-    """Deals the runs of a [S1, P] and b [S2, P] to the arms at random; the statistic is the studentised mean difference.
+    """Assigns the runs of a [S1, P] and b [S2, P] to arms at random; the statistic is the studentised mean difference.
 
     A run is dealt whole: its problems share what happened to it, so flipping the sign of each problem's difference
     alone, as is usual with one run an arm, takes the spread between runs for a difference between methods. p is exact
