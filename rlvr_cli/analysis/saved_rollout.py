@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.batch import batch_arithmetic
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.runs.checkpoints import Checkpoint, valid_checkpoints
 from rlvr_cli.runs.directory import RunDir, find_run
 from rlvr_cli.runs.seals import read_record

@@ -13,8 +13,8 @@ from torch import Tensor
 from rlvr_cli.analysis.loaded_policy import LoadedPolicy, load_policy, padded
 from rlvr_cli.analysis.method_step import Scored
 from rlvr_cli.analysis.saved_rollout import SavedRollout, read_rollout
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.method import Method
 

@@ -33,9 +33,9 @@ from rlvr_cli.cli import (
     train,
 )
 from rlvr_cli.cli.common import echo
-from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.other_names import key_for
-from rlvr_cli.config.safe_text import without_secrets
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.text import without_secrets
 
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2

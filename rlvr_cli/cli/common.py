@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from rlvr_cli.config.errors import UserError
-from rlvr_cli.config.safe_text import for_json, for_terminal
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.text import for_json, for_terminal
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -25,7 +25,7 @@ from rlvr_cli.cli.question_options import (
     Unpaired,
     Where,
 )
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 
 if TYPE_CHECKING:
     from rlvr_cli.evaluation.comparison.question import Question

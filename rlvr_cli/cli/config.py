@@ -18,7 +18,7 @@ from rlvr_cli.cli.common import (
     print_json,
     print_table,
 )
-from rlvr_cli.config.safe_text import for_terminal
+from rlvr_cli.core.text import for_terminal
 
 app = typer.Typer(help="Show the resolved configuration, or every key with its meaning.", no_args_is_help=True)
 
@@ -66,10 +66,10 @@ def keys(
     as_json: Json = False,
 ) -> None:
     """List every key: what it takes, its default and its meaning; of a choice, the kinds that have the key."""
-    from rlvr_cli.config.errors import UserError
     from rlvr_cli.config.keys import all_keys, section_names
     from rlvr_cli.config.problems import shown
-    from rlvr_cli.core.nearest import did_you_mean
+    from rlvr_cli.core.errors import UserError
+    from rlvr_cli.core.text import did_you_mean
 
     if section is not None and section not in section_names():
         hint = did_you_mean(section, section_names())

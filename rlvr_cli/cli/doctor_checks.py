@@ -17,7 +17,7 @@ from typing import Literal
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from rlvr_cli.config.safe_text import without_secrets
+from rlvr_cli.core.text import without_secrets
 from rlvr_cli.runs.environment import usable_cores
 
 PACKAGE = Path(__file__).parents[1]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rlvr_cli.cli.common import Json, TrustRemoteCode, echo, print_json
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 
 
 def command(

@@ -22,7 +22,7 @@ from rlvr_cli.cli.common import (
     with_data_dir,
 )
 from rlvr_cli.cli.plan_resources import memory_in_short, print_resources
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 
 if TYPE_CHECKING:
     from rlvr_cli.config.schema import Config
@@ -159,7 +159,7 @@ def _arms(names: Sequence[str], load: Callable[[str], Config]) -> list[Config]:
     Raises:
         UserError: every problem of every arm, once; one that some arms do not have says whose it is.
     """
-    from rlvr_cli.config.problems import ConfigError
+    from rlvr_cli.core.errors import ConfigError
 
     if not all(names):
         raise UserError(f"--method {','.join(names)}  has an empty name between its commas")

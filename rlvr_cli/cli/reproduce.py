@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rlvr_cli.cli.common import Json, plain_table, print_json, print_table
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 
 if TYPE_CHECKING:
     from rlvr_cli.ledger.book import Book

@@ -12,7 +12,7 @@ import typer
 
 from rlvr_cli.cli.common import Json, echo, plain_table, print_json, print_table
 from rlvr_cli.cli.runs_text import DEFAULT_ROOT, Root, text_of, width
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 
 if TYPE_CHECKING:
     from rlvr_cli.runs.curves import Curve

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from rlvr_cli.cli.common import plain_table, print_table
-from rlvr_cli.config.safe_text import for_terminal
+from rlvr_cli.core.text import for_terminal
 
 Root = Annotated[
     Path | None,

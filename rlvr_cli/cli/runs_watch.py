@@ -15,7 +15,7 @@ import typer
 
 from rlvr_cli.cli.common import Json, echo, plain_table, print_json
 from rlvr_cli.cli.runs_text import DEFAULT_ROOT, Root, accuracy, chosen_root, figure, reward
-from rlvr_cli.config.safe_text import for_json
+from rlvr_cli.core.text import for_json
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from rlvr_cli.cli.common import Json, Overrides, TrustRemoteCode, echo, plain_table, print_json, print_table
-from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.core.errors import RunError, UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -113,7 +113,7 @@ def status(sweep: SweepName, as_json: Json = False) -> None:
     """Show how each trial of a sweep stands, and the best of them by the sweep's objective."""
     from rlvr_cli.cli.sweep_search import ranking_json, show_ranking, show_search
     from rlvr_cli.cli.sweep_slurm import with_jobs
-    from rlvr_cli.config.problems import some
+    from rlvr_cli.core.text import some
     from rlvr_cli.sweeps.find import find_sweep
     from rlvr_cli.sweeps.progress import standings
     from rlvr_cli.sweeps.screen import counts, table

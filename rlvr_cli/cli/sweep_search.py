@@ -70,7 +70,7 @@ def dry_run_search(sweep: Sweep, *, as_json: bool) -> None:
 
 def _missing() -> str | None:
     """What has to be installed before the search can be run."""
-    from rlvr_cli.config.errors import UserError
+    from rlvr_cli.core.errors import UserError
     from rlvr_cli.sweeps.search_trials import check_optuna
 
     try:

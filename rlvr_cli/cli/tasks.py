@@ -18,7 +18,7 @@ from rlvr_cli.cli.common import (
     print_table,
     with_data_dir,
 )
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 
 app = typer.Typer(help="List the tasks, show one with a judged answer, generate or filter problems.")
 

@@ -23,8 +23,8 @@ from rlvr_cli.cli.common import (
     with_options,
 )
 from rlvr_cli.config.data_sets import DATA_SETS, is_generated
-from rlvr_cli.config.errors import UserError
-from rlvr_cli.config.safe_text import for_terminal
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.text import for_terminal
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlvr_cli.config.data_sets import DATA_SETS
-from rlvr_cli.core.nearest import did_you_mean
+from rlvr_cli.core.text import did_you_mean
 
 SUITE_NAMES = ("ar_lopti", "acpo", "dgpo", "gtpo", "landscape")
 

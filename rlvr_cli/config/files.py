@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.keys import sections
 from rlvr_cli.config.origins import Layer
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.problems import shown
 from rlvr_cli.config.yaml_reader import Document, YamlProblem, dump, parse, read_text
+from rlvr_cli.core.errors import UserError
 
 INCLUDE = "include"
 MAX_DEPTH = 20

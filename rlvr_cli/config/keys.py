@@ -15,7 +15,7 @@ from rlvr_cli.config.method import MethodName
 from rlvr_cli.config.other_names import key_for
 from rlvr_cli.config.schema import RUN_NAME, Config
 from rlvr_cli.config.tree import Path, Variant, choices, default, discriminator, variants
-from rlvr_cli.core.nearest import nearest
+from rlvr_cli.core.text import nearest
 
 
 @dataclass(frozen=True)

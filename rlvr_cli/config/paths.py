@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 
 
 def local_path(name: str) -> Path:

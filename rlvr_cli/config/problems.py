@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,15 +13,13 @@ from pydantic_core import ErrorDetails
 
 from rlvr_cli.config.checks import cross_field_problems
 from rlvr_cli.config.data_sets import DATA_SETS
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.keys import describe_field, sections, suggest_key
 from rlvr_cli.config.origins import Merged
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.tree import Path, Variant, choices, chosen, default, discriminator, is_choice, variants
 from rlvr_cli.config.yaml_reader import dump
-from rlvr_cli.core.nearest import did_you_mean, nearest
+from rlvr_cli.core.text import did_you_mean, nearest
 
-GAP = "  "
 # Keys of earlier versions, and what to write today.
 MOVED = {
     "method.lora_rank": "model.adapter.rank, for every method, beside model.adapter=lora",
@@ -31,14 +29,6 @@ REMOVED = {
     "method.advantage.threshold": "correct is the verifier's verdict. Leave the key out",
 }
 PLAIN = re.compile(r"[^\s\"'`]+")
-
-
-class ConfigError(UserError):
-    """Every problem of a configuration; `found` holds them as (places that set the values, message)."""
-
-    def __init__(self, found: Sequence[tuple[str, str]]) -> None:
-        super().__init__(layout(found))
-        self.found = tuple(found)
 
 
 def validate(merged: Merged) -> tuple[Config, list[tuple[str, str]]]:
@@ -70,13 +60,6 @@ def validate(merged: Merged) -> tuple[Config, list[tuple[str, str]]]:
         if not any(_judged_wrong(path, bad) for path in paths):
             problems.append((merged.places(paths), cross.message))
     return config, problems
-
-
-def layout(problems: Sequence[tuple[str, str]]) -> list[str]:
-    """One line a problem, the messages aligned behind the places where those are of like length."""
-    widths = [len(place) for place, _ in problems if len(place) <= 40]
-    width = max(widths, default=0)
-    return [f"{place:<{width}}{GAP}{message}" if place else message for place, message in problems]
 
 
 def _paths(values: dict[Any, Any], path: Path = ()) -> Iterator[Path]:
@@ -247,9 +230,3 @@ def _drop(data: Any, path: Path) -> None:
             values.clear()
         return
     del _at(data, section)[path[-1]]
-
-
-def some(names: Sequence[str], most: int) -> str:
-    """The first ``most`` names, and how many more there are: `a, b and 3 more`."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Mapping
+from importlib import import_module
+from types import ModuleType
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, StringConstraints
@@ -63,3 +66,9 @@ class Choice(Section):
             return handler(source)
         kinds = {name: handler.generate_schema(kind) for name, kind in cls.kinds.items()}
         return core_schema.tagged_union_schema(kinds, discriminator="kind")
+
+
+def define_all(package: str) -> list[ModuleType]:
+    """Every module of ``package``, imported, in the order of their names."""
+    names = [module.name for module in pkgutil.iter_modules(import_module(package).__path__)]
+    return [import_module(f"{package}.{name}") for name in names]

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.tree import choices as task_kinds
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.suites import SIZES, SUITES, Setting, Suite, alone
 from rlvr_cli.tasks.kk.compact import MAX_PEOPLE
 from rlvr_cli.tasks.sets import DATA_SETS, is_generated

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.evaluation.metrics import ProblemValues, estimate
 from rlvr_cli.results.evaluations import AGAIN, PROBLEMS_HASH, read_result
 from rlvr_cli.runs.records import read_jsonl

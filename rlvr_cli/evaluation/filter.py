@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.loading import load_subject
 from rlvr_cli.evaluation.plan import ProgressCallback

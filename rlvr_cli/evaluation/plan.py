@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Protocol
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import GREEDY, Key, SampleStore

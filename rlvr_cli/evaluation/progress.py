@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from rlvr_cli.config.safe_text import for_terminal
+from rlvr_cli.core.text import for_terminal
 
 if TYPE_CHECKING:
     from rlvr_cli.evaluation.plan import Progress, ProgressCallback

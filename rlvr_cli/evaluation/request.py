@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.benchmark_names import evaluation_names, unknown_names
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config, EvalConfig
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.benchmarks import (
     Choice,
     Table,

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.judged import sample_and_judge

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.compare import Difference, compare_evals, paired_rows, read_evaluation
 from rlvr_cli.evaluation.loading import LoadedModel, load_subject, location, revision_of

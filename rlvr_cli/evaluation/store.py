@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.runs.locks import sole_writer

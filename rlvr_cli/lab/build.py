@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import transformers
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.lab.measure import measure
 from rlvr_cli.lab.model import make_model

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 
 Share = Annotated[float, Field(ge=0, le=1)]
 

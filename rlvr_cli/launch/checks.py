@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch.world import World
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.rollbacks import UNDER_WAY

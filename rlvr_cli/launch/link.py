@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from rlvr_cli.config.errors import JointError, RunError, UserError
+from rlvr_cli.core.errors import JointError, RunError, UserError
 from rlvr_cli.launch.world import Elsewhere, World
 
 FOLDER = "RLVR_LAUNCH"

@@ -18,13 +18,12 @@ from typing import Any
 
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.engine_checks import starts_server
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import Loaded, dump_yaml
 from rlvr_cli.config.method_checks import CrossProblem
-from rlvr_cli.config.problems import ConfigError
-from rlvr_cli.config.safe_text import without_secrets
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.slurm_keys import seconds_of
+from rlvr_cli.core.errors import ConfigError, UserError
+from rlvr_cli.core.text import without_secrets
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
 from rlvr_cli.launch.slurm_script import job_script
 from rlvr_cli.runs.atomic import write_text

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from rlvr_cli.config.safe_text import for_terminal
+from rlvr_cli.core.text import for_terminal
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -26,10 +26,10 @@ from typing import Any
 import psutil
 from rich.console import Console
 
-from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import dump_yaml
-from rlvr_cli.config.safe_text import without_secrets
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.text import without_secrets
 from rlvr_cli.launch import link
 from rlvr_cli.launch.command import Node, command, environment, launcher_of, plan_node
 from rlvr_cli.launch.deepspeed_config import check_deepspeed

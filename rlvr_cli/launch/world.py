@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 
 T = TypeVar("T")
 

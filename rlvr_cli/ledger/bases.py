@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.ledger.book import Book
 from rlvr_cli.ledger.folders import Folders
 from rlvr_cli.ledger.schema import LAB

@@ -10,8 +10,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlvr_cli.config.errors import UserError
-from rlvr_cli.core.nearest import did_you_mean
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.text import did_you_mean
 
 REGIONS = ("LN", "HP")
 

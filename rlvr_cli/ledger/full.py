@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import rlvr_cli
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import leaves, load
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch.command import visible_gpus
 from rlvr_cli.ledger.book import NOT_OF_AN_ARM, Book
 from rlvr_cli.ledger.schema import Arm, At, Claim, Contrast, Full, Side

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.ledger.folders import Folders
 from rlvr_cli.ledger.measures import Reading
 from rlvr_cli.ledger.schema import Call, Claim

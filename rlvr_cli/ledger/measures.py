@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import RunError
-from rlvr_cli.config.problems import some
-from rlvr_cli.core.nearest import did_you_mean
+from rlvr_cli.core.errors import RunError
+from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.ledger.fingerprint import code_of, digest
 from rlvr_cli.ledger.jobs import Job
 from rlvr_cli.ledger.schema import At, Call

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.ledger import words
 from rlvr_cli.ledger.book import Book
 from rlvr_cli.ledger.figure import overview

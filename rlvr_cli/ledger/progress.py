@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from rlvr_cli.config.problems import some
+from rlvr_cli.core.text import some
 from rlvr_cli.launch.stopping import say
 from rlvr_cli.planning.duration import in_words
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.ledger.folders import Folders
 from rlvr_cli.ledger.outcomes import Outcome
 from rlvr_cli.runs.atomic import write_json

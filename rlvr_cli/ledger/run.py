@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.launch.stopping import say
 from rlvr_cli.ledger.bases import Base, base_folders, is_built
 from rlvr_cli.ledger.book import Book

@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.core.errors import RunError, UserError
 
 
 def carry_out(kind: str, content: dict[str, Any]) -> None:

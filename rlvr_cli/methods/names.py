@@ -7,8 +7,8 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from rlvr_cli.core.discovery import define_all
-from rlvr_cli.core.nearest import did_you_mean, nearest
+from rlvr_cli.core.section import define_all
+from rlvr_cli.core.text import did_you_mean, nearest
 from rlvr_cli.methods.preset import MethodPreset, Modifier, Preset, flat
 
 # In which order the choices of a method act, which is that of modifiers in a canonical name.

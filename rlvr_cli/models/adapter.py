@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from rlvr_cli.config.adapter_keys import LoRAConfig, NoAdapterConfig, QLoRAConfig
-from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.models.adapter_folder import BASE, WEIGHTS, Base
 from rlvr_cli.models.completions import Completions, Engine
 

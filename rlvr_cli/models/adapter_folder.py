@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 
 WEIGHTS = "adapter_model.safetensors"
 PEFT_CONFIG = "adapter_config.json"

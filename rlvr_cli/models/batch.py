@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.models.completions import Completions, OnDone, joined
 from rlvr_cli.models.decoder import Cache, Decoder
 from rlvr_cli.models.draws import draw, nucleus, uniforms

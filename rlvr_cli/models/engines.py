@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.models.completions import Engine
 from rlvr_cli.models.decoder import supports
 from rlvr_cli.models.sampler import sample

@@ -15,9 +15,9 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.models.adapter_folder import base_of, holds_adapter
 from rlvr_cli.models.card import model_card
 from rlvr_cli.runs.directory import RunDir

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 
 # A broken kernel gives NaN or is off by the whole size.
 _TOLERANCE = 0.1

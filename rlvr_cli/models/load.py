@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.models.adapter_folder import base_of, holds_adapter
 from rlvr_cli.models.libraries import import_library
 from rlvr_cli.models.source import (

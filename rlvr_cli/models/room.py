@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 
 # Rows at once on a GPU, memory permitting: more of them gain little speed.
 MOST_ROWS = 256

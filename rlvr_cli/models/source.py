@@ -13,11 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import preset_names
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.presets import preset_document
-from rlvr_cli.config.safe_text import without_secrets
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.text import without_secrets
 from rlvr_cli.models.adapter_folder import WEIGHTS as ADAPTER_WEIGHTS
 from rlvr_cli.models.adapter_folder import base_of, holds_adapter
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.models.completions import Completions, OnDone, check_arguments
 from rlvr_cli.models.draws import stream_start
 from rlvr_cli.models.source import resolve_model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.records import read_jsonl
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from rlvr_cli.config.batch import batch_arithmetic
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.config.vllm_keys import COLOCATE_MEMORY
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch.deepspeed_config import deepspeed_settings, stage_of, sums_in_float32
 from rlvr_cli.methods.sft import SFT
 from rlvr_cli.models.architecture import Architecture

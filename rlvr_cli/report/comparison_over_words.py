@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rlvr_cli.config.problems import some
+from rlvr_cli.core.text import some
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.comparison_over import TasksComparison, TasksContrast, TasksRow
 from rlvr_cli.report.comparison_words import (

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import RunError
-from rlvr_cli.config.safe_text import visible
+from rlvr_cli.core.errors import RunError
+from rlvr_cli.core.text import visible
 from rlvr_cli.report.charts.text import one_line, shortened
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.numbers import number

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import PolicyMethodConfig
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.section import Section
 from rlvr_cli.methods.names import parse_method_name, presets_of
 from rlvr_cli.methods.preset import Preset, flat

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import PolicyMethodConfig
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.report.method_sheet import known_name
 
 

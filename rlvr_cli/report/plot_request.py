@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.method import PolicyMethodConfig
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.report.figure import COLOURS, check_path
 from rlvr_cli.report.named_methods import policy_config
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.comparison.cost import BUDGETS
 from rlvr_cli.evaluation.comparison.material import gather_from
 from rlvr_cli.evaluation.tables import metric_name, with_interval

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.report.charts.effects import effects_figure
 from rlvr_cli.report.charts.figure_html import Figure
 from rlvr_cli.report.charts.labels import MOST_SHOWN

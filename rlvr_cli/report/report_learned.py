@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.evaluation.compare import Evaluation
 from rlvr_cli.evaluation.comparison.choose import SETTINGS, read, steps_of
 from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.report.comparison import Comparison
 from rlvr_cli.report.comparison_tables import tables
 from rlvr_cli.report.comparison_words import base_cost

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlvr_cli.config.problems import some
+from rlvr_cli.core.text import some
 from rlvr_cli.evaluation.comparison.question import Question
 from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
 from rlvr_cli.evaluation.comparison.trials import eval_options, sweep_command

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_cli.config.safe_text import visible
+from rlvr_cli.core.text import visible
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.evaluation.comparison.arms import group_arms
 from rlvr_cli.evaluation.comparison.find import find_runs
 from rlvr_cli.evaluation.comparison.material import choose_baseline, gather_from

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.evaluation.comparison.cost import spending
 from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
 from rlvr_cli.report.charts.reasons import last_window

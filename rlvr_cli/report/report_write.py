@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.comparison.question import Question
 from rlvr_cli.report.report_page import make_page
 from rlvr_cli.report.report_render import render

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.hashes import digest
 
 # Of metrics.json: the hash of problems.jsonl, and of all the rest of metrics.json.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.runs.atomic import fsync, write_json
 from rlvr_cli.runs.locks import LOCK, is_held, sole_writer
 

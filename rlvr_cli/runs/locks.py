@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 
 LOCK = ".lock"
 _HELD_BY_ANOTHER = (errno.EWOULDBLOCK, errno.EACCES)

@@ -11,8 +11,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import UserError
-from rlvr_cli.core.nearest import did_you_mean
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.methods.names import canonical_name
 from rlvr_cli.runs.numbers import number
 from rlvr_cli.runs.summary import STATUSES

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.runs.checkpoints import remove_after
 from rlvr_cli.runs.directory import RunDir

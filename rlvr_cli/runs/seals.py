@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.runs.checkpoints import file_hash
 from rlvr_cli.runs.directory import RunDir

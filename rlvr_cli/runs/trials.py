@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 
 TRIALS = "trials.json"
 

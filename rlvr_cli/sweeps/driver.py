@@ -14,8 +14,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rlvr_cli.config.errors import RunError, UserError
-from rlvr_cli.config.problems import some
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.text import some
 from rlvr_cli.launch.stopping import StopRequest, say
 from rlvr_cli.sweeps.expand import Sweep
 from rlvr_cli.sweeps.family import with_parent

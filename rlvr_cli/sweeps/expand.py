@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load
 from rlvr_cli.config.overrides import label, parse_override
-from rlvr_cli.config.problems import ConfigError, some
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import ConfigError, UserError
+from rlvr_cli.core.text import some
 from rlvr_cli.sweeps.axes import (
     METHOD,
     Axis,

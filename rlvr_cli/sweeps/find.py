@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.runs.trials import TRIALS
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.folder import SweepDir

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.runs.directory import RunDir, now
 from rlvr_cli.runs.locks import is_held, sole_writer

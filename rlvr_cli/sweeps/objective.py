@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.benchmark_names import SUITE_NAMES
-from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.schema import Config
-from rlvr_cli.core.nearest import did_you_mean
+from rlvr_cli.core.errors import RunError
+from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.results.evaluations import read_result
 from rlvr_cli.results.metrics import accuracy_of, metric
 from rlvr_cli.runs.directory import RunDir

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from optuna.trial import FrozenTrial, Trial
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.sweeps.axes import Point, override_text, read_axes
 from rlvr_cli.sweeps.expand import Trial as SweepTrial
 from rlvr_cli.sweeps.folder import OPEN, Entry, Look, Plan, SearchState, SweepDir

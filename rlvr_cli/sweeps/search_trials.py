@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.sweeps.axes import SEED, Point, in_a_name, values_of
 from rlvr_cli.sweeps.expand import Sweep, Trial, load_trial
 from rlvr_cli.sweeps.folder import Plan

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.slurm_keys import SlurmConfig
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch import slurm
 from rlvr_cli.launch.slurm_script import Array, array_script
 from rlvr_cli.runs.records import read_jsonl, truncate_jsonl

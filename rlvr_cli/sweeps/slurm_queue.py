@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.launch.slurm_script import stop_file
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.runs.directory import now

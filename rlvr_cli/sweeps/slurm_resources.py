@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import Loaded, load
 from rlvr_cli.config.method_checks import CrossProblem
 from rlvr_cli.config.overrides import label
-from rlvr_cli.config.problems import ConfigError, some
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.slurm_keys import SlurmConfig
+from rlvr_cli.core.errors import ConfigError, UserError
+from rlvr_cli.core.text import some
 from rlvr_cli.launch import slurm
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
 from rlvr_cli.sweeps.axes import override_text

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch.slurm import await_release
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.sweeps.axes import override_text

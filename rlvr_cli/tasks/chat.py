@@ -10,7 +10,7 @@ from functools import lru_cache
 from types import FrameType
 from typing import Any
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 
 # Processor seconds for one prompt, which takes milliseconds, and characters of its text.
 MOST_SECONDS = 10.0

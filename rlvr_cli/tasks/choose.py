@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import TaskConfig
 from rlvr_cli.config.task_kinds import KKTaskConfig
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.sets import check_folder
 
 RULES = ("paper", "strict")

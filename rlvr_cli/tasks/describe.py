@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.schema import TaskConfig
 from rlvr_cli.config.tree import choices
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.tasks import Problem, Split, Task, WorkedSolutions, make_task, task_style
 from rlvr_cli.tasks.base import prompt_ids

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import More, UserError
+from rlvr_cli.core.errors import More, UserError
 
 _SHOWN = 10
 _NOTHING_STARTED = "Nothing was started."

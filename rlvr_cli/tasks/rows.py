@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.paths import local_path
-from rlvr_cli.core.nearest import did_you_mean
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.tasks.base import Split
 from rlvr_cli.tasks.jsonl import BadLine, is_jsonl, lines, parsed, raise_if, text_problem
 from rlvr_cli.tasks.sets import DATA_SETS, generated_hint, location, looks_like_hub_id

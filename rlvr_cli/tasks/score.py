@@ -20,8 +20,8 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.schema import TaskConfig
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.runs.locks import sole_writer
 from rlvr_cli.tasks import Problem, Task, Verdict, judge_all, make_task, problem_reader

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from rlvr_cli.config.benchmark_names import benchmarks
 from rlvr_cli.config.data_sets import DATA_SETS, DataSet, generated_name, is_generated, sets_of
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.schema import Config, TaskConfig
-from rlvr_cli.core.nearest import did_you_mean
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.methods.sft import SFT
 
 __all__ = [

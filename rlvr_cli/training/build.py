@@ -13,8 +13,8 @@ from transformers import PrinterCallback
 
 from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.engine_checks import uses_vllm
-from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.launch.deepspeed_config import is_sharded
 from rlvr_cli.launch.stopping import StopRequest
 from rlvr_cli.methods.method import Method

@@ -11,9 +11,9 @@ from typing import Any
 
 from rlvr_cli.config.adapter_keys import AdapterConfig
 from rlvr_cli.config.data_sets import is_generated
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.methods.sft import SFT
 from rlvr_cli.tasks.base import Problem, Task, WorkedSolutions, judge_all, prompt_ids, response_text
 from rlvr_cli.tasks.jsonl import BadLine, is_jsonl, lines, parsed, raise_if, text_problem

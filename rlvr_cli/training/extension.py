@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Sequence
 
 from rlvr_cli.config.batch import batch_arithmetic
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.runs.directory import SUBMITTED, RunDir, now
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rlvr_cli.config.data_sets import is_generated
 from rlvr_cli.config.engine_checks import starts_server, uses_vllm
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.launch_keys import LaunchConfig
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.plan import too_long
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.launch.deepspeed_config import is_sharded

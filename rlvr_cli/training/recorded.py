@@ -22,8 +22,8 @@ from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback
 
 from rlvr_cli.config.batch import BatchArithmetic
-from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.launch.stopping import SIGNALS, StopRequest
 from rlvr_cli.models.adapter import AdapterFolder, load_adapter_of_checkpoint, trained_tensors
 from rlvr_cli.models.adapter_folder import Base

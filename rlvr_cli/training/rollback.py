@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from rlvr_cli.collapse.thresholds import Thresholds
 from rlvr_cli.collapse.watch import Collapse
 from rlvr_cli.config.batch import BatchArithmetic, batch_arithmetic
-from rlvr_cli.config.errors import JointError
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import JointError
 from rlvr_cli.methods.sft import SFT
 from rlvr_cli.runs.checkpoints import thinned, valid_checkpoints
 from rlvr_cli.runs.directory import RunDir, now

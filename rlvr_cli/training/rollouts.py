@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.judged import sample_and_judge
 from rlvr_cli.methods.reward import flip

@@ -20,10 +20,10 @@ from rlvr_cli.collapse.no_signal import SignalWatch
 from rlvr_cli.config.batch import BatchArithmetic, batch_arithmetic
 from rlvr_cli.config.cautions import cautions
 from rlvr_cli.config.engine_checks import uses_vllm
-from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import dump_yaml, load_config
-from rlvr_cli.config.safe_text import without_secrets
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.text import without_secrets
 from rlvr_cli.launch.checks import check_processes, check_resumable, default_name, digest
 from rlvr_cli.launch.link import FAILURES
 from rlvr_cli.launch.stopping import StopRequest

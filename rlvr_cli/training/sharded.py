@@ -20,9 +20,9 @@ from torch.distributed.tensor import DTensor
 from transformers.trainer_utils import load_sharded_checkpoint
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
-from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.launch_keys import LaunchConfig
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.launch import deepspeed_config
 from rlvr_cli.launch.deepspeed_config import described, is_sharded, stage_of
 from rlvr_cli.models.architecture import parameters_of

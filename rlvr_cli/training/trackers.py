@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 
 # The module that a tracker's integration in transformers loads, and what installs it.
 PACKAGES: Mapping[str, tuple[tuple[str, ...], str]] = {

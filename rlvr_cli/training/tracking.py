@@ -19,9 +19,9 @@ from transformers.integrations import (
     WandbCallback,
 )
 
-from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.load import as_plain, dump_yaml, leaves
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.training.progress import Reporter

@@ -10,7 +10,7 @@ import torch
 from rlvr_cli.collapse.no_signal import SignalWatch
 from rlvr_cli.collapse.thresholds import Thresholds
 from rlvr_cli.collapse.watch import Collapse, CollapseWatch
-from rlvr_cli.config.errors import JointError, RunError
+from rlvr_cli.core.errors import JointError, RunError
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.models.adapter import merged
 from rlvr_cli.models.completions import Completions, Engine

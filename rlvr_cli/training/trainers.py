@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 
 from trl import GRPOConfig
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import PolicyMethodConfig, make_method
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.methods.base import Advantage, TokenWeight
 from rlvr_cli.methods.lopti import Schedule
 from rlvr_cli.methods.names import METHODS

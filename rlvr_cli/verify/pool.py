@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.verify.math_answer import check
 from rlvr_cli.verify.outcome import DIED, TIMEOUT, Outcome
 from rlvr_cli.verify.process import Nursery, Worker

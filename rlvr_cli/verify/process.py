@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.verify import channel
 from rlvr_cli.verify.outcome import DIED, TIMEOUT, Outcome
 

@@ -11,7 +11,7 @@ import pytest
 
 from rlvr_cli.analysis.saved_rollout import find_saved_rollout
 from rlvr_cli.cli.app import run
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from tests.analysis.lab_runs import trained
 from tests.runs.made_seals import reseal
 

@@ -13,8 +13,8 @@ import torch
 
 from rlvr_cli.analysis.conflicts import Tally, pooled, shared_spans, summary, tally
 from rlvr_cli.config.analysis_kinds import ConflictsOptions
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.grpo import group_advantage
 from rlvr_cli.report.analyses.catalog import analyze

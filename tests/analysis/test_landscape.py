@@ -12,8 +12,8 @@ import pytest
 
 from rlvr_cli.analysis.landscape import course, stays_beyond, warning
 from rlvr_cli.config.analysis_kinds import LandscapeOptions
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.report.analyses.catalog import analyze
 from rlvr_cli.report.analyses.findings import Subject
 from rlvr_cli.report.figure import style

@@ -13,8 +13,8 @@ import pytest
 from rlvr_cli.analysis.word_lists import Kind, compiled, past, plural, read_lists
 from rlvr_cli.analysis.words import binned, count
 from rlvr_cli.config.analysis_kinds import WordsOptions
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.report.analyses.catalog import analyze
 from rlvr_cli.report.analyses.findings import Subject
 from rlvr_cli.report.figure import style

@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from rlvr_cli.cli import app as cli
-from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.core.errors import RunError, UserError
 
 
 @pytest.fixture

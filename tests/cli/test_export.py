@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import load_config
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.evaluation.sampling import weights_hash
 from rlvr_cli.models import export as exporting
 from rlvr_cli.models.load import load_model

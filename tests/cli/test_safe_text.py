@@ -11,9 +11,9 @@ import pytest
 from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.cli.common import plain_table, print_json, print_table
 from rlvr_cli.cli.runs_text import print_rows
-from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.safe_text import for_json, for_terminal, without_secrets
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.text import for_json, for_terminal, without_secrets
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202ereversed\u2066\u200b\u200d\u2060\x9b31m\x7f\r\x08\ud800\U000e0041\u00ad"
 HARMFUL = re.compile(

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.schema import TaskConfig
 from rlvr_cli.config.tree import choices
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.runs.locks import sole_writer
 from rlvr_cli.tasks import WorkedSolutions, make_task, task_style
 from rlvr_cli.tasks import score as scoring

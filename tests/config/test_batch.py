@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from rlvr_cli.config.batch import batch_arithmetic, largest_divisor, nearest_divisors, nearest_multiples
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
+from rlvr_cli.core.errors import UserError
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import dump_yaml, load, load_config
+from rlvr_cli.core.errors import UserError
 
 ORIGIN = "environment RLVR_DATA_DIR"
 

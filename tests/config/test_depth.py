@@ -146,7 +146,7 @@ def test_an_empty_choice_in_a_file_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_every_problem_of_a_method_comes_at_once(tmp_path: Path) -> None:
-    from rlvr_cli.config.errors import UserError
+    from rlvr_cli.core.errors import UserError
 
     file = write(
         tmp_path,
@@ -168,7 +168,7 @@ def test_every_problem_of_a_method_comes_at_once(tmp_path: Path) -> None:
 
 
 def test_with_a_wrong_kind_its_parameters_are_judged_by_the_kind_that_was_meant() -> None:
-    from rlvr_cli.config.errors import UserError
+    from rlvr_cli.core.errors import UserError
 
     with pytest.raises(UserError) as error:
         load(overrides=["method.weight.kind=dgop", "method.weight.n=2", "method.weight.eps_low=7"])

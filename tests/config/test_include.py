@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import dump_yaml, load, load_config
+from rlvr_cli.core.errors import UserError
 
 WANTED = "must be a file or a list of files, their paths from this file's folder; got"
 

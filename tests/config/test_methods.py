@@ -134,7 +134,7 @@ def test_lopti_with_reweighting_is_the_same_from_either_side() -> None:
 @pytest.mark.parametrize("base", BASES)
 def test_every_composition_is_a_configuration_or_refused_with_a_reason(base: str, tmp_path: Path) -> None:
     """And what loads reads back equal from its own YAML."""
-    from rlvr_cli.config.errors import UserError
+    from rlvr_cli.core.errors import UserError
 
     for modifier in ("", *MODIFIERS):
         name = f"{base}+{modifier}" if modifier else base

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.keys import key_names
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.other_names import OTHER_NAMES
+from rlvr_cli.core.errors import UserError
 
 
 def test_every_name_stands_for_a_key_that_exists_and_is_none_itself() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.task_kinds import KKTaskConfig
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import read_samples
 from rlvr_cli.runs.records import read_jsonl

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.compare import compare_evals
 from rlvr_cli.evaluation.evaluate import write_results
 from rlvr_cli.evaluation.metrics import ProblemValues, average, problem_values, summarise

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.config.task_kinds import AnswerTaskConfig, CountdownTaskConfig
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.request import Options, Plan, Request, make_plan, make_request
 from rlvr_cli.runs.directory import RunDir
 

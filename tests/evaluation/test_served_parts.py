@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import load_config
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.evaluation.served import client as client_module
 from rlvr_cli.evaluation.served.client import Client, Refused, error_message, retry_after
 from rlvr_cli.evaluation.served.kinds import KINDS, Ask, Prompt, read_answer, request_body

@@ -8,8 +8,8 @@ import pytest
 
 from rlvr_cli.config import tree
 from rlvr_cli.config.benchmark_names import SUITE_NAMES, evaluation_names, generated_names
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.benchmarks import Choice, chosen, setting_overrides
 from rlvr_cli.evaluation.listing import HEADER, listing, rows_alone, rows_of, sources_of
 from rlvr_cli.evaluation.request import Options, Plan, Request, make_plan

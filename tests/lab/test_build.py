@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.lab import build as lab
 from rlvr_cli.lab.measure import measure
 from rlvr_cli.lab.recipe import Phase, Recipe, load_recipe

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch.deepspeed_config import (
     PRESETS,
     check_deepspeed,

@@ -13,8 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.lab.build import BASE
 from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
 from rlvr_cli.training.sharded import check_devices

@@ -14,8 +14,8 @@ import psutil
 import pytest
 from rich.console import Console
 
-from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.load import load_config
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.launch import supervise
 from rlvr_cli.runs.directory import RunDir
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.ledger import exact
 from rlvr_cli.ledger.bases import base_folders
 from rlvr_cli.ledger.book import Book, read_book

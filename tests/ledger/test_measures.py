@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.ledger import fingerprint
 from rlvr_cli.ledger.measures import Reading, number_of
 from rlvr_cli.ledger.outcomes import outcome

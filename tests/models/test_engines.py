@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.models.completions import Completions
 from rlvr_cli.models.engines import choose_engine
 from rlvr_cli.models.sampler import sample

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch.world import ALONE
 from rlvr_cli.models import gpu as gpu_module
 from rlvr_cli.models.gpu import attention_problem, has_bfloat16, prepare_attention

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.models.load import eos_token_ids, load_model, prompt_style, resolve_model
 from tests.models.tiny import VOCABULARY, make
 
@@ -183,7 +183,7 @@ def test_a_hub_that_cannot_be_reached_is_one_message(tmp_path: Path) -> None:
     """In a fresh process, because the hub's library reads its environment once."""
     code = (
         "from rlvr_cli.models import load\n"
-        "from rlvr_cli.config.errors import UserError\n"
+        "from rlvr_cli.core.errors import UserError\n"
         "try: load.load_model('org/no-such-model')\n"
         "except UserError as error: print(len(error.problems), error)\n"
     )

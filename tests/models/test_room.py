@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.models import sampler
 from rlvr_cli.models.architecture import from_config
 from rlvr_cli.models.decoder import row_memory

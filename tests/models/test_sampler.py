@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.models.batch import _pick, _together
 from rlvr_cli.models.completions import Completions, joined
 from rlvr_cli.models.decoder import Decoder, row_memory

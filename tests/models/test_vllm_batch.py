@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.models.vllm_batch import files_hash, generate_with_vllm, load_vllm, model_folder
 
 

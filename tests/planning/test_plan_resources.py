@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.planning import setup
 from rlvr_cli.planning.duration import Speed, duration, in_words, measured_speed
 from rlvr_cli.planning.memory import GIB

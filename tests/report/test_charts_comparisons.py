@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.evaluation.compare import Evaluation, read_evaluation
 from rlvr_cli.evaluation.comparison.material import gather
 from rlvr_cli.evaluation.comparison.question import Question

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.evaluation.comparison.material import gather
 from rlvr_cli.evaluation.comparison.question import Question
 from rlvr_cli.report.charts.arms import running_mean

@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 import pytest
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.report import completions as module
 from rlvr_cli.report.completions import BINS, bin_names, bin_of, sampled_completions
 from rlvr_cli.runs.directory import RunDir

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import rlvr_cli
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.methods.names import BASES, METHODS, MODIFIERS
 from rlvr_cli.methods.preset import flat
 from rlvr_cli.report.docstrings import method_text

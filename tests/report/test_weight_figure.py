@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.figure import Figure
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.method import make_method
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.methods.names import BASES, MODIFIERS
 from rlvr_cli.report.figure import COLOURS, check_path, style, write_figure
 from rlvr_cli.report.named_methods import policy_config

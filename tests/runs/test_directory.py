@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.runs.directory import RunDir, create_run, list_runs, newest_run
 from tests.runs.folders import make_run
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.runs import locks
 from rlvr_cli.runs.locks import LOCK, is_held, sole_writer
 

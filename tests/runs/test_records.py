@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.runs.records import append_jsonl, read_jsonl, truncate_jsonl
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load, load_config
 from rlvr_cli.config.slurm_keys import seconds_of
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch import slurm
 from rlvr_cli.launch.slurm_script import job_script
 from rlvr_cli.runs.directory import RunDir

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.sweeps.expand import Sweep, expand
 from rlvr_cli.sweeps.spec import read_sweep
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.runs.locks import sole_writer
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.sweeps.expand import Sweep

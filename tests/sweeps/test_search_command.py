@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.sweeps.folder import SweepDir
 from rlvr_cli.sweeps.objective_ranking import CONFIRM, rank, write_confirmation
 from rlvr_cli.sweeps.prepare import check_not_running

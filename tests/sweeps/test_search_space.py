@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.sweeps.driver import Orders, start
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.search_space import Space

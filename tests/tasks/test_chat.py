@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.lab.tokenizer import make_tokenizer
 from rlvr_cli.tasks import chat
 from rlvr_cli.tasks.chat import TemplateFailure, by_chat_template

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.task_kinds import CountdownTaskConfig
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.countdown import load
 from rlvr_cli.tasks.countdown.load import load_problems, problem_from
 from rlvr_cli.tasks.countdown.puzzles import Puzzle, solutions

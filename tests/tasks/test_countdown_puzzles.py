@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.task_kinds import CountdownTaskConfig
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks import Problem, WorkedSolutions
 from rlvr_cli.tasks.countdown import puzzles
 from rlvr_cli.tasks.countdown.load import problem_from

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.task_kinds import GSM8KTaskConfig
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.gsm8k.number import read_number
 from rlvr_cli.tasks.gsm8k.task import GSM8K, problem_from
 

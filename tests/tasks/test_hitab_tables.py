@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.task_kinds import HiTabTaskConfig
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.hitab.fields import problem_from, rendered
 from rlvr_cli.tasks.hitab.load import load_problems
 from rlvr_cli.tasks.hitab.table import Layout, body_rows, column_paths, infer_layout, markdown

@@ -8,8 +8,8 @@ from fractions import Fraction
 
 import pytest
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.task_kinds import HiTabTaskConfig
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.base import Task, WorkedSolutions
 from rlvr_cli.tasks.hitab import generate
 from rlvr_cli.tasks.hitab.task import HiTab, problem_from, written_answer

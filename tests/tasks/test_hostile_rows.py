@@ -5,7 +5,6 @@ import json
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.task_kinds import (
     CountdownTaskConfig,
     GSM8KTaskConfig,
@@ -13,6 +12,7 @@ from rlvr_cli.config.task_kinds import (
     KKTaskConfig,
     MathTaskConfig,
 )
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks import make_task
 
 HALF = "\ud800"

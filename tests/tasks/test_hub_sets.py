@@ -6,8 +6,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.task_kinds import CountdownTaskConfig, GSM8KTaskConfig, KKTaskConfig, MathTaskConfig
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks import make_task
 from rlvr_cli.tasks.countdown import load as countdown_load
 from rlvr_cli.tasks.math.fields import problem_from

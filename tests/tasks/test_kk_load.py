@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.task_kinds import KKTaskConfig
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks import make_task
 from rlvr_cli.tasks.kk.load import load_rows
 from rlvr_cli.tasks.rows import has_split_mark

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.task_kinds import KKTaskConfig
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks import WorkedSolutions, make_task
 from rlvr_cli.tasks.kk import compact, reasoning
 from rlvr_cli.tasks.kk.puzzles import Puzzle, generate

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.task_kinds import KKTaskConfig
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks import Task, make_task, prompt_ids
 from rlvr_cli.tasks.kk import puzzles
 from rlvr_cli.tasks.kk import task as kk_task

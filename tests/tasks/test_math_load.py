@@ -7,8 +7,8 @@ import types
 
 import pytest
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.task_kinds import GSM8KTaskConfig, MathTaskConfig
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.gsm8k.task import GSM8K
 from rlvr_cli.tasks.math.task import MathTask, problem_from
 from rlvr_cli.tasks.rows import has_split_mark

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.task_kinds import MathTaskConfig
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.math.reading import read
 from rlvr_cli.tasks.math.reward import verdict
 from rlvr_cli.tasks.math.task import MathTask, is_chain, problem_from

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.task_kinds import GSM8KTaskConfig, KKTaskConfig
 from rlvr_cli.config.tree import choices
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch.checks import default_name
 from rlvr_cli.tasks import make_task
 from rlvr_cli.tasks.sets import DATA_SETS, problems_name

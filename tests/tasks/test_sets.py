@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.task_kinds import (
     CountdownTaskConfig,
@@ -17,6 +16,7 @@ from rlvr_cli.config.task_kinds import (
     MathTaskConfig,
 )
 from rlvr_cli.config.tree import choices
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks import make_task, task_style
 from rlvr_cli.tasks.describe import data_sets
 from rlvr_cli.tasks.sets import DATA_SETS, benchmarks, check_training, location, sets_of

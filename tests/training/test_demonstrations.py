@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.models.load import load_model
 from rlvr_cli.tasks import Problem, Verdict
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves

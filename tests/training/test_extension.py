@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run as rlvr
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.training import extension

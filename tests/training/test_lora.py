@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from rlvr_cli.config.adapter_keys import LoRAConfig
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.sampling import weights_hash
 from rlvr_cli.lab.tokenizer import make_tokenizer
 from rlvr_cli.models.adapter import merged, peft_config
@@ -230,7 +230,7 @@ def test_the_transformers_engine_samples_with_the_adapter_in_the_layers(tmp_path
 
 
 def test_an_old_checkpoint_with_merged_weights_is_not_continued(tmp_path: Path) -> None:
-    from rlvr_cli.config.errors import RunError
+    from rlvr_cli.core.errors import RunError
     from rlvr_cli.models.adapter import load_adapter_of_checkpoint
 
     with pytest.raises(RunError, match="earlier version"):

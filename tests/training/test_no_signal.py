@@ -11,8 +11,8 @@ import torch
 from rich.console import Console
 
 from rlvr_cli.cli.app import run as rlvr
-from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import load_config
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.training import run as running
 from rlvr_cli.training.trainer import RunTrainer

@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 from rlvr_cli.cli.app import app
 from rlvr_cli.collapse.watch import Collapse, detect
 from rlvr_cli.config.batch import batch_arithmetic
-from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.evaluation.comparison.cost import spending
 from rlvr_cli.evaluation.comparison.records import ComparedRun
 from rlvr_cli.runs import rollbacks as on_disk

@@ -15,8 +15,8 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.load import load_config
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.models import sampler
 from rlvr_cli.models.completions import Completions
 from rlvr_cli.models.engines import choose_engine

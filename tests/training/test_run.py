@@ -15,8 +15,8 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import load_config
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.runs import seals
 from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
 from rlvr_cli.runs.directory import RunDir, open_run

@@ -12,7 +12,7 @@ import torch
 from peft import get_peft_model
 from safetensors.torch import load_file
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.sampling import weights_hash
 from rlvr_cli.models.adapter import load_trained, merged, peft_config, trained_tensors
 from rlvr_cli.models.load import load_model

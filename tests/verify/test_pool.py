@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.verify import channel, process
 from rlvr_cli.verify import pool as pool_module
 from rlvr_cli.verify.outcome import DIED, DIFFERENT, EQUAL, TIMEOUT, Outcome

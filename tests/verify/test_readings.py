@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.tasks.math.reading import read as read_response
 from rlvr_cli.verify import algebra
 from rlvr_cli.verify.math_answer import boxed, check, clean

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.training.vllm import child as children
 from rlvr_cli.training.vllm.child import Child
 

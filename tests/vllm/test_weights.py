@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.training.value_head import NAME
 from rlvr_cli.training.vllm.engine import policy_tensors, save_policy
 from tests.training.harness import tiny_model

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlvr_cli.config.keys import key_names, section_names
-from rlvr_cli.core.nearest import did_you_mean
+from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun, Replicate
 
 METHOD = "method.name"

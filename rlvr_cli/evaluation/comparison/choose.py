@@ -11,8 +11,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from rlvr_cli.config.errors import RunError, UserError
-from rlvr_cli.core.nearest import did_you_mean
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.evaluation.compare import Evaluation, read_evaluation
 from rlvr_cli.evaluation.comparison.records import ComparedRun, few
 from rlvr_cli.evaluation.comparison.trials import eval_options

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from rlvr_cli.config.batch import batch_arithmetic
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.evaluation.comparison.records import ComparedRun
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.records import read_jsonl

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.evaluation.compare import Evaluation
 from rlvr_cli.evaluation.comparison.choose import read
 from rlvr_cli.evaluation.comparison.cost import Spent, spending_by_rollout

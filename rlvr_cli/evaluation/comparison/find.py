@@ -8,11 +8,10 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.load import leaves, load_config
 from rlvr_cli.config.paths import local_path
-from rlvr_cli.config.problems import some
-from rlvr_cli.core.nearest import did_you_mean
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.evaluation.comparison.records import ComparedRun
 from rlvr_cli.evaluation.comparison.trials import sweep_command, tell_trials
 from rlvr_cli.runs.directory import RunDir

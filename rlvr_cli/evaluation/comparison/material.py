@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from rlvr_cli.config.errors import UserError
-from rlvr_cli.core.nearest import did_you_mean
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.evaluation.comparison.arms import group_arms
 from rlvr_cli.evaluation.comparison.cost import BUDGETS, Spent
 from rlvr_cli.evaluation.comparison.find import find_runs

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.comparison.arms import grouped, keys_of
 from rlvr_cli.evaluation.comparison.find import find_runs
 from rlvr_cli.evaluation.comparison.material import Material, assemble, named_arm

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlvr_cli.core.nearest import did_you_mean
+from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.evaluation.comparison.cost import BUDGETS
 
 # What --over names where the tasks are the benchmarks of each run.

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_cli.config.problems import some
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.text import some
 from rlvr_cli.runs.directory import RunDir
 
 

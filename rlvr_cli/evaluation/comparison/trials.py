@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import RunError
-from rlvr_cli.config.problems import some
+from rlvr_cli.core.errors import RunError
+from rlvr_cli.core.text import some
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.runs.trials import is_sweep, read_trials
 

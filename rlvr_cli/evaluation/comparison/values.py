@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlvr_cli.config.errors import RunError
-from rlvr_cli.core.nearest import did_you_mean
+from rlvr_cli.core.errors import RunError
+from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.evaluation.compare import Evaluation
 from rlvr_cli.evaluation.store import GREEDY, read_samples
 from rlvr_cli.results.metrics import metric

@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx2
 
-from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.evaluation.served.options import ServerOptions
 
 # Pauses before a request is sent again: seconds of the first, and of the longest.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from rlvr_cli.config.errors import RunError, UserError
-from rlvr_cli.core.nearest import did_you_mean
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.evaluation.served.client import Client, Refused, Unreachable
 from rlvr_cli.evaluation.served.kinds import KINDS, Answer, Ask, Kind, Prompt, read_answer, request_body
 from rlvr_cli.evaluation.served.options import Endpoint, ServerOptions

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import UserError
 
 Endpoint = Literal["completions", "chat"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.served.kinds import Kind, Prompt
 from rlvr_cli.tasks.base import Problem, Task

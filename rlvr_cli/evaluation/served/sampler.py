@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from rlvr_cli.config.errors import RunError, UserError
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.plan import Progress, ProgressCallback, check_problems, passes, sample_record
 from rlvr_cli.evaluation.served.client import Client

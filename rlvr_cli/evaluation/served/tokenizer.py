@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.models.adapter_folder import base_of, holds_adapter
 from rlvr_cli.models.load import quiet_hub, stop_ids
 from rlvr_cli.models.source import connection_problem, is_cached, is_offline, prompt_style, resolve_model

@@ -15,8 +15,8 @@ from rlvr_cli.analysis.saved_rollout import last_rollouts, read_groups
 from rlvr_cli.analysis.scoring import learned_from
 from rlvr_cli.config.analysis_kinds import ConflictsOptions
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.safe_text import visible
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.text import visible
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.models.load import load_tokenizer
 from rlvr_cli.report.analyses.absent import shown

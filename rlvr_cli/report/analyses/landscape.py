@@ -8,7 +8,7 @@ from typing import Any
 from rlvr_cli.analysis.landscape import Course, course
 from rlvr_cli.config.analysis_kinds import LandscapeOptions
 from rlvr_cli.config.batch import batch_arithmetic
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.comparison.arms import group_arms
 from rlvr_cli.evaluation.comparison.find import find_runs
 from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun

@@ -14,8 +14,8 @@ from rlvr_cli.analysis.method_step import MethodStep
 from rlvr_cli.analysis.probability import ByProbability, by_probability
 from rlvr_cli.analysis.scoring import score
 from rlvr_cli.config.analysis_kinds import ProbabilityOptions
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.method import make_method
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.report.analyses.absent import over, shown
 from rlvr_cli.report.analyses.findings import Findings, Subject, Table
 from rlvr_cli.report.analyses.probability_figure import probability_figure

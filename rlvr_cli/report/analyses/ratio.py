@@ -17,8 +17,8 @@ from rlvr_cli.analysis.replayed_updates import Replay, ReplayedUpdates
 from rlvr_cli.analysis.saved_rollout import SavedRollout
 from rlvr_cli.analysis.scoring import score
 from rlvr_cli.config.analysis_kinds import RatioOptions
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.method import PolicyMethodConfig, make_method
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.report.analyses.absent import difference, over, shown
 from rlvr_cli.report.analyses.findings import Findings, Subject, Table
 from rlvr_cli.report.analyses.ratio_figure import ratio_figure

@@ -10,8 +10,8 @@ from typing import Any
 from rlvr_cli.analysis.saved_rollout import last_rollouts, saved_numbers
 from rlvr_cli.analysis.words import Counted, count, together
 from rlvr_cli.config.analysis_kinds import WordsOptions
-from rlvr_cli.config.errors import UserError
-from rlvr_cli.config.problems import some
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.text import some
 from rlvr_cli.evaluation.store import GREEDY, read_samples
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.seals import read_record

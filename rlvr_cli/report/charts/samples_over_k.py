@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.evaluation.compare import Evaluation
 from rlvr_cli.evaluation.store import read_samples
 from rlvr_cli.report.charts.arms import ArmLine

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.evaluation.comparison.cost import spending_by_rollout
 from rlvr_cli.evaluation.comparison.curves import Curve, read_curve
 from rlvr_cli.evaluation.comparison.records import ComparedRun

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import takewhile
 
-from rlvr_cli.config.safe_text import visible
+from rlvr_cli.core.text import visible
 
 
 def one_line(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.base import Problem, Split
 from rlvr_cli.tasks.countdown.prompt import question
 from rlvr_cli.tasks.countdown.puzzles import MAX_NUMBERS, MIN_NUMBERS, Puzzle, key

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from rlvr_cli.config.data_sets import is_generated
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.task_kinds import CountdownTaskConfig
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks.base import Problem, Split, Verdict
 from rlvr_cli.tasks.countdown import paper, reasoning, strict

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.base import Problem, Verdict
 from rlvr_cli.tasks.gsm8k.generate import draw
 from rlvr_cli.tasks.gsm8k.number import read_number

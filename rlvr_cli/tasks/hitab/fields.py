@@ -7,7 +7,7 @@ import json
 import math
 from typing import Any
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.base import Problem
 from rlvr_cli.tasks.hitab.table import Layout, infer_layout, markdown
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.base import Problem, Split
 from rlvr_cli.tasks.hitab.fields import problem_from, rendered
 from rlvr_cli.tasks.jsonl import BadLine, lines, parsed, text_problem

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.chat import TemplateFailure, by_chat_template
 
 _INTRODUCTION = (

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.base import Split
 from rlvr_cli.tasks.kk.puzzles import MAX_PEOPLE, MIN_PEOPLE, Statement, solve, structure_key
 from rlvr_cli.tasks.rows import DataSplit, Loader, Place, from_hub, split_of

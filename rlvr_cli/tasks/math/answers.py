@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from rlvr_cli.config.data_sets import is_generated
-from rlvr_cli.config.errors import UserError
 from rlvr_cli.config.task_kinds import GSM8KTaskConfig, MathTaskConfig
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks.base import Problem, Split
 from rlvr_cli.tasks.math.load import load_problems

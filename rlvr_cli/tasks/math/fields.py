@@ -6,7 +6,7 @@ import hashlib
 import math
 from typing import Any
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.base import Problem
 from rlvr_cli.tasks.rows import LeftOut
 from rlvr_cli.verify.math_answer import boxed, clean

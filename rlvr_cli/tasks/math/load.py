@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.base import Problem, Split
 from rlvr_cli.tasks.jsonl import is_jsonl
 from rlvr_cli.tasks.math.fields import from_turns

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from rlvr_cli.config.errors import UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.bos import leading_bos
 from rlvr_cli.tasks.chat import TemplateFailure, by_chat_template
 

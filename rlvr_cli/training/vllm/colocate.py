@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.vllm_keys import COLOCATE_MEMORY
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.launch.world import World
 from rlvr_cli.models.completions import Completions, OnDone
 from rlvr_cli.models.trust import remote_code_allowed

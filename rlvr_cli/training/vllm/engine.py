@@ -16,8 +16,8 @@ from torch import Tensor
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from rlvr_cli.config.errors import RunError
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.models.completions import Engine
 from rlvr_cli.training.value_head import split_off
 

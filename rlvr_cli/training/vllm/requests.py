@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.errors import RunError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.evaluation.served.client import Client, Refused
 from rlvr_cli.evaluation.served.kinds import LARGEST_ID, MOST_NATS, ROUNDING
 from rlvr_cli.evaluation.served.options import ServerOptions

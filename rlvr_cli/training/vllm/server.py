@@ -23,9 +23,9 @@ from typing import Any
 import torch
 
 from rlvr_cli.config.engine_checks import starts_server
-from rlvr_cli.config.errors import RunError, UserError
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.vllm_keys import SERVER_MEMORY
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.evaluation.served.client import Client, Refused, Unreachable
 from rlvr_cli.launch.command import free_port, visible_gpus
 from rlvr_cli.launch.world import World

@@ -1,8 +1,10 @@
-"""Text of others, from data, models, servers and files, made safe to show and to store."""
+"""Text for people: names that were most likely meant, and text of others made safe to show and to store."""
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable, Sequence
 
 # What XML cannot hold, what moves a cursor, and what turns the direction of the text around it.
 _HIDDEN = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff"
@@ -39,6 +41,25 @@ def without_secrets(text: str) -> str:
     if "@" in text:
         text = _BARE_USER.sub("***@", _USER.sub(r"\1***@", text))
     return _QUERY.sub(r"\1***", text) if ":/" in text else text
+
+
+def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """The known name most like `word`, or None where none is as close as `cutoff` (1 = equal)."""
+    by_lower = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
+    return by_lower[found[0]] if found else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """` Did you mean X?`, with a leading blank; empty where nothing is near."""
+    guess = nearest(word, known)
+    return f" Did you mean `{guess}`?" if guess else ""
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """The first ``most`` names, and how many more there are: `a, b and 3 more`."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def _escape(match: re.Match[str]) -> str:

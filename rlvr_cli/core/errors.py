@@ -1,10 +1,12 @@
-"""The two errors that reach a user as plain messages. Anything else that escapes is a bug of ours."""
+"""The errors that reach a user as plain messages. Anything else that escapes is a bug of ours."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlvr_cli.config.safe_text import without_secrets
+from rlvr_cli.core.text import without_secrets
+
+GAP = "  "
 
 
 class More(str):
@@ -46,6 +48,14 @@ class UserError(Exception):
         return f"{count} problem{'' if count == 1 else 's'}. {self.note}".rstrip()
 
 
+class ConfigError(UserError):
+    """Every problem of a configuration; `found` holds them as (places that set the values, message)."""
+
+    def __init__(self, found: Sequence[tuple[str, str]]) -> None:
+        super().__init__(layout(found))
+        self.found = tuple(found)
+
+
 class RunError(Exception):
     """A failure while running (a full disk, a non-finite loss): printed as one message, exit code 1."""
 
@@ -55,3 +65,10 @@ class RunError(Exception):
 
 class JointError(RunError):
     """A failure that all processes of a training come to alike, such as a decision to stop: no one rank's."""
+
+
+def layout(problems: Sequence[tuple[str, str]]) -> list[str]:
+    """One line a problem, the messages aligned behind the places where those are of like length."""
+    widths = [len(place) for place, _ in problems if len(place) <= 40]
+    width = max(widths, default=0)
+    return [f"{place:<{width}}{GAP}{message}" if place else message for place, message in problems]
