@@ -21,7 +21,7 @@ from pathlib import Path
 
 import psutil
 
-from rlvr_cli.config.yaml_reader import dump
+from rlvr_cli.core.yaml import dump
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.sweeps.cost import cost_of
 from rlvr_cli.sweeps.driver import WORKER

@@ -11,10 +11,10 @@ from pydantic import Field, ValidationError
 
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.schema import FromList
-from rlvr_cli.config.yaml_reader import Document, YamlProblem, parse, read_text
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.section import Section, Text
 from rlvr_cli.core.text import did_you_mean
+from rlvr_cli.core.yaml import Document, YamlProblem, parse, read_text
 
 TABLE_5 = Path(__file__).with_name("words.yaml")
 # Characters that `...` stands for, at most: without a bound, a text of nothing but "if" takes quadratic time.

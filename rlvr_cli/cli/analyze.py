@@ -80,7 +80,7 @@ def command(
 def _list(as_json: bool) -> None:
     from rlvr_cli.config.analysis_kinds import ANALYSES
     from rlvr_cli.config.keys import describe_field
-    from rlvr_cli.config.problems import shown
+    from rlvr_cli.core.yaml import shown
 
     if as_json:
         print_json(

@@ -51,7 +51,7 @@ def show(
     if as_json:
         print_json(rows)
         return
-    from rlvr_cli.config.problems import shown
+    from rlvr_cli.core.yaml import shown
 
     table = plain_table("key", "value", "set by")
     for row in rows:
@@ -67,9 +67,9 @@ def keys(
 ) -> None:
     """List every key: what it takes, its default and its meaning; of a choice, the kinds that have the key."""
     from rlvr_cli.config.keys import all_keys, section_names
-    from rlvr_cli.config.problems import shown
     from rlvr_cli.core.errors import UserError
     from rlvr_cli.core.text import did_you_mean
+    from rlvr_cli.core.yaml import shown
 
     if section is not None and section not in section_names():
         hint = did_you_mean(section, section_names())

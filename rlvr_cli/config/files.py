@@ -11,9 +11,8 @@ from typing import Any
 from rlvr_cli.config.keys import sections
 from rlvr_cli.config.origins import Layer
 from rlvr_cli.config.paths import local_path
-from rlvr_cli.config.problems import shown
-from rlvr_cli.config.yaml_reader import Document, YamlProblem, dump, parse, read_text
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.yaml import Document, YamlProblem, dump, parse, read_text, shown
 
 INCLUDE = "include"
 MAX_DEPTH = 20

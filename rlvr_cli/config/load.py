@@ -21,8 +21,8 @@ from rlvr_cli.config.presets import PRESETS, preset_document
 from rlvr_cli.config.problems import validate
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.tree import choices, variants
-from rlvr_cli.config.yaml_reader import Document, dump
 from rlvr_cli.core.errors import ConfigError
+from rlvr_cli.core.yaml import Document, dump
 from rlvr_cli.methods.names import BASES, MethodName, nearest_method, parse_method_name, presets_of
 
 DATA_DIR_VARIABLE = "RLVR_DATA_DIR"

@@ -6,8 +6,8 @@ from typing import Any
 
 from rlvr_cli.config.origins import Layer
 from rlvr_cli.config.tree import discriminator, is_known, variants
-from rlvr_cli.config.yaml_reader import YamlProblem, parse
 from rlvr_cli.core.text import without_secrets
+from rlvr_cli.core.yaml import YamlProblem, parse
 
 SHOWN = 80
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from rlvr_cli.config.yaml_reader import Document, parse, read_text
+from rlvr_cli.core.yaml import Document, parse, read_text
 
 PRESETS = Path(__file__).parent / "presets"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -17,8 +16,8 @@ from rlvr_cli.config.keys import describe_field, sections, suggest_key
 from rlvr_cli.config.origins import Merged
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.tree import Path, Variant, choices, chosen, default, discriminator, is_choice, variants
-from rlvr_cli.config.yaml_reader import dump
 from rlvr_cli.core.text import did_you_mean, nearest
+from rlvr_cli.core.yaml import shown
 
 # Keys of earlier versions, and what to write today.
 MOVED = {
@@ -195,15 +194,6 @@ def _remedy(value: Any, annotation: Any) -> str:
     if annotation is bool and isinstance(value, str) and value.lower() in ("yes", "no", "on", "off"):
         return " (YAML 1.2 has no yes and no)"
     return ""
-
-
-def shown(value: Any) -> str:
-    """A value as a user would write it, shortened."""
-    if isinstance(value, (dict, list)):
-        text = dump(value, flow=True)
-    else:
-        text = "null" if value is None else json.dumps(value, default=str, ensure_ascii=False)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _dotted(path: Path) -> str:

@@ -8,9 +8,9 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from rlvr_cli.config.keys import describe_field
-from rlvr_cli.config.problems import shown
 from rlvr_cli.core.section import Section
 from rlvr_cli.core.text import did_you_mean
+from rlvr_cli.core.yaml import shown
 
 Path = tuple[Any, ...]
 

@@ -10,12 +10,11 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from rlvr_cli.config.analysis_kinds import ANALYSES
-from rlvr_cli.config.problems import shown
 from rlvr_cli.config.section_problems import section_problems
-from rlvr_cli.config.yaml_reader import Document, YamlProblem, parse, read_text
 from rlvr_cli.core.errors import UserError, layout
 from rlvr_cli.core.section import Section
 from rlvr_cli.core.text import did_you_mean
+from rlvr_cli.core.yaml import Document, YamlProblem, parse, read_text, shown
 from rlvr_cli.ledger import exact
 from rlvr_cli.ledger.schema import LAB, PAPERS, Arm, Claim
 from rlvr_cli.report.analyze_request import options_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.yaml_reader import dump
+from rlvr_cli.core.yaml import dump
 from rlvr_cli.ledger.bases import Base
 from rlvr_cli.ledger.book import Book
 from rlvr_cli.ledger.folders import Folders

@@ -13,11 +13,10 @@ from pydantic_core import ErrorDetails
 from rlvr_cli.config.analysis_kinds import ANALYSES, AnalysisKind
 from rlvr_cli.config.keys import describe_field
 from rlvr_cli.config.overrides import label
-from rlvr_cli.config.problems import shown
-from rlvr_cli.config.yaml_reader import YamlProblem, parse
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.section import Section
 from rlvr_cli.core.text import did_you_mean
+from rlvr_cli.core.yaml import YamlProblem, parse, shown
 from rlvr_cli.report.analyses.findings import Subject
 from rlvr_cli.report.figure import check_path
 from rlvr_cli.runs.directory import find_run

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from rlvr_cli.config.problems import shown
+from rlvr_cli.core.yaml import shown
 from rlvr_cli.methods.names import ALIASES, BASES, METHODS, MODIFIER_PRESETS, MODIFIERS
 from rlvr_cli.methods.preset import Modifier, Paper, flat
 from rlvr_cli.report.docstrings import MethodText, joined, module_path

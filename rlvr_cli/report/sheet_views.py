@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from rlvr_cli.config.problems import shown
+from rlvr_cli.core.yaml import shown
 from rlvr_cli.methods.preset import Preset
 from rlvr_cli.report.docstrings import joined
 from rlvr_cli.report.method_sheet import DEFAULT, Change, MethodSheet

@@ -11,11 +11,10 @@ from typing import Any
 
 from rlvr_cli.config.keys import suggest_key
 from rlvr_cli.config.overrides import parse_override
-from rlvr_cli.config.problems import shown
 from rlvr_cli.config.schema import RUN_NAME
 from rlvr_cli.config.tree import discriminator, is_known, variants
-from rlvr_cli.config.yaml_reader import dump
 from rlvr_cli.core.text import did_you_mean
+from rlvr_cli.core.yaml import dump, shown
 from rlvr_cli.methods.names import canonical_name
 from rlvr_cli.sweeps.ranges import RANGES, Interval, range_values, read_interval
 from rlvr_cli.sweeps.spec import Problem, SweepFile

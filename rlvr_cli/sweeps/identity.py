@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlvr_cli.config.load import leaves
-from rlvr_cli.config.problems import shown
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.yaml import shown
 
 # Where a run is kept, sent and started from, how often it is saved, and what it is evaluated on when it is done.
 ELSEWHERE = (

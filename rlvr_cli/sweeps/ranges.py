@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_cli.config.problems import shown
+from rlvr_cli.core.yaml import shown
 
 RANGES = "{range: [1, 5], step: 2}, {range: [0, 1], count: 5} or {log_range: [1e-6, 1e-4], count: 3}"
 MOST_VALUES = 1000

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain, islice, product
 from typing import Any
 
-from rlvr_cli.config.problems import shown
+from rlvr_cli.core.yaml import shown
 from rlvr_cli.sweeps.axes import SEED, Axis, Point, exclusions, matches, override_text, values_of
 from rlvr_cli.sweeps.spec import Problem, SweepFile
 

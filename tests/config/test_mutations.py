@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.config.load import as_plain, dump_yaml, leaves, load_config
-from rlvr_cli.config.yaml_reader import dump
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.yaml import dump
 from rlvr_cli.methods.names import ALIASES, BASES, MODIFIERS
 
 PIECES = [*"[]{}:,&*!|>'\"%@`\t\n-?#\x00~", "true", "1e-6", ": ", "\n  ", "é", "10000000000000000000000000000"]

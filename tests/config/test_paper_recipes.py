@@ -16,7 +16,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.task_kinds import CountdownTaskConfig
-from rlvr_cli.config.yaml_reader import parse, read_text
+from rlvr_cli.core.yaml import parse, read_text
 from rlvr_cli.evaluation.benchmarks import chosen
 from rlvr_cli.ledger.book import read_book
 from rlvr_cli.planning.report import resources

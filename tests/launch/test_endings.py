@@ -57,7 +57,7 @@ def test_a_killed_process_ends_the_other_within_seconds(tmp_path: Path, victim: 
     [
         ("ZeroDivisionError('a bug')", "rank 1 of 2: ZeroDivisionError: a bug (traceback in {run}/log.txt)"),
         pytest.param(
-            "__import__('rlvr_cli.core.errors').config.errors.RunError('no luck')",
+            "__import__('rlvr_cli.core.errors').core.errors.RunError('no luck')",
             "rank 1 of 2: no luck. Continue",
             marks=pytest.mark.slow,
         ),

@@ -31,7 +31,7 @@ if "RANK" in os.environ and "RLVR_LAUNCH" in os.environ:
         with open(os.environ["WATCHED"] + "-" + rank, "a") as stream:
             stream.write(f"{{calls[-1]}}\\n")
         if rank == "1" and len(calls) == {fails_at}:
-            raise __import__("rlvr_cli.core.errors").config.errors.RunError("no luck")
+            raise __import__("rlvr_cli.core.errors").core.errors.RunError("no luck")
         return sample(*arguments)
     sampling._sample = watched
 """

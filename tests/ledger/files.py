@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.sweep_kills import SETTINGS
-from rlvr_cli.config.yaml_reader import dump
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.yaml import dump
 from rlvr_cli.ledger.book import Book, read_book
 
 ARMS = {"tiny-grpo": {"set": {**SETTINGS, "method": "grpo"}}, "tiny-pl": {"set": {**SETTINGS, "method": "pl"}}}

@@ -1,0 +1,233 @@
+"""Reads and writes YAML 1.2 safely: plain data only, every value with its line, and nothing that can blow up.
+
+The parser is libyaml's, by PyYAML: reading the configurations of forty runs is nothing but parsing. Its events become
+data here, as no loader of a library has both lines and limits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+MAX_BYTES = 200_000
+MAX_DEPTH = 20
+MAX_NODES = 5_000
+
+Place = tuple[Any, ...]
+
+_PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+# What plain words mean in YAML 1.2: `yes` and `1:30` stay text, and `1e-6` is a number.
+_BOOL = re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")
+_INT = re.compile(r"^[-+]?[0-9]+$")
+_FLOAT = re.compile(
+    r"^(?:[-+]?(?:\.[0-9]+|[0-9]+\.?[0-9]*)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+)
+_NULL = re.compile(r"^(?:~|null|Null|NULL|)$")
+_NOT_PRINTABLE = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that either YAML 1.1 or 1.2 takes for something else."""
+
+
+for _kind, _pattern, _first in (
+    ("bool", _BOOL, "tTfF"),
+    ("int", _INT, "-+0123456789"),
+    ("float", _FLOAT, "-+0123456789."),
+    ("null", _NULL, ["~", "n", "N", ""]),
+):
+    _Dumper.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", _pattern, list(_first))
+
+
+@dataclass(frozen=True)
+class Document:
+    """A YAML document as plain data, and the line (from 1) on which each key or list item stands."""
+
+    data: Any
+    lines: dict[Place, int]
+
+    def line(self, place: Place) -> int | None:
+        """The line of ``place``, or of what it stands in; None for a document without any line."""
+        known = (self.lines.get(place[:length]) for length in range(len(place), -1, -1))
+        return next((line for line in known if line is not None), None)
+
+
+class YamlProblem(Exception):
+    """One thing wrong with a YAML text: `line` (from 1, or None) and a message."""
+
+    def __init__(self, line: int | None, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+        self.message = message
+
+    def at(self, source: object) -> str:
+        """Where it is, as `file.yaml:3`."""
+        return f"{source}:{self.line}" if self.line else str(source)
+
+
+def read_text(path: Path) -> str:
+    """The text of a configuration file.
+
+    Raises:
+        YamlProblem: missing, unreadable, too large or not UTF-8.
+    """
+    try:
+        _check_regular(path.stat().st_mode)
+        # Should a pipe have taken its place meanwhile, opening it does not wait for a writer.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
+            _check_regular(os.fstat(file.fileno()).st_mode)
+            raw = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise YamlProblem(None, "no such file") from None
+    except OSError as error:
+        raise YamlProblem(None, f"cannot be read: {error.strerror}") from None
+    if len(raw) > MAX_BYTES:
+        raise YamlProblem(None, f"is larger than {MAX_BYTES:,} bytes; a configuration is a few kilobytes")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise YamlProblem(line, "is not UTF-8 text; save the file as UTF-8") from None
+
+
+def parse(text: str) -> Document:
+    """Plain data from YAML text. An empty document is None.
+
+    Raises:
+        YamlProblem: a syntax error, a repeated key, an alias, a tag, or more depth or size than is sensible.
+    """
+    wrong = _NOT_PRINTABLE.search(text)
+    if wrong:
+        line = text.count("\n", 0, wrong.start()) + 1
+        raise YamlProblem(line, f"has a control character (U+{ord(wrong[0]):04X})")
+    try:
+        return _Reader(text).document()
+    except yaml.MarkedYAMLError as error:
+        mark = _mark(error)
+        raise YamlProblem(mark.line + 1 if mark else None, _syntax_message(text, error)) from None
+
+
+def dump(data: Any, *, flow: bool = False) -> str:
+    """YAML text that `parse` reads back to equal data; on one line with `flow`."""
+    style, width = (True, float("inf")) if flow else (None, 100)
+    text: str = yaml.dump(
+        data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=style, width=width
+    )
+    return text.strip() if flow else text
+
+
+def shown(value: Any) -> str:
+    """A value as a user would write it, shortened."""
+    if isinstance(value, (dict, list)):
+        text = dump(value, flow=True)
+    else:
+        text = "null" if value is None else json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _check_regular(mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise YamlProblem(None, "is a folder; name a YAML file in it")
+    if not stat.S_ISREG(mode):
+        raise YamlProblem(None, "is a pipe, a device or a socket; a configuration is a file")
+
+
+class _Reader:
+    """Builds data from the parser's events, within the limits: no alias is ever expanded."""
+
+    def __init__(self, text: str) -> None:
+        self._events: Iterator[Any] = iter(yaml.parse(text, Loader=_PARSER))
+        self._lines: dict[Place, int] = {}
+        self._nodes = 0
+
+    def document(self) -> Document:
+        data, documents = None, 0
+        for event in self._events:
+            if isinstance(event, yaml.NodeEvent):
+                data = self._value(event, ())
+            elif isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
+                if documents > 1:
+                    raise YamlProblem(_line(event), "a second YAML document starts here; put it into a file of its own")
+        return Document(data, self._lines)
+
+    def _value(self, event: Any, path: Place) -> Any:
+        line = _line(event)
+        self._lines.setdefault(path, line)
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise YamlProblem(line, f"has more than {MAX_NODES:,} values; a configuration has fewer")
+        if isinstance(event, yaml.AliasEvent):
+            raise YamlProblem(line, f"alias `*{event.anchor}`: aliases are not allowed; write the value out")
+        if event.tag is not None:
+            raise YamlProblem(line, f"tag `{event.tag}`: tags are not allowed; write plain values")
+        if isinstance(event, yaml.ScalarEvent):
+            return _scalar(event.value, line) if event.implicit[0] else event.value
+        if len(path) >= MAX_DEPTH:
+            raise YamlProblem(line, f"is nested deeper than {MAX_DEPTH} levels; a configuration has 4")
+        return self._list(path) if isinstance(event, yaml.SequenceStartEvent) else self._mapping(path)
+
+    def _list(self, path: Place) -> list[Any]:
+        items: list[Any] = []
+        while not isinstance(event := next(self._events), yaml.CollectionEndEvent):
+            items.append(self._value(event, (*path, len(items))))
+        return items
+
+    def _mapping(self, path: Place) -> dict[Any, Any]:
+        result: dict[Any, Any] = {}
+        while not isinstance(event := next(self._events), yaml.CollectionEndEvent):
+            line = _line(event)
+            if isinstance(event, yaml.CollectionStartEvent):
+                raise YamlProblem(line, "a key is a list or a mapping; a key is a single name")
+            key = self._value(event, (*path, "?"))
+            if key in result:
+                dotted = ".".join(map(str, (*path, key)))
+                raise YamlProblem(line, f"{dotted}: the key stands twice (first on line {self._lines[(*path, key)]})")
+            self._lines[(*path, key)] = line
+            result[key] = self._value(next(self._events), (*path, key))
+        self._lines.pop((*path, "?"), None)
+        return result
+
+
+def _line(event: Any) -> int:
+    return int(event.start_mark.line) + 1
+
+
+def _scalar(text: str, line: int) -> Any:
+    """What a word without quotes means."""
+    if _NULL.match(text):
+        return None
+    if _INT.match(text):
+        if len(text) > 30:
+            raise YamlProblem(line, f"the number {text[:12]}... has {len(text)} digits; no key takes one that long")
+        return int(text)
+    if _FLOAT.match(text):
+        # float() reads every spelling of YAML's but its dotted infinities and NaN.
+        return float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
+    return text.lower() == "true" if _BOOL.match(text) else text
+
+
+def _mark(error: yaml.MarkedYAMLError) -> yaml.Mark | None:
+    """Where the error is; of a key without a colon that is the key, not where the parser gave up."""
+    if error.context == "while scanning a simple key":
+        return error.context_mark
+    return error.problem_mark or error.context_mark
+
+
+def _syntax_message(text: str, error: yaml.MarkedYAMLError) -> str:
+    mark = _mark(error)
+    if mark is not None:
+        rows = text.splitlines()
+        row = rows[mark.line] if mark.line < len(rows) else ""
+        if "\t" in row[: max(mark.column, 1)] or "'\\t'" in str(error.problem):
+            return "a tab is used for indentation; YAML wants spaces"
+    column = f" (column {mark.column + 1})" if mark else ""
+    return f"not valid YAML: {error.problem or error.context}{column}"
