@@ -22,7 +22,6 @@ from rlvr_cli.collapse.watch import PATTERNS, Collapse, CollapseWatch, detect
 from rlvr_cli.config.load import load_config
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.records import read_jsonl
-from rlvr_cli.runs.rollbacks import rollbacks_of
 
 GROUP = 8
 # Problems of a rollout differ in difficulty by a Beta distribution of this concentration.
@@ -206,27 +205,6 @@ def lab(folder: Path) -> None:
     print(f"\nFrom rollout to rollout, `grpo` after 20 rollouts, median over seeds: {found_noise}.")
 
 
-def rolled_back(folder: Path) -> None:
-    """Print what became of runs of the lab that go back when they collapse, trained where they are not there."""
-    print("| run | rollbacks | accuracy at the start, best, end | ended | rollouts paid |\n|---|---|---|---|---|")
-    for seed in (0, 1, 2):
-        run = RunDir(folder / f"pl-fast-rollback-s{seed}")
-        if not run.path.exists() or run.read_manifest().get("status") not in ("finished", "failed"):
-            where = (f"run.dir={folder}", f"run.name={run.name}", f"run.seed={seed}", "checkpoint.every=5")
-            overrides = ("method=pl", *FAST, "train.on_collapse=rollback", *where)
-            # One that collapses too often ends with an exit code.
-            subprocess.run([sys.executable, "-m", "rlvr_cli", "train", "--overwrite", *overrides], stdout=sys.stderr)
-        rows, rollbacks = read_jsonl(run.metrics_path), rollbacks_of(run)
-        told = "; ".join(
-            f"after {one.from_step}, {', '.join(found['pattern'].replace('_', ' ') for found in one.collapses)}: to "
-            f"{one.to_step}, rate x {one.learning_rate_factor:g}"
-            for one in rollbacks
-        )
-        paid = len(rows) + sum(one.from_step - one.to_step for one in rollbacks)
-        ended = "finished" if run.read_manifest()["status"] == "finished" else f"stopped after {len(rows)}"
-        print(f"| pl-fast, seed {seed} | {told or 'none'} | {_accuracies(rows)} | {ended} | {paid} |")
-
-
 def _first(collapse: Collapse) -> int:
     return collapse.first
 
@@ -256,8 +234,6 @@ def main() -> None:
     if options.dir is not None:
         print()
         lab(options.dir)
-        print()
-        rolled_back(options.dir)
 
 
 if __name__ == "__main__":

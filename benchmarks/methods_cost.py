@@ -23,7 +23,6 @@ from transformers import PrinterCallback
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import PolicyMethodConfig, make_method
-from rlvr_cli.config.schema import SpeedConfig
 from rlvr_cli.methods.names import METHODS
 from rlvr_cli.models.load import eos_token_ids, load_model
 from rlvr_cli.models.sampler import sample
@@ -56,10 +55,6 @@ all these passes, over `grpo`'s with as many updates; padding is among them, and
 product; `sft` has no rollout and is left out. [What can be left out](../speed.md) is
 computed here. `reweight` and `lopti` have the KL term of their paper; `grpo+reweight` and `grpo+lopti` are the same
 without it. Made by `make docs`."""
-
-
-# What an algorithm asks for; docs/speed.md has what can be left out of it.
-NOTHING_LEFT_OUT = SpeedConfig(**dict.fromkeys(SpeedConfig.model_fields, False))
 
 
 @dataclass(frozen=True)
@@ -153,7 +148,7 @@ def cost(name: str, updates: int, rollouts: Recorded, *overrides: str) -> Cost:
         trainer = CountingTrainer(
             method=method,
             rollouts=rollouts,
-            speed=NOTHING_LEFT_OUT,
+            compute_everything=True,  # what an algorithm asks for; docs/speed.md has what can be left out
             model=model,
             processing_class=tokenizer,
             args=arguments,

@@ -1,7 +1,7 @@
 """Seconds of the update on one rollout: ours against TRL's on the same rows, and every method against our own GRPO.
 
     python -m benchmarks.updates trl [--models lab 10M 100M] [--repeats 5] [--threads 1]
-    python -m benchmarks.updates lopti | head | methods | levers
+    python -m benchmarks.updates lopti | head | methods | everything
 
 Rows are scripted (scripted.py) and models have random weights (peers.py, which says what is timed). Nothing is printed
 of a case in which the gradients of the two trainers differ by more than 1e-4 of their norm, in float32. Two sides take
@@ -33,7 +33,6 @@ from benchmarks.peers import (
 )
 from benchmarks.scripted import SPREADS, Rollout, Script
 from benchmarks.turns import Compared, compared, heading, line, load_said
-from rlvr_cli.config.schema import SpeedConfig
 from rlvr_cli.methods.names import METHODS
 
 ZEROS = (0.0, 0.25, 0.5, 0.75)
@@ -155,25 +154,24 @@ def methods_table(models: list[str], repeats: int) -> None:
             print(line([model, name, found[0].cells()[1], *(of_share.ratio for of_share in found)]), flush=True)
 
 
-def without(name: str, rollout: Rollout, model: str, repeats: int) -> Iterator[tuple[str, Compared]]:
-    """A method with each of the `speed` keys off in turn, then all of them, against the same with all of them on."""
+def everything(name: str, rollout: Rollout, model: str, repeats: int) -> Compared:
+    """A method with everything computed, against the same that leaves out what changes no gradient."""
     place, config = Place(), SHAPES[model]()
     script = Script(rollout, config.vocab_size)
-    levers = list(SpeedConfig.model_fields)
     with trainers_folder() as folder:
         own = place.model(config)
         method = comparable(name, rollout, own, script)
-        whole = our_trainer(folder / "whole", own, rollout, script, place, method)
+        less = our_trainer(folder / "less", own, rollout, script, place, method)
+        less.update()
+        whole = our_trainer(
+            folder / "whole", place.model(config), rollout, script, place, method, compute_everything=True
+        )
         whole.update()
-        for title, off in [*((lever, [lever]) for lever in levers), ("all", levers)]:
-            speed = SpeedConfig(**dict.fromkeys(off, False))
-            less = our_trainer(folder / title, place.model(config), rollout, script, place, method, speed=speed)
-            less.update()
-            yield title, compared(whole.update, less.update, repeats)
+        return compared(less.update, whole.update, repeats)
 
 
-def levers_table(models: list[str], repeats: int) -> None:
-    """What each `speed` key saves: seconds without it over seconds with all, on rollouts where it acts."""
+def everything_table(models: list[str], repeats: int) -> None:
+    """What is saved by leaving out: seconds with everything computed over seconds as it is, where that acts."""
     for model in models:
         base = replace(ROLLOUTS[model], zero=0.5)
         columns = {
@@ -182,22 +180,24 @@ def levers_table(models: list[str], repeats: int) -> None:
             "4 updates": ("grpo", replace(base, updates=4, part=min(base.part, base.rows // 4))),
             "lopti": ("grpo+lopti", base),
         }
-        found: dict[str, list[str]] = {}
-        for name, rollout in columns.values():
-            for lever, times in without(name, rollout, model, repeats):
-                found.setdefault(lever, []).append(times.ratio)
-        print(heading(f"{model}, without", *columns))
-        for lever, cells in found.items():
-            print(line([f"`speed.{lever}`" if lever != "all" else "all of them", *cells]), flush=True)
+        cells = [everything(name, rollout, model, repeats).ratio for name, rollout in columns.values()]
+        print(heading(model, *columns))
+        print(line(["everything computed", *cells]), flush=True)
 
 
-TABLES = {"trl": trl_table, "head": head_table, "lopti": lopti_table, "methods": methods_table, "levers": levers_table}
+TABLES = {
+    "trl": trl_table,
+    "head": head_table,
+    "lopti": lopti_table,
+    "methods": methods_table,
+    "everything": everything_table,
+}
 MODELS = {
     "trl": ["lab", "10M", "100M"],
     "head": ["head, V=32,000", "head, V=150,000"],
     "lopti": ["lab", "10M"],
     "methods": ["lab"],
-    "levers": ["lab"],
+    "everything": ["lab"],
 }
 
 

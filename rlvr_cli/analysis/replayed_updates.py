@@ -15,11 +15,9 @@ from rlvr_cli.analysis.loaded_policy import LoadedPolicy
 from rlvr_cli.analysis.method_step import MethodStep
 from rlvr_cli.analysis.policy_gradient import gradient
 from rlvr_cli.analysis.saved_rollout import SavedRollout
-from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.models.architecture import parameters_of
-from rlvr_cli.runs.rollbacks import rollbacks_of
 from rlvr_cli.training.buffer import row_order
-from rlvr_cli.training.rollback import rate_factor, stream_of_rollout
+from rlvr_cli.training.schedule import learning_rate_factor
 from rlvr_cli.training.state import FOLDER, OPTIMIZER, load_optimizer
 
 
@@ -50,9 +48,7 @@ class ReplayedUpdates:
 
     def __init__(self, policy: LoadedPolicy, saved: SavedRollout, step: MethodStep, how: Replay) -> None:
         self.policy, self.saved, self.step, self.how = policy, saved, step, how
-        self._batch, self._rollbacks = batch_arithmetic(saved.config), rollbacks_of(saved.run)
-        stream = stream_of_rollout(self._rollbacks, self._batch)(saved.number)
-        order = row_order(saved.config.run.seed, stream, len(saved.rows))
+        order = row_order(saved.config.run.seed, saved.number, len(saved.rows))
         self._parts = order.tensor_split(how.split)
         self._peak = saved.config.optimizer.peak_lr(lambda: parameters_of(policy.model)) if how.lr is None else how.lr
         self.has_state = False
@@ -90,9 +86,7 @@ class ReplayedUpdates:
     def _rate(self, made: int) -> float:
         if self.how.lr is not None:
             return self._peak
-        return self._peak * rate_factor(
-            self.saved.config, self._batch, self._rollbacks, self.saved.sampled_after + made
-        )
+        return self._peak * learning_rate_factor(self.saved.config, self.saved.sampled_after + made)
 
     def _make_adamw(self) -> torch.optim.AdamW:
         settings = self.saved.config.optimizer

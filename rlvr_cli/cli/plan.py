@@ -83,7 +83,6 @@ def command(
     from rlvr_cli.config.load import load_config
     from rlvr_cli.planning.report import resources
     from rlvr_cli.tasks.sets import check_training, waits_for_a_folder
-    from rlvr_cli.training.rollback import rollback_cautions
 
     asked = with_data_dir(overrides, data_dir)
     if gpus is not None:
@@ -99,7 +98,7 @@ def command(
     names = [name.strip() for written in method or [] for name in written.split(",")]
 
     def needs(settings: Config) -> dict[str, Any]:
-        said = [*cautions(settings), *rollback_cautions(settings)]
+        said = cautions(settings)
         if waits_for_a_folder(settings):
             # Its numbers do not depend on the problems.
             said.append(
@@ -255,7 +254,6 @@ def make_plan(config: Config) -> dict[str, Any]:
     from rlvr_cli.evaluation.benchmarks import completions_of
     from rlvr_cli.methods.sft import SFT
     from rlvr_cli.tasks.sets import problems_name
-    from rlvr_cli.training.rollback import checkpoints_to_go_back_to
 
     batch = batch_arithmetic(config)
     ages = list(range(batch.steps_per_rollout))
@@ -292,7 +290,6 @@ def make_plan(config: Config) -> dict[str, Any]:
         "visits_per_demonstration": completions_total / demonstrations if demonstrations else None,
         "checkpoints_written": _checkpoints(batch.steps_total, config.checkpoint.every),
         "checkpoints_kept": config.checkpoint.keep,
-        "checkpoints_to_go_back_to": checkpoints_to_go_back_to(config),
         "evaluations": config.train.rollouts // config.eval.every if config.eval.every else 0,
         "eval_completions": config.eval.problems * (config.eval.samples + config.eval.greedy),
         "eval_benchmarks": list(config.eval.benchmark),
@@ -358,8 +355,7 @@ def _rows(plan: dict[str, Any]) -> list[tuple[str, str, str]]:
         (
             "checkpoints",
             number("checkpoints_written"),
-            f"of which the newest {plan['checkpoints_kept']} are kept"
-            + (f", and up to {older} to go back to" if (older := plan["checkpoints_to_go_back_to"]) else ""),
+            f"of which the newest {plan['checkpoints_kept']} are kept",
         ),
         (
             "evaluations on the way",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +20,7 @@ WIDEST_CURVE = 60
 NARROWEST_CURVE = 16
 _ENDS = ("first", "last", "least", "greatest")
 _COLUMN = 11
-_LISTS = ("last_metrics", "curves", "alerts", "rollbacks", "checkpoints", "evaluations")
+_LISTS = ("last_metrics", "curves", "alerts", "checkpoints", "evaluations")
 
 
 def show(
@@ -31,11 +30,10 @@ def show(
     root: Root = None,
     as_json: Json = False,
 ) -> None:
-    """Show one run: status, progress, learning curves, last metrics, alerts, rollbacks, checkpoints and evaluations."""
+    """Show one run: status, progress, learning curves, last metrics, alerts, checkpoints and evaluations."""
     from rlvr_cli.runs.alerts import PREFIX, Span
     from rlvr_cli.runs.curves import learning_curves
     from rlvr_cli.runs.directory import find_run
-    from rlvr_cli.runs.rollbacks import Rollback
     from rlvr_cli.runs.summary import summary
 
     path = find_run(run, root or DEFAULT_ROOT).path
@@ -68,8 +66,6 @@ def show(
             table.add_row(f"last {name}", text_of(value))
     for alert in details["alerts"]:
         table.add_row("alert", str(Span(**alert)))
-    for rollback in details["rollbacks"]:
-        table.add_row("rollback", str(Rollback(**rollback)))
     for kind in ("checkpoint", "evaluation"):
         for one in details[f"{kind}s"]:
             table.add_row(kind, one)
@@ -112,17 +108,14 @@ def _contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     from rlvr_cli.runs.curves import whole_rows
     from rlvr_cli.runs.directory import RunDir
     from rlvr_cli.runs.records import read_jsonl
-    from rlvr_cli.runs.rollbacks import Rollback, rollbacks_of
     from rlvr_cli.runs.seals import damaged_records, read_seal
 
     run = RunDir(path)
     found = survey(run.checkpoints_dir)
     faults: list[str] = []
     lines: list[dict[str, Any]] = []
-    rollbacks: list[Rollback] = []
     try:
         lines = read_jsonl(run.metrics_path)
-        rollbacks = rollbacks_of(run)
         faults += damaged_records(run, read_seal(run) or {})
     except RunError as error:
         faults.append(str(error))
@@ -134,7 +127,6 @@ def _contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         **({"damage": "; ".join(faults)} if faults else {}),
         **({"slurm_job": job} if job else {}),
         "alerts": [span.as_json() for span in alert_spans(rows)],
-        "rollbacks": [asdict(rollback) for rollback in rollbacks],
         "checkpoints": [
             str(item.path) if isinstance(item, Checkpoint) else f"{item.path} (damaged: {item.reason})"
             for item in found

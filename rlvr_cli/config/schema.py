@@ -136,8 +136,8 @@ class UpdateConfig(Section):
     epochs: Count = Field(1, description="Passes over a rollout batch.")
     micro_batch: Count | None = Field(
         None,
-        description="Completions in one forward pass if all are as long as can be; shorter ones share it with more "
-        "(speed.pack_rows). null = a process's share of the step's batch, or its largest divisor up to 16.",
+        description="Completions in one forward pass if all are as long as can be; shorter ones share it with "
+        "more. null = a process's share of the step's batch, or its largest divisor up to 16.",
     )
     micro_tokens: Count | None = Field(
         None,
@@ -146,31 +146,6 @@ class UpdateConfig(Section):
     )
     max_grad_norm: Annotated[float, Field(gt=0.0)] = Field(
         1.0, description="The gradient is scaled down to this norm when it is longer."
-    )
-
-
-class SpeedConfig(Section):
-    """What an update leaves out because the gradient is the same without it; each switch shows what it saves."""
-
-    skip_rows: bool = Field(
-        True, description="Completions without a gradient (all rewards of the group equal) take no forward pass."
-    )
-    end_rows: bool = Field(True, description="Completions end at their last token with a gradient.")
-    compact_head: bool = Field(
-        True, description="The language-model head is applied where a token with a gradient follows, and nowhere else."
-    )
-    pack_rows: bool = Field(
-        True, description="Forward passes are filled by tokens, so that more of the short completions share one."
-    )
-    prompt_once: bool = Field(
-        True,
-        description="A prompt is computed once for its completions in a forward pass, where that saves a fifth of its "
-        "tokens.",
-    )
-    reuse_log_probs: bool = Field(
-        True,
-        description="Old log-probs and entropies are the sampler's where it computes them as the trainer does, in "
-        "float32: no forward pass takes them again.",
     )
 
 
@@ -212,11 +187,10 @@ class TrainConfig(Section):
         description="When a reward, loss or gradient is NaN or infinite: stop, or skip that optimizer step.",
     )
     max_skips: CountOrZero = Field(3, description="Optimizer steps skipped (on_nonfinite: skip) before stopping.")
-    on_collapse: Literal["warn", "stop", "rollback", "off"] = Field(
+    on_collapse: Literal["warn", "stop", "off"] = Field(
         "warn",
-        description="When lengths, entropy, format or reward show a collapse (docs/collapse.md): say so, stop, go back "
-        "to a checkpoint from before and on with a lower learning rate, or do not look. A training that samples "
-        "nothing (sft) shows none.",
+        description="When lengths, entropy, format or reward show a collapse (docs/collapse.md): say so, stop, or do "
+        "not look. A training that samples nothing (sft) shows none.",
     )
     on_no_signal: Literal["warn", "stop", "off"] = Field(
         "warn",
@@ -224,10 +198,6 @@ class TrainConfig(Section):
         "prompts, and after three rollouts in which no completion has an advantage (all rewards of a problem are "
         "equal) say so or stop; off = do not look.",
     )
-    rollback_lr_factor: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
-        0.5, description="What the learning rate is multiplied by at each rollback (on_collapse: rollback)."
-    )
-    max_rollbacks: Count = Field(2, description="Rollbacks (on_collapse: rollback) before a collapse stops the run.")
 
 
 class EvalConfig(Section):
@@ -318,6 +288,10 @@ class RunConfig(Section):
     track: Annotated[tuple[Literal["tensorboard", "wandb", "trackio", "mlflow"], ...], OneOrMore] = Field(
         (), description="Trackers that are sent the numbers of metrics.jsonl as well; each is an extra to install."
     )
+    compute_everything: bool = Field(
+        False,
+        description="For debugging: the update computes what changes no gradient too (docs/speed.md).",
+    )
 
 
 TaskConfig = Annotated[
@@ -334,7 +308,6 @@ class Config(Section):
     method: MethodConfig = Field(default=PolicyMethodConfig(), description="The training method.")
     rollout: RolloutConfig = Field(default=RolloutConfig(), description=str(RolloutConfig.__doc__))
     update: UpdateConfig = Field(default=UpdateConfig(), description=str(UpdateConfig.__doc__))
-    speed: SpeedConfig = Field(default=SpeedConfig(), description=str(SpeedConfig.__doc__))
     optimizer: OptimizerConfig = Field(default=OptimizerConfig(), description=str(OptimizerConfig.__doc__))
     train: TrainConfig = Field(default=TrainConfig(), description=str(TrainConfig.__doc__))
     eval: EvalConfig = Field(default=EvalConfig(), description=str(EvalConfig.__doc__))

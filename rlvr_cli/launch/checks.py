@@ -9,7 +9,6 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch.world import World
 from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.runs.rollbacks import UNDER_WAY
 from rlvr_cli.tasks.sets import problems_name
 
 
@@ -41,7 +40,7 @@ def check_resumable(run: RunDir, *, finished: bool = False) -> None:
             f"or start a new run with it: rlvr train -c {run.config_path} run.name=NEW"
         )
     saved = manifest.get("step")
-    if saved and manifest.get(UNDER_WAY) is None and not any(run.checkpoints_dir.glob("step-*")):
+    if saved and not any(run.checkpoints_dir.glob("step-*")):
         raise UserError(
             f"{run.checkpoints_dir}: holds no checkpoint, and the run was saved at step {saved}: they were removed, "
             f"or their disk is missing. Put step-{saved} or an earlier one back. To train again from the start: "

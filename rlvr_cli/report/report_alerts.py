@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 from rlvr_cli.collapse.no_signal import SignalWatch
 from rlvr_cli.collapse.watch import MEANINGS, PATTERNS, Collapse, CollapseWatch
-from rlvr_cli.core.errors import RunError
 from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
 from rlvr_cli.report.charts.text import listed
 from rlvr_cli.report.comparison_words import count
 from rlvr_cli.report.report_subject import Subject
 from rlvr_cli.report.report_table import NONE, Table, table
 from rlvr_cli.runs.alerts import Span, alert_spans, said
-from rlvr_cli.runs.rollbacks import Rollback, rollbacks_of
 
 
 @dataclass(frozen=True)
@@ -22,9 +20,9 @@ class Alerts:
     """What was found in the runs.
 
     Attributes:
-        verdicts: the sentences of each arm. collapsed: those on collapses that last to the newest rollout, and on
-            rollbacks; passed: those on alarms that a run got over. healthy: one sentence for the arms without either;
-            empty where there are none.
+        verdicts: the sentences of each arm. collapsed: those on collapses that last to the newest rollout;
+            passed: those on alarms that a run got over. healthy: one sentence for the arms without either; empty
+            where there are none.
     """
 
     verdicts: tuple[str, ...]
@@ -49,7 +47,6 @@ def find_alerts(subject: Subject, problems: list[str]) -> Alerts:
     for arm in subject.arms:
         lasting: dict[str, list[str]] = {}
         passed: dict[str, list[str]] = {}
-        back: dict[str, int] = {}
         idle: list[str] = []
         for run in arm.runs.values():
             collapses, now, spans = _of_run(subject, run, problems)
@@ -57,14 +54,10 @@ def find_alerts(subject: Subject, problems: list[str]) -> Alerts:
                 (lasting if one.pattern in now else passed).setdefault(run.run.name, []).append(one.name)
             rows += [_collapse_row(arm, run, one, one.pattern in now) for one in collapses]
             rows += [_span_row(arm, run, one) for one in spans]
-            rollbacks = _rollbacks(run, problems)
-            rows += [_rollback_row(arm, run, one) for one in rollbacks]
-            if rollbacks:
-                back[run.run.name] = len(rollbacks)
             if said := without_signal(subject, run):
                 idle.append(f"{run.run.name}: {said}.")
         begun = sum(bool(lines) for lines in subject.of_arm(arm, subject.metrics))
-        own = [_verdict(arm, lasting, begun) + _taken_back(back)] if lasting or back else []
+        own = [_verdict(arm, lasting, begun)] if lasting else []
         gone = [_verdict(arm, passed, begun, ", which passed")] if passed else []
         sound += not own and not gone and not idle
         verdicts += own + gone + idle or [_verdict(arm, {}, begun)]
@@ -112,14 +105,6 @@ def _verdict(arm: Arm, found: Mapping[str, list[str]], begun: int, how: str = ""
     return f"{arm.name}: {listed(list(names))} in {len(found)} of {runs} ({', '.join(found)}){how}."
 
 
-def _taken_back(back: Mapping[str, int]) -> str:
-    """What rollbacks threw away is not among the records that are judged."""
-    if not back:
-        return ""
-    times = "once" if sum(back.values()) == 1 else f"{sum(back.values())} times"
-    return f" Rolled back from a collapse {times} ({', '.join(back)})."
-
-
 def _collapse_row(arm: Arm, run: ComparedRun, one: Collapse, lasts: bool) -> tuple[str, ...]:
     moves, beside = (", ".join(said(move.as_json()) for move in part) for part in (one.evidence, one.beside))
     return run.run.name, arm.name, one.name, str(one.first + 1), moves, beside or NONE, "lasts" if lasts else "passed"
@@ -135,19 +120,6 @@ def _span_row(arm: Arm, run: ComparedRun, span: Span) -> tuple[str, ...]:
         NONE,
         "lasts" if span.now else f"passed after rollout {span.last + 1}",
     )
-
-
-def _rollbacks(run: ComparedRun, problems: list[str]) -> list[Rollback]:
-    try:
-        return rollbacks_of(run.run)
-    except RunError as error:
-        problems.append(str(error))
-        return []
-
-
-def _rollback_row(arm: Arm, run: ComparedRun, rollback: Rollback) -> tuple[str, ...]:
-    first = rollback.collapses[0]["first"] + 1
-    return run.run.name, arm.name, "rolled back", str(first), str(rollback), NONE, NONE
 
 
 def _legend(rows: list[tuple[str, ...]]) -> str:

@@ -13,8 +13,6 @@ from rlvr_cli.report.comparison_words import count, ratio_text
 from rlvr_cli.report.report_subject import Rows, Subject
 from rlvr_cli.report.report_table import NONE, Table, clock, table
 from rlvr_cli.runs.numbers import number
-from rlvr_cli.runs.records import read_jsonl
-from rlvr_cli.runs.rollbacks import folder_of, rollbacks_of
 
 _MEASURES = {
     "reward": ("reward", "{:.3f}"),
@@ -119,9 +117,7 @@ def _spent(subject: Subject, run: ComparedRun) -> dict[str, float]:
     if any("length" in row for row in subject.metrics[run.path]):
         spent["tokens sampled"] = last.tokens
     spent["tokens trained on"] = last.update_tokens
-    # What a rollback threw away was spent too, as in `spending`.
-    thrown = [folder_of(run.run, one.number).timings_path for one in rollbacks_of(run.run)]
-    timings = [*subject.timings[run.path][: len(steps)], *(row for path in thrown for row in read_jsonl(path))]
+    timings = subject.timings[run.path][: len(steps)]
     for key, name in _PARTS.items():
         seconds = [value for row in timings if (value := number(row.get(f"seconds/{key}"))) is not None]
         if seconds:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,38 +122,11 @@ def valid_checkpoints(directory: Path) -> list[Checkpoint]:
     return [entry for entry in survey(directory) if isinstance(entry, Checkpoint)]
 
 
-def keep_newest(directory: Path, count: int, *, step: int, spare: Collection[int] = ()) -> None:
-    """Delete the checkpoints before ``step`` but for the newest ``count - 1``: with ``step`` itself, ``count`` stay.
-
-    Those of the steps in ``spare`` stay too.
-    """
+def keep_newest(directory: Path, count: int, *, step: int) -> None:
+    """Delete the checkpoints before ``step`` but for the newest ``count - 1``: with ``step`` itself, ``count`` stay."""
     older = sorted(entry for entry in _steps(directory) if entry[0] < step)
-    for number, path in older[: max(0, len(older) - (count - 1))]:
-        if number not in spare:
-            _discard(path)
-
-
-def remove_after(directory: Path, step: int) -> None:
-    """Delete the checkpoints of later steps than ``step``, the newest first."""
-    for number, path in sorted(_steps(directory), reverse=True):
-        if number > step:
-            _discard(path)
-
-
-def thinned(step: int, stride: int) -> frozenset[int]:
-    """The steps up to ``step`` to go back to, about log2(step / stride) + 1 of them: the older, the farther apart.
-
-    The first multiple of ``stride``, and of the multiples of stride x 1, 2, 4, 8, ... the newest two each. What is not
-    among them at one step is not at any later one, so it can be deleted.
-    """
-    count = step // stride
-    kept = {1} if count else set()
-    spacing = 1
-    while spacing <= count:
-        newest = count // spacing * spacing
-        kept |= {newest, newest - spacing} - {0}
-        spacing *= 2
-    return frozenset(number * stride for number in kept)
+    for _, path in older[: max(0, len(older) - (count - 1))]:
+        _discard(path)
 
 
 def _steps(directory: Path) -> list[tuple[int, Path]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +12,9 @@ from pathlib import Path
 from rlvr_cli.runs.atomic import write_bytes
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.records import truncate_jsonl
-from rlvr_cli.runs.rollbacks import held_out_after, rollouts_after
 
 FOLDER = "rewound"
+ROLLOUT_FILE = re.compile(r"\.?rollout-(\d+)\.jsonl.*")
 
 
 def rewind(run: RunDir, step: int, steps_per_rollout: int) -> Path | None:
@@ -30,14 +31,31 @@ def rewind(run: RunDir, step: int, steps_per_rollout: int) -> Path | None:
             kept.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(kept, later)
     truncate_jsonl(run.metrics_path, step)
-    for path in rollouts_after(run, step, steps_per_rollout):
+    for path in _rollouts_after(run, step, steps_per_rollout):
         if path.name.startswith("."):
             path.unlink()  # half a file, of a process that was killed while it wrote
         else:
             _move(path, aside.rollouts_dir)
-    for path in held_out_after(run, step, steps_per_rollout):
+    for path in _held_out_after(run, step, steps_per_rollout):
         _move(path, aside.held_out_dir)
     return aside.path if aside.path.exists() else None
+
+
+def _rollouts_after(run: RunDir, step: int, steps_per_rollout: int) -> Iterator[Path]:
+    """The files of the rollouts that had not begun at ``step``, whole or not."""
+    begun = -(-step // steps_per_rollout)
+    for path in sorted(run.rollouts_dir.iterdir()):
+        match = ROLLOUT_FILE.fullmatch(path.name)
+        if match and int(match[1]) >= begun:
+            yield path
+
+
+def _held_out_after(run: RunDir, step: int, steps_per_rollout: int) -> Iterator[Path]:
+    """The folders of the evaluations on the way that came after ``step``."""
+    done = step // steps_per_rollout
+    for path in sorted(run.held_out_dir.glob("rollout-*")):
+        if int(path.name.removeprefix("rollout-")) > done:
+            yield path
 
 
 def _move(path: Path, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Hashes of the records that a run's results rest on: metrics.jsonl, rollouts/, evaluations on the way, rolled_back/.
+"""Hashes of the records that a run's results rest on: metrics.jsonl, rollouts/, evaluations on the way.
 
 Sealed at every checkpoint, in records.json of the run and, as of its step, in the checkpoint itself; each file is
 hashed once. Verified before a resume goes on from a checkpoint, and before a record is read for a result. What lies
@@ -18,7 +18,6 @@ from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.runs.checkpoints import file_hash
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.records import read_jsonl
-from rlvr_cli.runs.rollbacks import ROLLED_BACK
 
 FILE = "records.json"
 IN_CHECKPOINT = "trainer/records.json"
@@ -127,7 +126,3 @@ def _whole_files(run: RunDir) -> Iterator[Path]:
     """The records that are written once, but for seconds, and for the files of programs, which begin with a dot."""
     yield from sorted(run.rollouts_dir.glob("rollout-*.jsonl"))
     yield from sorted(path for path in run.held_out_dir.glob("rollout-*/[!.]*") if path.is_file())
-    thrown = run.path / ROLLED_BACK
-    for path in sorted(thrown.rglob("[!.]*")) if thrown.is_dir() else ():
-        if path.is_file() and path.name != run.timings_path.name:
-            yield path

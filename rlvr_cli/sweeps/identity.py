@@ -26,10 +26,8 @@ ELSEWHERE = (
 
 def deciding(config: Config) -> Iterator[tuple[str, Any]]:
     """The keys that decide a training's numbers, dotted, with their values."""
-    # What a rollback goes back to.
-    decides = {("checkpoint", "every")} if config.train.on_collapse == "rollback" else set()
     for path, value in leaves(config):
-        if path in decides or not any(path[: len(other)] == other for other in ELSEWHERE):
+        if not any(path[: len(other)] == other for other in ELSEWHERE):
             yield ".".join(path), value
 
 

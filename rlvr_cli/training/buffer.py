@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -37,13 +37,13 @@ def gather_rows(rows: Mapping[str, Tensor], gather: Callable[[Tensor], Tensor], 
     return gathered
 
 
-def row_order(seed: int, stream: Sequence[str | int], rows: int) -> Tensor:
-    """(rows,) permutation that deals the rows of a rollout to optimizer steps; equal in all processes.
+def row_order(seed: int, rollout: int, rows: int) -> Tensor:
+    """(rows,) permutation that deals the rows of ``rollout`` to optimizer steps; equal in all processes.
 
     Args:
-        seed: of the run. stream: names the rollout's random streams (`rollback.stream_of_rollout`).
+        seed: of the run.
     """
-    generator = torch.Generator().manual_seed(stream_seed(seed, "row-order", *stream))
+    generator = torch.Generator().manual_seed(stream_seed(seed, "row-order", rollout))
     return torch.randperm(rows, generator=generator)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,14 +22,12 @@ from rlvr_cli.models.architecture import parameters_of
 from rlvr_cli.models.gpu import has_bfloat16
 from rlvr_cli.models.trust import remote_code_allowed
 from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.runs.rollbacks import Rollback
 from rlvr_cli.training.demonstrations import SFTMethod
 from rlvr_cli.training.held_out import held_out_evaluation
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.prepare import Prepared
 from rlvr_cli.training.progress import Reporter
 from rlvr_cli.training.recorded import RecordedTrainer
-from rlvr_cli.training.rollback import stream_of_rollout
 from rlvr_cli.training.rollouts import RolloutSource
 from rlvr_cli.training.schedule import problem_order
 from rlvr_cli.training.sft import SFTRunTrainer, sft_config, training_data, training_order
@@ -47,13 +44,8 @@ def build_trainer(
     executed: Counter[str],
     reporter: Reporter,
     stop: StopRequest,
-    rollbacks: Sequence[Rollback] = (),
 ) -> RecordedTrainer:
-    """The trainer of ``run``, at its first step; it counts the terms of the method in ``executed``.
-
-    Args:
-        rollbacks: those that ``run`` has behind it.
-    """
+    """The trainer of ``run``, at its first step; it counts the terms of the method in ``executed``."""
     gpu, checkpointing = torch.cuda.is_available(), config.model.gradient_checkpointing
     bf16 = has_bfloat16()
     values = not isinstance(prepared.method, SFTMethod) and prepared.method.advantage.needs_values
@@ -81,7 +73,6 @@ def build_trainer(
         "run": run,
         "reporter": reporter,
         "stop": stop,
-        "rollbacks": rollbacks,
         "evaluate": held_out_evaluation(config, run, prepared),
         "executed": executed,
         "model": prepared.model,
@@ -189,7 +180,6 @@ def _policy_trainer(
         gather=gather_object,
         main=args.process_index == 0,
         on_tokens=of_every_run["reporter"].sampled,
-        stream=stream_of_rollout(of_every_run["rollbacks"], batch),
     )
     rows = config.train.rollouts * config.rollout.prompts
     order = problem_order(len(prepared.problems), rows, config.run.seed)
@@ -204,7 +194,7 @@ def _policy_trainer(
         tis_cap=config.rollout.tis_cap,
         micro_tokens=config.update.micro_tokens,
         micro_rows=batch.micro_batch,
-        speed=config.speed,
+        compute_everything=config.run.compute_everything,
         sampler_exact=_sampler_exact(config, prepared.model, bf16=args.bf16),
         **of_every_run,
     )

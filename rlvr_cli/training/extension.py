@@ -79,15 +79,7 @@ def _changes(before: Config, after: Config, step: int) -> list[str]:
         return []
     from rlvr_cli.training.schedule import learning_rate_factor
 
-    old, new = (
-        learning_rate_factor(
-            optimizer,
-            step,
-            steps_per_rollout=batch_arithmetic(config).steps_per_rollout,
-            steps_total=batch_arithmetic(config).steps_total,
-        )
-        for config in (before, after)
-    )
+    old, new = (learning_rate_factor(config, step) for config in (before, after))
     rollouts = after.train.rollouts
     return [
         f"optimizer.schedule={optimizer.schedule}: the learning rate goes on as in a run of {rollouts} rollouts, from "

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Prepared:
-    """Everything loaded and checked; nothing on disk yet. Only :func:`load_again` changes it.
+    """Everything loaded and checked; nothing on disk yet.
 
     Attributes:
         problems: what completions are sampled for; none in supervised fine-tuning.
@@ -130,30 +130,6 @@ def prepare(config: Config, world: World = ALONE) -> Prepared:
         engine = _vllm(config, prepared, world)
         return replace(prepared, engine=engine, engine_reason=engine.reason)
     return prepared
-
-
-def load_again(config: Config, prepared: Prepared, world: World = ALONE) -> None:
-    """Put the model with which a run begins in the place of the one that was trained, which is given up before.
-
-    vLLM goes on, and is given the weights at the next rollout.
-    """
-    import gc
-
-    import torch
-    from accelerate.state import AcceleratorState
-
-    prepared.model = None
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    # The next trainer makes its own, as the one of a new process does; who is in the process group stays.
-    AcceleratorState._reset_state()
-    fresh = _loaded(config, device_of(world, config.launch), prepared.threads)
-    prepared.method, prepared.model, prepared.base = fresh.method, fresh.model, fresh.base
-    if uses_vllm(config):
-        prepared.engine.step = None
-    else:
-        prepared.engine = fresh.engine
 
 
 def check_model(config: Config) -> None:

@@ -192,11 +192,8 @@ def worst_case(config: Config) -> Config:
         "vllm": VllmConfig(),
     }
     update = {"mini_batches": STEPS, "epochs": 1, "micro_batch": batch.micro_batch}
-    # As in the worst case: every token of every row has a gradient, and no prompt is shared.
-    everything = {"skip_rows": False, "end_rows": False, "compact_head": False, "prompt_once": False}
     return config.model_copy(
         update={
-            "speed": config.speed.model_copy(update=everything),
             "rollout": config.rollout.model_copy(update=rollout),
             "update": config.update.model_copy(update=update),
             "train": config.train.model_copy(
@@ -204,7 +201,7 @@ def worst_case(config: Config) -> Config:
             ),
             "optimizer": config.optimizer.model_copy(update={"warmup_rollouts": 0}),
             "eval": config.eval.model_copy(update={"every": 0}),
-            "run": config.run.model_copy(update={"track": ()}),
+            "run": config.run.model_copy(update={"track": (), "compute_everything": True}),
         }
     )
 

@@ -10,7 +10,7 @@ import shutil
 import time
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from signal import Signals
 from typing import Any
@@ -33,13 +33,12 @@ from rlvr_cli.runs.checkpoints import keep_newest, write_checkpoint
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.records import append_jsonl
 from rlvr_cli.runs.rewind import drop_made_again
-from rlvr_cli.runs.rollbacks import COUNT, Rollback, newest_before
 from rlvr_cli.training import state
 from rlvr_cli.training.buffer import Rows
 from rlvr_cli.training.held_out import Evaluate
 from rlvr_cli.training.managed import ManagedTrainer
 from rlvr_cli.training.progress import Reporter
-from rlvr_cli.training.rollback import Sick, rate_factor
+from rlvr_cli.training.schedule import learning_rate_factor
 from rlvr_cli.training.sharded import load_weights, optimizer_name, sharding_of
 from rlvr_cli.training.value_head import HEAD_FILE, split_off
 from rlvr_cli.training.value_head import NAME as VALUE_HEAD_NAME
@@ -51,15 +50,9 @@ class RecordedTrainer(ManagedTrainer):
     Args:
         evaluate: held-out evaluation after a rollout (its number, from 1), called where ``eval.every`` says; its JSON
             goes into the step's line of metrics.jsonl. None: there is none.
-        rollbacks: those that the run has behind it.
         executed: how often each term of the method was executed, counted by whoever executes it.
         base: the model that adapters are trained on; None where every weight is trained.
-
-    Attributes:
-        sick: why the training ended before its time, to go back; None where it did not.
     """
-
-    sick: Sick | None = None
 
     def __init__(
         self,
@@ -71,13 +64,12 @@ class RecordedTrainer(ManagedTrainer):
         stop: StopRequest,
         evaluate: Evaluate | None,
         executed: Counter[str],
-        rollbacks: Sequence[Rollback] = (),
         base: Base | None = None,
         **arguments: Any,
     ) -> None:
         self.config, self.batch, self.run = config, batch, run
         self.reporter, self.evaluate_held_out, self.executed = reporter, evaluate, executed
-        self.rollbacks, self.skips = rollbacks, 0
+        self.skips = 0
         self._last_row: dict[str, Any] = {}
         self._step_started = time.perf_counter()
         self._use_cache = getattr(arguments["model"].config, "use_cache", True)
@@ -94,7 +86,7 @@ class RecordedTrainer(ManagedTrainer):
         if config.run.track and self.accelerator.is_main_process:
             from rlvr_cli.training.tracking import Tracking
 
-            self.add_callback(Tracking(config, run, reporter, rollbacks=len(rollbacks)))
+            self.add_callback(Tracking(config, run, reporter))
 
     @abstractmethod
     def step_numbers(self) -> dict[str, Any]:
@@ -109,11 +101,7 @@ class RecordedTrainer(ManagedTrainer):
         return {}
 
     def check_alerts(self) -> None:
-        """Raise RunError where the step just made, recorded by now, is to be the last; or set ``sick`` to go back."""
-
-    def steps_to_go_back_to(self, step: int) -> Collection[int]:
-        """The steps up to ``step`` whose checkpoints are kept beside the newest."""
-        return ()
+        """Raise RunError where the step just made, recorded by now, is to be the last."""
 
     @abstractmethod
     def spent(self) -> dict[str, float]:
@@ -128,7 +116,7 @@ class RecordedTrainer(ManagedTrainer):
         """Continue where :meth:`position` was called."""
 
     def learning_rate_factor(self, step: int) -> float:
-        return rate_factor(self.config, self.batch, self.rollbacks, step)
+        return learning_rate_factor(self.config, step)
 
     # --- health ------------------------------------------------------------------------------------------------
 
@@ -176,8 +164,6 @@ class RecordedTrainer(ManagedTrainer):
             "learning_rate": learning_rate,
             "skips": self.skips,
         }
-        if self.rollbacks and (number := newest_before(self.rollbacks, step)):
-            row[COUNT] = number
         timing = self._timing(row["update_tokens"])
         held_out = self._held_out(rollout + 1) if last_update else None
         if held_out is not None:
@@ -290,12 +276,7 @@ class RecordedTrainer(ManagedTrainer):
                 # The library reports a full disk in a type of its own.
                 number = re.search(r"os error (\d+)", str(error))
                 raise OSError(int(number[1]) if number else errno.EIO, str(error), str(self.run.path)) from error
-            keep_newest(
-                self.run.checkpoints_dir,
-                self.config.checkpoint.keep,
-                step=step,
-                spare=self.steps_to_go_back_to(step),
-            )
+            keep_newest(self.run.checkpoints_dir, self.config.checkpoint.keep, step=step)
             drop_made_again(self.run)
             rollout = step // self.batch.steps_per_rollout
             self.run.update_manifest(step=step, rollout=rollout, last_metrics=self._last_row)
@@ -358,7 +339,7 @@ class RecordedTrainer(ManagedTrainer):
         self.restore_position(counters, self._process_state(path)[1])
 
     def _restore_schedule(self, saved: dict[str, Any]) -> None:
-        # The rate of the next step was set when the checkpoint was written, before it was gone back to or the run was
+        # The rate of the next step was set when the checkpoint was written, before the run was
         # extended; otherwise this is the same number.
         factor = self.learning_rate_factor(saved["last_epoch"])
         saved["_last_lr"] = [peak * factor for peak in saved["base_lrs"]]

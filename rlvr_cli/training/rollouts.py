@@ -38,7 +38,6 @@ class RolloutSource:
         gather: lists of every process, joined in the order of the processes.
         main: whether this process writes files.
         on_tokens: told how many tokens were sampled since the last call.
-        stream: what names the random streams of a rollout: its number, and what tells it from one that was thrown away.
 
     Attributes:
         seconds: spent on `rollout`, which is sampling and what is judged meanwhile, and on `verify`, which is judging
@@ -57,11 +56,10 @@ class RolloutSource:
         gather: Callable[[list[dict[str, Any]]], list[dict[str, Any]]],
         main: bool,
         on_tokens: Callable[[int], None],
-        stream: Callable[[int], tuple[str | int, ...]] = lambda rollout: (rollout,),
     ) -> None:
         self.config, self.task, self.problems, self.tokenizer = config, task, problems, tokenizer
         self.engine, self.folder = engine, folder
-        self.gather, self.main, self.on_tokens, self.stream = gather, main, on_tokens, stream
+        self.gather, self.main, self.on_tokens = gather, main, on_tokens
         self.noise = config.method.reward.noise if isinstance(config.method, PolicyMethodConfig) else 0.0
         self.model: Any = None
         self.seconds = {"rollout": 0.0, "verify": 0.0}
@@ -131,7 +129,7 @@ class RolloutSource:
             index: prompt_ids(self.task, self.problems[index], self.tokenizer)
             for index in dict.fromkeys(slot.problem for slot in slots)
         }
-        stream = ("rollout", *self.stream(self.rollout), *(("attempt", attempt) if attempt else ()))
+        stream = ("rollout", self.rollout, *(("attempt", attempt) if attempt else ()))
 
         def sampled(on_done: OnDone | None) -> Completions:
             prompts = [encoded[slot.problem] for slot in slots]
@@ -158,7 +156,7 @@ class RolloutSource:
         self.seconds["rollout"] += time.perf_counter() - started - judged.seconds
 
     def _flipped(self, row: int, attempt: int) -> bool:
-        seed = stream_seed(self.config.run.seed, "reward-noise", *self.stream(self.rollout), attempt, row)
+        seed = stream_seed(self.config.run.seed, "reward-noise", self.rollout, attempt, row)
         return self.noise > 0 and random.Random(seed).random() < self.noise
 
     def _groups_of_equal_rewards(self) -> list[int]:
@@ -179,7 +177,7 @@ class RolloutSource:
     def _replacements(self, rollout: int, attempt: int, count: int) -> list[int]:
         """Problems that stand in for groups of equal rewards: a permutation of all, other for every attempt."""
         indices = list(range(len(self.problems)))
-        seed = stream_seed(self.config.run.seed, "dynamic-sampling", *self.stream(rollout), attempt)
+        seed = stream_seed(self.config.run.seed, "dynamic-sampling", rollout, attempt)
         random.Random(seed).shuffle(indices)
         return [indices[position % len(indices)] for position in range(count)]
 

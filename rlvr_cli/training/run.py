@@ -35,7 +35,6 @@ from rlvr_cli.runs.directory import SUBMITTED, RunDir, check_free, create_run, n
 from rlvr_cli.runs.environment import git_state, hardware, versions
 from rlvr_cli.runs.records import read_jsonl, truncate_timings
 from rlvr_cli.runs.rewind import rewind
-from rlvr_cli.runs.rollbacks import ROLLED_BACK, finish_rollback, rollbacks_of
 from rlvr_cli.runs.seals import FILE as SEAL
 from rlvr_cli.runs.seals import IN_CHECKPOINT, Seal, damaged_records, parse_seal, read_seal, write_seal
 from rlvr_cli.tasks.sets import problems_name
@@ -43,7 +42,6 @@ from rlvr_cli.training.demonstrations import SFTMethod
 from rlvr_cli.training.failures import explain
 from rlvr_cli.training.prepare import Prepared, join, prepare
 from rlvr_cli.training.progress import Reporter, Silence
-from rlvr_cli.training.rollback import go_back, rollback_cautions
 
 
 @dataclass(frozen=True)
@@ -166,7 +164,7 @@ def resume(run: RunDir, *, console: Console, place: Place | None = None) -> Outc
         if place.world.main:
             check_resumable(run)
             run.make_folders()
-        found = place.world.from_main(lambda: _choose_checkpoint(run, batch_arithmetic(config)))
+        found = place.world.from_main(lambda: _choose_checkpoint(run))
         prepared = prepare(config, place.world)
         waiting = place.world.from_main(lambda: _submitted(run))
         resumption = None if waiting else place.world.from_main(lambda: _same_method(run, prepared, found))
@@ -203,9 +201,7 @@ def _described(fingerprint: dict[str, Any]) -> str:
     return f"{choices['name']} ({fingerprint.get('choices_sha256', '')[:8]})" if choices else "(not recorded)"
 
 
-def _choose_checkpoint(run: RunDir, batch: BatchArithmetic) -> _Resumption:
-    rollback = finish_rollback(run, batch.steps_per_rollout)
-    notes = () if rollback is None else (f"the rollback that was under way is done: {rollback}",)
+def _choose_checkpoint(run: RunDir) -> _Resumption:
     found = survey(run.checkpoints_dir)
     checkpoint = next((entry for entry in found if isinstance(entry, Checkpoint)), None)
     newer = [
@@ -218,7 +214,7 @@ def _choose_checkpoint(run: RunDir, batch: BatchArithmetic) -> _Resumption:
     saved = run.read_manifest().get("step")
     if checkpoint and isinstance(saved, int) and saved > max(entry.step for entry in found):
         skipped.append(f"checkpoint {run.checkpoints_dir / f'step-{saved}'} is gone, though the run was saved there")
-    seal, note = _seal_at(run, checkpoint)
+    seal, notes = _seal_at(run, checkpoint)
     damaged = list(damaged_records(run, seal))
     if damaged:
         where = f"step {checkpoint.step}" if checkpoint else "the start"
@@ -229,19 +225,18 @@ def _choose_checkpoint(run: RunDir, batch: BatchArithmetic) -> _Resumption:
                 f"back from a copy, or train again: rlvr train -c {run.config_path} run.name=NEW",
             ]
         )
-    return _Resumption(checkpoint, (*notes, *skipped, *note), seal)
+    return _Resumption(checkpoint, (*skipped, *notes), seal)
 
 
 def _seal_at(run: RunDir, checkpoint: Checkpoint | None) -> tuple[Seal, list[str]]:
-    """The hashes of what was recorded until ``checkpoint``, by itself; those of rollbacks by the run. And notes."""
+    """The hashes of what was recorded until ``checkpoint``, and notes."""
     path = checkpoint.path / IN_CHECKPOINT if checkpoint else None
     seal = parse_seal(path) if path is not None and path.exists() else {}
     try:
-        newest, notes = read_seal(run) or {}, []
+        read_seal(run)
     except RunError as error:
-        newest, notes = {}, [f"{error} It is made again from the checkpoint."]
-    thrown = {name: entry for name, entry in newest.items() if name.startswith(f"{ROLLED_BACK}/")}
-    return {**thrown, **seal}, notes
+        return seal, [f"{error} It is made again from the checkpoint."]
+    return seal, []
 
 
 def _train(
@@ -262,10 +257,15 @@ def _train(
                 world.from_main(lambda: _rewind(run, resumption, batch, reporter))
             else:
                 reporter.message(_announcement(config, run, prepared, batch))
-            for caution in (*cautions(config), *rollback_cautions(config), *prepared.cautions):
+            for caution in (*cautions(config), *prepared.cautions):
                 reporter.message(caution)
             with _sampler_running(prepared, run, reporter):
-                reached = _steps_made(config, run, prepared, resumption, batch, executed, reporter, place)
+                from rlvr_cli.training.build import build_trainer
+
+                checkpoint = resumption.checkpoint if resumption else None
+                trainer = build_trainer(config, batch, run, prepared, executed, reporter, stop)
+                trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
+                reached = int(trainer.state.global_step)
         except KeyboardInterrupt:
             _close(run, world, executed, "interrupted")
             reporter.message(f"stopped without saving; {again}")
@@ -297,43 +297,6 @@ def _without_signal(config: Config, run: RunDir) -> str | None:
     watch = SignalWatch()
     watch.see_all(read_jsonl(run.metrics_path))
     return watch.ending()
-
-
-def _steps_made(
-    config: Config,
-    run: RunDir,
-    prepared: Prepared,
-    resumption: _Resumption | None,
-    batch: BatchArithmetic,
-    executed: Counter[str],
-    reporter: Reporter,
-    place: Place,
-) -> int:
-    """Train to the end or until a signal, going back where a collapse asks for it; returns the step reached."""
-    from rlvr_cli.training.build import build_trainer
-    from rlvr_cli.training.prepare import load_again
-
-    world = place.world
-    while True:
-        checkpoint = resumption.checkpoint if resumption else None
-        rollbacks = world.from_main(lambda: rollbacks_of(run))
-        trainer = build_trainer(config, batch, run, prepared, executed, reporter, place.stop, rollbacks)
-        trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
-        sick, reached = trainer.sick, int(trainer.state.global_step)
-        if sick is None:
-            return reached
-        reporter.message(world.from_main(partial(go_back, config, run, batch, sick, rollbacks)))
-        # Rank 0's word: a signal may have reached some ranks only, which agree on it at the end of a step.
-        signal = world.from_main(lambda: place.stop.signal)
-        if signal is not None:
-            place.stop.signal = signal
-            return world.from_main(lambda: rollbacks_of(run)[-1].to_step)
-        # The way on is that of a resumed run, and so ends at the same bytes as one that is killed here.
-        del trainer
-        executed.clear()
-        load_again(config, prepared, world)
-        resumption = world.from_main(lambda: _choose_checkpoint(run, batch))
-        world.from_main(partial(_rewind, run, resumption, batch, reporter))
 
 
 def _sampler_running(prepared: Prepared, run: RunDir, reporter: Reporter) -> AbstractContextManager[None]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import random
 
-from rlvr_cli.config.schema import OptimizerConfig
+from rlvr_cli.config.batch import batch_arithmetic
+from rlvr_cli.config.schema import Config
 from rlvr_cli.core.streams import stream_seed
 
 
@@ -24,17 +25,18 @@ def problem_order(problems: int, rows: int, seed: int) -> list[int]:
     return order[:rows]
 
 
-def learning_rate_factor(config: OptimizerConfig, step: int, *, steps_per_rollout: int, steps_total: int) -> float:
+def learning_rate_factor(config: Config, step: int) -> float:
     """Learning rate of optimizer step ``step`` (from 0) as a share of ``optimizer.lr``.
 
     Linear from 0 over ``warmup_rollouts``, then constant, or falling along a line or half a cosine that reaches
     ``final_lr_ratio`` one step after the last.
     """
-    warmup = config.warmup_rollouts * steps_per_rollout
+    optimizer, batch = config.optimizer, batch_arithmetic(config)
+    warmup = optimizer.warmup_rollouts * batch.steps_per_rollout
     if step < warmup:
         return (step + 1) / warmup
-    if config.schedule == "constant":
+    if optimizer.schedule == "constant":
         return 1.0
-    progress = min(1.0, (step - warmup) / max(1, steps_total - warmup))
-    falling = 1.0 - progress if config.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
-    return config.final_lr_ratio + (1.0 - config.final_lr_ratio) * falling
+    progress = min(1.0, (step - warmup) / max(1, batch.steps_total - warmup))
+    falling = 1.0 - progress if optimizer.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
+    return optimizer.final_lr_ratio + (1.0 - optimizer.final_lr_ratio) * falling

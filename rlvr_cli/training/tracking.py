@@ -36,13 +36,10 @@ class Tracking(TrainerCallback):
     """Rank 0's trackers. A tracker that fails at the start fails the run; one that fails later is left out from then.
 
     `on_log` takes a line of metrics.jsonl.
-
-    Args:
-        rollbacks: that the run has behind it.
     """
 
-    def __init__(self, config: Config, run: RunDir, reporter: Reporter, *, rollbacks: int = 0) -> None:
-        self.config, self.run, self.reporter, self.rollbacks = config, run, reporter, rollbacks
+    def __init__(self, config: Config, run: RunDir, reporter: Reporter) -> None:
+        self.config, self.run, self.reporter = config, run, reporter
         self._file = run.path / FILE
         self._known: dict[str, dict[str, Any]] = {}
         self._integrations: dict[str, Any] = {}
@@ -53,9 +50,6 @@ class Tracking(TrainerCallback):
         args.run_name, args.project = self.run.name, os.environ.get("TRACKIO_PROJECT") or PROJECT
         for name in self.config.run.track:
             known = self._known.setdefault(name, {"sent": 0})
-            if known.get("rollbacks", 0) != self.rollbacks:
-                # What it was sent beyond was thrown away; what comes in its place is sent too.
-                known |= {"sent": state.global_step, "rollbacks": self.rollbacks}
             try:
                 integration = _BEGIN[name](self, known, state.global_step)
                 integration.on_train_begin(args, state, control, **kwargs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -10,16 +9,15 @@ import torch
 from rlvr_cli.collapse.no_signal import SignalWatch
 from rlvr_cli.collapse.thresholds import Thresholds
 from rlvr_cli.collapse.watch import Collapse, CollapseWatch
-from rlvr_cli.core.errors import JointError, RunError
+from rlvr_cli.core.errors import JointError
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.models.adapter import merged
 from rlvr_cli.models.completions import Completions, Engine
-from rlvr_cli.runs.checkpoints import thinned
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.training.buffer import Rows, row_order
+from rlvr_cli.training.collapsed import collapsed
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.recorded import RecordedTrainer
-from rlvr_cli.training.rollback import Sick, checkpoint_stride, collapsed, stream_of_rollout
 from rlvr_cli.training.rollouts import RolloutSource
 from rlvr_cli.training.sampler_check import Precision, SamplerCheck, differences, not_renewed, sampler_check
 from rlvr_cli.training.trl_adapter import MethodTrainer
@@ -45,7 +43,6 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
         self.rollouts.engine = (
             self._with_these_weights(engine) if isinstance(engine, VllmEngine) else self._of_whole_parameters(engine)
         )
-        self._stream = stream_of_rollout(self.rollbacks, self.batch)
         self._watch = CollapseWatch(self.config.rollout.prompts, self.thresholds)
         self._signal = SignalWatch()
 
@@ -75,7 +72,7 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
         self._metrics["train"].clear()  # TRL's own, which nobody reads here
         self.skips += self.rollouts.unscored > 0
         self.check_skips()
-        seed = stream_seed(self.config.run.seed, "update", *self._stream(rollout), self.accelerator.process_index)
+        seed = stream_seed(self.config.run.seed, "update", rollout, self.accelerator.process_index)
         # What torch.manual_seed does, which also formats the stack once for each kind of device that is not there.
         torch.default_generator.manual_seed(seed)
         if torch.cuda.is_available():
@@ -118,7 +115,7 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
         return "bfloat16" if half or weights & {torch.bfloat16, torch.float16} else "float32"
 
     def row_order(self, rollout: int, rows: int) -> torch.Tensor:
-        return row_order(self.config.run.seed, self._stream(rollout), rows)
+        return row_order(self.config.run.seed, rollout, rows)
 
     def step_numbers(self) -> dict[str, Any]:
         sums = self.accelerator.reduce(self.meter.take().to(self.args.device), reduction="sum").tolist()
@@ -137,8 +134,8 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
     def notices(self) -> list[str]:
         idle = self.config.train.on_no_signal == "warn" and self._signal_ends()
         said = [f"alert: {self._signal.sentence()}"] if idle else []
-        if self.config.train.on_collapse in ("stop", "rollback"):
-            return said  # the others are said with what follows from them
+        if self.config.train.on_collapse == "stop":
+            return said  # said with what follows from it
         return [*said, *(f"alert: {collapse}" for collapse in self._beginning())]
 
     def check_alerts(self) -> None:
@@ -149,22 +146,10 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
                 f"`rlvr train --resume` would stop here again. `rlvr tasks show {self.config.task.name} "
                 f"--model {self.config.model.name}` shows what the model is given."
             )
-        action = self.config.train.on_collapse
-        if action not in ("stop", "rollback") or not (found := self._beginning()):
-            return
-        # The first error of any process ends them all: not before rank 0 has recorded the step.
-        self.accelerator.wait_for_everyone()
-        sick = Sick(tuple(found), self._watch.last_sound(found), int(self.state.global_step), self._watch.window)
-        if action == "stop":
-            raise collapsed(sick, self.run, self.batch, "as train.on_collapse=stop says")
-        self.sick = sick
-        # No checkpoint of it: that would take the place of one from before.
-        self.control.should_training_stop, self.control.should_save = True, False
-
-    def steps_to_go_back_to(self, step: int) -> Collection[int]:
-        if self.config.train.on_collapse != "rollback":
-            return ()
-        return thinned(step, checkpoint_stride(self.config, self._watch.window))
+        if self.config.train.on_collapse == "stop" and (found := self._beginning()):
+            # The first error of any process ends them all: not before rank 0 has recorded the step.
+            self.accelerator.wait_for_everyone()
+            raise collapsed(found, self._watch.last_sound(found), self.run, self.batch)
 
     def _beginning(self) -> list[Collapse]:
         """The collapses to tell of after the step just made: those of its rollout, after its first step."""
@@ -194,11 +179,6 @@ class RunTrainer(RecordedTrainer, MethodTrainer):
         }, buffer
 
     def restore_position(self, counters: dict[str, Any], rows: list[Rows]) -> None:
-        if "steps" not in counters:
-            raise RunError(
-                f"{self.run.path}: its checkpoints were written by an earlier version of rlvr, which counted forward "
-                "passes where this one counts optimizer steps. Resume it with that version, or start it anew."
-            )
         self.import_position(counters["steps"], rows, counters["initial_entropy"])
         self.rollouts.summary = counters["rollout_summary"]
         lines = read_jsonl(self.run.metrics_path)

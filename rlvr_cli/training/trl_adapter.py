@@ -43,7 +43,6 @@ from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import RepeatSampler, use_adapter
 from trl.trainer.utils import pad as pad_rows
 
-from rlvr_cli.config.schema import SpeedConfig
 from rlvr_cli.methods.base import Rollout, Tokens
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.ppo import GAEAdvantage, value_loss
@@ -59,7 +58,6 @@ from rlvr_cli.training.value_head import HEAD_FILE, split_off, value_head_for
 
 READ = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 KEPT = (*READ, "importance_sampling_ratio")
-LEAVES_OUT_ALL = SpeedConfig()
 UNUSED = ("advantages", "num_items_in_batch", "old_per_token_logps", "sampling_per_token_logps")
 
 
@@ -75,7 +73,7 @@ class MethodTrainer(Position, GRPOTrainer):
         micro_tokens: tokens of one forward pass; None = as many as ``micro_rows`` of the step's longest row have.
         micro_rows: rows of one forward pass, where ``micro_tokens`` or the packing of short rows does not decide;
             None = ``args.per_device_train_batch_size``.
-        speed: what may be left out of the forward passes because it changes no gradient.
+        compute_everything: leave nothing out of the forward passes, whether it changes a gradient or not.
         correct_above: with reward functions of your own, a completion is correct where its reward is above this; for
             methods that train by correctness (PL, NL, CL, RAFT++). ``rollouts`` have verdicts.
         sampler_exact: whether the log-probs and entropies that ``rollouts`` tells are the policy's up to rounding.
@@ -99,7 +97,7 @@ class MethodTrainer(Position, GRPOTrainer):
         tis_cap: float | None = None,
         micro_tokens: int | None = None,
         micro_rows: int | None = None,
-        speed: SpeedConfig = LEAVES_OUT_ALL,
+        compute_everything: bool = False,
         sampler_exact: bool = False,
         correct_above: float = 0.0,
         **trl_arguments: Any,
@@ -108,7 +106,7 @@ class MethodTrainer(Position, GRPOTrainer):
         self.correct_above = correct_above
         self.tis_cap = tis_cap
         self.micro_tokens = micro_tokens
-        self.speed = speed
+        self.compute_everything = compute_everything
         if tis_cap is not None and rollouts is None:
             raise ValueError("tis_cap weighs by the sampler's log-probs, which TRL's own generation does not give")
         if correct_above and (rollouts is not None or not method.advantage.needs_correct):
@@ -116,7 +114,7 @@ class MethodTrainer(Position, GRPOTrainer):
                 f"correct_above={correct_above:g} has no effect: {method.name} reads no verdict from rewards"
             )
         # With weights for a sampler that differs, the old log-probs must be the trainer's own.
-        self._sampler_told = sampler_exact and self.speed.reuse_log_probs and tis_cap is None
+        self._sampler_told = sampler_exact and not compute_everything and tis_cap is None
         self._gathered_rewards: Tensor | None = None
         self._generating = False
         self._initial_entropy: float | None = None
@@ -157,7 +155,7 @@ class MethodTrainer(Position, GRPOTrainer):
         self._own_forward = not as_trl_has_it and head_is_linear(self.model)
         # Neither does gradient checkpointing keep keys and values, nor may a divided layer be called twice.
         self._prompts_shared = (
-            self.speed.prompt_once
+            not compute_everything
             and self._own_forward
             and not self.args.gradient_checkpointing
             and not any(getattr(module, "gradient_checkpointing", False) for module in self.model.modules())
@@ -455,7 +453,7 @@ class MethodTrainer(Position, GRPOTrainer):
         # Somebody must go backward even if nothing is trained: a gradient of 0 is not no gradient.
         dealt = [row for row in every if row.completion] or [min(every, key=lambda row: (row.prompt, row.index))]
         longest = max(row.prompt + int(length) for row, length in zip(every, mask.sum(dim=1).tolist(), strict=True))
-        by_tokens = self.micro_tokens or (self.micro_rows * longest if self.speed.pack_rows else None)
+        by_tokens = self.micro_tokens or (None if self.compute_everything else self.micro_rows * longest)
         parts = deal(
             dealt,
             most_tokens=by_tokens or 2**62,
@@ -475,9 +473,9 @@ class MethodTrainer(Position, GRPOTrainer):
         """(n, T) to the last of which, in each row, the layers compute; (n, T) the completions and the tokens read."""
         whole, taken = mask | read, read.any(dim=1, keepdim=True)
         # The auxiliary loss of a mixture of experts is one of all rows.
-        if not self.speed.skip_rows or self.aux_loss_enabled:
+        if self.compute_everything or self.aux_loss_enabled:
             read, taken = torch.where(taken, read, whole), torch.ones_like(taken)
-        return read if self.speed.end_rows and self._own_forward else whole & taken
+        return read if self._own_forward and not self.compute_everything else whole & taken
 
     def compute_loss(
         self,
@@ -604,7 +602,7 @@ class MethodTrainer(Position, GRPOTrainer):
                 distinct = sorted(set(numbers))
                 prompts = torch.tensor([distinct.index(number) for number in numbers], device=ids.device)
                 prompt_ids, prompt_mask = prompt_ids[distinct], prompt_mask[distinct]
-            at = read & (not values_only) if self.speed.compact_head else torch.ones_like(read)
+            at = torch.ones_like(read) if self.compute_everything else read & (not values_only)
             function = partial(read_tokens, plain, temperature=self.temperature, entropies=entropies)
             with self.accelerator.autocast():
                 log_probs, found, states = inside(

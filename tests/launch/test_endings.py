@@ -105,21 +105,6 @@ def test_a_collapse_ends_all_at_the_same_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_collapse_takes_all_back_together(tmp_path: Path) -> None:
-    """The ranks agree on the step, and build the next trainer in the process group that they have."""
-    ruinous = ["method=nl", "optimizer.lr=3e-3", "optimizer.schedule=constant", "rollout.max_new_tokens=40"]
-    place = [f"run.dir={tmp_path}", "run.name=run", "rollout.prompts=16", "train.rollouts=12", "checkpoint.every=2"]
-    back = ["train.on_collapse=rollback", "train.rollback_lr_factor=0.001"]
-    said = finish(start("--processes", "2", *NARROW, *ruinous, *place, *back))
-    (rollback,) = manifest(tmp_path / "run")["rollbacks"]
-    assert said.count("Rollback 1 of at most 2") == 1 and manifest(tmp_path / "run")["status"] == "finished"
-    found = rows(tmp_path / "run")
-    assert [row["step"] for row in found] == list(range(1, 25))
-    rates = [row["learning_rate"] for row in found[rollback["to_step"] :]]
-    assert rates == pytest.approx([3e-6] * len(rates)) and len(rates) >= 14
-
-
-@pytest.mark.slow
 def test_a_signal_to_one_rank_alone_stops_all(tmp_path: Path) -> None:
     """A batch system signals whom it likes."""
     process, run, workers = begin(tmp_path)

@@ -171,7 +171,9 @@ def test_fsdp_holds_no_gradient_that_is_not_divided(tmp_path: Path, method: str)
     if method == "sft":
         settings += ("rollout.max_new_tokens=60", "method.demonstrations=16")
     environment = {"PYTHONPATH": str(SHIM), "RLVR_TEST_BF16": "1", "RLVR_TEST_HELD": str(held)}
-    finish(start("--processes", "2", "--method", method, *settings, "speed.pack_rows=false", environment=environment))
+    finish(
+        start("--processes", "2", "--method", method, *settings, "run.compute_everything=true", environment=environment)
+    )
     passes = held.read_text().split()
     assert len(passes) > 4
     assert set(passes) == {"0"}

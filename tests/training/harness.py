@@ -15,7 +15,6 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import make_method
-from rlvr_cli.config.schema import SpeedConfig
 from rlvr_cli.lab.tokenizer import make_tokenizer
 from rlvr_cli.methods.base import Tokens
 from rlvr_cli.methods.grpo import group_advantage
@@ -24,7 +23,7 @@ from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.names import METHODS
 from rlvr_cli.training.managed import ManagedTrainer
-from rlvr_cli.training.trl_adapter import LEAVES_OUT_ALL, MethodTrainer
+from rlvr_cli.training.trl_adapter import MethodTrainer
 from rlvr_cli.training.trl_arguments import trl_config
 from tests.methods.surrogates import surrogate
 
@@ -269,7 +268,7 @@ def train(
     *,
     rows: int = 16,
     group: int = 4,
-    speed: SpeedConfig = LEAVES_OUT_ALL,
+    everything: bool = False,
     micro_tokens: int | None = None,
     told: bool = False,
     **settings: Any,
@@ -280,7 +279,7 @@ def train(
         method=method,
         rollouts=TellingRollouts(rows, model) if told else ScriptedRollouts(rows),
         sampler_exact=told,
-        speed=speed,
+        compute_everything=everything,
         micro_tokens=micro_tokens,
         meter=NoMeter(),
         model=model,

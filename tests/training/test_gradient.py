@@ -12,7 +12,6 @@ from accelerate import Accelerator
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
-from rlvr_cli.config.schema import SpeedConfig
 from rlvr_cli.lab.tokenizer import make_tokenizer
 from rlvr_cli.methods.method import Method
 from rlvr_cli.training.trl_adapter import MethodTrainer
@@ -94,10 +93,6 @@ def test_does_not_depend_on_micro_batches(tmp_path: Path, name: str) -> None:
         assert relative_error(ours, other) < SPLIT_TOLERANCE
 
 
-LEVERS = sorted(SpeedConfig.model_fields)
-NONE = SpeedConfig(**dict.fromkeys(LEVERS, False))
-
-
 @pytest.mark.parametrize("name", every_method(*READERS))
 def test_does_not_depend_on_what_is_left_out(tmp_path: Path, name: str) -> None:
     """Everything that saves forward passes, tokens or prompts against nothing of it, one update and four a rollout.
@@ -107,21 +102,10 @@ def test_does_not_depend_on_what_is_left_out(tmp_path: Path, name: str) -> None:
     method = divided(method_of(name))
     for updates, sizes in ((1, {"micro_batch": 4}), (4, {"micro_batch": 2, "micro_tokens": 40})):
         base = load_base(tmp_path)
-        plain = train(tmp_path, method, base, updates=updates, speed=NONE, **sizes)
-        quick = train(tmp_path, method, load_base(tmp_path), updates=updates, speed=SpeedConfig(), **sizes)
+        plain = train(tmp_path, method, base, updates=updates, everything=True, **sizes)
+        quick = train(tmp_path, method, load_base(tmp_path), updates=updates, **sizes)
         for mine, other in zip(quick.gradients, plain.gradients, strict=True):
             assert relative_error(mine, other) < SPLIT_TOLERANCE, updates
-
-
-@pytest.mark.parametrize("name", ["grpo", "lopti", "gspo", "acpo", "ppo"])
-def test_each_lever_alone_changes_no_gradient(tmp_path: Path, name: str) -> None:
-    method = divided(method_of(name))
-    plain = train(tmp_path, method, load_base(tmp_path), micro_batch=4, updates=UPDATES, speed=NONE)
-    for lever in LEVERS:
-        alone = SpeedConfig(**{**dict.fromkeys(LEVERS, False), lever: True})
-        quick = train(tmp_path, method, load_base(tmp_path), micro_batch=4, updates=UPDATES, speed=alone)
-        for mine, other in zip(quick.gradients, plain.gradients, strict=True):
-            assert relative_error(mine, other) < SPLIT_TOLERANCE, lever
 
 
 @pytest.mark.parametrize("name", every_method("lopti", "gtpo"))
@@ -166,7 +150,7 @@ def test_passes_that_only_wait_for_another_process_have_no_gradient(
     monkeypatch.setattr(
         MethodTrainer, "compute_loss", lambda *given, **named: calls.append(1) or compute(*given, **named)
     )
-    divided_model = train(tmp_path, method, load_base(tmp_path), micro_batch=4, speed=SpeedConfig(prompt_once=False))
+    divided_model = train(tmp_path, method, load_base(tmp_path), micro_batch=4)
     assert len(calls) > 2 * len(alone.gradients)
     for mine, other in zip(divided_model.gradients, alone.gradients, strict=True):
         assert relative_error(mine, other) < SPLIT_TOLERANCE

@@ -9,14 +9,11 @@ import pytest
 import torch
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.schema import SpeedConfig
 from rlvr_cli.training.build import _sampler_exact
 from rlvr_cli.training.trl_adapter import MethodTrainer
 from tests.models.tiny import rounding
 from tests.training.harness import ScriptedRollouts, load_base, method_of, tiny_model, train
 from tests.training.test_run import metrics, start
-
-NOTHING = {f"speed__{name}": False for name in SpeedConfig.model_fields}
 
 
 @pytest.mark.parametrize(
@@ -32,7 +29,7 @@ def test_the_first_rollout_s_steps_are_the_same(tmp_path: Path, method: str) -> 
     """The sampler's log-probs and entropies among what is reused; later rollouts may differ by a token."""
     changes = {"method__name": method, "train__rollouts": 1, "update__mini_batches": 2}
     quick = metrics(start(tmp_path, "quick", **changes).run)
-    plain = metrics(start(tmp_path, "plain", **changes, **NOTHING).run)
+    plain = metrics(start(tmp_path, "plain", **changes, run__compute_everything=True).run)
     # What would be looked at if nothing was learned from.
     assert max(row["grad_norm"] for row in plain) > 0.01
     # Log-probs go down to about -10, and the first update measures nothing but their rounding.

@@ -13,7 +13,7 @@ from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun, Replicate
 METHOD = "method.name"
 SEED = "run.seed"
 # Where a run is kept, how fast it is and what is measured of it: no part of what is learned.
-NOT_LEARNED = ("run", "launch", "slurm", "checkpoint", "eval", "speed")
+NOT_LEARNED = ("run", "launch", "slurm", "checkpoint", "eval")
 NOT_LEARNED_KEYS = ("rollout.batch", "update.micro_batch", "update.micro_tokens", "model.gradient_checkpointing")
 _ABSENT = "absent"
 

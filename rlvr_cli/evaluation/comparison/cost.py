@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.evaluation.comparison.records import ComparedRun
-from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.records import read_jsonl
-from rlvr_cli.runs.rollbacks import COUNT, Rollback, folder_of, rollbacks_of
 from rlvr_cli.runs.seals import read_record
 
 BUDGETS = ("rollouts", "updates", "tokens", "seconds")
@@ -23,7 +20,7 @@ class Spent:
     """All that was spent from the beginning of a training to a point of it.
 
     Attributes:
-        rollouts: rollout batches, those that a rollback threw away too. updates: optimizer steps, likewise.
+        rollouts: rollout batches. updates: optimizer steps.
         tokens: sampled completion tokens; of imitation the tokens learned from.
         update_tokens: completion tokens that updates went over, each as often as a pass did.
         seconds: rollouts, verification and updates, without held-out evaluations and checkpoints.
@@ -49,16 +46,15 @@ _NOTHING = Spent(0, 0, 0, 0, 0, 0)
 
 
 def spending(run: ComparedRun) -> list[Spent]:
-    """What was spent until after each optimizer step that the run kept, from the first on.
+    """What was spent until after each optimizer step from the first on.
 
-    What a rollback threw away was spent too: on whatever came after it. Raises RunError where the records are damaged
-    or do not fit one another.
+    Raises RunError where the records are damaged or do not fit one another.
     """
     return [one for _, one in _spending(run)]
 
 
 def spending_by_rollout(run: ComparedRun) -> dict[int, Spent]:
-    """What was spent until the end of each rollout that the run kept, by how many these are then. Raises as above."""
+    """What was spent until the end of each rollout, by how many these are then. Raises as above."""
     return {row["rollout"] + 1: one for row, one in _spending(run)}
 
 
@@ -70,55 +66,26 @@ def _timed_rows(run: ComparedRun) -> list[dict[str, Any]]:
 
 
 def _spending(run: ComparedRun) -> list[tuple[dict[str, Any], Spent]]:
-    """The line of each step that the run kept, and what was spent until after it."""
+    """The line of each step, and what was spent until after it."""
     rows = _timed_rows(run)
     if not rows:
         raise RunError(f"{run.run.metrics_path}: no step is recorded.")
-    spent = _added_up(run.run, rows, _NOTHING, batch_arithmetic(run.config).completions)
-    vain = [_in_vain(run, rollback) for rollback in rollbacks_of(run.run)]
-    total = [_NOTHING, *itertools.accumulate(vain, _sum)]
-    try:
-        return [(row, _sum(one, total[row.get(COUNT, 0)])) for row, one in zip(rows, spent, strict=True)]
-    except (IndexError, TypeError) as error:
-        raise RunError(
-            f"{run.run.metrics_path}: knows more rollbacks than {run.run.manifest_path}. The file was altered."
-        ) from error
-
-
-def _in_vain(run: ComparedRun, rollback: Rollback) -> Spent:
-    """What the steps cost that a rollback threw away."""
-    place = folder_of(run.run, rollback.number)
-    rows = read_record(run.run, place.metrics_path)
-    if len(rows) != rollback.from_step - rollback.to_step:
-        raise RunError(
-            f"{place.metrics_path}: has {len(rows)} lines where the rollback threw {rollback.from_step} - "
-            f"{rollback.to_step} steps away. The file was altered."
-        )
-    # The samples of a rollout that had begun before are those of the steps that were kept.
-    begun = rows[0].get("rollout", 0) + (1 if rows[0].get("update") else 0)
-    start = replace(_NOTHING, rollouts=begun)
-    end = _added_up(place, rows, start, batch_arithmetic(run.config).completions)[-1]
-    return replace(end, rollouts=end.rollouts - begun)
-
-
-def _added_up(place: RunDir, rows: list[dict[str, Any]], start: Spent, completions: int) -> list[Spent]:
-    """``start`` with each of the steps in ``rows`` added, whose times are in ``place``."""
-    timings = read_jsonl(place.timings_path)
+    timings = read_jsonl(run.run.timings_path)
     if len(timings) < len(rows):
         raise RunError(
-            f"{place.timings_path}: has {len(timings)} lines where {place.metrics_path.name} has {len(rows)}. "
+            f"{run.run.timings_path}: has {len(timings)} lines where {run.run.metrics_path.name} has {len(rows)}. "
             "The file was altered."
         )
-    spent, last = [], start
+    spent, last = [], _NOTHING
     for number, (step, timing) in enumerate(zip(rows, timings, strict=False), start=1):
         try:
-            last = _after(last, step, timing, completions)
+            last = _after(last, step, timing, batch_arithmetic(run.config).completions)
         except (KeyError, TypeError) as error:
             raise RunError(
-                f"{place.metrics_path}:{number}: this step, or its line in {place.timings_path.name}, lacks "
+                f"{run.run.metrics_path}:{number}: this step, or its line in {run.run.timings_path.name}, lacks "
                 f"{error}. The file was altered."
             ) from error
-        spent.append(last)
+        spent.append((step, last))
     return spent
 
 
@@ -135,10 +102,6 @@ def _after(last: Spent, step: dict[str, Any], timing: dict[str, Any], completion
         seconds=last.seconds + timing["seconds"],
         update_seconds=last.update_seconds + timing["seconds/update"],
     )
-
-
-def _sum(one: Spent, other: Spent) -> Spent:
-    return Spent(*(getattr(one, part) + getattr(other, part) for part in PARTS))
 
 
 def mean_spent(spent: Sequence[Spent]) -> Spent:

@@ -20,19 +20,12 @@ def learning_caption(
     *,
     ranged: bool,
     missing: int,
-    back: Sequence[str] = (),
 ) -> str:
     """The caption of a figure of :mod:`learning`, plain sentences.
 
     ``names``: of all arms. ``ranged``: whether the range of all means lies behind. ``missing``: values left out.
-    ``back``: arms of which a run was rolled back.
     """
     parts = [metric.note, *_bands(lines), *_ends(lines, x), *_drawing(lines, scales, ranged=ranged)]
-    if back:
-        parts.append(
-            f"What rollbacks of {listed(list(back))} threw away counts on the axis, since it was spent; lines are "
-            "straight across it."
-        )
     without = [name for name in names if name not in {one.line.name for one in lines}]
     if without:
         parts.append(f"Without a value: {listed(without)}.")

@@ -74,8 +74,7 @@ def _figure(
     title = f"{metric.title}, {part}" if part else metric.title
     missing = sum(gaps for _, gaps in panels.values())
     every = [one for lines, _ in panels.values() for one in lines]
-    back = [one_line(name) for name, runs in arms.items() if any(run.rolled_back for run in runs)]
-    caption = learning_caption(metric, every, names, x, scales, ranged=apart, missing=missing, back=back)
+    caption = learning_caption(metric, every, names, x, scales, ranged=apart, missing=missing)
     return Figure(
         key=key,
         title=title,

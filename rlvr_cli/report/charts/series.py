@@ -21,7 +21,6 @@ from rlvr_cli.runs.curves import by_rollout, whole_rows
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.numbers import number
 from rlvr_cli.runs.records import read_jsonl
-from rlvr_cli.runs.rollbacks import COUNT
 from rlvr_cli.runs.seals import read_record
 
 ABSENT = object()
@@ -38,11 +37,6 @@ class Recorded:
     config: Config
     rows: tuple[dict[str, Any], ...]
     spent: Mapping[int, float]
-
-    @property
-    def rolled_back(self) -> bool:
-        """Whether steps of it were thrown away."""
-        return any(row.get(COUNT) for row in self.rows)
 
     @cached_property
     def held_out(self) -> Curve | None:

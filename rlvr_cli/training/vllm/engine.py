@@ -44,7 +44,7 @@ class VllmEngine(Engine, ABC):
         Args:
             run: the run's folder. model: what is trained, whole, with adapters if there are any.
         """
-        del model  # a rollback makes room for another
+        del model
         yield
 
     @abstractmethod

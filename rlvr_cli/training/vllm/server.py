@@ -92,7 +92,7 @@ class Served(VllmEngine):
         self._run, self._say = run, say
         try:
             self.url, self.facts = self.world.from_main(partial(self._begin, model))
-            del model  # a rollback makes room for another
+            del model
             yield
         finally:
             if self._child is not None:
