@@ -201,7 +201,7 @@ def worst_case(config: Config) -> Config:
             ),
             "optimizer": config.optimizer.model_copy(update={"warmup_rollouts": 0}),
             "eval": config.eval.model_copy(update={"every": 0}),
-            "run": config.run.model_copy(update={"track": (), "compute_everything": True}),
+            "run": config.run.model_copy(update={"track": ()}),
         }
     )
 
@@ -240,6 +240,9 @@ def measure(
             trainer = build_trainer(smaller, batch, run, prepared, Counter(), reporter, StopRequest())
             if isinstance(trainer, RunTrainer):
                 trainer.sampler_checked = True  # nothing was sampled
+                # As in the worst case: every token of every row has a gradient, and no prompt is shared. From here on,
+                # since old log-probs are the sampler's all the same: taking them needs little memory and much time.
+                trainer.compute_everything = True
             trainer.save_checkpoint = lambda step: None  # type: ignore[method-assign]
             _tell_stages(trainer, tell)
             if prepare_trainer is not None:

@@ -155,8 +155,7 @@ class MethodTrainer(Position, GRPOTrainer):
         self._own_forward = not as_trl_has_it and head_is_linear(self.model)
         # Neither does gradient checkpointing keep keys and values, nor may a divided layer be called twice.
         self._prompts_shared = (
-            not compute_everything
-            and self._own_forward
+            self._own_forward
             and not self.args.gradient_checkpointing
             and not any(getattr(module, "gradient_checkpointing", False) for module in self.model.modules())
             and not self._divided
@@ -458,7 +457,7 @@ class MethodTrainer(Position, GRPOTrainer):
             dealt,
             most_tokens=by_tokens or 2**62,
             most_rows=None if by_tokens else self.micro_rows,
-            share_prompts=self._prompts_shared,
+            share_prompts=self._prompts_shared and not self.compute_everything,
         )
         if self._divided:
             # Each forward and backward pass gathers what all processes hold.
