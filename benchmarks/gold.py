@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.hostile_texts import response
-from rlvr_cli.tasks import Task, WorkedSolutions, make_task, problem_reader, task_style
-from rlvr_cli.tasks.choose import choose_task
+from rlvr_cli.cli.task_choice import choose_task
+from rlvr_cli.tasks import Task
 from rlvr_cli.tasks.hitab.verdict import written_answer
 
 # By the first folder of a file; `train` and `math` hold mathematics.
@@ -61,14 +61,15 @@ def answered(name: str, row: dict[str, Any], *, named: bool) -> str:
     if name == "hitab":
         return response(choose(name), "So.", f"<answer> {written_answer(row['answer'])} </answer>")
     task = choose(name)
-    assert isinstance(task, WorkedSolutions)
-    return next(iter(task.solutions(problem_reader(name)(row, "row"))))
+    solutions = task.solutions(task.problem_from(row, "row"))
+    assert solutions is not None
+    return next(solutions)
 
 
 @cache
 def choose(name: str) -> Task:
     config = choose_task(name)
-    return make_task(config, task_style(config, "logic_rl"))
+    return config.for_model("logic_rl")
 
 
 def scored(name: str, pairs: list[dict[str, Any]], rule: str, workers: int, folder: Path) -> list[dict[str, Any]]:

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.hostile_texts import Completion, block, completions, response, right_answer
-from rlvr_cli.tasks import Problem, Task, Verdict, judge_all, make_task, task_style
-from rlvr_cli.tasks.choose import choose_task
-from rlvr_cli.tasks.score import as_json
+from rlvr_cli.cli.task_choice import choose_task
+from rlvr_cli.evaluation.score import as_json
+from rlvr_cli.tasks import Problem, Task, Verdict
 from rlvr_cli.verify.pool import shared_pool
 
 TASKS = ("kk", "countdown", "math", "gsm8k", "hitab")
@@ -67,7 +67,7 @@ class Result:
 def run(name: str, rule: str, count: int, seed: int) -> Result:
     """Judge ``count`` completions for the task ``name`` by ``rule``."""
     config = choose_task(name, rule=rule, generated=True)
-    task = make_task(config, task_style(config, "logic_rl"))
+    task = config.for_model("logic_rl")
     problems = [p for p in task.problems("dev", 60, seed) if right_answer(task, p) not in ("0", "1", "-1")]
     result = Result(name, rule)
     good = [response(task, "So", block(task, right_answer(task, problem))) for problem in problems[:5]]
@@ -108,7 +108,7 @@ def run(name: str, rule: str, count: int, seed: int) -> Result:
 
 def _judged(task: Task, completion: Completion) -> Verdict | Exception | None:
     try:
-        verdicts = judge_all(task, [completion.problem], [completion.text], [False])
+        verdicts = task.judge_many([completion.problem], [completion.text], [False])
         if len(verdicts) != 1 or not isinstance(verdicts[0], Verdict) or verdicts[0].reason not in task.reasons:
             return None
         line = json.loads(json.dumps(as_json(verdicts[0]), allow_nan=False).encode("utf-8"))
@@ -147,7 +147,7 @@ def _count(result: Result, task: Task, completion: Completion, outcome: Any, sec
 
 def _all_right(task: Task, problems: Sequence[Problem], good: Sequence[str]) -> bool:
     """Whether the right responses are judged right."""
-    return all(verdict.correct for verdict in judge_all(task, problems[: len(good)], good, [False] * len(good)))
+    return all(verdict.correct for verdict in task.judge_many(problems[: len(good)], good, [False] * len(good)))
 
 
 def _resident() -> float:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rlvr_cli.tasks import Problem, Task, WorkedSolutions
+from rlvr_cli.tasks import Problem, Task
 
 BOXED = ("math", "gsm8k")
 TAGS = ("<think>", "</think>", "<answer>", "</answer>", r"\boxed{", "}")
@@ -51,8 +51,9 @@ def right_answer(task: Task, problem: Problem) -> str:
     """The gold answer as a response spells it."""
     if task.name in BOXED:
         return str(problem.data["answer"])
-    assert isinstance(task, WorkedSolutions)
-    return next(iter(task.solutions(problem))).rpartition("<answer>")[2].partition("</answer>")[0].strip()
+    solutions = task.solutions(problem)
+    assert solutions is not None
+    return next(solutions).rpartition("<answer>")[2].partition("</answer>")[0].strip()
 
 
 def wrong_answer(task: Task, problem: Problem, rng: random.Random) -> str:

@@ -24,7 +24,6 @@ from unittest.mock import patch
 from rich.console import Console
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.tasks.base import judge_all
 
 PEER = 'python -c "from trl import GRPOTrainer"'
 FIRST_STEP = "rlvr train, to the first step"
@@ -74,7 +73,7 @@ def steps(rollouts: int) -> list[tuple[float, float, int]]:
 
     Without the first two steps, which warm up; no checkpoint is among them.
     """
-    from rlvr_cli.evaluation import judged as sampling
+    from rlvr_cli.tasks import Task
     from rlvr_cli.training import build
     from rlvr_cli.training import run as running
     from rlvr_cli.training.trainer import RunTrainer
@@ -136,7 +135,7 @@ def steps(rollouts: int) -> list[tuple[float, float, int]]:
     with (
         tempfile.TemporaryDirectory() as folder,
         patch.object(build, "RunTrainer", Timed),
-        patch.object(sampling, "judge_all", timed(judge_all)),
+        patch.object(Task, "judge_many", timed(Task.judge_many)),
         patch.object(os, "fsync", fsync),
     ):
         changes = [f"run.dir={folder}", "run.name=steps", f"train.rollouts={rollouts}", "checkpoint.every=100000"]

@@ -26,7 +26,6 @@ from rlvr_cli.config.method import PolicyMethodConfig, make_method
 from rlvr_cli.methods.names import METHODS
 from rlvr_cli.models.load import eos_token_ids, load_model
 from rlvr_cli.models.sampler import sample
-from rlvr_cli.tasks import make_task
 from rlvr_cli.tasks.base import prompt_ids, response_text
 from rlvr_cli.training.buffer import Rows
 from rlvr_cli.training.protocols import Outputs
@@ -73,7 +72,7 @@ class Recorded:
     def __init__(self) -> None:
         model, tokenizer = load_model("lab", revision=None, dtype="float32", device="cpu")
         config = load_config(model="lab")
-        task = make_task(config.task, "compact")
+        task = config.task.for_model("compact")
         problems = [problem for problem in task.problems("train", PROMPTS, 0) for _ in range(GROUP)]
         self.prompts = [prompt_ids(task, problem, tokenizer) for problem in problems]
         completions = sample(

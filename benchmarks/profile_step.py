@@ -26,7 +26,7 @@ from benchmarks.plan_memory import random_model
 from benchmarks.tensors import profiled
 from benchmarks.turns import heading, line, load_said
 from rlvr_cli.config.load import load_config
-from rlvr_cli.evaluation import judged
+from rlvr_cli.tasks import Task
 from rlvr_cli.training.recorded import RecordedTrainer
 from rlvr_cli.training.rollouts import RolloutSource
 from rlvr_cli.training.run import start
@@ -35,7 +35,7 @@ from rlvr_cli.training.trainer import RunTrainer
 REST = "rest"
 PARTS: dict[str, list[tuple[Any, str]]] = {
     "sampling": [(RolloutSource, "sample")],
-    "judging": [(judged, "judge_all")],
+    "judging": [(Task, "judge_many")],
     "forward": [(RunTrainer, "compute_loss"), (RunTrainer, "_without_gradient")],
     "backward": [(Accelerator, "backward")],
     "optimizer": [(AcceleratedOptimizer, "step"), (Accelerator, "clip_grad_norm_")],

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.rules_texts import Answers, Style, styles
-from rlvr_cli.config.task_kinds import KKTaskConfig
-from rlvr_cli.tasks import Problem, Task, Verdict, judge_all, make_task, task_style
-from rlvr_cli.tasks.choose import choose_task
+from rlvr_cli.cli.task_choice import choose_task
+from rlvr_cli.tasks import Problem, Task, Verdict
 from rlvr_cli.tasks.countdown.puzzles import Puzzle, solutions, text_of
 from rlvr_cli.tasks.hitab.verdict import written_answer
+from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 
 # Row of the table -> task, its data below the data folder, the split, and overrides.
 SETS: dict[str, tuple[str, str, str, list[str]]] = {
@@ -65,7 +65,7 @@ def tasks_of(name: str, data_dir: Path | None) -> tuple[list[Task], str]:
     made: list[Task] = []
     for rule in RULES:
         config = choose_task(task, [f"task.data={place}", *overrides], rule)
-        made.append(make_task(config, task_style(config, "logic_rl")))
+        made.append(config.for_model("logic_rl"))
     return made, split
 
 
@@ -125,7 +125,7 @@ def responses(
 def judged(task: Task, rows: Sequence[tuple[Style, Problem, str]]) -> list[Verdict]:
     """The task's verdicts on the responses."""
     cut = ["cut off" in style.name for style, _, _ in rows]
-    return judge_all(task, [problem for _, problem, _ in rows], [text for _, _, text in rows], cut)
+    return task.judge_many([problem for _, problem, _ in rows], [text for _, _, text in rows], cut)
 
 
 def compare(name: str, data_dir: Path | None, count: int, seed: int) -> dict[Style, Count]:
@@ -180,7 +180,7 @@ def sampled(folder: Path) -> list[str]:
     people = {int(number): share for number, share in meta["task"]["people"].items()}
     base = {"people": people, **{key: meta["task"][key] for key in ("compound", "depth", "data")}}
     paper, strict = (
-        make_task(KKTaskConfig.model_validate({**base, "reward": reward}), meta["task"]["style"])
+        KnightsAndKnaves.model_validate({**base, "reward": reward}).for_model(meta["task"]["style"])
         for reward in ("logic_rl", "strict")
     )
     problems = {problem.id: problem for problem in paper.problems(meta["split"], len(names), 0)}

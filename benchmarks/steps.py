@@ -27,7 +27,6 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.models.load import load_model
 from rlvr_cli.runs.records import read_jsonl
-from rlvr_cli.tasks import make_task
 from rlvr_cli.tasks.base import response_text
 from rlvr_cli.training.run import start
 from rlvr_cli.training.trl_arguments import trl_config
@@ -64,7 +63,7 @@ def their_step(steps: int, threads: int) -> float:
     config = settings(steps, threads)
     torch.set_num_threads(threads)
     model, tokenizer = load_model("lab")
-    task = make_task(config.task, "compact")
+    task = config.task.for_model("compact")
     problems = list(task.problems("train", (steps + 1) * config.rollout.prompts, 0))
     texts = [task.prompt(problem, tokenizer) for problem in problems]
 

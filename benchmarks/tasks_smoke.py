@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlvr_cli.cli.task_choice import choose_task
 from rlvr_cli.runs.records import read_jsonl
-from rlvr_cli.tasks import make_task, task_style
-from rlvr_cli.tasks.choose import choose_task
 
 # Case -> method, task, overrides of the task.
 CASES: dict[str, tuple[str, str, list[str]]] = {
@@ -91,7 +90,7 @@ def run(case: str, rollouts: int, problems: int, folder: Path) -> Outcome:
 
 def _reasons(task: str, overrides: Sequence[str]) -> tuple[str, ...]:
     config = choose_task(task, overrides)
-    return make_task(config, task_style(config, "compact")).reasons
+    return config.for_model("compact").reasons
 
 
 def check_step(step: dict[str, Any], reasons: Sequence[str]) -> list[str]:

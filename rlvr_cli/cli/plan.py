@@ -250,10 +250,9 @@ def make_plan(config: Config) -> dict[str, Any]:
     problems of `problems_from` (`task.data`): there may be fewer than `problems`, each then seen more often.
     """
     from rlvr_cli.config.batch import batch_arithmetic
-    from rlvr_cli.config.data_sets import is_generated
     from rlvr_cli.evaluation.benchmarks import completions_of
     from rlvr_cli.methods.sft import SFT
-    from rlvr_cli.tasks.sets import problems_name
+    from rlvr_cli.tasks.sets import is_generated, problems_name
 
     batch = batch_arithmetic(config)
     ages = list(range(batch.steps_per_rollout))

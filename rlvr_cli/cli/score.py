@@ -39,15 +39,15 @@ def command(
 
     A response continues the task's own prompt. Stopped, the same command continues where it was.
     """
-    from rlvr_cli.tasks import task_style
-    from rlvr_cli.tasks.choose import choose_task
-    from rlvr_cli.tasks.score import check_keys, score
+    from rlvr_cli.cli.task_choice import choose_task
+    from rlvr_cli.evaluation.score import check_keys, score
 
     check_keys(overrides or [])
     config = choose_task(task, overrides or [], rule)
     with _terminable(), _bar() as progress:
-        style = task_style(config, "logic_rl")
-        scored = score(config, style, source, target, workers=workers, overwrite=overwrite, progress=progress)
+        scored = score(
+            config.for_model("logic_rl"), source, target, workers=workers, overwrite=overwrite, progress=progress
+        )
     if as_json:
         print_json({"output": str(target), **vars(scored)})
         return

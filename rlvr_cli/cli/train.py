@@ -22,9 +22,9 @@ from rlvr_cli.cli.common import (
     with_data_dir,
     with_options,
 )
-from rlvr_cli.config.data_sets import DATA_SETS, is_generated
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import for_terminal
+from rlvr_cli.tasks.sets import data_sets, is_generated
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -190,8 +190,8 @@ def _next(config: Config, run: Path) -> str:
     more = f" --samples {PASS_AT}" if config.eval.samples < PASS_AT else ""
     pass_at = f"{more} --pass-at {PASS_AT}" if config.eval.samples else ""
     data = config.task.data
-    if data in DATA_SETS:
-        untested = not is_generated(data) and "test" not in DATA_SETS[data].files
+    if data in data_sets():
+        untested = not is_generated(data) and "test" not in data_sets()[data].files
     else:
         untested = split_mark(Path(data)) == "train"
     return f"next: rlvr eval {run}{pass_at}{' --split dev' if untested else ''}"

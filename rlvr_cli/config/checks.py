@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from math import fsum, gcd
+from math import gcd
 
 from rlvr_cli.config.batch import nearest_divisors, nearest_multiples
-from rlvr_cli.config.benchmark_names import unknown_names
-from rlvr_cli.config.data_sets import DATA_SETS, sets_of
 from rlvr_cli.config.engine_checks import engine_problems, idle_engine_keys
 from rlvr_cli.config.method_checks import CrossProblem, SetByUser, contradictions, without_effect
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.task_kinds import CountdownTaskConfig, KKTaskConfig
-
-SHARE_TOLERANCE = 1e-6
+from rlvr_cli.tasks.sets import data_sets, sets_of
+from rlvr_cli.tasks.suites import unknown_names
 
 
 def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[CrossProblem]:
@@ -134,30 +131,19 @@ def _pass_at_within_samples(config: Config) -> Iterable[CrossProblem]:
         yield CrossProblem(("eval.pass_at",), f"eval.pass_at={list(pass_at)} names a k twice; name each once")
 
 
-def _shares_sum_to_one(config: Config) -> Iterable[CrossProblem]:
-    if isinstance(config.task, KKTaskConfig):
-        key, shares = "people", config.task.people
-    elif isinstance(config.task, CountdownTaskConfig):
-        key, shares = "numbers", config.task.numbers
-    else:
-        return
-    total = fsum(shares.values())
-    if abs(total - 1.0) > SHARE_TOLERANCE:
-        scaled = ", ".join(f"{number}: {share / total:.4g}" for number, share in shares.items())
-        yield CrossProblem(
-            (f"task.{key}",),
-            f"task.{key}: the shares sum to {total:.6g}; they must sum to 1. In the same proportion: {{{scaled}}}",
-        )
+def _the_task_agrees_with_itself(config: Config) -> Iterable[CrossProblem]:
+    for keys, message in config.task.contradictions():
+        yield CrossProblem(tuple(f"task.{key}" for key in keys), message)
 
 
 def _data_set_of_the_task(config: Config) -> Iterable[CrossProblem]:
     name, task = config.task.data, config.task.name
-    if name in DATA_SETS and DATA_SETS[name].task != task:
+    if name in data_sets() and data_sets()[name].task != task:
         own = ", ".join(sets_of(task))
         yield CrossProblem(
             ("task.data", "task.name"),
-            f"task.data={name}: is a data set of the task {DATA_SETS[name].task}, and the task is {task}. Set "
-            f"task={DATA_SETS[name].task}, or a data set of {task}: {own}. (A folder of that name is ./{name}.)",
+            f"task.data={name}: is a data set of the task {data_sets()[name].task}, and the task is {task}. Set "
+            f"task={data_sets()[name].task}, or a data set of {task}: {own}. (A folder of that name is ./{name}.)",
         )
 
 
@@ -185,7 +171,7 @@ _CHECKS: tuple[Callable[[Config], Iterable[CrossProblem]], ...] = (
     _one_way_to_shard,
     _whole_in_4_bits,
     _pass_at_within_samples,
-    _shares_sum_to_one,
+    _the_task_agrees_with_itself,
     _data_set_of_the_task,
     _benchmarks_have_names,
     _warmup_within_training,

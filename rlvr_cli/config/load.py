@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.data_sets import DATA_SETS, is_generated
 from rlvr_cli.config.files import file_layers
 from rlvr_cli.config.origins import PRESET, Layer, Merged
 from rlvr_cli.config.overrides import choices_first, label, parse_override
@@ -24,6 +23,7 @@ from rlvr_cli.config.tree import choices, variants
 from rlvr_cli.core.errors import ConfigError
 from rlvr_cli.core.yaml import Document, dump
 from rlvr_cli.methods.names import BASES, MethodName, nearest_method, parse_method_name, presets_of
+from rlvr_cli.tasks.sets import data_sets, is_generated
 
 DATA_DIR_VARIABLE = "RLVR_DATA_DIR"
 PRESET_FOLDERS = {"model": "models", "task": "tasks"}
@@ -152,7 +152,7 @@ def _add_environment(merged: Merged, files: Sequence[Layer]) -> None:
     task = values if isinstance(values, dict) else {}
     kind = choices(("task",)).get(_chosen_name(merged.data, "task"))
     data = task.get("data", kind.model_fields["data"].default if kind is not None else None)
-    if not folder or not isinstance(data, str) or data not in DATA_SETS or is_generated(data):
+    if not folder or not isinstance(data, str) or data not in data_sets() or is_generated(data):
         return
     if merged.set_by_user(("task", "data_dir")):
         # A data set that nothing names is named below everything.

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.config.tree import Path, default
 from rlvr_cli.methods.grpo import GroupAdvantage
 from rlvr_cli.methods.likelihood import LikelihoodAdvantage
@@ -128,8 +127,9 @@ def _verdicts_of_a_verifier(config: Config, method: PolicyMethodConfig) -> Itera
     unread = []
     if method.reward.source == "entropy_min":
         unread.append(("method.reward.source", "entropy_min", "a reward from the policy's entropy"))
-    if isinstance(config.task, KKTaskConfig) and config.task.reward == "random":
-        unread.append(("task.reward", "random", "the toss of a coin"))
+    control = config.task.without_verifier()
+    if control is not None:
+        unread.append(control)
     for key, value, what in unread:
         yield CrossProblem(
             (key, "method.advantage.kind"),

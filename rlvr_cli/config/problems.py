@@ -11,13 +11,13 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from rlvr_cli.config.checks import cross_field_problems
-from rlvr_cli.config.data_sets import DATA_SETS
 from rlvr_cli.config.keys import describe_field, sections, suggest_key
 from rlvr_cli.config.origins import Merged
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.tree import Path, Variant, choices, chosen, default, discriminator, is_choice, variants
 from rlvr_cli.core.text import did_you_mean, nearest
 from rlvr_cli.core.yaml import shown
+from rlvr_cli.tasks.sets import data_sets
 
 # Keys of earlier versions, and what to write today.
 MOVED = {
@@ -127,8 +127,8 @@ def _message(detail: ErrorDetails, path: Path, data: Any) -> str:
     if key == discriminator(section) and len(listed) == len(variants(section)):
         what = section[-1] if key == "name" else f"{section[-1]} {key}"
         hint = did_you_mean(value, listed) if isinstance(value, str) else ""
-        if section == ("task",) and isinstance(value, str) and value in DATA_SETS:
-            task = DATA_SETS[value].task
+        if section == ("task",) and isinstance(value, str) and value in data_sets():
+            task = data_sets()[value].task
             hint = f" It is a data set of the task {task}: task={task} task.data={value}."
         return f"unknown {what} {shown(value)}.{hint} Allowed: {', '.join(listed)}"
     parent = chosen(section, _at(data, section))

@@ -14,15 +14,10 @@ from rlvr_cli.config.launch_keys import LaunchConfig
 from rlvr_cli.config.method import MethodConfig, PolicyMethodConfig
 from rlvr_cli.config.rates import ScaledRate
 from rlvr_cli.config.slurm_keys import SlurmConfig
-from rlvr_cli.config.task_kinds import (
-    CountdownTaskConfig,
-    GSM8KTaskConfig,
-    HiTabTaskConfig,
-    KKTaskConfig,
-    MathTaskConfig,
-)
 from rlvr_cli.config.vllm_keys import VllmConfig
-from rlvr_cli.core.section import Count, Probability, Section, Text
+from rlvr_cli.core.section import Count, Probability, Section, Text, define_all
+from rlvr_cli.tasks import Task
+from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 
 
 def _as_tuple(value: Any) -> Any:
@@ -294,17 +289,15 @@ class RunConfig(Section):
     )
 
 
-TaskConfig = Annotated[
-    KKTaskConfig | CountdownTaskConfig | MathTaskConfig | GSM8KTaskConfig | HiTabTaskConfig,
-    Field(discriminator="name"),
-]
+# Every task has its place in the section `task` by being defined.
+define_all("rlvr_cli.tasks")
 
 
 class Config(Section):
     """The whole configuration of a run."""
 
     model: ModelConfig = Field(default=ModelConfig(), description=str(ModelConfig.__doc__))
-    task: TaskConfig = Field(default=KKTaskConfig(), description="The task and its problems.")
+    task: Task = Field(default=KnightsAndKnaves(), description="The task and its problems.")
     method: MethodConfig = Field(default=PolicyMethodConfig(), description="The training method.")
     rollout: RolloutConfig = Field(default=RolloutConfig(), description=str(RolloutConfig.__doc__))
     update: UpdateConfig = Field(default=UpdateConfig(), description=str(UpdateConfig.__doc__))

@@ -30,7 +30,7 @@ class Section(BaseModel):
 
 
 class Choice(Section):
-    """A section that is one of several, told apart by its key ``kind``.
+    """A section that is one of several, told apart by its key ``kind``, or another that the family names.
 
     A direct subclass is a family: ``class Advantage(Choice)``. A subclass of the family that gives ``kind`` a default
     registers itself by being defined, and a field of the family's type takes every kind registered so far:
@@ -39,6 +39,8 @@ class Choice(Section):
             kind: Literal["rloo"] = Field("rloo", description="...")
     """
 
+    # Of a family: the key that tells its kinds apart.
+    chooser: ClassVar[str] = "kind"
     # Of a family: its kinds, in the order of definition.
     kinds: ClassVar[Mapping[str, type[Choice]]] = {}
 
@@ -53,11 +55,13 @@ class Choice(Section):
         super().__pydantic_init_subclass__(**options)
         if cls.is_family():
             cls.kinds = {}
-        elif "kind" in cls.model_fields:
-            name = cls.model_fields["kind"].default
+        elif cls.chooser in vars(cls).get("__annotations__", {}):
+            name = cls.model_fields[cls.chooser].default
             known = cls.kinds.get(name)
             if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-                raise TypeError(f'{cls.__module__}.{cls.__qualname__}: kind "{name}" is taken by {known.__qualname__}')
+                raise TypeError(
+                    f'{cls.__module__}.{cls.__qualname__}: {cls.chooser} "{name}" is taken by {known.__qualname__}'
+                )
             cls.kinds[name] = cls  # type: ignore[index]
 
     @classmethod
@@ -65,7 +69,7 @@ class Choice(Section):
         if not (cls.is_family() and cls.kinds):
             return handler(source)
         kinds = {name: handler.generate_schema(kind) for name, kind in cls.kinds.items()}
-        return core_schema.tagged_union_schema(kinds, discriminator="kind")
+        return core_schema.tagged_union_schema(kinds, discriminator=cls.chooser)
 
 
 def define_all(package: str) -> list[ModuleType]:

@@ -9,11 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.tree import choices as task_kinds
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.evaluation.suites import SIZES, SUITES, Setting, Suite, alone
-from rlvr_cli.tasks.kk.compact import MAX_PEOPLE
-from rlvr_cli.tasks.sets import DATA_SETS, is_generated
+from rlvr_cli.tasks.sets import data_sets, is_generated, tasks
+from rlvr_cli.tasks.suites import SUITES, Setting, Suite, alone
 
 _KEY = re.compile(r"[.=]")
 
@@ -32,7 +30,7 @@ class Choice:
     @property
     def task(self) -> str:
         """The task that prompts and judges."""
-        return DATA_SETS[self.benchmark].task
+        return data_sets()[self.benchmark].task
 
     @property
     def folder(self) -> Path:
@@ -88,7 +86,9 @@ def completions_of(config: Config) -> int:
     choices, _ = chosen(config.eval.benchmark)
     own = config.eval.problems * (config.eval.samples + config.eval.greedy)
     settings = (choice.setting for choice in choices)
-    return sum(SIZES[one.benchmark] * (one.samples + one.greedy) if one is not None else own for one in settings)
+    return sum(
+        data_sets()[one.benchmark].size * (one.samples + one.greedy) if one is not None else own for one in settings
+    )
 
 
 def overrides_for(choice: Choice, choices: Sequence[Choice], overrides: Sequence[str]) -> list[str]:
@@ -105,16 +105,13 @@ def overrides_for(choice: Choice, choices: Sequence[Choice], overrides: Sequence
 
 
 def _keys(task: str) -> set[str]:
-    return set(task_kinds(("task",))[task].model_fields)
+    return set(tasks()[task].model_fields)
 
 
 def fitted(setting: Setting, style: str | None) -> Setting:
     """The setting for a model made for prompts of ``style``: the lab's compact words write few people."""
-    people = setting.task.get("people")
-    if style != "compact" or not isinstance(people, Mapping):
-        return setting
-    fitting = [number for number in people if number <= MAX_PEOPLE]
-    return replace(setting, task={**setting.task, "people": {number: 1 / len(fitting) for number in fitting}})
+    keys = tasks()[data_sets()[setting.benchmark].task].keys_for(setting.task, style)
+    return setting if keys is setting.task else replace(setting, task=keys)
 
 
 def setting_overrides(choice: Choice, folder: Path | None, given: Sequence[str]) -> list[str]:

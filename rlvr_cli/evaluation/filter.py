@@ -30,10 +30,9 @@ from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import Key, SampleStore
 from rlvr_cli.evaluation.targets import Subject, find_target, slug
 from rlvr_cli.runs.atomic import write_text
-from rlvr_cli.tasks import Problem, Task, make_task, task_style
-from rlvr_cli.tasks.describe import fields
+from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.jsonl import output_file, output_problems
-from rlvr_cli.tasks.sets import DATA_SETS, check_folder, is_generated, problems_name
+from rlvr_cli.tasks.sets import check_folder, data_sets, is_generated, problems_name
 
 SPLITS = ("train", "dev", "test", "all")
 FORMAT = 1
@@ -107,7 +106,7 @@ def make_filter(options: FilterOptions) -> FilterRequest:
     config = collect(wrong, load_config, files, task=options.task, model=model, overrides=_overrides(options))
     if config is not None and is_generated(config.task.data) and options.split == "all":
         wrong.append("--split all: is for problems from task.data; generated ones have train, dev and test.")
-    source = local_path(config.task.data) if config is not None and config.task.data not in DATA_SETS else None
+    source = local_path(config.task.data) if config is not None and config.task.data not in data_sets() else None
     wrong += output_problems(
         options.output, source=source, rows=True, overwrite=options.overwrite, beside=[_meta(options.output)]
     )
@@ -157,7 +156,7 @@ def run_filter(
     for note in request.notes:
         say(note)
     loaded = load_subject(request.subject, request.config, request.settings.engine, say)
-    task = make_task(request.config.task, task_style(request.config.task, request.subject.style or loaded.style))
+    task = request.config.task.for_model(request.subject.style or loaded.style)
     known = loaded.sampler.identity(task, request.settings)
     problems = problems_name(request.config.task.name, request.config.task.data)
     name = f"{slug(problems)}-{request.settings.split}-{loaded.stem or request.subject.stem}-{digest(known)[:8]}"
@@ -272,7 +271,7 @@ def _overrides(options: FilterOptions) -> list[str]:
 
 def _problems(config: Config, style: str | None, options: FilterOptions) -> list[Problem]:
     """All problems of the data; of a generator, as many as training has; of either, no more than asked for."""
-    task = make_task(config.task, task_style(config.task, style or "logic_rl"))
+    task = config.task.for_model(style or "logic_rl")
     most = config.task.train_size if is_generated(config.task.data) else _ALL
     if options.problems is not None:
         most = options.problems
@@ -289,7 +288,7 @@ def _written(
     result: dict[str, Any],
 ) -> Filtered:
     """Write the account first: where the output is, it is whole and accounted for."""
-    text = "".join(json.dumps(fields(problem), ensure_ascii=False) + "\n" for problem in kept)
+    text = "".join(json.dumps(problem.fields, ensure_ascii=False) + "\n" for problem in kept)
     account = {**result, "output_sha256": hashlib.sha256(text.encode()).hexdigest()}
     rows = ",\n".join(
         "    " + json.dumps({"problem": problem.id, "correct": right, "unjudged": unjudged, "fate": what})
@@ -308,7 +307,7 @@ def _for_training(request: FilterRequest, task: Task) -> int:
     config = request.config.task.model_copy(update={"data": data, "data_dir": None})
     style = str(task.settings.get("style", "logic_rl"))
     try:
-        return len(make_task(config, style).problems("train", _ALL, 0))
+        return len(config.for_model(style).problems("train", _ALL, 0))
     except UserError:
         return 0
 

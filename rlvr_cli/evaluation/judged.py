@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr_cli.models.completions import Completions, OnDone
-from rlvr_cli.tasks.base import JudgesBeside, Problem, Task, Verdict, judge_all, response_text
+from rlvr_cli.tasks.base import Problem, Task, Verdict, response_text
 
 
 @dataclass(frozen=True)
@@ -30,20 +30,21 @@ def sample_and_judge(
 ) -> Judged:
     """Completions of the rows whose problems are ``problems``, judged.
 
-    The verdicts are those that ``judge_all`` gives, whenever a completion ended. A judge of this process would only
+    The verdicts are those that ``judge_many`` gives, whenever a completion ended. A judge of this process would only
     take turns with the sampler: it judges when all are there.
 
     Args:
         sample: an engine's call, but for its ``on_done``.
     """
-    if not isinstance(task, JudgesBeside):
+    began = task.judging()
+    if began is None:
         completions = sample(None)
         sampled = time.perf_counter()
         texts = [response_text(tokenizer, ids) for ids in completions.ids]
-        verdicts = judge_all(task, problems, texts, completions.truncated)
+        verdicts = task.judge_many(problems, texts, completions.truncated)
         return Judged(completions, texts, verdicts, time.perf_counter() - sampled)
     by_row: dict[int, str] = {}
-    with task.judging() as judging:
+    with began as judging:
 
         def begin(rows: Sequence[int], done: Completions) -> None:
             for row, ids, truncated in zip(rows, done.ids, done.truncated, strict=True):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlvr_cli.config.benchmark_names import generated_names
-from rlvr_cli.evaluation.suites import SIZES, SUITES, Setting, Suite, alone
-from rlvr_cli.tasks.sets import DATA_SETS, benchmarks
+from rlvr_cli.tasks.sets import benchmarks, data_sets, generated_names
+from rlvr_cli.tasks.suites import SUITES, Setting, Suite, alone
 
 HEADER = ("benchmark", "samples", "k", "temperature", "tokens", "prompt")
 _KEYS = ("samples", "temperature", "length", "prompt")
@@ -14,19 +13,20 @@ _KEYS = ("samples", "temperature", "length", "prompt")
 
 def listing() -> dict[str, Any]:
     """Every benchmark with the setting that it has alone, and every suite, as JSON values."""
+    sets = data_sets()
     return {
         "benchmarks": {
             name: {
-                "task": DATA_SETS[name].task,
-                "what": DATA_SETS[name].what,
-                "problems": SIZES[name],
-                "files": DATA_SETS[name].files["test"],
-                "hub": DATA_SETS[name].hub,
+                "task": sets[name].task,
+                "what": sets[name].what,
+                "problems": sets[name].size,
+                "files": sets[name].files["test"],
+                "hub": sets[name].hub,
                 "setting": alone(name).as_json(),
             }
             for name in benchmarks()
         },
-        "generated": {name: {"task": DATA_SETS[name].task, "what": DATA_SETS[name].what} for name in generated_names()},
+        "generated": {name: {"task": sets[name].task, "what": sets[name].what} for name in generated_names()},
         "suites": {
             suite.name: {
                 "paper": suite.paper,

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from rlvr_cli.evaluation.metrics import ProblemValues
-from rlvr_cli.evaluation.suites import Average
 from rlvr_cli.stats.intervals import Estimate, share_interval
+from rlvr_cli.tasks.suites import Average
 
 
 def macro_interval(strata: Sequence[tuple[Sequence[float], float]]) -> Estimate:

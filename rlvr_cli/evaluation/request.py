@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.benchmark_names import evaluation_names, unknown_names
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config, EvalConfig
 from rlvr_cli.core.errors import UserError
@@ -23,10 +22,10 @@ from rlvr_cli.evaluation.benchmarks import (
 )
 from rlvr_cli.evaluation.served.options import option_problems
 from rlvr_cli.evaluation.settings import EvalSettings, engine_of, pass_at_problems
-from rlvr_cli.evaluation.suites import Setting
 from rlvr_cli.evaluation.targets import Target, find_run_of, find_target, served_target
 from rlvr_cli.tasks.rows import has_split_mark
 from rlvr_cli.tasks.sets import check_folder, is_generated
+from rlvr_cli.tasks.suites import Setting, evaluation_names, unknown_names
 
 SPLITS = ("dev", "test", "all")
 MOST_COMPLETIONS = 10_000_000

@@ -19,9 +19,9 @@ from rlvr_cli.evaluation.request import MOST_COMPLETIONS, Request
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.targets import Subject, slug
 from rlvr_cli.runs.atomic import write_json
-from rlvr_cli.tasks import Problem, Task, make_task, task_style
+from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.base import HARDLY_READABLE, PROMPTS_MEASURED, prompt_ids, unread_share
-from rlvr_cli.tasks.sets import DATA_SETS, problems_name
+from rlvr_cli.tasks.sets import data_sets, problems_name
 
 if TYPE_CHECKING:
     from rlvr_cli.evaluation.served.tokenizer import ModelFacts
@@ -77,7 +77,7 @@ class Session:
         for note in request.notes:
             say(note)
         subjects = [*request.target.subjects, *(request.against.subjects if request.against else ())]
-        tasks = [make_task(self.config.task, task_style(self.config.task, s.style or "logic_rl")) for s in subjects]
+        tasks = [self.config.task.for_model(s.style or "logic_rl") for s in subjects]
         self.problems = self._read(tasks[0])
 
     def fit(self, subject: Subject, facts: ModelFacts, longest: int | None, whose: str) -> None:
@@ -90,7 +90,7 @@ class Session:
         """
         if longest is None:
             return
-        task = make_task(self.config.task, task_style(self.config.task, subject.style or facts.style))
+        task = self.config.task.for_model(subject.style or facts.style)
         prompt = max(len(prompt_ids(task, problem, facts.tokenizer)) for problem in self.problems)
         asked, new_tokens, room = self.request.length_asked, self.settings.max_new_tokens, longest - prompt
         if new_tokens <= room:
@@ -109,7 +109,7 @@ class Session:
         """Evaluate one model. Raises UserError and RunError as :func:`evaluate` does."""
         from rlvr_cli.evaluation.evaluate import evaluate_with
 
-        task = make_task(self.config.task, task_style(self.config.task, subject.style or loaded.style))
+        task = self.config.task.for_model(subject.style or loaded.style)
         known = loaded.sampler.identity(task, self.settings)
         benchmark = self.request.benchmark or problems_name(self.config.task.name, self.config.task.data)
         stem = loaded.stem or subject.stem
@@ -236,7 +236,7 @@ def make_sessions(
 
 def _on_hub(request: Request) -> bool:
     task = request.config.task
-    return task.data_dir is None and task.data in DATA_SETS and DATA_SETS[task.data].hub is not None
+    return task.data_dir is None and task.data in data_sets() and data_sets()[task.data].hub is not None
 
 
 def _fit_positions(sessions: Sequence[Session], subject: Subject) -> None:

@@ -6,10 +6,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.evaluation.evaluate import evaluate
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.tasks import make_task
+from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 
 
 def measure(
@@ -21,7 +20,7 @@ def measure(
     """
     whole = sum(people.values())
     shares = {number: weight / whole for number, weight in people.items() if weight}
-    task = make_task(KKTaskConfig(people=shares), "compact")
+    task = KnightsAndKnaves(people=shares, style="compact")
     settings = EvalSettings(
         problems=count,
         samples=samples,

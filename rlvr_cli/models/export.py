@@ -179,25 +179,23 @@ def _device() -> str:
 
 def _prompts(config: Config, checkpoint: Path) -> tuple[list[list[int]], tuple[int, ...]]:
     """Token ids of held-out prompts of the run's task, and what ends an answer."""
-    from rlvr_cli.config.data_sets import generated_name
     from rlvr_cli.models.load import load_model_config, load_tokenizer
     from rlvr_cli.models.source import prompt_style
-    from rlvr_cli.tasks import make_task, task_style
     from rlvr_cli.tasks.base import HELD_OUT_SEED, prompt_ids
-    from rlvr_cli.tasks.sets import DATA_SETS, is_generated
+    from rlvr_cli.tasks.sets import data_sets, generated_name, is_generated
 
     tokenizer, described = load_tokenizer(str(checkpoint)), load_model_config(str(checkpoint))
-    style = task_style(config.task, prompt_style(described))
-    task = make_task(config.task, style)
+    style = prompt_style(described)
+    task = config.task.for_model(style)
     split = "dev" if is_generated(config.task.data) else "test"
-    if split == "test" and config.task.data in DATA_SETS and "test" not in DATA_SETS[config.task.data].files:
+    if split == "test" and config.task.data in data_sets() and "test" not in data_sets()[config.task.data].files:
         split = "train"
     try:
         problems = task.problems(split, PROBLEMS, HELD_OUT_SEED)  # type: ignore[arg-type]
     except UserError:
         # The data of the run are not on this machine: generated problems serve as well to compare answers.
         generated = config.task.model_copy(update={"data": generated_name(config.task.name), "data_dir": None})
-        problems = make_task(generated, style).problems("dev", PROBLEMS, HELD_OUT_SEED)
+        problems = generated.for_model(style).problems("dev", PROBLEMS, HELD_OUT_SEED)
     return [prompt_ids(task, problem, tokenizer) for problem in problems], _stops(checkpoint, described, tokenizer)
 
 

@@ -12,7 +12,6 @@ from typing import Any, cast
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.config.vllm_keys import COLOCATE_MEMORY
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch.deepspeed_config import deepspeed_settings, stage_of, sums_in_float32
@@ -21,11 +20,6 @@ from rlvr_cli.models.architecture import Architecture
 from rlvr_cli.models.source import PRESETS as LOCAL_PRESETS
 from rlvr_cli.planning.memory import GIB, Adapter, Attention, Engine, Sampling, Strategy, Training
 
-# Tokens of a long prompt, where nobody says: of Knights & Knaves the limit of AR-Lopti's scripts, of the others the
-# limit of ACPO's, 1024, where prompts may be long at all; as many for a task that is not listed.
-PROMPT_TOKENS = {"kk": 400, "countdown": 256, "gsm8k": 512, "math": 1024, "hitab": 1024}
-ANY_PROMPT_TOKENS = 1024
-COMPACT_PROMPT_TOKENS = 24
 DEFAULT_GPU_BYTES = 80 * GIB
 GPU_HERE = Path("/dev/nvidia0")
 # Models beyond this many parameters are planned for GPUs where the machine has none.
@@ -130,9 +124,12 @@ def training_of(config: Config, device: Device, prompt_tokens: int | None = None
 
 
 def _usual_prompt(config: Config) -> int:
-    task = config.task
-    compact = isinstance(task, KKTaskConfig) and (task.style == "compact" or (task.style == "auto" and _is_lab(config)))
-    return COMPACT_PROMPT_TOKENS if compact else PROMPT_TOKENS.get(task.name, ANY_PROMPT_TOKENS)
+    """Before any prompt was read; a configuration that no run can have is refused where the run begins."""
+    style = "compact" if _is_lab(config) else "logic_rl"
+    try:
+        return config.task.for_model(style).prompt_tokens
+    except UserError:
+        return config.task.prompt_tokens
 
 
 def _is_lab(config: Config) -> bool:

@@ -14,7 +14,7 @@ from rlvr_cli.evaluation.comparison.records import ComparedRun
 from rlvr_cli.report.report_measures import Measured
 from rlvr_cli.report.report_subject import Subject
 from rlvr_cli.sweeps.folder import Plan, SweepDir
-from rlvr_cli.tasks.sets import DATA_SETS, problems_name
+from rlvr_cli.tasks.sets import data_sets, problems_name
 
 AGAIN = "again"
 
@@ -134,7 +134,7 @@ def _eval(name: str, run: ComparedRun, evaluation: Evaluation) -> str:
     sampling, task = result["sampling"], result["task"]
     words = ["rlvr", "eval", name]
     if result["benchmark"] != problems_name(run.config.task.name, run.config.task.data):
-        known = result["benchmark"] in DATA_SETS
+        known = result["benchmark"] in data_sets()
         words += ["--benchmark", result["benchmark"]] if known else ["--data", str(task["data"])]
     words += [
         "--split",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlvr_cli.config.benchmark_names import unknown_names
 from rlvr_cli.config.schema import Config
 from rlvr_cli.sweeps.axes import key_problem, override_text
 from rlvr_cli.sweeps.spec import EvalSpec, Problem, SweepFile
+from rlvr_cli.tasks.suites import unknown_names
 
 
 def eval_arguments(spec: EvalSpec | None, configs: Sequence[Config]) -> tuple[str, ...] | None:

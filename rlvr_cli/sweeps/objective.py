@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.benchmark_names import SUITE_NAMES
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.text import did_you_mean
@@ -19,6 +18,7 @@ from rlvr_cli.runs.numbers import number
 from rlvr_cli.runs.seals import read_record
 from rlvr_cli.sweeps.evaluation import benchmarks_of
 from rlvr_cli.sweeps.spec import EvalSpec, ObjectiveSpec, Problem, SweepFile
+from rlvr_cli.tasks.suites import SUITES
 
 ACCURACY = "accuracy"
 HELD_OUT, EVAL, TRAINING = "held_out", "eval", "training"
@@ -159,7 +159,7 @@ def _faults(spec: ObjectiveSpec, of: str, evaluation: EvalSpec | None, configs: 
     if evaluation is None:
         return ["objective: trials are not evaluated when they are finished; give `eval`, as {pass_at: [1, 8]}"]
     named = {benchmarks_of(evaluation, config) for config in configs}
-    if any(len(names) > 1 or set(names) & set(SUITE_NAMES) for names in named) or len(named) > 1:
+    if any(len(names) > 1 or set(names) & set(SUITES) for names in named) or len(named) > 1:
         return ["objective: `eval` is on several benchmarks; name one, or take it from the held-out evaluations"]
     return [
         said

@@ -1,13 +1,38 @@
-"""What a task is: problems, their prompts, and a judge for responses. Nothing here needs torch."""
+"""What a task is: problems, their prompts, and a judge for responses. Nothing here needs torch.
+
+A task is one class. Its fields are the keys of the section ``task``, and it has a name on the command line by being
+defined:
+
+    class Reverse(Task):
+        \"\"\"Words to write backwards.\"\"\"
+
+        name: Literal["rev"] = Field("rev", description="rev = words to write backwards.")
+        data: Data = "rev-gen"
+        sets: ClassVar = {"rev-gen": made_here("Words, drawn here.")}
+
+        def generate(self, split, count, seed): ...
+        def prompt(self, problem, tokenizer): ...
+        def judge(self, problem, response, *, truncated=False): ...
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import fsum
 from types import TracebackType
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
+
+from pydantic import AfterValidator, Field, field_validator
+
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.section import Choice, Count, Text
+from rlvr_cli.core.streams import stream_seed
 
 Split = Literal["train", "dev", "test"]
+DataSplit = Literal["train", "dev", "test", "all"]
+Rule = Literal["paper", "strict"]
 
 # How many of a set's prompts are looked at before a model is trained or evaluated on them.
 PROMPTS_MEASURED = 256
@@ -16,6 +41,71 @@ HELD_OUT_SEED = 0
 # Shares of unknown tokens in prompts: from the first on a training is refused, from the second on one is warned. A real
 # tokenizer may not know a rare sign; the lab's knows hardly a word of another task than its own.
 UNREADABLE, HARDLY_READABLE = 0.5, 0.01
+# How far from 1 the sum of shares may be.
+SHARE_TOLERANCE = 1e-6
+
+
+def _sum_to_one(shares: dict[int, float]) -> dict[int, float]:
+    total = fsum(shares.values())
+    if abs(total - 1.0) > SHARE_TOLERANCE:
+        scaled = ", ".join(f"{number}: {share / total:.4g}" for number, share in shares.items())
+        raise ValueError(f"the shares sum to {total:.6g}; they must sum to 1. In the same proportion: {{{scaled}}}")
+    return shares
+
+
+Share = Annotated[float, Field(gt=0.0, le=1.0)]
+SumToOne = AfterValidator(_sum_to_one)
+Data = Annotated[
+    Text,
+    Field(
+        description="The problems: a data set's name (`rlvr tasks sets`; those that end in -gen are generated), a hub "
+        "id, a file or a folder of JSONL. null = the generated ones."
+    ),
+]
+DataDir = Annotated[
+    Text | None,
+    Field(
+        description="Folder in which a data set's name is looked for; null = RLVR_DATA_DIR where that is set, else the "
+        "hub. A null that is written out is the hub."
+    ),
+]
+RuleKey = Annotated[Rule, Field(description="paper = the papers' rewards; strict = judges meaning, not surface.")]
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A set of problems that has a name.
+
+    Attributes:
+        what: one line for people.
+        files: split (train, test) -> file or folder inside a data folder, without `.jsonl` or `.jsonl.gz`. Generated
+            problems have none.
+        hub: the hub data set with these splits; None: on no hub that the project knows.
+        licence: of the origin, as its publishers state it.
+        size: its test problems, as published (0: unknown), which decide the samples where it is named as a benchmark.
+        keys: of the task's section, where it is named as a benchmark.
+        length: longest completion where it is named as a benchmark, and where that number is from; None = by size.
+        task: the task's name; the registry fills it in.
+    """
+
+    what: str
+    files: Mapping[str, str]
+    hub: str | None
+    licence: str
+    size: int = 0
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    length: tuple[int, str] | None = None
+    task: str = ""
+
+    @property
+    def generated(self) -> bool:
+        """Whether the project makes these problems up: any number, with train, dev and test of their own."""
+        return not self.files
+
+
+def made_here(what: str) -> DataSet:
+    """Problems that the project makes up."""
+    return DataSet(what, {}, None, "that of this project")
 
 
 @dataclass(frozen=True)
@@ -31,6 +121,11 @@ class Problem:
     data: dict[str, Any]
     subgroup: str
     structure: str | None = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The problem as a row of a data file, and as the `problem` of a response to score."""
+        return {"id": self.id, "question": self.question, **self.data}
 
 
 @dataclass(frozen=True)
@@ -51,53 +146,6 @@ class Verdict:
     scorable: bool = True
 
 
-class Task(Protocol):
-    """Where problems come from, how a prompt is written and how a response is judged."""
-
-    @property
-    def name(self) -> str:
-        """The task's name, which is also the benchmark's in evaluation folders."""
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """Every reason that ``judge`` can give."""
-
-    @property
-    def reward_range(self) -> tuple[float, float]:
-        """The lowest and the highest reward that ``judge`` can give; between them a flipped reward is mirrored."""
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The JSON values that decide problems, prompts and verdicts; evaluations record and compare them."""
-
-    def problems(self, split: Split, count: int, seed: int) -> list[Problem]:
-        """``count`` distinct problems of ``split``, the same for the same arguments.
-
-        Raises UserError when the data cannot be read or holds no matching row. A generated set always has ``count``
-        problems; a loaded one may have fewer.
-        """
-
-    def prompt(self, problem: Problem, tokenizer: Any) -> str:
-        """The full text fed to the model, with the chat template applied where the tokenizer has one."""
-
-    def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
-        """Judge what the model wrote after the prompt.
-
-        Pure: no state, no exception for any string, time linear in its length. ``truncated`` says that the token
-        limit cut the response off.
-        """
-
-
-@runtime_checkable
-class JudgesMany(Protocol):
-    """A task that judges many responses in less time together than one by one."""
-
-    def judge_many(
-        self, problems: Sequence[Problem], responses: Sequence[str], truncated: Sequence[bool]
-    ) -> list[Verdict]:
-        """The verdict on each response, in order: those that ``judge`` would give."""
-
-
 class Judging(Protocol):
     """Responses that are judged while others are still to come. A context manager: it gives up what has not begun."""
 
@@ -114,44 +162,152 @@ class Judging(Protocol):
     ) -> None: ...
 
 
-@runtime_checkable
-class JudgesBeside(Protocol):
-    """A task that judges in other processes, and so beside whatever this one does."""
+class Task(Choice):
+    """Where problems come from, how a prompt is written and how a response is judged.
 
-    def judging(self) -> Judging:
-        """Begin to judge responses that come one after another."""
+    A task has ``prompt``, ``judge``, and ``generate`` or ``load`` (or both); the rest has defaults.
+    """
 
+    chooser: ClassVar[str] = "name"
 
-@runtime_checkable
-class RewardsFormat(Protocol):
-    """A task whose reward may have a part `format`: for how a response is written, not for what it says."""
+    # The data sets that it judges, by name. The generated problems are called `<name>-gen`.
+    sets: ClassVar[Mapping[str, DataSet]] = {}
+    # Every reason that ``judge`` can give.
+    reasons: ClassVar[tuple[str, ...]] = ("correct", "wrong")
+    # Keys of its own, aside from those of every task, that decide which problems there are.
+    problem_keys: ClassVar[tuple[str, ...]] = ()
+    # Whether answers are compared in processes of their own, which a caller has no need to start.
+    pooled: ClassVar[bool] = False
+
+    name: str
+    train_size: Count = Field(4096, description="Size of the training set.")
+    data: Data
+    data_dir: DataDir = None
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        """Tasks stand in the order of their names, whichever module was imported first."""
+        super().__pydantic_init_subclass__(**options)
+        if not cls.is_family():
+            Task.kinds = dict(sorted(Task.kinds.items()))
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _null_is_generated(cls, value: Any) -> Any:
+        return f"{cls.model_fields['name'].default}-gen" if value is None else value
+
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        """The lowest and the highest reward that ``judge`` can give; between them a flipped reward is mirrored."""
+        return 0.0, 1.0
 
     @property
     def format_range(self) -> tuple[float, float] | None:
-        """The lowest and the highest value of that part; None where the reward as configured has none."""
+        """The lowest and the highest value of the reward's part `format`; None where it has none."""
+        return None
 
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of a long prompt, to plan with before any was read."""
+        return 1024
 
-@runtime_checkable
-class WorkedSolutions(Protocol):
-    """A task that can solve its own problems; supervised fine-tuning imitates what it writes."""
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The JSON values that decide problems, prompts and verdicts; evaluations record and compare them."""
+        keys = [key for key in type(self).model_fields if key not in ("train_size", "data_dir")]
+        return {key: _plain(getattr(self, key)) for key in keys}
 
-    def solutions(self, problem: Problem) -> Iterator[str]:
-        """Responses to the problem's prompt that ``judge`` finds correct: at least one, finitely many, always the same.
+    def contradictions(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """What cannot hold between several keys: those of the section, and the message for the user."""
+        yield from ()
 
-        Raises UserError when the problem does not hold enough to work it out.
+    def without_verifier(self) -> tuple[str, str, str] | None:
+        """The key, its value and what that is, as `the toss of a coin`, where no verifier has a say in the reward."""
+        return None
+
+    def for_model(self, style: str) -> Self:
+        """The task as a model is given it that was made for prompts of ``style``.
+
+        Raises UserError where the keys and such prompts do not go together.
         """
+        return self
+
+    def with_rule(self, rule: str) -> tuple[str, str]:
+        """The key and value that stand for ``--rule paper`` and ``--rule strict``."""
+        return "rule", rule
+
+    @classmethod
+    def keys_for(cls, keys: Mapping[str, Any], style: str | None) -> Mapping[str, Any]:
+        """A benchmark's keys of the section, as far as prompts of ``style`` can hold them."""
+        return keys
+
+    def problems(self, split: DataSplit, count: int, seed: int) -> list[Problem]:
+        """``count`` distinct problems of ``split``, the same for the same arguments.
+
+        Raises UserError when the data cannot be read or holds no matching row. A generated set always has ``count``
+        problems; a loaded one may have fewer.
+        """
+        if self.is_generated:
+            if split == "all":
+                raise UserError(
+                    "split `all` is for loaded problems (task.data); generated ones have train, dev and test."
+                )
+            return self.generate(split, count, seed)
+        found = self.load(split)
+        random.Random(stream_seed(seed, self.name, "rows", split)).shuffle(found)
+        return found[:count]
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether the problems are made up here."""
+        return self.data in self.sets and self.sets[self.data].generated
+
+    def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
+        """``count`` distinct problems of ``split`` that are made up, the same for the same arguments."""
+        raise NotImplementedError(f"{self.name} makes up no problems")
+
+    def load(self, split: DataSplit) -> list[Problem]:
+        """The problems of ``split`` in ``data``, in its order. Raises UserError."""
+        raise NotImplementedError(f"{self.name} loads no problems")
+
+    def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
+        """The problem that a row's fields describe. Raises UserError, naming ``where`` and the field, for none."""
+        raise NotImplementedError(f"{self.name} reads no problems")
+
+    def prompt(self, problem: Problem, tokenizer: Any) -> str:
+        """The full text fed to the model, with the chat template applied where the tokenizer has one."""
+        raise NotImplementedError(f"{self.name} writes no prompts")
+
+    def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
+        """Judge what the model wrote after the prompt.
+
+        Pure: no state, no exception for any string, time linear in its length. ``truncated`` says that the token
+        limit cut the response off.
+        """
+        raise NotImplementedError(f"{self.name} judges nothing")
+
+    def judge_many(
+        self, problems: Sequence[Problem], responses: Sequence[str], truncated: Sequence[bool]
+    ) -> list[Verdict]:
+        """The verdict on each response, in order: those that ``judge`` would give."""
+        rows = zip(problems, responses, truncated, strict=True)
+        return [self.judge(problem, response, truncated=cut) for problem, response, cut in rows]
+
+    def judging(self) -> Judging | None:
+        """Begin to judge responses that come one after another, in other processes; None where this one judges."""
+        return None
+
+    def solutions(self, problem: Problem) -> Iterator[str] | None:
+        """Responses to the problem's prompt that ``judge`` finds correct, for supervised fine-tuning to imitate.
+
+        At least one, finitely many, always the same; None where the task solves no problems. Raises UserError when
+        the problem does not hold enough to work it out.
+        """
+        return None
 
 
-def judge_all(
-    task: Task, problems: Sequence[Problem], responses: Sequence[str], truncated: Sequence[bool]
-) -> list[Verdict]:
-    """The verdict on each response, in order; in one call where the task judges many at once."""
-    if isinstance(task, JudgesMany):
-        return task.judge_many(problems, responses, truncated)
-    return [
-        task.judge(problem, response, truncated=cut)
-        for problem, response, cut in zip(problems, responses, truncated, strict=True)
-    ]
+def _plain(value: Any) -> Any:
+    return {str(key): inner for key, inner in sorted(value.items())} if isinstance(value, Mapping) else value
 
 
 def prompt_ids(task: Task, problem: Problem, tokenizer: Any) -> list[int]:

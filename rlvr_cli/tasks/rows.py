@@ -16,7 +16,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.tasks.base import Split
 from rlvr_cli.tasks.jsonl import BadLine, is_jsonl, lines, parsed, raise_if, text_problem
-from rlvr_cli.tasks.sets import DATA_SETS, generated_hint, location, looks_like_hub_id
+from rlvr_cli.tasks.sets import data_sets, generated_hint, location, looks_like_hub_id
 
 DataSplit = Literal["train", "dev", "test", "all"]
 NO_ALL = "split `all` is for loaded problems (task.data); generated ones have train, dev and test."
@@ -125,7 +125,7 @@ class Loader(ABC, Generic[Item]):
         Raises:
             UserError: nothing at ``data``, an unreadable file, or malformed rows (each with file:line).
         """
-        if data in DATA_SETS:
+        if data in data_sets():
             return self._named(data, split, local_path(folder) if folder is not None else None)
         path = local_path(data)
         if path.is_dir():
@@ -134,7 +134,7 @@ class Loader(ABC, Generic[Item]):
             return self._file(path, split)
         if looks_like_hub_id(data):
             return self._hub(data, split)
-        hint = did_you_mean(data, DATA_SETS)
+        hint = did_you_mean(data, data_sets())
         raise UserError(
             f"task.data={data!r}: no such file or folder, and not a hub id (owner/name).{hint} {self.accepts}"
         )
@@ -187,7 +187,7 @@ class Loader(ABC, Generic[Item]):
         return [item for item in items if self.part(item) == split]
 
     def _named(self, name: str, split: DataSplit, folder: Path | None) -> list[Item]:
-        one = DATA_SETS[name]
+        one = data_sets()[name]
         if folder is None:
             return self._hub(location(name, next(iter(one.files)) if split == "all" else split, None), split)
         shared = len(set(one.files.values())) < len(one.files)
@@ -291,7 +291,7 @@ def split_at_home(path: Path, home: str) -> bool:
 def has_split_mark(data: str) -> bool:
     """Whether the split of ``data`` is settled by its layout: a named set, a folder, a hub id, or a file's name."""
     path = local_path(data)
-    return data in DATA_SETS or not path.is_file() or split_mark(path) is not None
+    return data in data_sets() or not path.is_file() or split_mark(path) is not None
 
 
 def split_of(key: str) -> Split:
@@ -325,7 +325,7 @@ def from_hub(hub_id: str, what: str, instead: str, **options: Any) -> Any:
 
 def _elsewhere(hub_id: str) -> str:
     """What else a data set that is not to be had from the hub can be had from, and what else there is."""
-    names = [name for name, one in DATA_SETS.items() if one.hub == hub_id]
+    names = [name for name, one in data_sets().items() if one.hub == hub_id]
     if not names:
         return ""
     return (

@@ -3,39 +3,76 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache, lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rlvr_cli.config.benchmark_names import benchmarks
-from rlvr_cli.config.data_sets import DATA_SETS, DataSet, generated_name, is_generated, sets_of
 from rlvr_cli.config.paths import local_path
-from rlvr_cli.config.schema import Config, TaskConfig
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.section import define_all
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.methods.sft import SFT
+from rlvr_cli.tasks.base import DataSet, Task
 
-__all__ = [
-    "DATA_SETS",
-    "DataSet",
-    "benchmarks",
-    "check_folder",
-    "check_training",
-    "file_of",
-    "generated_hint",
-    "is_generated",
-    "location",
-    "looks_like_hub_id",
-    "problems_name",
-    "sets_of",
-    "waits_for_a_folder",
-]
+if TYPE_CHECKING:
+    from rlvr_cli.config.schema import Config
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _ENDINGS = ("", ".jsonl", ".jsonl.gz")
 
 
+def tasks() -> Mapping[str, type[Task]]:
+    """Every task by its name."""
+    _define_all()
+    return Task.kinds  # type: ignore[return-value]
+
+
+@cache
+def _define_all() -> None:
+    define_all("rlvr_cli.tasks")
+
+
+def data_sets() -> Mapping[str, DataSet]:
+    """Every data set by its name."""
+    return _by_name(tuple(tasks().items()))
+
+
+@lru_cache(maxsize=4)
+def _by_name(kinds: tuple[tuple[str, type[Task]], ...]) -> dict[str, DataSet]:
+    return {name: replace(one, task=task) for task, kind in kinds for name, one in kind.sets.items()}
+
+
+def sets_of(task: str, split: str | None = None) -> tuple[str, ...]:
+    """The names of the data sets of ``task``, those with problems of ``split`` (train, test) where one is given."""
+    found = {name: one for name, one in data_sets().items() if one.task == task}
+    return tuple(name for name, one in found.items() if split is None or split in one.files)
+
+
+def generated_name(task: str) -> str:
+    """The name of the problems that are generated for ``task``."""
+    return f"{task}-gen"
+
+
+def is_generated(data: str) -> bool:
+    """Whether ``data`` (`task.data`) names problems that are generated."""
+    return data in data_sets() and data_sets()[data].generated
+
+
+def benchmarks() -> tuple[str, ...]:
+    """The names of the data sets with test problems."""
+    return tuple(name for name, one in data_sets().items() if "test" in one.files)
+
+
+def generated_names() -> tuple[str, ...]:
+    """The names of the problems that are generated."""
+    return tuple(name for name, one in data_sets().items() if one.generated)
+
+
 def file_of(name: str, split: str, folder: Path) -> Path | None:
     """The file or folder with the problems of ``split`` inside a data folder; None where there is none."""
-    stem = DATA_SETS[name].files.get(split)
+    stem = data_sets()[name].files.get(split)
     places = [folder / f"{stem}{ending}" for ending in _ENDINGS] if stem is not None else []
     return next((place for place in places if place.exists()), None)
 
@@ -49,7 +86,7 @@ def location(name: str, split: str, folder: Path | None) -> str:
     Raises:
         UserError: the set has no such problems, the folder does not have them, or no hub that the project knows does.
     """
-    one = DATA_SETS[name]
+    one = data_sets()[name]
     source = "train" if split == "dev" else split
     if source not in one.files:
         have, others = " and ".join(one.files), ", ".join(sets_of(one.task, source)) or "none"
@@ -89,7 +126,7 @@ def check_training(config: Config) -> None:
     task = config.task
     if is_generated(task.data):
         check_folder(task)
-    elif task.data in DATA_SETS:
+    elif task.data in data_sets():
         folder = local_path(task.data_dir) if task.data_dir is not None else None
         problems: list[str] = []
         for split in ("train", *([config.eval.split] if config.eval.every else [])):
@@ -104,13 +141,13 @@ def check_training(config: Config) -> None:
     elif not local_path(task.data).exists() and not looks_like_hub_id(task.data):
         raise UserError(
             f"task.data={task.data!r}: no data set of that name, no such file or folder, and not a hub id (owner/name)."
-            f"{did_you_mean(task.data, DATA_SETS)} `rlvr tasks sets` lists the names."
+            f"{did_you_mean(task.data, data_sets())} `rlvr tasks sets` lists the names."
         )
 
 
-def check_folder(task: TaskConfig) -> None:
+def check_folder(task: Task) -> None:
     """Refuse a folder that nothing is looked for in. Raises UserError."""
-    if task.data_dir is None or (task.data in DATA_SETS and not is_generated(task.data)):
+    if task.data_dir is None or (task.data in data_sets() and not is_generated(task.data)):
         return
     generated = f"the problems are generated ({task.data})"
     what = generated if is_generated(task.data) else f"task.data={task.data} is no such name"
@@ -122,7 +159,7 @@ def check_folder(task: TaskConfig) -> None:
 
 def waits_for_a_folder(config: Config) -> bool:
     """Whether the training problems are a data set that is on no hub, and no folder was named yet."""
-    one = DATA_SETS.get(config.task.data)
+    one = data_sets().get(config.task.data)
     return one is not None and config.task.data_dir is None and one.hub is None and "train" in one.files
 
 
@@ -133,7 +170,7 @@ def looks_like_hub_id(data: str) -> bool:
 
 def generated_hint(name: str) -> str:
     """What the generated problems are called that may stand in for the data set ``name``."""
-    return f" Generated problems of its kind have the name {generated_name(DATA_SETS[name].task)}."
+    return f" Generated problems of its kind have the name {generated_name(data_sets()[name].task)}."
 
 
 def problems_name(task: str, data: str | None) -> str:
@@ -146,12 +183,12 @@ def problems_name(task: str, data: str | None) -> str:
     """
     if data is None:
         return generated_name(task)
-    if data in DATA_SETS:
+    if data in data_sets():
         return data
-    of_hub = [name for name, one in DATA_SETS.items() if (one.task, one.hub) == (task, data)]
+    of_hub = [name for name, one in data_sets().items() if (one.task, one.hub) == (task, data)]
     if of_hub and not local_path(data).exists():
         return of_hub[0]
     if looks_like_hub_id(data) and not local_path(data).exists():
         return data
     path = local_path(data)
-    return f"{path.name}/" if path.is_dir() and path.name in DATA_SETS else path.name
+    return f"{path.name}/" if path.is_dir() and path.name in data_sets() else path.name

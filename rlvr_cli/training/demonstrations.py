@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.adapter_keys import AdapterConfig
-from rlvr_cli.config.data_sets import is_generated
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.methods.sft import SFT
-from rlvr_cli.tasks.base import Problem, Task, WorkedSolutions, judge_all, prompt_ids, response_text
+from rlvr_cli.tasks.base import Problem, Task, prompt_ids, response_text
 from rlvr_cli.tasks.jsonl import BadLine, is_jsonl, lines, parsed, raise_if, text_problem
+from rlvr_cli.tasks.sets import is_generated
 
 # The files that decide what a run of supervised fine-tuning computes, TRL's own aside.
 CODE = ("demonstrations.py", "sft.py", "../models/adapter.py")
@@ -122,13 +122,14 @@ def _worked(
     config: Config, task: Task, problems: Sequence[Problem], tokenizer: Any, encode: _Encoder
 ) -> list[Demonstration]:
     """Each problem with the first of its solutions that is short enough, in the order of the problems."""
-    if not isinstance(task, WorkedSolutions):
+    solved = [task.solutions(problem) for problem in problems]
+    candidates = [solutions for solutions in solved if solutions is not None]
+    if len(candidates) < len(solved):
         raise UserError(
             f"task {task.name} has no worked solutions to imitate. Give some as method.data, a JSONL file of prompt "
             "and completion."
         )
     prompts = [prompt_ids(task, problem, tokenizer) for problem in problems]
-    candidates = [task.solutions(problem) for problem in problems]
     found: dict[int, Demonstration] = {}
     too_long: dict[int, str] = {}
     # A round takes the next solution of every problem that has none yet, so that they are judged together.
@@ -156,7 +157,7 @@ def _worked(
 
 def _wrong(task: Task, problems: Sequence[Problem], responses: Sequence[str]) -> Iterator[tuple[str, str]]:
     """The id of every problem whose response is not judged correct, with the reason."""
-    verdicts = judge_all(task, problems, responses, [False] * len(problems))
+    verdicts = task.judge_many(problems, responses, [False] * len(problems))
     for problem, verdict in zip(problems, verdicts, strict=True):
         if not verdict.correct:
             yield problem.id, verdict.reason

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rlvr_cli.config.data_sets import is_generated
 from rlvr_cli.config.engine_checks import starts_server, uses_vllm
 from rlvr_cli.config.launch_keys import LaunchConfig
 from rlvr_cli.config.schema import Config
@@ -26,16 +25,8 @@ from rlvr_cli.models.load import check_bitsandbytes, load_model, quiet_hub
 from rlvr_cli.models.source import prompt_style, resolve_model
 from rlvr_cli.models.threads import set_threads
 from rlvr_cli.runs.environment import usable_cores
-from rlvr_cli.tasks import make_task, task_style
-from rlvr_cli.tasks.base import (
-    HARDLY_READABLE,
-    PROMPTS_MEASURED,
-    UNREADABLE,
-    Problem,
-    Task,
-    prompt_ids,
-    unread_share,
-)
+from rlvr_cli.tasks.base import HARDLY_READABLE, PROMPTS_MEASURED, UNREADABLE, Problem, Task, prompt_ids, unread_share
+from rlvr_cli.tasks.sets import is_generated
 from rlvr_cli.training.demonstrations import SFTMethod, load_demonstrations
 
 if TYPE_CHECKING:
@@ -172,7 +163,7 @@ def _loaded(config: Config, device: str, threads: int) -> Prepared:
         in_4_bits=config.model.adapter.kind == "qlora",
     )
     base = _base(config, model, dtype)
-    task = make_task(config.task, task_style(config.task, prompt_style(model.config)))
+    task = config.task.for_model(prompt_style(model.config))
     if isinstance(config.method, SFT):
         supervised = load_demonstrations(config, config.method, task, model, tokenizer)
         if config.eval.every:

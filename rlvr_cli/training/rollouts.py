@@ -24,7 +24,7 @@ from rlvr_cli.models.completions import Completions, Engine, OnDone
 from rlvr_cli.models.load import eos_token_ids
 from rlvr_cli.models.pieces import token_pieces
 from rlvr_cli.runs.atomic import write_text
-from rlvr_cli.tasks.base import Problem, RewardsFormat, Task, Verdict, prompt_ids
+from rlvr_cli.tasks.base import Problem, Task, Verdict, prompt_ids
 from rlvr_cli.training.metrics import rollout_summary
 
 # Groups of each rollout whose completions are recorded token by token: enough to look at, little to store.
@@ -239,7 +239,7 @@ class RolloutSource:
         for slot, row in zip(self.slots[:by_token], mine, strict=False):
             row |= self._by_token(slot)
         rows = self.gather(mine)
-        format_range = self.task.format_range if isinstance(self.task, RewardsFormat) else None
+        format_range = self.task.format_range
         self.summary = rollout_summary(rows, self.task.reasons, format_range)
         self.unscored = sum(row["clean_reward"] is None and row["scorable"] for row in rows)
         if self.main:

@@ -22,7 +22,6 @@ from rlvr_cli.models import export as exporting
 from rlvr_cli.models.load import load_model
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.tasks import make_task
 from rlvr_cli.tasks.base import prompt_ids
 from tests.training.sft_runs import configure, newest, start
 
@@ -72,7 +71,7 @@ def test_the_exported_model_answers_as_the_run(
     exported = AutoModelForCausalLM.from_pretrained(output).eval()
     tokenizer = AutoTokenizer.from_pretrained(output)
     config = configure(tmp_path, "x", "grpo")
-    task = make_task(config.task, "compact")
+    task = config.task.for_model("compact")
     prompts = [prompt_ids(task, problem, tokenizer) for problem in task.problems("test", 12, 0)]
     if kind == "lora":
         own = PeftModel.from_pretrained(load_model("lab", dtype="float32")[0], newest(of_run)).eval()

@@ -18,15 +18,13 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.config.schema import TaskConfig
+from rlvr_cli.cli.task_choice import choose_task
 from rlvr_cli.config.tree import choices
 from rlvr_cli.core.errors import RunError
+from rlvr_cli.evaluation import score as scoring
 from rlvr_cli.runs.locks import sole_writer
-from rlvr_cli.tasks import WorkedSolutions, make_task, task_style
-from rlvr_cli.tasks import score as scoring
+from rlvr_cli.tasks import Task
 from rlvr_cli.tasks.base import Verdict
-from rlvr_cli.tasks.choose import choose_task
-from rlvr_cli.tasks.describe import fields
 from rlvr_cli.verify.pool import shared_pool
 
 KK = {"question": "Who is what?", "names": ["Ann", "Bob"], "solution": [True, False]}
@@ -90,10 +88,10 @@ def test_the_rules(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", list(choices(("task",))))
 def test_hostile_responses_get_verdicts(name: str, tmp_path: Path) -> None:
     config = example_config(name)
-    task = make_task(config, task_style(config, "logic_rl"))
+    task = config.for_model("logic_rl")
     problem = task.problems("train", 1, 0)[0]
-    good = [next(task.solutions(problem))] if isinstance(task, WorkedSolutions) else []
-    rows = [{"problem": fields(problem), "response": response} for response in [*good, *HOSTILE, *good]]
+    good = [next(task.solutions(problem))]
+    rows = [{"problem": problem.fields, "response": response} for response in [*good, *HOSTILE, *good]]
     source = write(tmp_path / "in.jsonl", rows)
     for rule in ("paper", "strict"):
         verdicts = score(source, tmp_path / f"{rule}.jsonl", "--rule", rule, task=name)
@@ -103,7 +101,7 @@ def test_hostile_responses_get_verdicts(name: str, tmp_path: Path) -> None:
         assert {verdict["reason"] for verdict in verdicts} <= set(task.reasons)
 
 
-def example_config(name: str) -> TaskConfig:
+def example_config(name: str) -> Task:
     return choose_task(name, generated=True)
 
 
@@ -304,9 +302,9 @@ def test_what_cannot_be_scored_is_null() -> None:
 @pytest.mark.parametrize("name", list(choices(("task",))))
 def test_judging_imports_no_torch(name: str, tmp_path: Path) -> None:
     config = example_config(name)
-    problem = make_task(config, task_style(config, "logic_rl")).problems("train", 1, 0)[0]
+    problem = config.for_model("logic_rl").problems("train", 1, 0)[0]
     responses = [*HOSTILE, r"So \boxed{2x+3-x}", "</think> <answer> 1 + 1 </answer>"]
-    source = write(tmp_path / "in.jsonl", [{"problem": fields(problem), "response": text} for text in responses])
+    source = write(tmp_path / "in.jsonl", [{"problem": problem.fields, "response": text} for text in responses])
     line = ["score", "--task", name, "--input", str(source), "--output", str(tmp_path / "out.jsonl")]
     program = (
         "import json, sys\n"
@@ -456,7 +454,7 @@ def scoring_with_workers(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     program = (
         "import time\n"
         "from rlvr_cli.cli.app import main\n"
-        "from rlvr_cli.tasks import score\n"
+        "from rlvr_cli.evaluation import score\n"
         "score.CHUNK, as_json = 10, score.as_json\n"
         "score.as_json = lambda verdict: time.sleep(0.05) or as_json(verdict)\n"
         "main()"

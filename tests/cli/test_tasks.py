@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run
+from rlvr_cli.cli.task_choice import choose_task
 from rlvr_cli.config.tree import choices
-from rlvr_cli.tasks import make_task, problem_reader, task_style
-from rlvr_cli.tasks.choose import choose_task
 
 NAMES = list(choices(("task",)))
 
@@ -46,13 +45,13 @@ def test_what_is_generated_can_be_loaded(name: str, tmp_path: Path, capsys: pyte
     assert f"20 train problems of {name}-gen" in shown(capsys, "generate", name, "--count", "20", "--output", str(path))
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     config = choose_task(name, generated=True)
-    generated = make_task(config, task_style(config, "logic_rl")).problems("train", 20, 0)
+    generated = config.for_model("logic_rl").problems("train", 20, 0)
     for row, problem in zip(rows, generated, strict=True):
-        read = problem_reader(name)(row, "here")
+        read = config.problem_from(row, "here")
         # What only a generator knows, as the cells that lead to an answer, is not read back.
         assert read.question == problem.question and read.data.items() <= problem.data.items()
     loaded = choose_task(name, [f"task.data={path}"])
-    found = make_task(loaded, task_style(loaded, "logic_rl")).problems("train", 20, 0)
+    found = loaded.for_model("logic_rl").problems("train", 20, 0)
     assert found and {problem.question for problem in found} <= {row["question"] for row in rows}
 
 

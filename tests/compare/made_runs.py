@@ -15,7 +15,7 @@ from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import GREEDY, Key, SampleStore
 from rlvr_cli.runs.directory import RunDir, create_run
 from rlvr_cli.runs.records import append_jsonl
-from rlvr_cli.tasks import Problem, Task, Verdict, make_task, task_style
+from rlvr_cli.tasks import Problem, Task, Verdict
 
 SAMPLES = 4
 POOL = 24
@@ -75,7 +75,7 @@ class MadeSampler:
 @cache
 def _problems(split: str) -> tuple[Task, tuple[Problem, ...]]:
     config = load_config()
-    task = make_task(config.task, task_style(config.task, "compact"))
+    task = config.task.for_model("compact")
     return task, tuple(task.problems(split, POOL, 0))  # type: ignore[arg-type]
 
 

@@ -22,8 +22,8 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "key that is a number": ("rollout:\n  3: 8\n", (":2", "rollout.3", "Keys of rollout")),
     "unknown method": ("method: grop\n", (":1", "method.name", '"grop"', "Did you mean `grpo`", "Allowed: ppo, grpo")),
     "unknown method, long form": ("method:\n  name: dpo\n", (":2", "method.name", "Allowed: ppo, grpo")),
-    "unknown task": ("task:\n  name: gsm\n", (":2", "task.name", "Did you mean `gsm8k`", "Allowed: kk, countdown")),
-    "unknown task, nothing near": ("task: chess\n", (":1", "task.name", "Allowed: kk, countdown")),
+    "unknown task": ("task:\n  name: gsm\n", (":2", "task.name", "Did you mean `gsm8k`", "Allowed: countdown, gsm8k")),
+    "unknown task, nothing near": ("task: chess\n", (":1", "task.name", "Allowed: countdown, gsm8k")),
     "key of another task": (
         "task:\n  name: countdown\n  people: {2: 1.0}\n",
         (":3", "task.people", "task countdown has no people; kk has"),

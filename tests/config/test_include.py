@@ -151,5 +151,5 @@ def test_benchmarks_are_named_one_or_several(tmp_path: Path, value: str) -> None
 
 def test_unknown_benchmarks_are_refused_at_their_line_with_the_nearest(tmp_path: Path) -> None:
     (line,) = problems(write(tmp_path / "a.yaml", "eval:\n  benchmark: [math50, aime24]\n"))
-    assert line.startswith("a.yaml:2 eval.benchmark: math50: unknown. Did you mean `math500`? Benchmarks: kk,")
+    assert line.startswith("a.yaml:2 eval.benchmark: math50: unknown. Did you mean `math500`? Benchmarks: countdown,")
     assert "Suites: ar_lopti, acpo" in line

@@ -30,7 +30,10 @@ ACTS = {"config/batch.py"}
 
 SECTION_OF_CLASS = {
     variant.__name__: section for section in section_names() for variant in variants(tuple(section.split(".")))
-} | {"TaskConfig": "task", "MethodConfig": "method"}
+} | {"Task": "task", "AnswerTask": "task", "MethodConfig": "method"}
+
+# A task is its own section: it reads its keys as attributes of itself.
+TASKS = {name for name, section in SECTION_OF_CLASS.items() if section == "task"}
 
 # One of them is a valid value of any fraction that it does not have yet.
 OTHER_NUMBERS = (0.25, 2.5)
@@ -67,9 +70,11 @@ class Reader(ast.NodeVisitor):
             and isinstance(item.annotation, ast.Name)
             and item.annotation.id in SECTION_OF_CLASS
         }
+        self.scopes.append({"self": SECTION_OF_CLASS[node.name]} if node.name in TASKS else {})
         # Attributes may be set after, or in another method than, their first use.
         for _ in range(2):
             self.generic_visit(node)
+        self.scopes.pop()
         self.attributes = {}
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
@@ -205,10 +210,11 @@ def test_every_key_of_a_choice_acts(overrides: list[str]) -> None:
         ("o = config.optimizer\nprint(o.lr)", {"optimizer.lr"}),
         ("a, b = config.rollout, config.eval\nprint(a.top_p, b.top_p)", {"rollout.top_p", "eval.top_p"}),
         (
-            "class T:\n def __init__(self, c: KKTaskConfig):\n  self.c = c\n def f(self):\n  return self.c.depth",
+            "class T:\n def __init__(self, c: KnightsAndKnaves):\n  self.c = c\n def f(self):\n  return self.c.depth",
             {"task.depth"},
         ),
-        ("@dataclass\nclass T:\n c: KKTaskConfig\n def f(self):\n  return self.c.depth", {"task.depth"}),
+        ("@dataclass\nclass T:\n c: KnightsAndKnaves\n def f(self):\n  return self.c.depth", {"task.depth"}),
+        ("class HiTab:\n def f(self):\n  return self.sign", {"task.sign"}),
         ("x = config.method.reward.noise", {"method.reward.noise"}),
         ("def f(c: PolicyMethodConfig): return c.kl.beta", {"method.kl.beta"}),
         ("def f(c: ShapingConfig): return c.reweight", {"method.shaping.reweight"}),

@@ -11,18 +11,17 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.config.batch import batch_arithmetic
-from rlvr_cli.config.data_sets import DATA_SETS
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.task_kinds import CountdownTaskConfig
 from rlvr_cli.core.yaml import parse, read_text
 from rlvr_cli.evaluation.benchmarks import chosen
 from rlvr_cli.ledger.book import read_book
 from rlvr_cli.planning.report import resources
 from rlvr_cli.planning.setup import adapter_of
 from rlvr_cli.sweeps.identity import identity
-from rlvr_cli.tasks.sets import check_training, waits_for_a_folder
+from rlvr_cli.tasks.countdown.task import Countdown
+from rlvr_cli.tasks.sets import check_training, data_sets, waits_for_a_folder
 
 REPOSITORY = Path(__file__).parents[2]
 FOLDER = REPOSITORY / "configs" / "papers"
@@ -127,7 +126,7 @@ def test_the_commands_name_a_folder_where_problems_are_on_no_hub() -> None:
         assert train is not None and ("--data-dir DATA" in train[0]) == waits_for_a_folder(config), file
         if evaluation is not None:
             # A run's own folder is in its configuration; that of other sets is not.
-            sets = (DATA_SETS[choice.benchmark] for choice in chosen(config.eval.benchmark)[0])
+            sets = (data_sets()[choice.benchmark] for choice in chosen(config.eval.benchmark)[0])
             assert ("--data-dir DATA" in evaluation[0]) == any(one.hub is None for one in sets), file
 
 
@@ -198,7 +197,7 @@ def test_a_batch_of_512_counts_prompts_as_verl_does(paper: str) -> None:
 
 def test_countdown_pays_1_or_0() -> None:
     found = [(name(file), loaded(file).task) for file in ROWS]
-    rewards = {file: task.reward for file, task in found if isinstance(task, CountdownTaskConfig)}
+    rewards = {file: task.reward for file, task in found if isinstance(task, Countdown)}
     assert len(rewards) == 22 and set(rewards.values()) == {"zero_one"}
 
 

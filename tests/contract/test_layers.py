@@ -14,8 +14,8 @@ LAYERS = (
     ("report", "ledger", "sweeps"),
     ("analysis", "planning"),
     ("training", "evaluation", "lab"),
-    ("models", "tasks", "launch", "collapse"),
-    ("config", "methods", "verify", "runs", "stats", "results"),
+    ("models", "launch", "collapse"),
+    ("config", "methods", "tasks", "verify", "runs", "stats", "results"),
     ("core",),
 )
 

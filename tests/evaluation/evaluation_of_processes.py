@@ -8,18 +8,17 @@ from pathlib import Path
 
 from accelerate import PartialState
 
-from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.evaluation.evaluate import evaluate_with
 from rlvr_cli.evaluation.sampling import LocalSampler
 from rlvr_cli.launch.world import world_of_group
 from rlvr_cli.models.load import load_model
-from rlvr_cli.tasks import make_task
+from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from tests.evaluation.test_together import PROBLEMS, SETTINGS
 
 PartialState(cpu=True)
 world = world_of_group()
 model, tokenizer = load_model(sys.argv[1])
-task = make_task(KKTaskConfig(), "compact")
+task = KnightsAndKnaves(style="compact")
 problems = task.problems("test", PROBLEMS, 0)
 sampler = LocalSampler(model, tokenizer, world=world)
 for folder in sys.argv[2:]:

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import read_samples
 from rlvr_cli.runs.records import read_jsonl
-from rlvr_cli.tasks import Problem, Task, make_task
+from rlvr_cli.tasks import Problem, Task
+from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 
 SETTINGS = EvalSettings(problems=5, samples=4, pass_at=(1, 4), max_new_tokens=10, batch=6)
 PLANNED = 5 * (4 + 1)
@@ -25,7 +25,7 @@ PLANNED = 5 * (4 + 1)
 
 @pytest.fixture(scope="module")
 def task() -> Task:
-    return make_task(KKTaskConfig(), "compact")
+    return KnightsAndKnaves(style="compact")
 
 
 @pytest.fixture(scope="module")
@@ -165,14 +165,13 @@ def test_another_seed_gives_other_samples_but_the_same_greedy_completions(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from rlvr_cli.config.task_kinds import KKTaskConfig
+from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.evaluation.evaluate import evaluate
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.models.load import load_model
-from rlvr_cli.tasks import make_task
 
 model, tokenizer = load_model(sys.argv[1])
-task = make_task(KKTaskConfig(), "compact")
+task = KnightsAndKnaves(style="compact")
 settings = EvalSettings(problems=5, samples=4, pass_at=(1, 4), max_new_tokens=10, batch=6)
 
 def die(progress):

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run as rlvr
+from rlvr_cli.cli.task_choice import choose_task
 from rlvr_cli.evaluation import filter as filtering
 from rlvr_cli.evaluation.filter import fate, parse_keep
-from rlvr_cli.tasks import Verdict, make_task
-from rlvr_cli.tasks.choose import choose_task
+from rlvr_cli.tasks import Verdict
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 
 Call = Callable[..., tuple[int, str, str]]
@@ -100,7 +100,7 @@ def test_the_output_is_data_for_training(call: Call, tmp_path: Path) -> None:
     output = tmp_path / "hard.jsonl"
     code, _, err = call("--output", str(output), *FEW)
     assert code == 0, err
-    task = make_task(choose_task("kk", [f"task.data={output}"]), "compact")
+    task = choose_task("kk", [f"task.data={output}"]).for_model("compact")
     ids = {problem.id for problem in task.problems("train", 1000, 0)}
     assert ids == {row["id"] for row in rows(output)}, "generated training problems are training problems there too"
     arguments = ["train.rollouts=1", "rollout.prompts=2", "rollout.max_new_tokens=20", "run.threads=1"]

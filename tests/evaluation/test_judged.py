@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.task_kinds import MathTaskConfig
 from rlvr_cli.evaluation.judged import sample_and_judge
 from rlvr_cli.models.completions import Completions, OnDone
 from rlvr_cli.models.sampler import sample
-from rlvr_cli.tasks import Problem, response_text
-from rlvr_cli.tasks.math.task import MathTask, problem_from
+from rlvr_cli.tasks import Problem, Task, response_text
+from rlvr_cli.tasks.math.task import MathTask
 from rlvr_cli.verify.pool import Pool
 from tests.models.tiny import make
 
@@ -31,7 +30,7 @@ class Words:
 
 
 def problem() -> Problem:
-    return problem_from({"question": "?", "answer": "x+1"}, "here")
+    return MathTask().problem_from({"question": "?", "answer": "x+1"}, "here")
 
 
 class Rollout:
@@ -59,7 +58,7 @@ class Rollout:
 
 
 def test_judging_begins_while_the_rest_is_sampled_and_changes_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    task, rollout, begun = MathTask(MathTaskConfig()), Rollout(), []
+    task, rollout, begun = MathTask(), Rollout(), []
     submit = Pool._submit
 
     def noting(pool: Pool, gold: str, answer: str) -> Any:
@@ -69,7 +68,7 @@ def test_judging_begins_while_the_rest_is_sampled_and_changes_no_verdict(monkeyp
     monkeypatch.setattr(Pool, "_submit", noting)
     # One that remembers nothing of other tests.
     with Pool(workers=2) as pool:
-        monkeypatch.setattr("rlvr_cli.tasks.math.task.shared_pool", lambda: pool)
+        monkeypatch.setattr("rlvr_cli.verify.pool.shared_pool", lambda: pool)
         judged = sample_and_judge(rollout, task, [problem()] * ROWS, Words())
     monkeypatch.undo()
     assert len(begun) == len(ANSWERS), "each pair once, however often it comes"
@@ -80,9 +79,14 @@ def test_judging_begins_while_the_rest_is_sampled_and_changes_no_verdict(monkeyp
 
 
 def test_a_judge_of_this_process_is_asked_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    task, rollout, asked = MathTask(MathTaskConfig()), Rollout(), []
+    task, rollout, asked = MathTask(), Rollout(), []
 
-    class OneByOne:
+    class OneByOne(MathTask):
+        judge_many = Task.judge_many
+
+        def judging(self) -> None:
+            return None
+
         def judge(self, given: Problem, response: str, *, truncated: bool = False) -> Any:
             asked.append(rollout.total)
             return task.judge(given, response, truncated=truncated)
@@ -95,7 +99,7 @@ def test_a_judge_of_this_process_is_asked_in_the_end(monkeypatch: pytest.MonkeyP
 
 def test_an_engine_that_breaks_off_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was begun is ended, and who stopped it is heard."""
-    task, futures = MathTask(MathTaskConfig()), []
+    task, futures = MathTask(), []
     submit = Pool._submit
 
     def noting(pool: Pool, gold: str, answer: str) -> Any:
@@ -104,7 +108,7 @@ def test_an_engine_that_breaks_off_leaves_nothing_behind(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Pool, "_submit", noting)
     with Pool(workers=1) as pool:
-        monkeypatch.setattr("rlvr_cli.tasks.math.task.shared_pool", lambda: pool)
+        monkeypatch.setattr("rlvr_cli.verify.pool.shared_pool", lambda: pool)
         threads = threading.active_count()
 
         def broken(on_done: OnDone | None) -> Completions:

@@ -6,7 +6,7 @@ import pytest
 
 from rlvr_cli.evaluation.macro import average_over, macro_interval
 from rlvr_cli.evaluation.metrics import ProblemValues
-from rlvr_cli.evaluation.suites import SUITES, Average
+from rlvr_cli.tasks.suites import SUITES, Average
 
 
 def rows(metric: str, values: list[float], group: str = "") -> list[ProblemValues]:

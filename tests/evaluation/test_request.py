@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from rlvr_cli.config.load import dump_yaml, load_config
-from rlvr_cli.config.task_kinds import AnswerTaskConfig, CountdownTaskConfig
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.request import Options, Plan, Request, make_plan, make_request
 from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.tasks.countdown.task import Countdown
+from rlvr_cli.tasks.math.answers import AnswerTask
 
 MakeRun = Callable[..., RunDir]
 
@@ -108,7 +109,7 @@ def test_generated_problems_are_a_benchmark_with_the_runs_settings(
     assert same.config.task == request(tmp_path).config.task
     assert (same.settings, same.whole) == (request(tmp_path).settings, False)
     (other,) = plan(tmp_path, "countdown-gen", "task.numbers={4: 1.0}").requests
-    assert isinstance(other.config.task, CountdownTaskConfig)
+    assert isinstance(other.config.task, Countdown)
     assert (other.config.task.data, other.config.task.numbers) == ("countdown-gen", {4: 1.0})
     assert other.settings.samples == 4
     with pytest.raises(UserError, match="task countdown has no people"):
@@ -232,4 +233,4 @@ def test_a_recipes_run_is_evaluated_on_its_suite_with_the_prompts_that_it_was_tr
     assert len(requests) == 6 and all(one.settings.samples == 0 and one.settings.greedy for one in requests)
     tasks = [one.config.task for one in requests]
     assert {task.name for task in tasks} == {"gsm8k", "math"}
-    assert all(isinstance(task, AnswerTaskConfig) and task.template == template for task in tasks)
+    assert all(isinstance(task, AnswerTask) and task.template == template for task in tasks)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run as rlvr
-from rlvr_cli.evaluation.suites import SUITES
 from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.tasks.suites import SUITES
 
 Call = Callable[..., tuple[int, str, str]]
 MATH = ("math500", "college_math", "gaokao2023en", "minerva", "olympiadbench", "aime24", "aime25", "amc23")

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.evaluation.plan import deal
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import read_samples
 from rlvr_cli.runs.records import read_jsonl
-from rlvr_cli.tasks import make_task
+from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from tests.training.processes import run_as_two
 
 PROBLEMS = 5
@@ -51,7 +50,7 @@ def folders(models: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dic
 
     root = tmp_path_factory.mktemp("together")
     found = {name: root / name for name in ("one", "two", "begun", "gaps", "done")}
-    task = make_task(KKTaskConfig(), "compact")
+    task = KnightsAndKnaves(style="compact")
     evaluate(*load_model(str(models[0])), task, task.problems("test", PROBLEMS, 0), SETTINGS, found["one"])
     lines = (found["one"] / "samples.jsonl").read_text().splitlines(keepends=True)
     # As a kill leaves it: whole lines, and the beginning of one.

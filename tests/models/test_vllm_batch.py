@@ -134,17 +134,16 @@ def test_a_preset_is_a_folder() -> None:
 
 
 def test_an_evaluation_by_vllm_is_stored_and_continued(vllm: ModuleType, tmp_path: Path) -> None:
-    from rlvr_cli.config.task_kinds import KKTaskConfig
     from rlvr_cli.evaluation.evaluate import evaluate_with
     from rlvr_cli.evaluation.served.tokenizer import load_facts
     from rlvr_cli.evaluation.settings import EvalSettings
     from rlvr_cli.evaluation.vllm_sampler import VllmSampler
     from rlvr_cli.runs.records import read_jsonl
-    from rlvr_cli.tasks import make_task
+    from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 
     folder = model_folder("lab", None)
     facts = load_facts(str(folder), False, revision=None)
-    task = make_task(KKTaskConfig(), facts.style)
+    task = KnightsAndKnaves().for_model(facts.style)
     settings = EvalSettings(problems=3, samples=2, pass_at=(1, 2), temperature=0.5, max_new_tokens=9, engine="vllm")
     sampler = VllmSampler(FakeLLM(), facts, folder)
     result = evaluate_with(sampler, task, task.problems("test", 3, 0), settings, tmp_path)

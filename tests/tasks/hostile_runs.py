@@ -16,8 +16,7 @@ from re import _parser as parser
 
 import rlvr_cli.tasks
 import rlvr_cli.verify
-from rlvr_cli.tasks import make_task, problem_reader
-from rlvr_cli.tasks.choose import choose_task
+from rlvr_cli.cli.task_choice import choose_task
 from rlvr_cli.verify.outcome import UNPARSED_ANSWER
 from rlvr_cli.verify.pool import Pool
 
@@ -104,8 +103,8 @@ def main(name, rule, style):
     done = Future()
     done.set_result(UNPARSED_ANSWER)
     Pool._submit = lambda pool, gold, answer: done
-    task = make_task(choose_task(name, rule=rule, generated=True), style)
-    problem = problem_reader(name)(ROWS[name], "here")
+    task = choose_task(name, rule=rule, generated=True).for_model(style)
+    problem = task.problem_from(ROWS[name], "here")
     signal.signal(signal.SIGVTALRM, lambda number, frame: sys.exit(f"more than {LIMIT} s: {label}"))
     count = 0
     for before, run, after, size in texts():

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.task_kinds import CountdownTaskConfig
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.countdown import load
 from rlvr_cli.tasks.countdown.load import load_problems, problem_from
@@ -165,7 +164,7 @@ def test_the_public_rows_load_their_prompts_are_ours_and_their_worked_solutions_
     text = gzip.decompress((PUBLIC / "test.jsonl.gz").read_bytes()).decode()
     public = {row["id"]: row["prompt"] for row in map(json.loads, text.splitlines())}
     for rule in ("paper", "strict"):
-        task = Countdown(CountdownTaskConfig.model_validate({"data": str(PUBLIC), "rule": rule}), "tiny_zero")
+        task = Countdown.model_validate({"data": str(PUBLIC), "rule": rule}).replace(style="tiny_zero")
         problems = task.problems("test", 2000, 0)
         assert len(problems) == len(public) == 1024
         for problem in problems:

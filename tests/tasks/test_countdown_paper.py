@@ -5,14 +5,13 @@ from collections import Counter
 
 import pytest
 
-from rlvr_cli.config.task_kinds import CountdownTaskConfig
 from rlvr_cli.tasks.countdown import paper
 from rlvr_cli.tasks.countdown.load import problem_from
 from rlvr_cli.tasks.countdown.task import Countdown
 from tests.tasks import countdown_oracles as oracles
 
-PAPER = Countdown(CountdownTaskConfig(), "tiny_zero")
-ZERO_ONE = Countdown(CountdownTaskConfig(reward="zero_one"), "tiny_zero")
+PAPER = Countdown(style="tiny_zero")
+ZERO_ONE = Countdown(reward="zero_one", style="tiny_zero")
 PROBLEM = problem_from({"nums": [3, 5, 2, 8], "target": 15}, "here")
 RIGHT = "3 * (8 - 5 + 2)"
 
@@ -133,7 +132,7 @@ def test_what_python_takes_and_the_task_did_not_mean_is_rewarded_as_in_the_publi
 ) -> None:
     problem = problem_from({"nums": nums, "target": target}, "here")
     assert PAPER.judge(problem, f"<answer>{answer}</answer>").reward == 1.0
-    strict = Countdown(CountdownTaskConfig(rule="strict"), "tiny_zero")
+    strict = Countdown(rule="strict", style="tiny_zero")
     assert not strict.judge(problem, f"r</think><answer>{answer}</answer>").correct
 
 
@@ -173,7 +172,7 @@ HOSTILE = {
 @pytest.mark.parametrize("kind", HOSTILE)
 @pytest.mark.parametrize("rule", ["paper", "strict"])
 def test_hostile_text_gets_a_verdict(kind: str, rule: str) -> None:
-    task = Countdown(CountdownTaskConfig.model_validate({"rule": rule}), "tiny_zero")
+    task = Countdown.model_validate({"rule": rule}).replace(style="tiny_zero")
     verdict = task.judge(PROBLEM, HOSTILE[kind], truncated=True)
     assert not verdict.correct
     assert set(verdict.parts) == {"format", "answer"}
@@ -184,5 +183,5 @@ def test_nesting_is_no_limit() -> None:
     problem = problem_from({"nums": [3, 5], "target": 15}, "deep")
     deep = "(" * 4_000 + "3 * 5" + ")" * 4_000
     for rule in ("paper", "strict"):
-        task = Countdown(CountdownTaskConfig.model_validate({"rule": rule}), "tiny_zero")
+        task = Countdown.model_validate({"rule": rule}).replace(style="tiny_zero")
         assert task.judge(problem, f"r</think><answer>{deep}</answer>").correct

@@ -5,13 +5,12 @@ from collections import Counter
 
 import pytest
 
-from rlvr_cli.config.task_kinds import CountdownTaskConfig
 from rlvr_cli.tasks.countdown import strict
 from rlvr_cli.tasks.countdown.load import problem_from
 from rlvr_cli.tasks.countdown.task import Countdown
 from tests.tasks import countdown_oracles as oracles
 
-STRICT = Countdown(CountdownTaskConfig(rule="strict"), "tiny_zero")
+STRICT = Countdown(rule="strict", style="tiny_zero")
 PROBLEM = problem_from({"nums": [3, 5, 2, 8], "target": 15}, "here")
 
 
@@ -139,6 +138,6 @@ def test_exactness_is_not_that_of_floats() -> None:
     near = problem_from({"nums": [10**9, 10**9 - 1, 15], "target": 15}, "near")
     text = answered("15 * (1000000000 / 999999999)")
     assert STRICT.judge(near, text).reason == "wrong"
-    assert Countdown(CountdownTaskConfig(rule="paper"), "tiny_zero").judge(near, text).reason == "correct"
+    assert Countdown(rule="paper", style="tiny_zero").judge(near, text).reason == "correct"
     thirds = problem_from({"nums": [8, 3, 8, 3], "target": 24}, "thirds")
     assert STRICT.judge(thirds, answered("8 / (3 - 8 / 3)")).reason == "correct"

@@ -5,17 +5,11 @@ import json
 
 import pytest
 
-from rlvr_cli.config.task_kinds import (
-    CountdownTaskConfig,
-    GSM8KTaskConfig,
-    HiTabTaskConfig,
-    KKTaskConfig,
-    MathTaskConfig,
-)
 from rlvr_cli.tasks.countdown.puzzles import Puzzle, solutions
 from rlvr_cli.tasks.countdown.task import Countdown
 from rlvr_cli.tasks.gsm8k.task import GSM8K
-from rlvr_cli.tasks.hitab.task import HiTab, written_answer
+from rlvr_cli.tasks.hitab.task import HiTab
+from rlvr_cli.tasks.hitab.verdict import written_answer
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.tasks.math.task import MathTask
 from tests.tasks import kk_reader
@@ -31,13 +25,13 @@ def verified(task, problems, responses):
 
 
 @RULES
-@pytest.mark.parametrize(("kind", "config"), [(MathTask, MathTaskConfig), (GSM8K, GSM8KTaskConfig)])
-def test_answers_of_mathematics(kind, config, rule):
+@pytest.mark.parametrize("kind", [MathTask, GSM8K])
+def test_answers_of_mathematics(kind, rule):
     for reward, spelled in (
         ("zero_one", "Thus \\boxed{{{}}}."),
         ("gtpo", "<reasoning></reasoning><answer>{}</answer>"),
     ):
-        task = kind(config(data=None, rule=rule, reward=reward))
+        task = kind(data=None, rule=rule, reward=reward)
         problems = task.problems("test", COUNT, 0)
         golds = [problem.data["answer"] for problem in problems]
         assert all(verified(task, problems, [spelled.format(gold) for gold in golds]))
@@ -49,7 +43,7 @@ def test_answers_of_mathematics(kind, config, rule):
 
 @RULES
 def test_answers_of_countdown(rule):
-    task = Countdown(CountdownTaskConfig(data=None, rule=rule), "tiny_zero")
+    task = Countdown(data=None, rule=rule, style="tiny_zero")
     problems = task.problems("test", COUNT, 0)
     for problem in problems:
         assert next(solutions(Puzzle(tuple(problem.data["nums"]), problem.data["target"])))
@@ -59,7 +53,7 @@ def test_answers_of_countdown(rule):
 
 
 def test_answers_of_knights_and_knaves_and_what_their_english_says():
-    task = KnightsAndKnaves(KKTaskConfig(data=None, people=dict.fromkeys(range(2, 9), 1 / 7)), "logic_rl")
+    task = KnightsAndKnaves(data=None, people=dict.fromkeys(range(2, 9), 1 / 7), style="logic_rl")
     for problem in task.problems("test", COUNT, 0):
         names, roles = problem.data["names"], problem.data["solution"]
         read, claims = kk_reader.read_puzzle(problem.question)
@@ -73,7 +67,7 @@ def test_answers_of_knights_and_knaves_and_what_their_english_says():
 
 @RULES
 def test_answers_of_tables(rule):
-    task = HiTab(HiTabTaskConfig(data=None, rule=rule), "answer_tag")
+    task = HiTab(data=None, rule=rule, style="answer_tag")
     problems = task.problems("test", COUNT, 0)
     for write in (written_answer, json.dumps, repr):
         assert all(task.judge(p, f"<answer>{write(p.data['answer'])}</answer>").correct for p in problems)

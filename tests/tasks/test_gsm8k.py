@@ -6,14 +6,13 @@ from fractions import Fraction
 
 import pytest
 
-from rlvr_cli.config.task_kinds import GSM8KTaskConfig
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.gsm8k.number import read_number
 from rlvr_cli.tasks.gsm8k.task import GSM8K, problem_from
 
-STRICT = GSM8K(GSM8KTaskConfig(rule="strict"))
-PAPER = GSM8K(GSM8KTaskConfig())
-TAGS = GSM8K(GSM8KTaskConfig(rule="strict", reward="gtpo"))
+STRICT = GSM8K(rule="strict")
+PAPER = GSM8K()
+TAGS = GSM8K(rule="strict", reward="gtpo")
 
 EQUAL = [
     "{n}",
@@ -319,7 +318,7 @@ def test_a_sentence_may_hold_other_letters_and_a_verb():
 def test_rewards():
     problem = problem_from({"question": "How many?", "answer": "18"}, "here")
     for reward, right, wrong, none in (("zero_one", 1, 0, 0), ("plus_minus", 1, -1, -1)):
-        task = GSM8K(GSM8KTaskConfig(reward=reward))
+        task = GSM8K(reward=reward)
         rewards = [task.judge(problem, text).reward for text in (r"\boxed{18}", r"\boxed{81}", "18")]
         assert rewards == [right, wrong, none]
     for text, reward, reason in (

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.config.task_kinds import HiTabTaskConfig
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.hitab.fields import problem_from, rendered
 from rlvr_cli.tasks.hitab.load import load_problems
 from rlvr_cli.tasks.hitab.table import Layout, body_rows, column_paths, infer_layout, markdown
-from rlvr_cli.tasks.hitab.task import HiTab, written_answer
+from rlvr_cli.tasks.hitab.task import HiTab
+from rlvr_cli.tasks.hitab.verdict import written_answer
 
 BESIDE = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 PUBLIC = Path(os.environ.get("RLVR_DATA_DIR", BESIDE)) / "hitab"
@@ -135,7 +135,7 @@ def test_public_tables_by_name():
 @pytest.mark.parametrize("corrected", [False, True])
 def test_every_public_gold_answer_verifies(rule, corrected):
     public("test.jsonl.gz")
-    task = HiTab(HiTabTaskConfig(data=str(PUBLIC), rule=rule, corrected=corrected), "answer_tag")
+    task = HiTab(data=str(PUBLIC), rule=rule, corrected=corrected, style="answer_tag")
     problems = task.problems("test", 10_000, 0)
     assert len(problems) == 1584
     for write in (written_answer, json.dumps, repr):
@@ -145,7 +145,7 @@ def test_every_public_gold_answer_verifies(rule, corrected):
 
 def test_public_answers_of_other_questions_are_wrong():
     public("test.jsonl.gz")
-    task = HiTab(HiTabTaskConfig(data=str(PUBLIC / "test.jsonl.gz"), rule="strict"), "answer_tag")
+    task = HiTab(data=str(PUBLIC / "test.jsonl.gz"), rule="strict", style="answer_tag")
     problems = task.problems("test", 10_000, 3)
     passed = 0
     for problem, other in itertools.pairwise(problems):

@@ -8,11 +8,12 @@ from fractions import Fraction
 
 import pytest
 
-from rlvr_cli.config.task_kinds import HiTabTaskConfig
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.base import Task, WorkedSolutions
+from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.hitab import generate
-from rlvr_cli.tasks.hitab.task import HiTab, problem_from, written_answer
+from rlvr_cli.tasks.hitab.fields import problem_from
+from rlvr_cli.tasks.hitab.task import HiTab
+from rlvr_cli.tasks.hitab.verdict import written_answer
 
 SPLITS = ("train", "dev", "test")
 STYLES = ("answer_tag", "boxed")
@@ -48,7 +49,7 @@ class Chat(Plain):
 
 
 def task(style="answer_tag", **keys):
-    return HiTab(HiTabTaskConfig(**{"data": "hitab-gen", **keys}), style)
+    return HiTab(**{"data": "hitab-gen", **keys}, style=style)
 
 
 def solved(prompt, kind):
@@ -116,7 +117,6 @@ def test_relabelled_tables_stay_in_their_split():
 @pytest.mark.parametrize("rule", ["paper", "strict"])
 def test_worked_solutions_are_correct(style, rule):
     hitab = task(style, rule=rule)
-    assert isinstance(hitab, WorkedSolutions)
     for problem in hitab.problems("train", 100, 2):
         solutions = list(hitab.solutions(problem))
         assert solutions and solutions == list(hitab.solutions(problem))
@@ -169,8 +169,7 @@ def test_results_are_exact():
 def test_judging_needs_no_torch():
     code = (
         "import sys; from rlvr_cli.tasks.hitab.task import HiTab"
-        "; from rlvr_cli.config.task_kinds import HiTabTaskConfig"
-        "; t = HiTab(HiTabTaskConfig(data='hitab-gen'), 'boxed')"
+        "; t = HiTab(data='hitab-gen', style='boxed')"
         "; p = t.problems('test', 3, 0)[0]; t.judge(p, 'x')"
         "; assert not {'torch', 'trl', 'transformers', 'datasets'} & set(sys.modules)"
     )

@@ -5,15 +5,12 @@ import json
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.config.task_kinds import (
-    CountdownTaskConfig,
-    GSM8KTaskConfig,
-    HiTabTaskConfig,
-    KKTaskConfig,
-    MathTaskConfig,
-)
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks import make_task
+from rlvr_cli.tasks.countdown.task import Countdown
+from rlvr_cli.tasks.gsm8k.task import GSM8K
+from rlvr_cli.tasks.hitab.task import HiTab
+from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks.math.task import MathTask
 
 HALF = "\ud800"
 WORDS = {"question": "How many?", "answer": "3"}
@@ -24,50 +21,50 @@ TABLE = {"question": "b of a?", "table": [["", "a"], ["b", "3"]], "answer": [3]}
 def problems(kind, tmp_path, *lines):
     path = tmp_path / "rows.test.jsonl"
     path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
-    return make_task(kind(data=str(path)), "auto").problems("test", 100, 0)
+    return kind(data=str(path)).problems("test", 100, 0)
 
 
 @pytest.mark.parametrize("digits", [309, 4300])
 def test_a_whole_number_beyond_floats_is_an_answer_of_mathematics(digits, tmp_path):
     gold = "1" + "7" * (digits - 1)
     row = f'{{"question": "How many?", "answer": {gold}}}'
-    (problem,) = problems(MathTaskConfig, tmp_path, row)
+    (problem,) = problems(MathTask, tmp_path, row)
     assert problem.data["answer"] == gold
     with pytest.raises(UserError, match=r"rows\.test\.jsonl:1: answer .* is not a number"):
-        problems(GSM8KTaskConfig, tmp_path, row)
+        problems(GSM8K, tmp_path, row)
     if digits == 309:
-        task = make_task(MathTaskConfig(), "auto")
+        task = MathTask()
         assert task.judge(problem, rf"\boxed{{{gold}}}").correct
         assert not task.judge(problem, rf"\boxed{{{gold[:-1]}8}}").correct
 
 
-@pytest.mark.parametrize("kind", [MathTaskConfig, GSM8KTaskConfig])
+@pytest.mark.parametrize("kind", [MathTask, GSM8K])
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "-1e400"])
 def test_numbers_that_are_not_finite_are_refused(kind, number, tmp_path):
     with pytest.raises(UserError, match=r"rows\.test\.jsonl:2: .*(no JSON|larger than any float)"):
         problems(kind, tmp_path, WORDS, f'{{"question": "?", "answer": {number}}}')
     with pytest.raises(UserError, match="answer"):
-        make_task(kind(), "auto").problem_from({"question": "?", "answer": float(number)}, "here")
+        kind().problem_from({"question": "?", "answer": float(number)}, "here")
 
 
 @pytest.mark.parametrize("depth", [2, 700])
 def test_lists_inside_lists_are_no_answer(depth, tmp_path):
     nested = "[" * depth + "1" + "]" * depth
     with pytest.raises(UserError, match=r"rows\.test\.jsonl:1: "):
-        problems(MathTaskConfig, tmp_path, f'{{"question": "?", "answer": {nested}}}')
+        problems(MathTask, tmp_path, f'{{"question": "?", "answer": {nested}}}')
 
 
 @pytest.mark.parametrize(
     ("kind", "row"),
     [
-        (MathTaskConfig, {**WORDS, "id": HALF}),
-        (MathTaskConfig, {**WORDS, "question": f"How {HALF}?"}),
-        (MathTaskConfig, {**WORDS, "answer": HALF}),
-        (MathTaskConfig, {**WORDS, "level": HALF}),
-        (GSM8KTaskConfig, {**WORDS, "question": HALF}),
-        (CountdownTaskConfig, {"nums": [1, 2, 3], "target": 6, "id": HALF}),
-        (KKTaskConfig, {**KK, "names": ["Ann", f"Bob{HALF}"]}),
-        (HiTabTaskConfig, {**TABLE, "table": [["", "a"], ["b", HALF]]}),
+        (MathTask, {**WORDS, "id": HALF}),
+        (MathTask, {**WORDS, "question": f"How {HALF}?"}),
+        (MathTask, {**WORDS, "answer": HALF}),
+        (MathTask, {**WORDS, "level": HALF}),
+        (GSM8K, {**WORDS, "question": HALF}),
+        (Countdown, {"nums": [1, 2, 3], "target": 6, "id": HALF}),
+        (KnightsAndKnaves, {**KK, "names": ["Ann", f"Bob{HALF}"]}),
+        (HiTab, {**TABLE, "table": [["", "a"], ["b", HALF]]}),
     ],
 )
 def test_half_of_a_surrogate_pair_is_refused_with_its_line(kind, row, tmp_path):
@@ -78,21 +75,21 @@ def test_half_of_a_surrogate_pair_is_refused_with_its_line(kind, row, tmp_path):
 def test_half_of_a_surrogate_pair_in_a_table_beside_the_rows(tmp_path):
     (tmp_path / "tables.jsonl").write_text(json.dumps({"id": 1, "texts": [["", HALF], ["b", "3"]]}) + "\n")
     with pytest.raises(UserError, match=r"tables\.jsonl:1: \\ud800"):
-        problems(HiTabTaskConfig, tmp_path, {"question": "?", "table_id": 1, "answer": [3]})
+        problems(HiTab, tmp_path, {"question": "?", "table_id": 1, "answer": [3]})
 
 
 def test_a_whole_surrogate_pair_is_a_character(tmp_path):
-    (problem,) = problems(MathTaskConfig, tmp_path, r'{"question": "\ud83c\udf4e + \ud83c\udf4e?", "answer": "2"}')
+    (problem,) = problems(MathTask, tmp_path, r'{"question": "\ud83c\udf4e + \ud83c\udf4e?", "answer": "2"}')
     assert problem.question == "🍎 + 🍎?"
 
 
 @pytest.mark.parametrize(
     ("kind", "row"),
     [
-        (MathTaskConfig, WORDS),
-        (GSM8KTaskConfig, WORDS),
-        (CountdownTaskConfig, {"nums": [1, 2, 3], "target": 6}),
-        (KKTaskConfig, KK),
+        (MathTask, WORDS),
+        (GSM8K, WORDS),
+        (Countdown, {"nums": [1, 2, 3], "target": 6}),
+        (KnightsAndKnaves, KK),
     ],
 )
 def test_an_id_of_null_is_none(kind, row, tmp_path):

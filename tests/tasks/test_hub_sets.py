@@ -6,11 +6,13 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from rlvr_cli.config.task_kinds import CountdownTaskConfig, GSM8KTaskConfig, KKTaskConfig, MathTaskConfig
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks import make_task
 from rlvr_cli.tasks.countdown import load as countdown_load
+from rlvr_cli.tasks.countdown.task import Countdown
+from rlvr_cli.tasks.gsm8k.task import GSM8K
+from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.tasks.math.fields import problem_from
+from rlvr_cli.tasks.math.task import MathTask
 from rlvr_cli.tasks.rows import LeftOut
 
 datasets = pytest.importorskip("datasets")
@@ -98,7 +100,7 @@ def hub(tmp_path, monkeypatch):
 
 
 def loaded(kind, name, style="auto", **keys):
-    task = make_task(kind(data=name, **keys), style)
+    task = kind(data=name, **keys).for_model(style)
     return [problem for split in ("train", "dev") for problem in task.problems(split, 100_000, 0)]
 
 
@@ -112,15 +114,15 @@ def expect_sums(problems, numbers):
 def test_dapo_math_17k_comes_once_each_although_the_hub_repeats_it(hub):
     rows = [dapo(number, copy=copy) for copy in range(5) for number in range(300)]
     parquet(hub / "BytedTsinghua-SIA" / "DAPO-Math-17k" / "data" / "dapo-math-17k.parquet", rows)
-    expect_sums(loaded(MathTaskConfig, "dapo_math_17k"), range(300))
-    expect_sums(loaded(MathTaskConfig, "BytedTsinghua-SIA/DAPO-Math-17k"), range(300))
+    expect_sums(loaded(MathTask, "dapo_math_17k"), range(300))
+    expect_sums(loaded(MathTask, "BytedTsinghua-SIA/DAPO-Math-17k"), range(300))
 
 
 def test_a_repeated_question_whose_answers_differ_is_left_out(hub):
     rows = [dapo(0), dapo(1), dapo(0), dapo(1, answer=7), dapo(2)]
     parquet(hub / "BytedTsinghua-SIA" / "DAPO-Math-17k" / "data.parquet", rows)
     with pytest.warns(UserWarning, match="1 questions whose rows have different answers were left out"):
-        problems = make_task(MathTaskConfig(data="dapo_math_17k"), "auto").problems("train", 10, 0)
+        problems = MathTask(data="dapo_math_17k").problems("train", 10, 0)
     assert "What is 1 + 1?" not in {problem.question for problem in problems}
 
 
@@ -129,20 +131,20 @@ def test_a_local_copy_of_dapo_math_17k_collapses_too_and_other_files_do_not(tmp_
     text = "".join(json.dumps(dapo(number)) + "\n" for _ in range(3) for number in range(40))
     for name in ("dapo_math_17k", "dsr_uniform"):
         (tmp_path / "train" / f"{name}.jsonl").write_text(text)
-    expect_sums(loaded(MathTaskConfig, "dapo_math_17k", data_dir=str(tmp_path)), range(40))
-    assert len(loaded(MathTaskConfig, "dsr_uniform", data_dir=str(tmp_path))) == 120
+    expect_sums(loaded(MathTask, "dapo_math_17k", data_dir=str(tmp_path)), range(40))
+    assert len(loaded(MathTask, "dsr_uniform", data_dir=str(tmp_path))) == 120
 
 
 def test_orz_57k_is_a_json_file_of_turns_on_the_hub_and_lines_of_turns_in_a_folder(hub, tmp_path):
     folder = hub / "Open-Reasoner-Zero" / "orz_math_57k_collection"
     with pytest.raises(UserError, match=r"cannot load orz_math_57k_collection\.json \(FileNotFoundError"):
-        loaded(MathTaskConfig, "orz_57k")
+        loaded(MathTask, "orz_57k")
     folder.mkdir(parents=True)
     (folder / "orz_math_57k_collection.json").write_text(json.dumps([orz(number) for number in range(90)]))
-    expect_sums(loaded(MathTaskConfig, "orz_57k"), range(90))
+    expect_sums(loaded(MathTask, "orz_57k"), range(90))
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "orz_57k.jsonl").write_text("".join(json.dumps(orz(n)) + "\n" for n in range(30)))
-    expect_sums(loaded(MathTaskConfig, "orz_57k", data_dir=str(tmp_path)), range(30))
+    expect_sums(loaded(MathTask, "orz_57k", data_dir=str(tmp_path)), range(30))
 
 
 def test_simplerl_is_the_file_of_levels_3_to_5_and_its_questions_are_bare(hub):
@@ -152,7 +154,7 @@ def test_simplerl_is_the_file_of_levels_3_to_5_and_its_questions_are_bare(hub):
     parquet(folder / "simplelr_qwen_level3to5" / "train.parquet", rows)
     parquet(folder / "simplelr_qwen_level3to5" / "test.parquet", [simplerl(number) for number in range(700, 720)])
     with pytest.warns(UserWarning, match="2 rows with an empty answer were left out"):
-        problems = loaded(MathTaskConfig, "simplerl")
+        problems = loaded(MathTask, "simplerl")
     expect_sums(problems, range(90))
     assert {problem.subgroup for problem in problems} == {"level 3", "level 4", "level 5"}
 
@@ -162,7 +164,7 @@ def test_numina_math_takes_the_last_box_and_leaves_proofs_out(hub):
     parquet(hub / "AI-MO" / "NuminaMath-CoT" / "data" / "train-00000-of-00001.parquet", rows)
     parquet(hub / "AI-MO" / "NuminaMath-CoT" / "data" / "test-00000-of-00001.parquet", rows[:4])
     with pytest.warns(UserWarning, match=r"50 rows whose solution has no boxed answer were left out .*:0, "):
-        problems = loaded(MathTaskConfig, "numina_math")
+        problems = loaded(MathTask, "numina_math")
     expect_sums(problems, [number for number in range(200) if number % 4])
     assert all(problem.data["solution"].startswith("We add") for problem in problems)
 
@@ -171,8 +173,8 @@ def test_math_has_train_and_test(hub):
     folder = hub / "DigitalLearningGmbH" / "MATH-lighteval" / "data"
     parquet(folder / "train-00000-of-00001.parquet", [lighteval(number) for number in range(80)])
     parquet(folder / "test-00000-of-00001.parquet", [lighteval(number) for number in range(80, 95)])
-    expect_sums(loaded(MathTaskConfig, "math"), range(80))
-    test = make_task(MathTaskConfig(data="math"), "auto").problems("test", 100, 0)
+    expect_sums(loaded(MathTask, "math"), range(80))
+    test = MathTask(data="math").problems("test", 100, 0)
     expect_sums(test, range(80, 95))
     assert {problem.subgroup for problem in test} == {f"level {level}" for level in range(1, 6)}
 
@@ -189,8 +191,8 @@ def test_gsm8k_is_read_by_its_config(hub):
         for part in ("main", "socratic")
     )
     (hub / "openai" / "gsm8k" / "README.md").write_text(f"---\nconfigs:\n{card}---\n")
-    expect_sums(loaded(GSM8KTaskConfig, "gsm8k"), range(50))
-    expect_sums(make_task(GSM8KTaskConfig(data="gsm8k"), "auto").problems("test", 100, 0), range(50, 60))
+    expect_sums(loaded(GSM8K, "gsm8k"), range(50))
+    expect_sums(GSM8K(data="gsm8k").problems("test", 100, 0), range(50, 60))
 
 
 def test_countdown_divides_its_one_split_as_tiny_zero_does(hub, monkeypatch):
@@ -198,8 +200,8 @@ def test_countdown_divides_its_one_split_as_tiny_zero_does(hub, monkeypatch):
     parquet(hub / "Jiayi-Pan" / "Countdown-Tasks-3to4" / "data" / "train-00000-of-00001.parquet", rows)
     monkeypatch.setattr(countdown_load, "_HUB_TRAIN", 40)
     monkeypatch.setattr(countdown_load, "_HUB_TEST", 10)
-    assert len(loaded(CountdownTaskConfig, "countdown", "tiny_zero", numbers={3: 1.0})) == 40
-    task = make_task(CountdownTaskConfig(data="countdown", numbers={3: 1.0}), "tiny_zero")
+    assert len(loaded(Countdown, "countdown", "tiny_zero", numbers={3: 1.0})) == 40
+    task = Countdown(data="countdown", numbers={3: 1.0}, style="tiny_zero")
     assert {problem.id for problem in task.problems("test", 99, 0)} == {f"countdown-{n}" for n in range(40, 50)}
 
 
@@ -215,18 +217,18 @@ def test_knights_and_knaves_has_a_config_for_each_split_and_a_split_for_each_num
         (folder / config / "people2.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
         card += f"- config_name: {config}\n  data_files:\n  - split: 2ppl\n    path: {config}/people2.jsonl\n"
     (folder / "README.md").write_text(f"---\nconfigs:\n{card}---\n")
-    assert len(loaded(KKTaskConfig, "kk", "logic_rl", people={2: 1.0})) == 24
-    task = make_task(KKTaskConfig(data="kk", people={2: 1.0}), "logic_rl")
+    assert len(loaded(KnightsAndKnaves, "kk", "logic_rl", people={2: 1.0})) == 24
+    task = KnightsAndKnaves(data="kk", people={2: 1.0}, style="logic_rl")
     assert {problem.question for problem in task.problems("test", 99, 0)} == {f"Who, test {n}?" for n in range(6)}
 
 
 def test_what_the_hub_does_not_have_is_one_message(hub):
     with pytest.raises(UserError, match=r"cannot load split train .*network, or give a local \.jsonl file"):
-        loaded(MathTaskConfig, "dapo_math_17k")
+        loaded(MathTask, "dapo_math_17k")
     with pytest.raises(UserError, match="local files"):
-        make_task(MathTaskConfig(data="numina_math"), "auto").problems("all", 1, 0)
+        MathTask(data="numina_math").problems("all", 1, 0)
     with pytest.raises(UserError, match="local files"):
-        make_task(MathTaskConfig(data="math500"), "auto").problems("all", 1, 0)
+        MathTask(data="math500").problems("all", 1, 0)
 
 
 def test_verls_instruction_behind_a_question_is_taken_off():

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks import make_task
 from rlvr_cli.tasks.kk.load import load_rows
+from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.tasks.rows import has_split_mark
 
 PUBLIC = Path(__file__).parents[3] / "shared" / "data" / "kk"
@@ -172,7 +171,7 @@ def test_a_hub_that_cannot_be_reached_is_one_message(monkeypatch: pytest.MonkeyP
 
 
 def test_loaded_problems_follow_the_shares_and_say_their_people(folder: Path) -> None:
-    task = make_task(KKTaskConfig(people={2: 1.0}, data=str(folder)), "logic_rl")
+    task = KnightsAndKnaves(people={2: 1.0}, data=str(folder), style="logic_rl")
     problems = task.problems("test", 100, 0)
     assert len(problems) == 5
     assert {problem.subgroup for problem in problems} == {"2 people"}
@@ -180,7 +179,7 @@ def test_loaded_problems_follow_the_shares_and_say_their_people(folder: Path) ->
 
 
 def test_the_compact_style_needs_statements(folder: Path) -> None:
-    task = make_task(KKTaskConfig(people={2: 1.0}, data=str(folder)), "compact")
+    task = KnightsAndKnaves(people={2: 1.0}, data=str(folder), style="compact")
     with pytest.raises(UserError, match="compact style needs rows with `statements`"):
         task.problems("test", 5, 0)
 
@@ -188,7 +187,7 @@ def test_the_compact_style_needs_statements(folder: Path) -> None:
 @pytest.mark.skipif(not PUBLIC.is_dir(), reason=f"no public Knights & Knaves rows at {PUBLIC}")
 def test_the_public_rows_load_and_their_answers_are_judged_right() -> None:
     people = dict.fromkeys(range(2, 9), 1 / 7)
-    task = make_task(KKTaskConfig(people=people, data=str(PUBLIC)), "logic_rl")
+    task = KnightsAndKnaves(people=people, data=str(PUBLIC), style="logic_rl")
     problems = task.problems("test", 700, 0)
     assert len(problems) == 700
     for problem in problems:

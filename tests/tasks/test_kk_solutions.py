@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks import WorkedSolutions, make_task
 from rlvr_cli.tasks.kk import compact, reasoning
 from rlvr_cli.tasks.kk.puzzles import Puzzle, generate
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
@@ -27,9 +25,7 @@ ZOEY_OLIVER_MIA = Puzzle(
 
 
 def task(style: str, **config: object) -> KnightsAndKnaves:
-    made = make_task(KKTaskConfig.model_validate(config), style)  # type: ignore[arg-type]
-    assert isinstance(made, KnightsAndKnaves) and isinstance(made, WorkedSolutions)
-    return made
+    return KnightsAndKnaves.model_validate(config).for_model(style)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks import Task, make_task, prompt_ids
+from rlvr_cli.tasks import Task, prompt_ids
 from rlvr_cli.tasks.kk import puzzles
 from rlvr_cli.tasks.kk import task as kk_task
 from rlvr_cli.tasks.kk.puzzles import solve, split_of
+from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 
 
 def task(style: str = "compact", **config: Any) -> Task:
-    return make_task(KKTaskConfig.model_validate(config), style)  # type: ignore[arg-type]
+    return KnightsAndKnaves.model_validate(config).for_model(style)  # type: ignore[arg-type]
 
 
 class ChatTokenizer:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.task_kinds import KKTaskConfig
-from rlvr_cli.tasks import Problem, Task, make_task
+from rlvr_cli.tasks import Problem, Task
+from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.tasks.kk.verdict import RESPONSE_HEADER, score_logic_rl, solution_roles
 
 ZOEY = Problem(
@@ -20,7 +20,7 @@ RIGHT = "(1) Zoey is a knight\n(2) Oliver is a knave\n(3) Mia is a knight"
 
 
 def task(reward: str = "logic_rl", style: str = "logic_rl") -> Task:
-    return make_task(KKTaskConfig.model_validate({"people": {3: 1.0}, "reward": reward}), style)  # type: ignore[arg-type]
+    return KnightsAndKnaves.model_validate({"people": {3: 1.0}, "reward": reward}).for_model(style)  # type: ignore[arg-type]
 
 
 def answered(answer: str) -> str:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.config.task_kinds import GSM8KTaskConfig, MathTaskConfig
 from rlvr_cli.tasks.gsm8k.task import GSM8K
 from rlvr_cli.tasks.math.task import MathTask
 
@@ -39,7 +38,7 @@ def verified(task, problems, responses):
         if not verdict.correct:
             print(f"{problem.id} {problem.data['answer'][:60]!r} {verdict.reason}")
     share = sum(verdict.correct for verdict in verdicts) / len(verdicts)
-    print(f"{task.name} {task.settings['data']} {task.config.rule}: {share:.4f} of {len(verdicts)} verified")
+    print(f"{task.name} {task.settings['data']} {task.rule}: {share:.4f} of {len(verdicts)} verified")
     return share
 
 
@@ -47,26 +46,26 @@ def verified(task, problems, responses):
 @pytest.mark.parametrize("rule", ["paper", "strict"])
 @pytest.mark.parametrize(("name", "rows"), MATH.items(), ids=MATH)
 def test_gold_answers_of_mathematics_verify(name, rows, rule):
-    task = MathTask(MathTaskConfig(data=data(name), rule=rule))
+    task = MathTask(data=data(name), rule=rule)
     problems = task.problems("all", 10_000, 0)
     assert len(problems) == rows
     responses = [f"Thus the answer is \\boxed{{{problem.data['answer']}}}." for problem in problems]
     assert verified(task, problems, responses) == 1.0
-    tagged = MathTask(MathTaskConfig(data=data(name), rule=rule, reward="gtpo"))
+    tagged = MathTask(data=data(name), rule=rule, reward="gtpo")
     responses = [f"<reasoning></reasoning><answer>{problem.data['answer']}</answer>" for problem in problems]
     assert verified(tagged, problems, responses) == 1.0
 
 
 @pytest.mark.parametrize("name", ["math/math500.jsonl", "math/minerva.jsonl"])
 def test_reference_solutions_verify(name):
-    task = MathTask(MathTaskConfig(data=data(name)))
+    task = MathTask(data=data(name))
     problems = task.problems("all", 10_000, 0)
     assert verified(task, problems, [problem.data["solution"] for problem in problems]) == 1.0
 
 
 def test_gold_answers_in_another_spelling_are_parsed_and_verify():
     """Measured: 485 of 500; the others are words, equations and numbers with a thousands comma after `y =`."""
-    task = MathTask(MathTaskConfig(data=data("math/math500.jsonl")))
+    task = MathTask(data=data("math/math500.jsonl"))
     problems = task.problems("all", 10_000, 0)
     assert verified(task, problems, [f"\\boxed{{y={problem.data['answer']}}}" for problem in problems]) >= 0.96
 
@@ -78,7 +77,7 @@ def test_gold_answers_in_another_spelling_are_parsed_and_verify():
 )
 def test_gold_answers_and_worked_solutions_of_gsm8k_verify(name, rows, rule):
     for reward in ("zero_one", "gtpo"):
-        task = GSM8K(GSM8KTaskConfig(data=data(name), rule=rule, reward=reward))
+        task = GSM8K(data=data(name), rule=rule, reward=reward)
         problems = task.problems("all", 10_000, 0)
         assert len(problems) == rows
         assert verified(task, problems, [next(task.solutions(problem)) for problem in problems]) == 1.0

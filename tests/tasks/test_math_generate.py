@@ -7,19 +7,17 @@ from fractions import Fraction
 
 import pytest
 
-from rlvr_cli.config.task_kinds import GSM8KTaskConfig, MathTaskConfig
-from rlvr_cli.tasks.base import WorkedSolutions
 from rlvr_cli.tasks.gsm8k.task import GSM8K
 from rlvr_cli.tasks.math.generate import FAMILIES, draw
 from rlvr_cli.tasks.math.latex import root, square_part
 from rlvr_cli.tasks.math.task import MathTask
 
-TASKS = [MathTask(MathTaskConfig()), GSM8K(GSM8KTaskConfig(data="gsm8k-gen"))]
+TASKS = [MathTask(), GSM8K(data="gsm8k-gen")]
 STRICT = [
-    MathTask(MathTaskConfig(rule="strict")),
-    MathTask(MathTaskConfig(rule="strict", reward="gtpo")),
-    GSM8K(GSM8KTaskConfig(data="gsm8k-gen", rule="strict")),
-    GSM8K(GSM8KTaskConfig(data="gsm8k-gen", rule="strict", reward="gtpo")),
+    MathTask(rule="strict"),
+    MathTask(rule="strict", reward="gtpo"),
+    GSM8K(data="gsm8k-gen", rule="strict"),
+    GSM8K(data="gsm8k-gen", rule="strict", reward="gtpo"),
 ]
 
 
@@ -35,9 +33,8 @@ def test_sets_are_repeatable_and_splits_apart(task):
     assert not structures["dev"] & structures["test"]
 
 
-@pytest.mark.parametrize("task", STRICT, ids=lambda task: f"{task.name}-{task.style}")
+@pytest.mark.parametrize("task", STRICT, ids=lambda task: f"{task.name}-{task.form}")
 def test_worked_solutions_are_correct_even_to_the_strict_rule(task):
-    assert isinstance(task, WorkedSolutions)
     problems = task.problems("train", 500, 3)
     solutions = [next(task.solutions(problem)) for problem in problems]
     verdicts = task.judge_many(problems, solutions, [False] * len(problems))

@@ -7,11 +7,12 @@ import types
 
 import pytest
 
-from rlvr_cli.config.task_kinds import GSM8KTaskConfig, MathTaskConfig
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.gsm8k.task import GSM8K
-from rlvr_cli.tasks.math.task import MathTask, problem_from
+from rlvr_cli.tasks.math.task import MathTask
 from rlvr_cli.tasks.rows import has_split_mark
+
+problem_from = MathTask().problem_from
 
 
 def row(number, **changes):
@@ -25,7 +26,7 @@ def write(path, *rows):
 
 
 def problems(data, split, count=10_000, seed=0):
-    return MathTask(MathTaskConfig(data=str(data))).problems(split, count, seed)
+    return MathTask(data=str(data)).problems(split, count, seed)
 
 
 def test_a_file_without_a_split_in_its_name_is_divided(tmp_path):
@@ -108,7 +109,7 @@ def test_what_is_not_there(tmp_path):
     with pytest.raises(UserError, match="no train problem"):
         problems(write(tmp_path / "train.part.test.jsonl.gz"), "train")
     with pytest.raises(UserError, match="split `all` is for loaded problems"):
-        MathTask(MathTaskConfig()).problems("all", 1, 0)
+        MathTask().problems("all", 1, 0)
 
 
 def test_hub_layouts(monkeypatch):
@@ -121,7 +122,7 @@ def test_hub_layouts(monkeypatch):
         return [{"question": f"{name} {number}?", "answer": f"so\n#### {number}"} for number in range(100)]
 
     monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
-    task = GSM8K(GSM8KTaskConfig(data="openai/gsm8k"))
+    task = GSM8K(data="openai/gsm8k")
     assert len(task.problems("test", 1000, 0)) == 100
     train, dev = task.problems("train", 1000, 0), task.problems("dev", 1000, 0)
     assert len(train) + len(dev) == 100 and asked == [

@@ -7,19 +7,19 @@ import time
 
 import pytest
 
-from rlvr_cli.config.task_kinds import MathTaskConfig
+from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.math.reading import read
 from rlvr_cli.tasks.math.reward import verdict
-from rlvr_cli.tasks.math.task import MathTask, is_chain, problem_from
+from rlvr_cli.tasks.math.task import MathTask, is_chain
 from rlvr_cli.verify.outcome import DIED, EQUAL, TIMEOUT, TOO_LONG_ANSWER, UNPARSED_ANSWER, UNPARSED_GOLD
 
-FOUR = problem_from({"question": "2 + 2?", "answer": "4"}, "here")
+FOUR = MathTask().problem_from({"question": "2 + 2?", "answer": "4"}, "here")
 TAGGED = "<reasoning>sum</reasoning>\n<answer>{}</answer>"
 
 
 def task(**keys):
-    return MathTask(MathTaskConfig(**keys))
+    return MathTask(**keys)
 
 
 def outcome(response, problem=FOUR, truncated=False, **keys):
@@ -120,7 +120,7 @@ def test_what_nobody_can_judge_has_no_reward(compared, reason, scorable):
 def test_many_responses_are_judged_as_one_by_one():
     golds = ["4", r"\frac{1}{2}", r"$x^2-1$", "(1, 2)", r"\sqrt{8}"] * 4
     answers = ["4", "0.5", "(x-1)(x+1)", "(1,2)", r"2\sqrt{2}", "5", r"\frac{2}{3}", "x", "(2,1)", "3"] * 2
-    problems = [problem_from({"question": "?", "answer": gold}, "here") for gold in golds]
+    problems = [MathTask().problem_from({"question": "?", "answer": gold}, "here") for gold in golds]
     responses = [f"\\boxed{{{answer}}}" for answer in answers]
     judge = task()
     together = judge.judge_many(problems, responses, [False] * len(problems))
@@ -132,10 +132,9 @@ def test_many_responses_are_judged_as_one_by_one():
 def test_the_judging_process_does_not_import_what_parses():
     code = (
         "import sys\n"
-        "from rlvr_cli.config.task_kinds import MathTaskConfig\n"
-        "from rlvr_cli.tasks.math.task import MathTask, problem_from\n"
-        "problem = problem_from({'question': '?', 'answer': 'x^2-1'}, 'here')\n"
-        "print(MathTask(MathTaskConfig()).judge(problem, r'\\boxed{(x-1)(x+1)}').reason)\n"
+        "from rlvr_cli.tasks.math.task import MathTask\n"
+        "problem = MathTask().problem_from({'question': '?', 'answer': 'x^2-1'}, 'here')\n"
+        "print(MathTask().judge(problem, r'\\boxed{(x-1)(x+1)}').reason)\n"
         "print([name for name in ('sympy', 'math_verify', 'torch', 'trl', 'transformers') if name in sys.modules])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
@@ -231,8 +230,8 @@ def test_prompts():
 
 
 def test_a_reward_for_tags_needs_a_prompt_that_asks_for_them():
-    with pytest.raises(UserError, match="reasoning_answer"):
-        MathTask(MathTaskConfig(reward="gtpo"), "boxed")
-    with pytest.raises(UserError, match="boxed and reasoning_answer"):
-        MathTask(MathTaskConfig(), "compact")
-    assert MathTask(MathTaskConfig(), "reasoning_answer").judge(FOUR, TAGGED.format("4")).reward == 1
+    with pytest.raises(UserError, match=r"task.reward=gtpo.*reasoning_answer"):
+        load_config(task="math", overrides=["task.reward=gtpo", "task.style=boxed"])
+    with pytest.raises(UserError, match=r"task\.style.*boxed.*reasoning_answer"):
+        load_config(task="math", overrides=["task.style=compact"])
+    assert MathTask(style="reasoning_answer").judge(FOUR, TAGGED.format("4")).reward == 1

@@ -9,12 +9,12 @@ import pytest
 
 from rlvr_cli.cli.app import run
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.task_kinds import GSM8KTaskConfig, KKTaskConfig
 from rlvr_cli.config.tree import choices
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch.checks import default_name
-from rlvr_cli.tasks import make_task
-from rlvr_cli.tasks.sets import DATA_SETS, problems_name
+from rlvr_cli.tasks.gsm8k.task import GSM8K
+from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks.sets import data_sets, problems_name
 
 TASKS = list(choices(("task",)))
 
@@ -39,7 +39,7 @@ def test_tasks_whose_problems_are_made_up_need_no_data_and_the_others_mean_the_p
 def test_generated_problems_are_a_set_of_every_task_and_null_is_their_old_name(task: str) -> None:
     named = load_config(overrides=[f"task={task}", f"task.data={task}-gen"]).task
     assert load_config(overrides=[f"task={task}", "task.data=null"]).task == named
-    assert make_task(named, "logic_rl" if task == "kk" else named.style).settings["data"] == f"{task}-gen"
+    assert named.for_model("logic_rl").settings["data"] == f"{task}-gen"
     with pytest.raises(UserError, match=f"is a data set of the task {task}, and the task is"):
         load_config(overrides=[f"task={'kk' if task != 'kk' else 'math'}", f"task.data={task}-gen"])
 
@@ -65,9 +65,9 @@ def test_the_hubs_error_names_the_folder_and_the_generated_problems(monkeypatch:
         raise ConnectionError("no network")
 
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
-    for config in (GSM8KTaskConfig(), KKTaskConfig(data="kk")):
+    for config in (GSM8K(), KnightsAndKnaves(data="kk")):
         with pytest.raises(UserError, match=rf"--data-dir.*{config.name}-gen"):
-            make_task(config, "logic_rl" if config.name == "kk" else "auto").problems("test", 4, 0)
+            config.for_model("logic_rl").problems("test", 4, 0)
 
 
 def test_problems_never_go_by_the_name_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def test_problems_never_go_by_the_name_of_others(tmp_path: Path, monkeypatch: py
     assert problems_name("gsm8k", "gsm8k") == problems_name("gsm8k", "openai/gsm8k") == "gsm8k"
     assert problems_name("math", "openai/gsm8k") == "openai/gsm8k"
     for data in ("gsm8k.jsonl", "./gsm8k", str(tmp_path / "gsm8k"), "x/math500.test.jsonl.gz"):
-        assert problems_name("gsm8k", data) not in DATA_SETS
+        assert problems_name("gsm8k", data) not in data_sets()
 
 
 def test_the_default_name_of_a_run_says_which_problems(tmp_path: Path) -> None:

@@ -8,18 +8,15 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.task_kinds import (
-    CountdownTaskConfig,
-    GSM8KTaskConfig,
-    HiTabTaskConfig,
-    KKTaskConfig,
-    MathTaskConfig,
-)
 from rlvr_cli.config.tree import choices
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks import make_task, task_style
-from rlvr_cli.tasks.describe import data_sets
-from rlvr_cli.tasks.sets import DATA_SETS, benchmarks, check_training, location, sets_of
+from rlvr_cli.report.task_sheet import data_set_rows
+from rlvr_cli.tasks.countdown.task import Countdown
+from rlvr_cli.tasks.gsm8k.task import GSM8K
+from rlvr_cli.tasks.hitab.task import HiTab
+from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks.math.task import MathTask
+from rlvr_cli.tasks.sets import benchmarks, check_training, data_sets, location, sets_of
 
 _DATA = os.environ.get("RLVR_DATA_DIR") or Path(__file__).resolve().parents[3] / "shared" / "data"
 PUBLIC = Path(_DATA)
@@ -63,7 +60,7 @@ def write(path, rows):
 
 
 def ids(config, split, count=100_000):
-    return {problem.id for problem in make_task(config, "auto").problems(split, count, 0)}
+    return {problem.id for problem in config.problems(split, count, 0)}
 
 
 @pytest.fixture
@@ -86,10 +83,10 @@ def test_all_that_was_chosen_of_a_training_set_is_for_training(folder):
 
 
 def test_the_table_has_every_benchmark_and_training_set_of_a_task_that_exists():
-    assert list(benchmarks())[: len(BENCHMARKS)] == BENCHMARKS
-    assert {name for name, one in DATA_SETS.items() if "train" in one.files} == set(TRAINING)
-    assert {one.task for one in DATA_SETS.values()} == set(choices(("task",)))
-    assert all(one.what and one.licence and set(one.files) <= {"train", "test"} for one in DATA_SETS.values())
+    assert set(BENCHMARKS) <= set(benchmarks())
+    assert {name for name, one in data_sets().items() if "train" in one.files} == set(TRAINING)
+    assert {one.task for one in data_sets().values()} == set(choices(("task",)))
+    assert all(one.what and one.licence and set(one.files) <= {"train", "test"} for one in data_sets().values())
     assert set(sets_of("gsm8k")) == {"gsm8k", "gsm8k-gen"} and "math500" not in sets_of("math", "train")
 
 
@@ -111,22 +108,22 @@ def test_a_location_is_a_file_in_the_folder_or_the_hub_id(folder):
 
 
 def test_a_training_set_gives_train_and_dev_and_a_benchmark_all_its_rows_as_test(folder):
-    named = MathTaskConfig(data="dsr_uniform", data_dir=str(folder))
+    named = MathTask(data="dsr_uniform", data_dir=str(folder))
     train, dev = ids(named, "train"), ids(named, "dev")
     assert len(train) + len(dev) == 400 and not train & dev and 30 < len(dev) < 75
     assert ids(named, "all") == train | dev
-    assert len(ids(MathTaskConfig(data="math500", data_dir=str(folder)), "test")) == 50
-    both = GSM8KTaskConfig(data="gsm8k", data_dir=str(folder))
+    assert len(ids(MathTask(data="math500", data_dir=str(folder)), "test")) == 50
+    both = GSM8K(data="gsm8k", data_dir=str(folder))
     assert ids(both, "test") == {f"row-{number}" for number in range(100, 120)}
     assert len(ids(both, "all")) == 120
     for data, split in (("dsr_uniform", "test"), ("math500", "train"), ("math500", "dev")):
         with pytest.raises(UserError, match="problems only"):
-            ids(MathTaskConfig(data=data, data_dir=str(folder)), split)
+            ids(MathTask(data=data, data_dir=str(folder)), split)
 
 
 def test_a_named_set_has_the_split_that_its_file_has_by_path(folder):
-    by_path = GSM8KTaskConfig(data=str(folder / "gsm8k"))
-    by_name = GSM8KTaskConfig(data="gsm8k", data_dir=str(folder))
+    by_path = GSM8K(data=str(folder / "gsm8k"))
+    by_name = GSM8K(data="gsm8k", data_dir=str(folder))
     assert all(ids(by_path, split) == ids(by_name, split) for split in ("train", "dev", "test", "all"))
 
 
@@ -134,13 +131,13 @@ def test_the_name_wins_over_a_folder_of_that_name_which_is_written_with_a_dot(fo
     monkeypatch.chdir(folder)
     write(folder / "kk" / "3ppl.test.jsonl", [])
     write(folder / "other" / "gsm8k" / "test.jsonl", map(row, range(7)))
-    assert len(ids(GSM8KTaskConfig(data="gsm8k", data_dir="other"), "test")) == 7
-    assert len(ids(GSM8KTaskConfig(data="./gsm8k", data_dir="other"), "test")) == 20
+    assert len(ids(GSM8K(data="gsm8k", data_dir="other"), "test")) == 7
+    assert len(ids(GSM8K(data="./gsm8k", data_dir="other"), "test")) == 20
 
 
 def test_what_a_task_records_is_the_set_and_not_its_folder(folder):
     def settings(**keys):
-        return make_task(MathTaskConfig(**keys), "auto").settings
+        return MathTask(**keys).settings
 
     assert settings(data="math500", data_dir="d") == settings(data="math500", data_dir="moved")
 
@@ -179,26 +176,26 @@ def test_training_on_what_may_be_there_is_not_refused(overrides, monkeypatch):
 
 
 def test_the_list_counts_rows_where_there_is_a_folder(folder):
-    rows = {one["name"]: one for one in data_sets(folder)}
-    assert list(rows) == list(DATA_SETS)
+    rows = {one["name"]: one for one in data_set_rows(folder)}
+    assert list(rows) == list(data_sets())
     assert rows["gsm8k"]["rows"] == {"train": 100, "test": 20} and rows["math500"]["rows"] == {"test": 50}
     assert rows["kk"]["rows"] == {"train": None, "test": None}
-    assert "rows" not in data_sets(None)[0]
+    assert "rows" not in data_set_rows(None)[0]
     with pytest.raises(UserError, match="no such folder"):
-        data_sets(folder / "none")
+        data_set_rows(folder / "none")
 
 
 @pytest.mark.skipif(not PUBLIC.is_dir(), reason=f"no public data sets at {PUBLIC}")
 @pytest.mark.filterwarnings("ignore:.*with an empty answer were left out")
 def test_every_public_file_loads_under_its_name():
-    counted = {one["name"]: one["rows"] for one in data_sets(PUBLIC)}
+    counted = {one["name"]: one["rows"] for one in data_set_rows(PUBLIC)}
     found = {name: {split: n for split, n in rows.items() if n is not None} for name, rows in counted.items()}
     assert {name: rows for name, rows in found.items() if rows} == PUBLIC_ROWS
     for name, rows in PUBLIC_ROWS.items():
-        kind = choices(("task",))[DATA_SETS[name].task]
-        keys = {"people": {n: 0.125 if n < 8 else 0.25 for n in range(2, 9)}} if kind is KKTaskConfig else {}
+        kind = choices(("task",))[data_sets()[name].task]
+        keys = {"people": {n: 0.125 if n < 8 else 0.25 for n in range(2, 9)}} if kind is KnightsAndKnaves else {}
         config = kind(data=name, data_dir=str(PUBLIC), **keys)
-        task = make_task(config, task_style(config, "logic_rl"))
+        task = config.for_model("logic_rl")
         for split, count in rows.items():
             parts = ("train", "dev") if split == "train" else ("test",)
             loaded = [problem.id for part in parts for problem in task.problems(part, 100_000, 0)]
@@ -207,7 +204,7 @@ def test_every_public_file_loads_under_its_name():
 
 @pytest.mark.skipif(not PUBLIC.is_dir(), reason=f"no public data sets at {PUBLIC}")
 def test_countdown_has_no_training_file_in_the_public_folder_and_says_what_to_do():
-    task = make_task(CountdownTaskConfig(data="countdown", data_dir=str(PUBLIC)), "tiny_zero")
+    task = Countdown(data="countdown", data_dir=str(PUBLIC), style="tiny_zero")
     with pytest.raises(UserError, match=r"no countdown/train .*set task\.data_dir=null.*countdown-gen"):
         task.problems("train", 10, 0)
 
@@ -217,20 +214,20 @@ def test_a_folder_that_is_the_place_of_one_split_belongs_to_it_whatever_its_file
         [("train", "algebra"), ("train", "geometry"), ("test", "algebra"), ("test", "geometry")]
     ):
         write(tmp_path / "math" / split / f"{name}.jsonl", map(row, range(200 * number, 200 * number + 200)))
-    config = MathTaskConfig(data="math", data_dir=str(tmp_path))
+    config = MathTask(data="math", data_dir=str(tmp_path))
     assert ids(config, "test") == {f"row-{number}" for number in range(400, 800)}
     train, dev = ids(config, "train"), ids(config, "dev")
     assert train | dev == {f"row-{number}" for number in range(400)} and not train & dev and 25 < len(dev) < 85
     assert len(ids(config, "all")) == 800
-    counted = {one["name"]: one["rows"] for one in data_sets(tmp_path)}
+    counted = {one["name"]: one["rows"] for one in data_set_rows(tmp_path)}
     assert counted["math"] == {"train": 400, "test": 400}
     # The folder by its path is the place of no one split: its files are divided, as ever.
-    assert 25 < len(ids(MathTaskConfig(data=str(tmp_path / "math" / "test")), "test")) < 85
+    assert 25 < len(ids(MathTask(data=str(tmp_path / "math" / "test")), "test")) < 85
 
 
 def test_a_folder_of_tables_and_plainly_named_rows(tmp_path):
     folder = tmp_path / "hitab" / "test"
     write(folder / "tables.jsonl", [{"id": 1, "title": "T", "texts": [["", "a"], ["b", "3"]]}])
     write(folder / "part.jsonl", [{"id": "one", "question": "b of a?", "table_id": 1, "answer": [3]}])
-    assert ids(HiTabTaskConfig(data="hitab", data_dir=str(tmp_path)), "test") == {"one"}
-    assert {one["name"]: one["rows"] for one in data_sets(tmp_path)}["hitab"] == {"train": None, "test": 1}
+    assert ids(HiTab(data="hitab", data_dir=str(tmp_path)), "test") == {"one"}
+    assert {one["name"]: one["rows"] for one in data_set_rows(tmp_path)}["hitab"] == {"train": None, "test": 1}

@@ -10,7 +10,6 @@ from fractions import Fraction
 
 import pytest
 
-from rlvr_cli.config.task_kinds import GSM8KTaskConfig, HiTabTaskConfig
 from rlvr_cli.tasks.gsm8k.task import GSM8K
 from rlvr_cli.tasks.gsm8k.task import problem_from as gsm8k_problem
 from rlvr_cli.tasks.hitab.task import HiTab
@@ -124,10 +123,10 @@ FAMILIES = {
 }
 RULES = ("strict", "paper")
 TASKS = {
-    **{("hitab", rule): HiTab(HiTabTaskConfig(rule=rule), "answer_tag") for rule in RULES},
-    **{("gsm8k", rule): GSM8K(GSM8KTaskConfig(rule=rule)) for rule in RULES},
-    ("hitab", "ratio"): HiTab(HiTabTaskConfig(rule="strict", percent="ratio"), "answer_tag"),
-    ("hitab", "either"): HiTab(HiTabTaskConfig(rule="strict", percent="either"), "answer_tag"),
+    **{("hitab", rule): HiTab(rule=rule, style="answer_tag") for rule in RULES},
+    **{("gsm8k", rule): GSM8K(rule=rule) for rule in RULES},
+    ("hitab", "ratio"): HiTab(rule="strict", percent="ratio", style="answer_tag"),
+    ("hitab", "either"): HiTab(rule="strict", percent="either", style="answer_tag"),
 }
 
 

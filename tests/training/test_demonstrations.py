@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -99,7 +99,7 @@ def test_a_model_that_cannot_write_the_solutions_is_refused(tmp_path: Path) -> N
 def test_solutions_that_do_not_fit_are_passed_over_for_shorter_ones(tmp_path: Path) -> None:
     config = configure(tmp_path, "run", method__demonstrations=200, task__people="{4: 1.0}")
     model, tokenizer = load_model("lab", dtype="float32")
-    task = KnightsAndKnaves(config.task, "compact")
+    task = config.task.for_model("compact")
     for limit in (144, 40):
         shorter = config.model_copy(update={"rollout": config.rollout.model_copy(update={"max_new_tokens": limit})})
         made = load_demonstrations(shorter, config.method, task, model, tokenizer)
@@ -113,8 +113,8 @@ def test_solutions_that_do_not_fit_are_passed_over_for_shorter_ones(tmp_path: Pa
 class Together(KnightsAndKnaves):
     """Judges many at once, and notes how many it was given; a problem of ``refused`` has no right solution."""
 
-    calls: list[int]
-    refused: frozenset[str] = frozenset()
+    calls: ClassVar[list[int]] = []
+    refused: ClassVar[frozenset[str]] = frozenset()
 
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
         raise AssertionError("one by one")
@@ -135,22 +135,25 @@ def test_worked_solutions_are_judged_together(tmp_path: Path) -> None:
     """Once as they are written, once as the model's tokens; judges with workers are slow one by one."""
     config = configure(tmp_path, "run", method__demonstrations=50)
     model, tokenizer = load_model("lab", dtype="float32")
-    task = Together(config.task, "compact")
-    task.calls = []
+    task = Together(**{**dict(config.task), "style": "compact"})
+    task.calls.clear()
     assert len(load_demonstrations(config, config.method, task, model, tokenizer).demonstrations) == 50
     assert task.calls[0] == task.calls[-1] == 50
     assert len(task.calls) <= 6, "further rounds are for the few whose first solution is too long"
 
 
-def test_every_worked_solution_of_loaded_problems_that_is_judged_wrong_is_named(tmp_path: Path) -> None:
+def test_every_worked_solution_of_loaded_problems_that_is_judged_wrong_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     generated = configure(tmp_path, "run", method__demonstrations=20)
-    made = KnightsAndKnaves(generated.task, "compact").problems("train", 40, 0)
+    made = generated.task.for_model("compact").problems("train", 40, 0)
     data = write(tmp_path / "mine.train.jsonl", *({"id": p.id, "question": p.question, **p.data} for p in made))
     config = configure(tmp_path, "run", method__demonstrations=20, task__data=str(data))
     model, tokenizer = load_model("lab", dtype="float32")
-    task = Together(config.task, "compact")
-    task.calls = []
-    task.refused = frozenset(problem.id for problem in task.problems("train", 20, config.run.seed)[3:5])
+    task = Together(**{**dict(config.task), "style": "compact"})
+    task.calls.clear()
+    refused = frozenset(problem.id for problem in task.problems("train", 20, config.run.seed)[3:5])
+    monkeypatch.setattr(Together, "refused", refused)
     with pytest.raises(UserError) as caught:
         load_demonstrations(config, config.method, task, model, tokenizer)
     assert len(caught.value.problems) == 2

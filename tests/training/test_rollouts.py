@@ -22,7 +22,7 @@ from rlvr_cli.models.completions import Completions
 from rlvr_cli.models.engines import choose_engine
 from rlvr_cli.models.load import load_model
 from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.tasks import Problem, Task, Verdict, make_task
+from rlvr_cli.tasks import Problem, Task, Verdict
 from rlvr_cli.tasks.countdown.task import Countdown
 from rlvr_cli.tasks.gsm8k.task import GSM8K
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
@@ -113,7 +113,7 @@ def test_the_entropy_is_that_of_the_policy_that_sampled(tmp_path: Path) -> None:
     """On-policy the update's own is the same; an engine without entropies has an estimate from the same tokens."""
     config = load_config(overrides=[*SETTINGS, "rollout.temperature=0.8"])
     model, tokenizer = load_model("lab", dtype="float32", device="cpu")
-    task = make_task(config.task, "compact")
+    task = config.task.for_model("compact")
     problems = task.problems("train", 64, 0)
 
     def without(*arguments: Any, **named: Any) -> Completions:
@@ -172,7 +172,7 @@ def test_two_processes_sample_what_one_samples(tmp_path: Path, overrides: tuple[
     """Two threads in place of processes, each with half of the rows; groups of 4 are cut in two by 6 rows each."""
     config = load_config(overrides=[*SETTINGS, "rollout.group_size=4", "rollout.prompts=3", *overrides])
     model, tokenizer = load_model("lab", dtype="float32", device="cpu")
-    task = make_task(config.task, "compact")
+    task = config.task.for_model("compact")
     problems = task.problems("train", 64, 0)
     engine, _ = choose_engine("auto", model)
     rows = [index for index in range(3) for _ in range(4)]
@@ -242,7 +242,7 @@ def test_what_cannot_be_scored_has_no_part_and_stops_nothing(tmp_path: Path) -> 
     """With `train.on_nonfinite=stop`, the default; many responses are judged in one call."""
     config = load_config(overrides=[*SETTINGS, "rollout.group_size=4"])
     model, tokenizer = load_model("lab", dtype="float32", device="cpu")
-    task = ScoresSome(make_task(config.task, "compact"))
+    task = ScoresSome(config.task.for_model("compact"))
     problems = task.problems("train", 64, 0)
     source = RolloutSource(
         config,

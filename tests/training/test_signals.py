@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from rlvr_cli.cli.task_choice import choose_task
 from rlvr_cli.config.load import load_config
 from rlvr_cli.runs.alerts import alerts_on
 from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.tasks import Verdict, make_task
-from rlvr_cli.tasks.base import RewardsFormat
-from rlvr_cli.tasks.choose import choose_task
+from rlvr_cli.tasks import Verdict
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.training import run as running
 from rlvr_cli.training.metrics import rollout_summary
@@ -120,8 +119,8 @@ def test_what_each_task_pays_for_the_format(
     name: str, overrides: tuple[str, ...], expected: tuple[float, float] | None
 ) -> None:
     config = choose_task(name, overrides, generated=True)
-    task = make_task(config, "logic_rl" if name == "kk" else config.style)
-    assert (task.format_range if isinstance(task, RewardsFormat) else None) == expected
+    task = config.for_model("logic_rl")
+    assert task.format_range == expected
     judged = task.judge(task.problems("train", 1, 0)[0], "No tags at all.")
     if expected is not None:
         assert judged.parts["format"] == expected[0]

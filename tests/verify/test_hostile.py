@@ -9,8 +9,7 @@ import pytest
 
 from benchmarks.hostile import RULES, TASKS, run
 from benchmarks.hostile_texts import completions, right_answer, wrong_answer
-from rlvr_cli.tasks import judge_all, make_task, task_style
-from rlvr_cli.tasks.choose import choose_task
+from rlvr_cli.cli.task_choice import choose_task
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
 
@@ -35,7 +34,7 @@ def test_no_crash_and_no_verdict_missing(name: str, rule: str) -> None:
 def test_the_labelled_part_is_wrong_and_its_parts_are_not(name: str) -> None:
     """The right answer in the same wrapping earns the reward, so a wrong verdict is not for the wrapping's sake."""
     config = choose_task(name, rule="strict", generated=True)
-    task = make_task(config, task_style(config, "logic_rl"))
+    task = config.for_model("logic_rl")
     problems = task.problems("dev", 20, 1)
     made = list(completions(task, problems, COUNT, seed=1))
     assert made == list(completions(task, problems, COUNT, seed=1))
@@ -48,7 +47,7 @@ def test_the_labelled_part_is_wrong_and_its_parts_are_not(name: str) -> None:
         assert tail.startswith(opening) and tail.endswith(closing)
         right = right_answer(task, completion.problem)
         text = f"{head}</think> {opening}{right}{closing}"
-        (verdict,) = judge_all(task, [completion.problem], [text], [False])
+        (verdict,) = task.judge_many([completion.problem], [text], [False])
         # Tags in the reasoning are refused by the strict rule, whatever follows.
         swapped += verdict.correct
     assert swapped >= 5
@@ -57,6 +56,6 @@ def test_the_labelled_part_is_wrong_and_its_parts_are_not(name: str) -> None:
 def test_wrong_answers_differ_from_right_ones() -> None:
     for name in TASKS:
         config = choose_task(name, generated=True)
-        task = make_task(config, task_style(config, "logic_rl"))
+        task = config.for_model("logic_rl")
         for index, problem in enumerate(task.problems("dev", 30, 2)):
             assert wrong_answer(task, problem, random.Random(index)) != right_answer(task, problem)

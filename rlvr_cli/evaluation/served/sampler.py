@@ -16,7 +16,7 @@ from rlvr_cli.evaluation.served.prompts import chat_prompts, check_tags, prompt_
 from rlvr_cli.evaluation.served.tokenizer import ModelFacts
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import Key, SampleStore
-from rlvr_cli.tasks.base import Problem, Task, judge_all, response_text
+from rlvr_cli.tasks.base import Problem, Task, response_text
 
 UNKNOWN_WEIGHTS = "unknown, behind a server"
 # Seeds of more bits are refused by some servers.
@@ -177,7 +177,7 @@ class ServedSampler:
             self._doubt(answer)
         texts = [self._text(answer, prompts[problem_id]) for (problem_id, _), answer in answers]
         chosen = [problems[problem_id] for (problem_id, _), _ in answers]
-        verdicts = judge_all(task, chosen, texts, [answer.truncated for _, answer in answers])
+        verdicts = task.judge_many(chosen, texts, [answer.truncated for _, answer in answers])
         return [
             sample_record(
                 problems[problem_id],

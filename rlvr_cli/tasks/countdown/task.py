@@ -5,81 +5,106 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from rlvr_cli.config.data_sets import is_generated
-from rlvr_cli.config.task_kinds import CountdownTaskConfig
+from pydantic import Field
+
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.streams import stream_seed
-from rlvr_cli.tasks.base import Problem, Split, Verdict
+from rlvr_cli.tasks.base import (
+    Data,
+    DataSet,
+    DataSplit,
+    Problem,
+    RuleKey,
+    Share,
+    Split,
+    SumToOne,
+    Task,
+    Verdict,
+    made_here,
+)
 from rlvr_cli.tasks.countdown import paper, reasoning, strict
 from rlvr_cli.tasks.countdown.load import load_problems, make_problem, problem_from
 from rlvr_cli.tasks.countdown.prompt import base_prompt, chat_prompt
 from rlvr_cli.tasks.countdown.puzzles import Puzzle, generate, key
 from rlvr_cli.tasks.countdown.verdict import ANSWER, FORMAT, REASONS, verdict
-from rlvr_cli.tasks.rows import NO_ALL
-
-__all__ = ["Countdown", "problem_from"]
 
 # Draws in a row that bring nothing new before the puzzles count as used up.
 _PATIENCE = 1000
 
 
-class Countdown:
-    """Countdown puzzles: combine 3 or 4 numbers to a target.
+class Countdown(Task):
+    """Countdown: reach a target with given numbers."""
 
-    Args:
-        config: the ``task`` section.
-        style: ``tiny_zero`` (through the chat template where there is one) or ``tiny_zero_base``.
-    Raises:
-        UserError: the shares of ``numbers`` do not sum to 1.
-    """
+    sets: ClassVar = {
+        "countdown": DataSet(
+            "Countdown with 3 and 4 numbers (TinyZero's division into train and test).",
+            {"train": "countdown/train", "test": "countdown/test"},
+            "Jiayi-Pan/Countdown-Tasks-3to4",
+            "none stated; TinyZero's code is Apache-2.0",
+            size=1024,
+            keys={"numbers": {3: 0.5, 4: 0.5}},
+            length=(1024, "ours: the length of TinyZero's script"),
+        ),
+        "countdown-gen": made_here("Countdown, generated here."),
+    }
+    reasons: ClassVar = REASONS
+    problem_keys: ClassVar = ("numbers",)
 
-    name = "countdown"
-    reasons = REASONS
-    reward_range = (0.0, FORMAT + ANSWER)
+    name: Literal["countdown"] = Field("countdown", description="countdown = reach a target with given numbers.")
+    numbers: Annotated[dict[Annotated[int, Field(ge=3, le=4)], Share], SumToOne] = Field(
+        {3: 0.5, 4: 0.5},
+        min_length=1,
+        description="How many numbers are given (3 or 4) -> share of the problems; the shares sum to 1.",
+    )
+    style: Literal["tiny_zero", "tiny_zero_base"] = Field(
+        "tiny_zero",
+        description="How prompts are written: tiny_zero (TinyZero's, as chat turns where the model has a chat "
+        "template), tiny_zero_base (TinyZero's for base models, always plain text).",
+    )
+    data: Data = "countdown-gen"
+    reward: Literal["tiny_zero", "zero_one"] = Field(
+        "tiny_zero",
+        description="tiny_zero = TinyZero's: 0.1 for an answer block and 0.9 more for a right answer; zero_one = 1 for "
+        "a right answer, else 0.",
+    )
+    rule: RuleKey = "paper"
 
-    def __init__(self, config: CountdownTaskConfig, style: str) -> None:
-        total = sum(config.numbers.values())
-        if abs(total - 1.0) > 1e-6:
-            raise UserError(f"task.numbers: the shares sum to {total:g}, not 1.")
-        self.config = config
-        self.style = style
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        return 0.0, FORMAT + ANSWER
+
+    @property
+    def prompt_tokens(self) -> int:
+        return 256
 
     @property
     def format_range(self) -> tuple[float, float] | None:
         """The lowest and the highest reward of the format; 0 and 1 pay for none."""
-        return (0.0, FORMAT) if self.config.reward == "tiny_zero" else None
+        return (0.0, FORMAT) if self.reward == "tiny_zero" else None
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The JSON values that decide problems, prompts and verdicts."""
-        return {
-            "name": self.name,
-            "style": self.style,
-            "reward": self.config.reward,
-            "rule": self.config.rule,
-            "numbers": {str(number): share for number, share in sorted(self.config.numbers.items())},
-            "data": self.config.data,
-        }
-
-    def problems(self, split: Split | Literal["all"], count: int, seed: int) -> list[Problem]:
+    def problems(self, split: DataSplit, count: int, seed: int) -> list[Problem]:
         """``count`` problems of ``split``; no puzzle of one split is in another, whatever the order of its numbers.
 
         Raises UserError for loaded data that is missing, malformed or has no matching row.
         """
-        if not is_generated(self.config.data):
-            groups = self._loaded(self.config.data, split, seed)
-            available = {number: len(group) for number, group in groups.items()}
-            quotas = _quotas(self.config.numbers, count, available)
-        elif split == "all":
-            raise UserError(NO_ALL)
-        else:
-            quotas = _quotas(self.config.numbers, count, {})
-            groups = {number: _generated(split, number, quotas[number], seed) for number in quotas}
-        chosen = [problem for number, group in groups.items() for problem in group[: quotas[number]]]
-        random.Random(stream_seed(seed, "countdown", split, "order")).shuffle(chosen)
-        return chosen
+        if self.is_generated:
+            return super().problems(split, count, seed)
+        groups = self._loaded(split, seed)
+        quotas = _quotas(self.numbers, count, {number: len(group) for number, group in groups.items()})
+        return _shuffled(
+            [problem for number, group in groups.items() for problem in group[: quotas[number]]], split, seed
+        )
+
+    def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
+        quotas = _quotas(self.numbers, count, {})
+        drawn = [problem for number in quotas for problem in _generated(split, number, quotas[number], seed)]
+        return _shuffled(drawn, split, seed)
+
+    def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
+        """The problem of a row's fields `nums` and `target`; `id` is ``where`` when there is none."""
+        return problem_from(fields, where)
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
         """The full prompt, ending in ``<think>``."""
@@ -105,17 +130,22 @@ class Countdown:
 
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
         """Judge what follows the prompt's ``<think>``. Pure; never raises; time linear in the response."""
-        rule = strict if self.config.rule == "strict" else paper
+        rule = strict if self.rule == "strict" else paper
         reading = rule.read(response, problem.data["nums"], problem.data["target"])
-        return verdict(self.config.reward, reading, truncated=truncated)
+        return verdict(self.reward, reading, truncated=truncated)
 
-    def _loaded(self, data: str, split: Split | Literal["all"], seed: int) -> dict[int, list[Problem]]:
-        groups: dict[int, list[Problem]] = {number: [] for number in self.config.numbers}
-        for problem in load_problems(data, split, self.config.numbers, self.config.data_dir):
+    def _loaded(self, split: DataSplit, seed: int) -> dict[int, list[Problem]]:
+        groups: dict[int, list[Problem]] = {number: [] for number in self.numbers}
+        for problem in load_problems(self.data, split, self.numbers, self.data_dir):
             groups[len(problem.data["nums"])].append(problem)
         for number, group in groups.items():
             random.Random(stream_seed(seed, "countdown", "rows", split, number)).shuffle(group)
         return groups
+
+
+def _shuffled(problems: list[Problem], split: str, seed: int) -> list[Problem]:
+    random.Random(stream_seed(seed, "countdown", split, "order")).shuffle(problems)
+    return problems
 
 
 def _puzzle(problem: Problem) -> Puzzle:

@@ -1,1 +1,5 @@
-"""Grade-school word problems with a number as the answer."""
+"""Grade-school word problems."""
+
+from rlvr_cli.tasks.gsm8k.task import GSM8K
+
+__all__ = ["GSM8K"]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.base import Problem, Verdict
+from rlvr_cli.tasks.base import Data, DataSet, Problem, Verdict, made_here
 from rlvr_cli.tasks.gsm8k.generate import draw
 from rlvr_cli.tasks.gsm8k.number import read_number
 from rlvr_cli.tasks.math.answers import AnswerTask
@@ -22,32 +23,38 @@ _CALCULATOR = re.compile(r"<<[^<>]*>>")
 
 
 class GSM8K(AnswerTask):
-    """Word problems with a number as the answer; judging takes no process of its own."""
+    """Grade-school word problems."""
 
-    name = "gsm8k"
+    sets: ClassVar = {
+        "gsm8k": DataSet(
+            "GSM8K, grade-school word problems.",
+            {"train": "gsm8k/train", "test": "gsm8k/test"},
+            "openai/gsm8k",
+            "MIT",
+            size=1319,
+        ),
+        "gsm8k-gen": made_here("Grade-school word problems, generated here."),
+    }
+
+    name: Literal["gsm8k"] = Field("gsm8k", description="gsm8k = grade-school word problems.")
+    data: Data = "gsm8k"
+
+    @property
+    def prompt_tokens(self) -> int:
+        return 512
 
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
         """Judge one response. Pure; raises for no string; time linear in the response."""
-        config = self.config
-        reading = read(response, self.style, config.rule)
+        reading = read(response, self.form, self.rule)
         if reading.answer is None:
-            return verdict(config.reward, reading, None, answer=None, truncated=truncated)
-        value = read_number(reading.answer, config.rule)
+            return verdict(self.reward, reading, None, answer=None, truncated=truncated)
+        value = read_number(reading.answer, self.rule)
         gold = read_number(str(problem.data["answer"]))
         outcome = UNPARSED_ANSWER if value is None else EQUAL if value == gold else DIFFERENT
         answer = None if value is None else str(value)
-        return verdict(config.reward, reading, outcome, answer=answer, truncated=truncated)
+        return verdict(self.reward, reading, outcome, answer=answer, truncated=truncated)
 
-    def judge_many(
-        self, problems: Sequence[Problem], responses: Sequence[str], truncated: Sequence[bool]
-    ) -> list[Verdict]:
-        """The verdicts on ``responses[i]`` to ``problems[i]``, in order."""
-        rows = zip(problems, responses, truncated, strict=True)
-        return [self.judge(problem, response, truncated=cut) for problem, response, cut in rows]
-
-    @staticmethod
-    def problem_from(fields: dict[str, Any], where: str) -> Problem:
-        """A problem of a row's fields; see :func:`problem_from`."""
+    def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         return problem_from(fields, where)
 
     def _draw(self, rng: random.Random) -> Problem:

@@ -2,73 +2,73 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from rlvr_cli.config.data_sets import is_generated
-from rlvr_cli.config.task_kinds import HiTabTaskConfig
+from pydantic import Field
+
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.streams import stream_seed
-from rlvr_cli.tasks.base import Problem, Split, Verdict
+from rlvr_cli.tasks.base import Data, DataSet, DataSplit, Problem, RuleKey, Split, Task, Verdict, made_here
 from rlvr_cli.tasks.hitab.fields import problem_from
 from rlvr_cli.tasks.hitab.generate import generate, result
 from rlvr_cli.tasks.hitab.load import load_problems
 from rlvr_cli.tasks.hitab.prompt import chat_prompt, user_text
 from rlvr_cli.tasks.hitab.values import Conventions, decimal_text
-from rlvr_cli.tasks.hitab.verdict import REASONS, judge, written_answer
-from rlvr_cli.tasks.rows import NO_ALL
-
-__all__ = ["HiTab", "problem_from", "written_answer"]
+from rlvr_cli.tasks.hitab.verdict import REASONS, judge
 
 _OPERATORS = {"sum": " + ", "difference": " - ", "ratio": " / "}
 
 
-class HiTab:
-    """Questions on hierarchical tables.
+class HiTab(Task):
+    """Questions on hierarchical tables."""
 
-    Args:
-        config: the ``task`` section.
-        style: ``answer_tag`` (reasoning in ``<think>``, answer in ``<answer>``) or ``boxed``.
-    """
+    sets: ClassVar = {
+        "hitab": DataSet(
+            "HiTab, questions on hierarchical tables.",
+            {"train": "hitab/train", "test": "hitab/test"},
+            None,
+            "C-UDA 1.0",
+            size=1584,
+            length=(4096, "ours: the length of AR-Lopti's table 2"),
+        ),
+        "hitab-gen": made_here("Hierarchical tables with questions, generated here."),
+    }
+    reasons: ClassVar = REASONS
+    problem_keys: ClassVar = ("corrected",)
 
-    name = "hitab"
-    reasons = REASONS
-    reward_range = (0.0, 1.0)
-
-    def __init__(self, config: HiTabTaskConfig, style: str) -> None:
-        self.config = config
-        self.style = style
-        self.conventions = Conventions(Fraction(str(config.tolerance)), config.percent, config.sign)
+    name: Literal["hitab"] = Field("hitab", description="hitab = questions on hierarchical tables.")
+    style: Literal["answer_tag", "boxed"] = Field(
+        "answer_tag",
+        description="How prompts are written: answer_tag (the answer in <answer> after <think>), boxed (in \\boxed{}).",
+    )
+    data: Data = "hitab"
+    tolerance: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
+        1e-5, description="Numbers are equal when they differ by at most this (not a share: the difference itself)."
+    )
+    percent: Literal["as_written", "ratio", "either"] = Field(
+        "as_written",
+        description="What 69.1% is: as_written = 69.1, ratio = 0.691, either = whichever of the two is right.",
+    )
+    sign: Literal["exact", "either"] = Field("exact", description="exact = the sign counts; either = it does not.")
+    corrected: bool = Field(
+        False, description="Use the HiTab maintainers' corrected questions and answers where a row has them."
+    )
+    rule: RuleKey = "paper"
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """The JSON values that decide problems, prompts and verdicts."""
-        config = self.config
-        return {
-            "name": self.name,
-            "data": config.data,
-            "corrected": config.corrected,
-            "style": self.style,
-            "tolerance": config.tolerance,
-            "percent": config.percent,
-            "sign": config.sign,
-            "rule": config.rule,
-        }
+    def conventions(self) -> Conventions:
+        """When two numbers are equal."""
+        return Conventions(Fraction(str(self.tolerance)), self.percent, self.sign)
 
-    def problems(self, split: Split | Literal["all"], count: int, seed: int) -> list[Problem]:
-        """``count`` problems of ``split``, the same for the same arguments; loaded data may have fewer.
+    def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
+        return generate(split, count, seed)
 
-        Raises UserError when the data cannot be read or has no such row.
-        """
-        if is_generated(self.config.data):
-            if split == "all":
-                raise UserError(NO_ALL)
-            return generate(split, count, seed)
-        problems = load_problems(self.config.data, split, corrected=self.config.corrected, folder=self.config.data_dir)
-        random.Random(stream_seed(seed, "hitab", "rows", split)).shuffle(problems)
-        return problems[:count]
+    def load(self, split: DataSplit) -> list[Problem]:
+        return load_problems(self.data, split, corrected=self.corrected, folder=self.data_dir)
+
+    def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
+        return problem_from(fields, where)
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
         """The full prompt: table, question and the form of the answer."""
@@ -76,7 +76,7 @@ class HiTab:
 
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
         """1 for the right answer, else 0. Pure; never raises; time linear in the response."""
-        return judge(problem.data["answer"], response, self.config.rule, self.conventions, truncated)
+        return judge(problem.data["answer"], response, self.rule, self.conventions, truncated)
 
     def solutions(self, problem: Problem) -> Iterator[str]:
         """One worked response to a generated problem: the cells it needs, the computation, the answer.

@@ -1,1 +1,5 @@
-"""Knights & Knaves puzzles."""
+"""Knights & Knaves."""
+
+from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+
+__all__ = ["KnightsAndKnaves"]

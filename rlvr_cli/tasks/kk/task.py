@@ -6,13 +6,14 @@ import hashlib
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from rlvr_cli.config.data_sets import is_generated
-from rlvr_cli.config.task_kinds import KKTaskConfig
+from pydantic import Field
+
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.section import Probability
 from rlvr_cli.core.streams import stream_seed
-from rlvr_cli.tasks.base import Problem, Split, Verdict
+from rlvr_cli.tasks.base import Data, DataSet, DataSplit, Problem, Share, Split, SumToOne, Task, Verdict, made_here
 from rlvr_cli.tasks.kk import compact, reasoning, strict
 from rlvr_cli.tasks.kk.load import Row, load_rows, parse_row
 from rlvr_cli.tasks.kk.prompt import logic_rl_prompt
@@ -29,77 +30,107 @@ from rlvr_cli.tasks.kk.verdict import (
     read_logic_rl,
     verdict,
 )
-from rlvr_cli.tasks.rows import NO_ALL
 
 # Draws in a row that bring nothing new before a pool counts as used up.
 _PATIENCE = 400
 
 
-class KnightsAndKnaves:
-    """Knights & Knaves puzzles of 2 to 8 people.
+class KnightsAndKnaves(Task):
+    """Knights & Knaves puzzles."""
 
-    Args:
-        config: the ``task`` section.
-        style: ``logic_rl`` (the paper's English prompt) or ``compact`` (the lab model's words).
-    Raises:
-        UserError: the shares of ``people`` do not sum to 1, or the style cannot write that many people.
-    """
+    sets: ClassVar = {
+        "kk": DataSet(
+            "Knights & Knaves, 2 to 8 people (mem-kk-logic).",
+            {"train": "kk", "test": "kk"},
+            "K-and-K/knights-and-knaves",
+            "MIT (the generator)",
+            size=500,
+            keys={"people": dict.fromkeys(range(3, 8), 1 / 5)},
+        ),
+        "kk-gen": made_here("Knights & Knaves, generated here."),
+    }
+    reasons: ClassVar = REASONS
+    problem_keys: ClassVar = ("people", "compound", "depth")
 
-    name = "kk"
-    reasons = REASONS
+    name: Literal["kk"] = Field("kk", description="kk = Knights & Knaves puzzles.")
+    people: Annotated[dict[Annotated[int, Field(ge=2, le=8)], Share], SumToOne] = Field(
+        {2: 0.3, 3: 0.4, 4: 0.3},
+        min_length=1,
+        description="Number of people (2 to 8) -> share of the problems; the shares sum to 1.",
+    )
+    compound: Probability = Field(
+        0.6, description="Share of statements that join two claims (and, or, if-then, if and only if)."
+    )
+    depth: Annotated[int, Field(ge=1, le=4)] = Field(
+        1, description="How deep claims nest inside a compound statement; 1 = plain claims."
+    )
+    style: Literal["auto", "logic_rl", "compact"] = Field(
+        "auto",
+        description="How prompts are written: logic_rl (the paper's English), compact (the lab's words), "
+        "auto = what the model was made for.",
+    )
+    data: Data = "kk-gen"
+    reward: Literal["logic_rl", "strict", "zero_one", "random"] = Field(
+        "logic_rl",
+        description="logic_rl = the Logic-RL paper's score; strict = judges meaning, not surface; zero_one = 1 for "
+        "what logic_rl takes for right, else 0; random = a coin that knows nothing of the answer, a control from which "
+        "nothing should be learned.",
+    )
 
-    def __init__(self, config: KKTaskConfig, style: Literal["logic_rl", "compact"]) -> None:
-        total = sum(config.people.values())
-        problems = []
-        if abs(total - 1.0) > 1e-6:
-            problems.append(f"task.people: the shares sum to {total:g}, not 1.")
-        if style == "compact" and max(config.people) > compact.MAX_PEOPLE:
-            problems.append(
-                f"task.people: the compact style writes at most {compact.MAX_PEOPLE} people, {max(config.people)} are "
+    def for_model(self, style: str) -> Self:
+        """With the style settled; the compact one, of the lab's model, has letters for few people."""
+        chosen = self.style if self.style != "auto" else style
+        if chosen == "compact" and max(self.people) > compact.MAX_PEOPLE:
+            raise UserError(
+                f"task.people: the compact style writes at most {compact.MAX_PEOPLE} people, {max(self.people)} are "
                 "asked for. Remove them, or use a model that reads English (task.style=logic_rl)."
             )
-        if problems:
-            raise UserError(problems)
-        self.config = config
-        self.style = style
+        return self.replace(style=chosen)
+
+    @classmethod
+    def keys_for(cls, keys: Mapping[str, Any], style: str | None) -> Mapping[str, Any]:
+        people = keys.get("people")
+        if style != "compact" or not isinstance(people, Mapping):
+            return keys
+        fitting = [number for number in people if number <= compact.MAX_PEOPLE]
+        return {**keys, "people": {number: 1 / len(fitting) for number in fitting}}
+
+    def with_rule(self, rule: str) -> tuple[str, str]:
+        """The Logic-RL paper's score stands for `paper`."""
+        return "reward", "logic_rl" if rule == "paper" else rule
+
+    def without_verifier(self) -> tuple[str, str, str] | None:
+        return ("task.reward", "random", "the toss of a coin") if self.reward == "random" else None
+
+    @property
+    def prompt_tokens(self) -> int:
+        """The limit of AR-Lopti's scripts; the lab's words are few."""
+        return 24 if self.style == "compact" else 400
 
     @property
     def reward_range(self) -> tuple[float, float]:
         """Everything wrong and everything right; the coin's two faces for the control."""
-        if self.config.reward == "zero_one":
+        if self.reward == "zero_one":
             return 0.0, 1.0
-        if self.config.reward == "random":
+        if self.reward == "random":
             return ANSWER_WRONG, ANSWER_RIGHT
         return FORMAT_WRONG + ANSWER_UNREADABLE, FORMAT_RIGHT + ANSWER_RIGHT
 
     @property
     def format_range(self) -> tuple[float, float] | None:
         """The lowest and the highest reward of the format; 0 and 1, and the coin, pay for none."""
-        return None if self.config.reward in ("zero_one", "random") else (FORMAT_WRONG, FORMAT_RIGHT)
+        return None if self.reward in ("zero_one", "random") else (FORMAT_WRONG, FORMAT_RIGHT)
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The JSON values that decide problems, prompts and verdicts."""
-        return {
-            "name": self.name,
-            "style": self.style,
-            "reward": self.config.reward,
-            "people": {str(number): share for number, share in sorted(self.config.people.items())},
-            "compound": self.config.compound,
-            "depth": self.config.depth,
-            "data": self.config.data,
-        }
-
-    def problems(self, split: Split | Literal["all"], count: int, seed: int) -> list[Problem]:
+    def problems(self, split: DataSplit, count: int, seed: int) -> list[Problem]:
         """``count`` problems of ``split``; see docs/tasks/kk.md for how many distinct ones there are.
 
         Raises UserError for loaded data that is missing, malformed or has no matching row.
         """
-        if not is_generated(self.config.data):
-            return self._loaded(self.config.data, split, count, seed)
-        if split == "all":
-            raise UserError(NO_ALL)
-        return self._generated(split, count, seed)
+        return super().problems(split, count, seed) if self.is_generated else self._loaded(split, count, seed)
+
+    def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
+        """The problem of a row's fields: question, names, solution and, if any, statements (docs/tasks/kk.md)."""
+        return _row_problem(parse_row(fields, where))
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
         """The full prompt, ending in ``<think>``."""
@@ -124,37 +155,37 @@ class KnightsAndKnaves:
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
         """Judge what follows the prompt's ``<think>``. Pure; never raises; time linear in the response."""
         names, solution = problem.data["names"], problem.data["solution"]
-        if self.config.reward == "strict":
+        if self.reward == "strict":
             reading = strict.read(response, names, letters=self.style == "compact")
         elif self.style == "compact":
             reading = _read_compact(response, len(names))
         else:
             reading = read_logic_rl(response, names)
         judged = verdict(reading, solution, truncated=truncated)
-        if self.config.reward == "zero_one":
+        if self.reward == "zero_one":
             return replace(judged, parts={"answer": float(judged.correct)}, reward=float(judged.correct))
-        if self.config.reward == "random":
+        if self.reward == "random":
             parts = coin_parts(problem.id, response)
             return replace(judged, parts=parts, reward=sum(parts.values()))
         return judged
 
-    def _loaded(self, data: str, split: Split | Literal["all"], count: int, seed: int) -> list[Problem]:
-        groups: dict[int, list[Row]] = {number: [] for number in self.config.people}
-        for row in load_rows(data, split, self.config.people, self.config.data_dir):
+    def _loaded(self, split: DataSplit, count: int, seed: int) -> list[Problem]:
+        groups: dict[int, list[Row]] = {number: [] for number in self.people}
+        for row in load_rows(self.data, split, self.people, self.data_dir):
             groups[len(row.names)].append(row)
         if self.style == "compact" and any(row.statements is None for group in groups.values() for row in group):
-            raise UserError(f"task.data={data!r}: the compact style needs rows with `statements`; some have none.")
+            raise UserError(f"task.data={self.data!r}: the compact style needs rows with `statements`; some have none.")
         for number, group in groups.items():
             random.Random(stream_seed(seed, "kk", "rows", split, number)).shuffle(group)
-        quotas = _quotas(self.config.people, count, {number: len(group) for number, group in groups.items()})
+        quotas = _quotas(self.people, count, {number: len(group) for number, group in groups.items()})
         chosen = [_row_problem(row) for number, group in groups.items() for row in group[: quotas[number]]]
         return _shuffled(chosen, seed, split)
 
-    def _generated(self, split: Split, count: int, seed: int) -> list[Problem]:
-        sources = {number: _Source(self.config, split, number, seed) for number in self.config.people}
+    def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
+        sources = {number: _Source(self, split, number, seed) for number in self.people}
         available: dict[int, int] = {}
         while True:
-            quotas = _quotas(self.config.people, count, available)
+            quotas = _quotas(self.people, count, available)
             for number, source in sources.items():
                 if not source.fill(quotas[number]):
                     available[number] = len(source.problems)
@@ -171,7 +202,7 @@ class _Source:
     training problems are drawn as they come and differ in names or statements.
     """
 
-    def __init__(self, config: KKTaskConfig, split: Split, people: int, seed: int) -> None:
+    def __init__(self, config: KnightsAndKnaves, split: Split, people: int, seed: int) -> None:
         self.config, self.split, self.people = config, split, people
         self.rng = random.Random(stream_seed(seed, "kk", split, people))
         self.problems: list[Problem] = []
@@ -216,14 +247,6 @@ class _Source:
             )
         )
         return True
-
-
-def problem_from(fields: Mapping[str, Any], where: str) -> Problem:
-    """The problem of a row's fields: question, names, solution and, if there are any, statements (docs/tasks/kk.md).
-
-    Raises UserError, naming ``where`` and the field, for what is no puzzle.
-    """
-    return _row_problem(parse_row(fields, where))
 
 
 def _row_problem(row: Row) -> Problem:

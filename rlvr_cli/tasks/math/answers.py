@@ -4,86 +4,82 @@ from __future__ import annotations
 
 import hashlib
 import random
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from rlvr_cli.config.data_sets import is_generated
-from rlvr_cli.config.task_kinds import GSM8KTaskConfig, MathTaskConfig
+from pydantic import Field
+
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.streams import stream_seed
-from rlvr_cli.tasks.base import Problem, Split
+from rlvr_cli.tasks.base import DataSplit, Problem, RuleKey, Split, Task
 from rlvr_cli.tasks.math.load import load_problems
 from rlvr_cli.tasks.math.prompt import Style, math_prompt
 from rlvr_cli.tasks.math.reward import GTPO_FORMAT_RANGE, RANGES, REASONS
-from rlvr_cli.tasks.rows import NO_ALL, split_of
+from rlvr_cli.tasks.rows import split_of
 
 # Draws in a row that bring nothing new before the generator counts as used up.
 _PATIENCE = 100_000
 
 
-class AnswerTask(ABC):
-    """Problems with a question and one gold answer.
+class AnswerTask(Task):
+    """Problems with a question and one gold answer."""
 
-    Args:
-        config: the ``task`` section.
-        style: ``boxed``, ``reasoning_answer`` or ``auto`` (reasoning_answer for the gtpo reward, else boxed).
-    Raises:
-        UserError: the reward pays for tags which the style does not ask for, or there is no such style.
-    """
+    reasons: ClassVar = REASONS
 
-    name = ""
-    reasons = REASONS
+    style: Literal["auto", "boxed", "reasoning_answer"] = Field(
+        "auto",
+        description="How prompts are written: boxed (the answer in \\boxed{}), reasoning_answer (GTPO's <reasoning> "
+        "and <answer>), auto = what the reward asks for.",
+    )
+    template: Literal["auto", "none"] = Field(
+        "auto", description="auto = prompts go through the model's chat template where it has one; none = plain text."
+    )
+    reward: Literal["zero_one", "plus_minus", "gtpo"] = Field(
+        "zero_one",
+        description="zero_one = 0 or 1 (AR-Lopti); plus_minus = -1 or +1 with a check of the format (DGPO); gtpo = "
+        "10, 1 or 0 for the format and 10 for the answer (GTPO).",
+    )
+    rule: RuleKey = "paper"
 
-    def __init__(self, config: MathTaskConfig | GSM8KTaskConfig, style: str = "auto") -> None:
-        if style == "auto":
-            style = "reasoning_answer" if config.reward == "gtpo" else "boxed"
-        if style not in ("boxed", "reasoning_answer"):
-            raise UserError(f"task.style={style!r}: {self.name} has the styles boxed and reasoning_answer.")
-        if style == "boxed" and config.reward == "gtpo":
-            raise UserError(
+    def contradictions(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """The reward may pay for tags that the style does not ask for."""
+        if self.style == "boxed" and self.reward == "gtpo":
+            yield (
+                ("style", "reward"),
                 "task.reward=gtpo pays for <reasoning> and <answer>, which prompts of style boxed do not ask for. Set "
-                "task.style=reasoning_answer."
+                "task.style=reasoning_answer",
             )
-        self.config = config
-        self.style: Style = "boxed" if style == "boxed" else "reasoning_answer"
+
+    @property
+    def form(self) -> Style:
+        """The style, with `auto` settled."""
+        if self.style != "auto":
+            return self.style
+        return "reasoning_answer" if self.reward == "gtpo" else "boxed"
 
     @property
     def reward_range(self) -> tuple[float, float]:
-        """The lowest and the highest reward."""
-        return RANGES[self.config.reward]
+        return RANGES[self.reward]
 
     @property
     def format_range(self) -> tuple[float, float] | None:
-        """The lowest and the highest reward of the format, which only GTPO's pays for on its own."""
-        return GTPO_FORMAT_RANGE if self.config.reward == "gtpo" else None
+        """Only GTPO's reward pays for the format on its own."""
+        return GTPO_FORMAT_RANGE if self.reward == "gtpo" else None
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The JSON values that decide problems, prompts and verdicts."""
-        config = self.config
-        return {
-            "name": self.name,
-            "style": self.style,
-            "template": config.template,
-            "reward": config.reward,
-            "rule": config.rule,
-            "data": config.data,
-        }
+        return {**super().settings, "style": self.form}
 
-    def problems(self, split: Split | Literal["all"], count: int, seed: int) -> list[Problem]:
-        """``count`` problems of ``split``. Raises UserError for loaded data that is missing, malformed or empty."""
-        if not is_generated(self.config.data):
-            problems = load_problems(self.config.data, split, self.problem_from, self.config.data_dir)
-            random.Random(stream_seed(seed, self.name, "rows", split)).shuffle(problems)
-            return problems[:count]
-        if split == "all":
-            raise UserError(NO_ALL)
-        return self._generated(split, count, seed)
+    def load(self, split: DataSplit) -> list[Problem]:
+        return load_problems(self.data, split, self.row_problem, self.data_dir)
+
+    def row_problem(self, fields: dict[str, Any], where: str) -> Problem:
+        """The problem of a row to train or evaluate on."""
+        return self.problem_from(fields, where)
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
         """The full text fed to the model."""
-        return math_prompt(problem.question, self.style, self.config.template, tokenizer)
+        return math_prompt(problem.question, self.form, self.template, tokenizer)
 
     def solutions(self, problem: Problem) -> Iterator[str]:
         """The problem's worked solution in the style of the prompts.
@@ -97,21 +93,16 @@ class AnswerTask(ABC):
                 "give worked solutions of your own (method.data)."
             )
         text = self._plain(solution)
-        if self.style == "boxed":
+        if self.form == "boxed":
             yield f"{text}\n\nThe answer is $\\boxed{{{_undelimited(answer)}}}$."
         else:
             yield f"<reasoning>\n{text}\n</reasoning>\n<answer>\n{answer}\n</answer>"
 
-    @staticmethod
-    @abstractmethod
-    def problem_from(fields: dict[str, Any], where: str) -> Problem:
-        """A problem of a row's fields; raises UserError naming ``where`` and the field."""
-
-    @abstractmethod
     def _draw(self, rng: random.Random) -> Problem:
         """A generated problem; the name of its structure decides its split."""
+        raise NotImplementedError
 
-    def _generated(self, split: Split, count: int, seed: int) -> list[Problem]:
+    def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
         rng = random.Random(stream_seed(seed, self.name, split))
         problems: dict[str, Problem] = {}
         idle = 0

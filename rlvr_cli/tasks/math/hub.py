@@ -11,7 +11,7 @@ from typing import Any
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.rows import from_hub
-from rlvr_cli.tasks.sets import DATA_SETS
+from rlvr_cli.tasks.sets import data_sets
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ _SAME = ("prompt", "problem", "question", "answer", "reward_model")
 
 def repeats_rows(data: str) -> bool:
     """Whether a data set, by its name or hub id, holds its rows many times."""
-    hub_id = DATA_SETS[data].hub if data in DATA_SETS else data
+    hub_id = data_sets()[data].hub if data in data_sets() else data
     return _LAYOUTS.get(hub_id or "", _OTHER).repeated
 
 

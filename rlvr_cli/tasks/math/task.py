@@ -6,9 +6,11 @@ import random
 import re
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar, Literal
 
-from rlvr_cli.tasks.base import Judging, Problem, Verdict
+from pydantic import Field
+
+from rlvr_cli.tasks.base import Data, DataSet, Judging, Problem, Verdict, made_here
 from rlvr_cli.tasks.math import fields as rows
 from rlvr_cli.tasks.math.answers import AnswerTask
 from rlvr_cli.tasks.math.generate import draw
@@ -17,26 +19,94 @@ from rlvr_cli.tasks.math.reward import verdict
 from rlvr_cli.tasks.rows import LeftOut
 from rlvr_cli.verify.math_answer import MAX_LENGTH, clean, is_name, plain_number
 from rlvr_cli.verify.outcome import UNPARSED_GOLD, Outcome
-from rlvr_cli.verify.pool import shared_pool
 
+_MAA = "MIT (collection); the problems are the MAA's, none stated"
 _RELATION = re.compile(r"=|\\(?:eq|equiv|approx|ne|neq)(?![A-Za-z])|\u2248|\u2261")
 
 
-def problem_from(fields: dict[str, Any], where: str) -> Problem:
-    """A problem to judge responses to: as :func:`rows.problem_from`, but a row without an answer is a problem too.
-
-    Such a row is left out of what is trained and evaluated on; a response to it that exists is not scorable.
-    """
-    try:
-        return rows.problem_from(fields, where)
-    except LeftOut:
-        return rows.make_problem(fields, rows.question_of(fields, where), "")
-
-
 class MathTask(AnswerTask):
-    """Mathematics with one answer in LaTeX, compared by math-verify in the pool's processes."""
+    """Mathematics with a boxed answer."""
 
-    name = "math"
+    sets: ClassVar = {
+        "math500": DataSet(
+            "MATH-500: 500 of MATH's test problems.",
+            {"test": "math/math500"},
+            "HuggingFaceH4/MATH-500",
+            "MIT",
+            size=500,
+        ),
+        "aime24": DataSet("AIME 2024, 30 problems.", {"test": "math/aime24"}, "HuggingFaceH4/aime_2024", _MAA, size=30),
+        "aime25": DataSet("AIME 2025, 30 problems.", {"test": "math/aime25"}, "math-ai/aime25", _MAA, size=30),
+        "amc23": DataSet("AMC 2023, 40 problems.", {"test": "math/amc23"}, "math-ai/amc23", _MAA, size=40),
+        "minerva": DataSet(
+            "Minerva's OCW questions, 272 problems.", {"test": "math/minerva"}, "math-ai/minervamath", "MIT", size=272
+        ),
+        "olympiadbench": DataSet(
+            "OlympiadBench, English open-ended mathematics without pictures.",
+            {"test": "math/olympiadbench"},
+            "math-ai/olympiadbench",
+            "MIT",
+            size=675,
+        ),
+        "college_math": DataSet(
+            "College mathematics from textbooks.",
+            {"test": "math/college_math"},
+            None,
+            "by row; some are CC BY-NC",
+            size=2818,
+        ),
+        "gaokao2023en": DataSet(
+            "Gaokao 2023 in English.", {"test": "math/gaokao2023en"}, None, "MIT (collection)", size=385
+        ),
+        "math": DataSet(
+            "MATH (Hendrycks), every level.",
+            {"train": "math/train", "test": "math/test"},
+            "DigitalLearningGmbH/MATH-lighteval",
+            "MIT",
+            size=5000,
+        ),
+        "dapo_math_17k": DataSet(
+            "DAPO-Math-17k, competition problems with whole-number answers.",
+            {"train": "train/dapo_math_17k"},
+            "BytedTsinghua-SIA/DAPO-Math-17k",
+            "Apache-2.0",
+        ),
+        "orz_57k": DataSet(
+            "ORZ-57k, Open-Reasoner-Zero's problems of mathematics and reasoning.",
+            {"train": "train/orz_57k"},
+            "Open-Reasoner-Zero/orz_math_57k_collection",
+            "MIT",
+        ),
+        "dsr_uniform": DataSet(
+            "DSR-uniform, DeepScaleR's problems drawn evenly over difficulty.",
+            {"train": "train/dsr_uniform"},
+            None,
+            "Apache-2.0",
+        ),
+        "simplerl": DataSet(
+            "SimpleRL's problems, MATH of levels 3 to 5.",
+            {"train": "train/math_lvl3to5"},
+            "hkust-nlp/SimpleRL-Zoo-Data",
+            "Apache-2.0",
+        ),
+        "numina_math": DataSet(
+            "NuminaMath-CoT: problems whose solution ends in a boxed answer.",
+            {"train": "train/numina_math"},
+            "AI-MO/NuminaMath-CoT",
+            "Apache-2.0",
+        ),
+        "numina_hard": DataSet(
+            "Numina-Hard: what Qwen2.5-7B fails twice of numina_math; made by `rlvr tasks filter`.",
+            {"train": "train/numina_hard"},
+            None,
+            "Apache-2.0",
+        ),
+        "math-gen": made_here("Arithmetic and algebra, generated here."),
+    }
+    pooled: ClassVar = True
+
+    name: Literal["math"] = Field("math", description="math = mathematics with a boxed answer.")
+    data: Data = "math-gen"
 
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
         """Judge one response; the answer is compared in the pool unless a plain comparison settles it."""
@@ -59,14 +129,22 @@ class MathTask(AnswerTask):
         """Answers are compared by the pool while other responses are still to come."""
         return _Judging(self)
 
-    @staticmethod
-    def problem_from(fields: dict[str, Any], where: str) -> Problem:
-        """A problem of a row's fields; raises UserError naming ``where`` and the field."""
+    def row_problem(self, fields: dict[str, Any], where: str) -> Problem:
         return rows.problem_from(fields, where)
 
+    def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
+        """A problem to judge responses to. A row without an answer is one too.
+
+        Such a row is left out of what is trained and evaluated on; a response to it that exists is not scorable.
+        """
+        try:
+            return rows.problem_from(fields, where)
+        except LeftOut:
+            return rows.make_problem(fields, rows.question_of(fields, where), "")
+
     def _read(self, problem: Problem, response: str) -> Reading:
-        reading = read(response, self.style, self.config.rule)
-        if self.config.rule == "strict" and reading.answer is not None and is_chain(reading.answer, _gold(problem)):
+        reading = read(response, self.form, self.rule)
+        if self.rule == "strict" and reading.answer is not None and is_chain(reading.answer, _gold(problem)):
             return Reading(reading.format, None, refused=True)
         return reading
 
@@ -78,6 +156,9 @@ class _Judging:
     """Responses whose answers the shared pool compares."""
 
     def __init__(self, task: MathTask) -> None:
+        # Imported here: a configuration needs no pool of processes.
+        from rlvr_cli.verify.pool import shared_pool
+
         self._task, self._pending = task, shared_pool().pending()
         self._rows: list[tuple[str, Reading, bool]] = []
 
@@ -90,7 +171,7 @@ class _Judging:
     def verdicts(self) -> list[Verdict]:
         return [
             verdict(
-                self._task.config.reward,
+                self._task.reward,
                 reading,
                 self._outcome(gold, reading.answer),
                 answer=canonical(reading.answer),

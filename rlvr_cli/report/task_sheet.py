@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from rlvr_cli.config.paths import local_path
-from rlvr_cli.config.schema import TaskConfig
-from rlvr_cli.config.tree import choices
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.evaluation.score import as_json
 from rlvr_cli.runs.atomic import write_text
-from rlvr_cli.tasks import Problem, Split, Task, WorkedSolutions, make_task, task_style
+from rlvr_cli.tasks import Problem, Split, Task
 from rlvr_cli.tasks.base import prompt_ids
 from rlvr_cli.tasks.jsonl import is_jsonl, lines, output_file, output_problems
 from rlvr_cli.tasks.rows import split_at_home, split_mark
-from rlvr_cli.tasks.score import as_json
-from rlvr_cli.tasks.sets import DATA_SETS, file_of, is_generated, problems_name
+from rlvr_cli.tasks.sets import data_sets, file_of, is_generated, problems_name, tasks
 
 SPLITS = ("train", "dev", "test")
 NO_ANSWER = "I do not know."
@@ -37,23 +35,16 @@ class NoTemplate:
 def described() -> list[dict[str, Any]]:
     """Every task: its name, what it is, its keys and the reasons of its verdicts."""
     rows = []
-    for name, kind in choices(("task",)).items():
-        config = cast(TaskConfig, kind())
-        task = make_task(config, task_style(config, "logic_rl"))
+    for name, kind in tasks().items():
         keys = [key for key in kind.model_fields if key != "name"]
+        data = kind.model_fields["data"].default
         rows.append(
-            {
-                "name": name,
-                "what": str(kind.__doc__),
-                "data": config.data,
-                "keys": keys,
-                "reasons": list(task.reasons),
-            }
+            {"name": name, "what": str(kind.__doc__), "data": data, "keys": keys, "reasons": list(kind.reasons)}
         )
     return rows
 
 
-def example(config: TaskConfig, seed: int, model: str | None = None) -> dict[str, Any]:
+def example(config: Task, seed: int, model: str | None = None) -> dict[str, Any]:
     """One problem of the task with its prompt, and verdicts on a worked solution (where there is one) and on nothing.
 
     Args:
@@ -67,7 +58,7 @@ def example(config: TaskConfig, seed: int, model: str | None = None) -> dict[str
     about: dict[str, Any] = {}
     if model is not None:
         tokenizer, style = _tokenizer_and_style(model)
-    task = make_task(config, task_style(config, style))
+    task = config.for_model(style)
     problem = _first(task, config.data, seed)
     responses = [*_worked(task, problem), NO_ANSWER]
     if model is not None:
@@ -78,7 +69,7 @@ def example(config: TaskConfig, seed: int, model: str | None = None) -> dict[str
         "data": problems_name(task.name, config.data),
         "what": str(type(config).__doc__),
         "reward_range": list(task.reward_range),
-        "problem": fields(problem),
+        "problem": problem.fields,
         "prompt": task.prompt(problem, tokenizer),
         **about,
         "judged": [{"response": response, "verdict": as_json(task.judge(problem, response))} for response in responses],
@@ -93,7 +84,7 @@ def _tokenizer_and_style(model: str) -> tuple[Any, str]:
     return load_tokenizer(model), prompt_style(load_model_config(model))
 
 
-def data_sets(folder: Path | None) -> list[dict[str, Any]]:
+def data_set_rows(folder: Path | None) -> list[dict[str, Any]]:
     """Every data set by name; with the number of its rows in ``folder`` (None where it has no such file).
 
     Raises UserError when there is no such folder, or a file in it cannot be read.
@@ -101,7 +92,7 @@ def data_sets(folder: Path | None) -> list[dict[str, Any]]:
     if folder is not None and not folder.is_dir():
         raise UserError(f"--data-dir {folder} (or RLVR_DATA_DIR): no such folder.")
     rows = []
-    for name, one in DATA_SETS.items():
+    for name, one in data_sets().items():
         row: dict[str, Any] = {"name": name, "task": one.task, "what": one.what, "hub": one.hub, "licence": one.licence}
         row["files"] = dict(one.files)
         if folder is not None:
@@ -110,14 +101,9 @@ def data_sets(folder: Path | None) -> list[dict[str, Any]]:
     return rows
 
 
-def fields(problem: Problem) -> dict[str, Any]:
-    """The problem as a row of a data file, and as the `problem` of a response to score."""
-    return {"id": problem.id, "question": problem.question, **problem.data}
-
-
 def _first(task: Task, data: str, seed: int) -> Problem:
     """A training problem, or a test problem where none of those can be had."""
-    if data in DATA_SETS and not is_generated(data) and "train" not in DATA_SETS[data].files:
+    if data in data_sets() and not is_generated(data) and "train" not in data_sets()[data].files:
         return task.problems("test", 1, seed)[0]
     try:
         return task.problems("train", 1, seed)[0]
@@ -130,10 +116,9 @@ def _first(task: Task, data: str, seed: int) -> Problem:
 
 def _worked(task: Task, problem: Problem) -> list[str]:
     """A worked solution where the task has one; a loaded problem may not hold enough for that."""
-    if not isinstance(task, WorkedSolutions):
-        return []
     try:
-        return [next(task.solutions(problem))]
+        solutions = task.solutions(problem)
+        return [] if solutions is None else [next(solutions)]
     except UserError:
         return []
 
@@ -144,16 +129,14 @@ def _rows(name: str, split: str, folder: Path) -> int | None:
         return None
     if found.is_file():
         return sum(1 for _ in lines(found))
-    places = DATA_SETS[name].files.values()
+    places = data_sets()[name].files.values()
     alone = len(set(places)) == len(places)
     belongs = split_at_home if alone else lambda path, split: is_jsonl(path) and split_mark(path) == split
     files = [path for path in found.iterdir() if belongs(path, split)]
     return sum(1 for path in files for _ in lines(path)) if files else None
 
 
-def write_problems(
-    config: TaskConfig, target: Path, *, count: int, split: str, seed: int, overwrite: bool = False
-) -> int:
+def write_problems(config: Task, target: Path, *, count: int, split: str, seed: int, overwrite: bool = False) -> int:
     """Write ``count`` problems of ``split`` to ``target``, one a line, and return how many there are.
 
     Raises UserError for an unknown split, what is wrong with ``target``, and what the task says of its data.
@@ -161,13 +144,11 @@ def write_problems(
     problems = []
     if split not in SPLITS:
         problems.append(f"--split {split}: unknown. Allowed: {', '.join(SPLITS)}")
-    source = local_path(config.data) if config.data not in DATA_SETS else None
+    source = local_path(config.data) if config.data not in data_sets() else None
     problems += output_problems(target, source=source, rows=True, overwrite=overwrite)
     if problems:
         raise UserError(problems)
-    task: Task = make_task(config, task_style(config, "logic_rl"))
+    task: Task = config.for_model("logic_rl")
     found = task.problems(cast(Split, split), count, seed)
-    write_text(
-        output_file(target), "".join(json.dumps(fields(problem), ensure_ascii=False) + "\n" for problem in found)
-    )
+    write_text(output_file(target), "".join(json.dumps(problem.fields, ensure_ascii=False) + "\n" for problem in found))
     return len(found)

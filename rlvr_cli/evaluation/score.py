@@ -20,11 +20,10 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.schema import TaskConfig
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.runs.locks import sole_writer
-from rlvr_cli.tasks import Problem, Task, Verdict, judge_all, make_task, problem_reader
+from rlvr_cli.tasks import Problem, Task, Verdict
 from rlvr_cli.tasks.jsonl import (
     BadLine,
     input_file,
@@ -35,16 +34,11 @@ from rlvr_cli.tasks.jsonl import (
     raise_if,
     text_problem,
 )
+from rlvr_cli.tasks.sets import tasks
 from rlvr_cli.verify.pool import size_shared_pool
 
 # Pairs that are judged, and written, at once.
 CHUNK = 256
-# Tasks that compare answers in the pool's processes.
-_POOLED = ("math",)
-
-# Keys that say which problems there are: here those of the input are judged, by the answers that stand there.
-_CHOOSES = ("data", "data_dir", "train_size", "corrected", "people", "compound", "depth", "numbers")
-
 Pair = tuple[Problem, str]
 
 
@@ -61,8 +55,7 @@ class Scored:
 
 
 def score(
-    config: TaskConfig,
-    style: str,
+    task: Task,
     source: Path,
     target: Path,
     *,
@@ -90,8 +83,7 @@ def score(
     input_file(source)
     if problems := output_problems(target, source=source):
         raise UserError(problems)
-    planned = _check(config.name, source)
-    task = make_task(config, style)
+    planned = _check(task, source)
     target = output_file(target)
     with sole_writer(target.parent, "Wait for it, or choose another --output.", target.name):
         made_from = _made_from(task, source, planned)
@@ -100,9 +92,9 @@ def score(
             target.unlink(missing_ok=True)
         write_text(_meta(target), json.dumps(made_from, indent=2, sort_keys=True) + "\n")
         progress(found, planned)
-        pairs = islice(_pairs(config.name, source), found, planned)
+        pairs = islice(_pairs(task, source), found, planned)
         with target.open("a", encoding="utf-8") as stream:
-            for verdicts in _judged(task, config, style, pairs, workers) if found < planned else ():
+            for verdicts in _judged(task, pairs, workers) if found < planned else ():
                 stream.writelines(json.dumps(as_json(verdict), allow_nan=False) + "\n" for verdict in verdicts)
                 stream.flush()
                 done += len(verdicts)
@@ -114,8 +106,9 @@ def score(
 
 def check_keys(overrides: Sequence[str]) -> None:
     """Refuse keys without effect on responses that are given with their problems. Raises UserError."""
+    choosing = {"data", "data_dir", "train_size", *(key for kind in tasks().values() for key in kind.problem_keys)}
     keys = [text.partition("=")[0].strip() for text in overrides]
-    found = [key for key in keys if key.removeprefix("task.").split(".")[0] in _CHOOSES]
+    found = [key for key in keys if key.removeprefix("task.").split(".")[0] in choosing]
     if found:
         raise UserError(
             [
@@ -141,11 +134,10 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _check(name: str, source: Path) -> int:
+def _check(task: Task, source: Path) -> int:
     """The number of responses in ``source``. Raises UserError that names every bad line."""
     problems: list[str] = []
     count = 0
-    read = problem_reader(name)
     for number, line in lines(source):
         where = f"{source}:{number}"
         count += 1
@@ -159,7 +151,7 @@ def _check(name: str, source: Path) -> int:
             problems.append(f"{where}: {wrong}")
             continue
         try:
-            read(record["problem"], where)
+            task.problem_from(record["problem"], where)
         except UserError as error:
             problems += error.problems
     raise_if(problems)
@@ -194,28 +186,25 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _pairs(name: str, source: Path) -> Iterator[Pair]:
-    read = problem_reader(name)
+def _pairs(task: Task, source: Path) -> Iterator[Pair]:
     for number, line in lines(source):
         record = _record(line)
         if isinstance(record, str):
             raise RunError(f"{source}:{number}: the file has changed since it was checked.")
-        yield read(record["problem"], f"{source}:{number}"), record["response"]
+        yield task.problem_from(record["problem"], f"{source}:{number}"), record["response"]
 
 
-def _judged(
-    task: Task, config: TaskConfig, style: str, pairs: Iterable[Pair], workers: int | None
-) -> Iterator[Sequence[Verdict]]:
+def _judged(task: Task, pairs: Iterable[Pair], workers: int | None) -> Iterator[Sequence[Verdict]]:
     """Verdicts in order, a chunk at a time."""
     chunks = iter(partial(_chunk, iter(pairs)), [])
-    if config.name in _POOLED and workers is not None:
+    if task.pooled and workers is not None:
         size_shared_pool(workers)
-    if workers in (None, 1) or config.name in _POOLED:
+    if workers in (None, 1) or task.pooled:
         yield from (_judge(task, chunk) for chunk in chunks)
         return
     assert workers is not None
     # Spawned: a fork would copy whatever threads and locks the caller has.
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_start, initargs=(config, style))
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_start, initargs=(task,))
     with pool:
         try:
             # A window at a time: `map` would read the whole file ahead.
@@ -233,7 +222,7 @@ def _chunk(pairs: Iterator[Pair]) -> list[Pair]:
 
 def _judge(task: Task, chunk: Sequence[Pair]) -> list[Verdict]:
     problems, responses = [problem for problem, _ in chunk], [response for _, response in chunk]
-    return judge_all(task, problems, responses, [False] * len(chunk))
+    return task.judge_many(problems, responses, [False] * len(chunk))
 
 
 @contextmanager
@@ -249,9 +238,9 @@ def _no_interrupts() -> Iterator[None]:
 _TASK: list[Task] = []
 
 
-def _start(config: TaskConfig, style: str) -> None:
+def _start(task: Task) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _TASK[:] = [make_task(config, style)]
+    _TASK[:] = [task]
 
 
 def _end_with_parent() -> None:

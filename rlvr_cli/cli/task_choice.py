@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.schema import TaskConfig
-from rlvr_cli.config.task_kinds import KKTaskConfig
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.tasks import Task
 from rlvr_cli.tasks.sets import check_folder
 
 RULES = ("paper", "strict")
@@ -19,7 +18,7 @@ def choose_task(
     rule: str | None = None,
     model: str | None = None,
     generated: bool = False,
-) -> TaskConfig:
+) -> Task:
     """The configuration of task ``name`` with ``overrides`` (`task.key=value`).
 
     Args:
@@ -41,8 +40,7 @@ def choose_task(
     check_folder(config)
     if rule is None:
         return config
-    chosen = {"reward": "logic_rl" if rule == "paper" else rule} if isinstance(config, KKTaskConfig) else {"rule": rule}
-    key, value = next(iter(chosen.items()))
+    key, value = config.with_rule(rule)
     if any(text.startswith(f"task.{key}=") for text in overrides):
         raise UserError(f"--rule {rule} and task.{key} set the same thing; give one of them.")
     return load_config(task=name, model=model, overrides=[*overrides, f"task.{key}={value}"]).task

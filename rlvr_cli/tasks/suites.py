@@ -5,14 +5,21 @@ Every value says where it is from: a section or table of the paper, its authors'
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from rlvr_cli.core.text import did_you_mean
+from rlvr_cli.tasks.sets import benchmarks, data_sets, generated_names
 
 POWERS = (1, 2, 4, 8, 16, 32)
 
 # The samples of a benchmark that is named alone, by its number of problems: most problems first.
-_BY_SIZE = ((1_000, 4, "ACPO, table 1"), (40, 8, "ACPO, table 2; K&K: AR-Lopti, section 5.1"), (0, 32, "DGPO, table 3"))
+_BY_SIZE = (
+    (1_000, 4, "ACPO, table 1"),
+    (40, 8, "ACPO, table 2; K&K: AR-Lopti, section 5.1"),
+    (-1, 32, "DGPO, table 3"),
+)
 
 
 @dataclass(frozen=True)
@@ -264,22 +271,21 @@ def _landscape() -> Suite:
 
 SUITES: dict[str, Suite] = {suite.name: suite for suite in (_ar_lopti(), _acpo(), _dgpo(), _gtpo(), _landscape())}
 
-# Problems of each benchmark, as published; they decide the samples where a benchmark is named alone.
-SIZES = {
-    "kk": 500,
-    "countdown": 1024,
-    "hitab": 1584,
-    "gsm8k": 1319,
-    "math500": 500,
-    "aime24": 30,
-    "aime25": 30,
-    "amc23": 40,
-    "minerva": 272,
-    "olympiadbench": 675,
-    "college_math": 2818,
-    "gaokao2023en": 385,
-    "math": 5000,
-}
+
+def evaluation_names() -> tuple[str, ...]:
+    """Every name that an evaluation may be asked for by."""
+    return (*benchmarks(), *generated_names(), *SUITES)
+
+
+def unknown_names(names: Sequence[str], key: str) -> list[str]:
+    """What is wrong with ``names``, which were given as ``key`` (`--benchmark`): a line for each unknown one."""
+    unknown = [name for name in dict.fromkeys(names) if name not in evaluation_names()]
+    lines = [f"{key} {name}: unknown.{did_you_mean(name, evaluation_names())}" for name in unknown]
+    listed = (
+        f" Benchmarks: {', '.join(benchmarks())}. Generated: {', '.join(generated_names())}. "
+        f"Suites: {', '.join(SUITES)}."
+    )
+    return [*lines[:-1], *(line + listed for line in lines[-1:])]
 
 
 def alone(benchmark: str) -> Setting:
@@ -288,23 +294,18 @@ def alone(benchmark: str) -> Setting:
     Samples by the number of problems: 32 up to 40 problems, 8 up to 1,000, 4 above, with every power of two up to them
     as k, and the greedy completion; sampled at temperature 1.
     """
-    samples, source = next((n, source) for above, n, source in _BY_SIZE if SIZES[benchmark] > above)
-    length, length_source = 4096, "AR-Lopti, table 2"
-    if samples == 32:
-        length, length_source = 8192, "DGPO, table 12"
-    elif benchmark == "countdown":
-        length, length_source = 1024, _TINY_ZERO
-    elif benchmark == "hitab":
-        length_source = _OURS_LENGTH
+    one = data_sets()[benchmark]
+    samples, source = next((n, source) for above, n, source in _BY_SIZE if one.size > above)
+    by_size = (8192, "DGPO, table 12") if samples == 32 else (4096, "AR-Lopti, table 2")
+    length, length_source = one.length or by_size
     # Which problems there are is the benchmark's, not the run's; how they are prompted and judged is left to the run.
-    task = {"kk": {"people": _people(3, 4, 5, 6, 7)}, "countdown": {"numbers": {3: 0.5, 4: 0.5}}}.get(benchmark, {})
     return Setting(
         benchmark,
         samples,
         pass_at=tuple(k for k in POWERS if k <= samples),
         greedy=True,
         max_new_tokens=length,
-        task=task,
+        task=one.keys,
         source={
             "samples": f"by size: {source}",
             "temperature": "AR-Lopti's code, DGPO's rollouts: 1.0",

@@ -1,0 +1,95 @@
+"""A task is one file: it has a name, keys, a plan, trainings and evaluations by lying in the package of tasks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+FILE = '''
+"""Words to write backwards."""
+
+from __future__ import annotations
+
+import random
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from rlvr_cli.core.streams import stream_seed
+from rlvr_cli.tasks.base import Data, Problem, Split, Task, Verdict, made_here
+
+
+class Reverse(Task):
+    """Words to write backwards."""
+
+    sets: ClassVar = {"rev-gen": made_here("Words of random letters, drawn here.")}
+    reasons: ClassVar = ("correct", "wrong")
+    problem_keys: ClassVar = ("letters",)
+
+    name: Literal["rev"] = Field("rev", description="rev = words to write backwards.")
+    letters: Annotated[int, Field(ge=2, le=20)] = Field(6, description="Letters of a word.")
+    data: Data = "rev-gen"
+
+    def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
+        rng = random.Random(stream_seed(seed, "rev", split))
+        words: dict[str, None] = {}
+        while len(words) < count:
+            words["".join(rng.choices("abcdefghij", k=self.letters))] = None
+        return [self.problem_from({"question": word}, split) for word in words]
+
+    def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
+        word = fields["question"]
+        return Problem(f"rev-{where}-{word}", word, {}, f"{len(word)} letters")
+
+    def prompt(self, problem: Problem, tokenizer: Any) -> str:
+        return f"Write {problem.question} backwards."
+
+    def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
+        answer = response.strip().rstrip(".")
+        right = answer == problem.question[::-1]
+        return Verdict(float(right), {"answer": float(right)}, right, answer or None, "correct" if right else "wrong")
+'''
+# In every process, those of a sweep's trials too.
+EVERYWHERE = "import rlvr_cli.tasks\nrlvr_cli.tasks.__path__.append({folder!r})\n"
+BASE = """
+task: {name: rev, train_size: 16}
+rollout: {prompts: 2, group_size: 2, max_new_tokens: 8}
+train: {rollouts: 1, on_no_signal: "off"}
+eval: {problems: 4, samples: 2, pass_at: [1, 2]}
+"""
+SWEEP = "base: base.yaml\nmethods: [grpo, dgpo]\nseeds: 1\neval: {problems: 4, samples: 2, pass_at: [1, 2]}\n"
+
+
+def rlvr(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": f"{folder / 'site'}:{Path(__file__).parents[2]}"}
+    command = [sys.executable, "-m", "rlvr_cli", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder, check=False)
+
+
+def test_it_is_listed_described_planned_trained_evaluated_and_compared(tmp_path: Path) -> None:
+    for folder in ("site", "own"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "own" / "rev.py").write_text(FILE.lstrip())
+    (tmp_path / "site" / "sitecustomize.py").write_text(EVERYWHERE.format(folder=str(tmp_path / "own")))
+    (tmp_path / "base.yaml").write_text(BASE)
+    (tmp_path / "sweep.yaml").write_text(SWEEP)
+    shown = rlvr(tmp_path, "tasks", "show", "rev")
+    assert shown.returncode == 0 and "backwards." in shown.stdout, shown.stderr
+    assert "rev-gen" in rlvr(tmp_path, "tasks", "sets").stdout
+    keys = json.loads(rlvr(tmp_path, "config", "show", "--json", "--origins", "--task", "rev").stdout)
+    assert {row["key"]: row["value"] for row in keys}["task.letters"] == 6
+    wrong = rlvr(tmp_path, "plan", "--task", "rev", "task.letters=1", "task.leters=3")
+    assert wrong.returncode == 2 and "at least 2" in wrong.stderr and "Did you mean `letters`" in wrong.stderr
+    for words in (
+        ("plan", "-c", "base.yaml"),
+        ("train", "-c", "base.yaml", "run.name=own"),
+        ("eval", "own"),
+        ("sweep", "sweep.yaml", "--workers", "1"),
+    ):
+        done = rlvr(tmp_path, *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+    compared = rlvr(tmp_path, "compare", "runs/sweep")
+    assert compared.returncode == 0 and "rev-gen" in compared.stdout, compared.stderr
