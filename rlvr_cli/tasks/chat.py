@@ -60,6 +60,15 @@ def by_chat_template(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> s
 _ADVICE = "which no chat template needs. Use a model whose tokenizer has a working chat template, or none."
 
 
+def leading_bos(tokenizer: Any) -> str:
+    """What a prompt must begin with, "" for most models.
+
+    Prompts are encoded without added special tokens, so a model that was trained with one needs it in the text.
+    """
+    ids = tokenizer("")["input_ids"]
+    return str(tokenizer.bos_token) if ids and ids[0] == tokenizer.bos_token_id else ""
+
+
 @contextmanager
 def _deadline() -> Iterator[None]:
     """Raises _TooLong in the code of a template after MOST_SECONDS of this thread.

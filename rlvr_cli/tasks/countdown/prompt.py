@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.chat import TemplateFailure, by_chat_template
+from rlvr_cli.tasks.chat import TemplateFailure, by_chat_template, leading_bos
 
 SYSTEM = (
     "You are a helpful assistant. You first thinks about the reasoning process in the mind and then provides the user "
@@ -34,10 +34,7 @@ def question(nums: Sequence[int], target: int) -> str:
 
 def base_prompt(text: str, tokenizer: Any) -> str:
     """The prompt for base models, "User: ... Assistant: ...", after the model's first token if it uses one."""
-    # Prompts are encoded without added special tokens, so a model that was trained with one needs it in the text.
-    ids = tokenizer("")["input_ids"]
-    start = str(tokenizer.bos_token) if ids and ids[0] == tokenizer.bos_token_id else ""
-    return f"{start}{BASE_SYSTEM}\nUser: {text}\nAssistant: {ASSISTANT_PREFIX}"
+    return f"{leading_bos(tokenizer)}{BASE_SYSTEM}\nUser: {text}\nAssistant: {ASSISTANT_PREFIX}"
 
 
 def chat_prompt(text: str, tokenizer: Any) -> str:

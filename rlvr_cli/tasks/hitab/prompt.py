@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.chat import TemplateFailure, by_chat_template
+from rlvr_cli.tasks.chat import TemplateFailure, by_chat_template, leading_bos
 
 _INTRODUCTION = (
     "Answer a question about a table. Column and row headers are written as paths from the outermost to the innermost "
@@ -39,9 +39,7 @@ def chat_prompt(text: str, tokenizer: Any) -> str:
     uses one. Raises UserError when a template refuses a user turn.
     """
     if not getattr(tokenizer, "chat_template", None):
-        ids = tokenizer("")["input_ids"]
-        start = str(tokenizer.bos_token) if ids and ids[0] == tokenizer.bos_token_id else ""
-        return f"{start}User: {text}\nAssistant:"
+        return f"{leading_bos(tokenizer)}User: {text}\nAssistant:"
     try:
         return by_chat_template(tokenizer, [{"role": "user", "content": text}])
     except TemplateFailure as error:

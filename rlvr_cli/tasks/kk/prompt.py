@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.bos import leading_bos
-from rlvr_cli.tasks.chat import TemplateFailure, by_chat_template
+from rlvr_cli.tasks.chat import TemplateFailure, by_chat_template, leading_bos
 
 # Wording, double space and missing spaces are the public prompt's own.
 SYSTEM = (

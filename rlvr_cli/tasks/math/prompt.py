@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.bos import leading_bos
-from rlvr_cli.tasks.chat import TemplateFailure, by_chat_template
+from rlvr_cli.tasks.chat import TemplateFailure, by_chat_template, leading_bos
 
 Style = Literal["boxed", "reasoning_answer"]
 Template = Literal["auto", "none"]
