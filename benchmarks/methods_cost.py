@@ -25,7 +25,8 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.config.method import PolicyMethodConfig, make_method
 from rlvr_cli.methods.names import METHODS
 from rlvr_cli.models.load import eos_token_ids, load_model
-from rlvr_cli.models.sampler import sample
+from rlvr_cli.models.sampling.engine import SamplingParams
+from rlvr_cli.models.sampling.local import sample
 from rlvr_cli.tasks.base import prompt_ids, response_text
 from rlvr_cli.training.buffer import Rows
 from rlvr_cli.training.protocols import Outputs
@@ -78,10 +79,8 @@ class Recorded:
         completions = sample(
             model,
             self.prompts,
+            SamplingParams(max_new_tokens=LENGTH, eos_token_ids=eos_token_ids(model, tokenizer)),
             keys=range(len(problems)),
-            seed=0,
-            max_new_tokens=LENGTH,
-            eos_token_ids=eos_token_ids(model, tokenizer),
         )
         self.completions = completions.ids
         texts = [response_text(tokenizer, ids) for ids in completions.ids]

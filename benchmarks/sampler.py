@@ -27,7 +27,8 @@ from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
 from benchmarks.sampler_work import Work, work_of_generate, work_of_the_sampler
 from rlvr_cli.models.load import eos_token_ids, load_model
-from rlvr_cli.models.sampler import sample
+from rlvr_cli.models.sampling.engine import SamplingParams
+from rlvr_cli.models.sampling.local import sample
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.tasks.kk import compact
 from rlvr_cli.tasks.kk.puzzles import generate
@@ -117,10 +118,8 @@ def with_sampler(case: Case, seed: int) -> int:
     out = sample(
         case.model,
         case.prompts,
+        SamplingParams(max_new_tokens=case.max_new_tokens, eos_token_ids=case.eos, seed=seed),
         keys=range(len(case.prompts)),
-        seed=seed,
-        max_new_tokens=case.max_new_tokens,
-        eos_token_ids=case.eos,
     )
     return sum(map(len, out.ids))
 

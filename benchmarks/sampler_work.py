@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from torch import Tensor
 
-from rlvr_cli.models.decoder import Decoder
+from rlvr_cli.models.sampling.decoder import Decoder
 
 
 @dataclass

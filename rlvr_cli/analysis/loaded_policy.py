@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from rlvr_cli.analysis.saved_rollout import Policy, SavedRollout
-from rlvr_cli.models.load import load_model, quiet_hub
+from rlvr_cli.models.libraries import quiet_hub
+from rlvr_cli.models.load import load_model
 from rlvr_cli.training.head import MOST_LOGITS
 
 Rows = Sequence[dict[str, Any]]

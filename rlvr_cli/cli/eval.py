@@ -123,7 +123,7 @@ def command(
         _list_benchmarks(json=json)
         return
     from rlvr_cli.evaluation.request import Options, make_plan
-    from rlvr_cli.models.trust import allow_remote_code
+    from rlvr_cli.models.libraries import allow_remote_code
 
     allow_remote_code(trust_remote_code)
     plan = make_plan(

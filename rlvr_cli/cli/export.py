@@ -35,7 +35,7 @@ def command(
     The folder is loaded again and must give the checkpoint's own greedy answers, or nothing is written.
     """
     from rlvr_cli.evaluation.targets import find_target
-    from rlvr_cli.models.trust import allow_remote_code
+    from rlvr_cli.models.libraries import allow_remote_code
 
     allow_remote_code(trust_remote_code)
     problems = []
@@ -60,7 +60,7 @@ def command(
             f"{run}: no run of that name in {root}; it is a model, a plain folder already. `rlvr runs list` shows "
             "the runs."
         )
-    from rlvr_cli.models.load import quiet_hub
+    from rlvr_cli.models.libraries import quiet_hub
 
     quiet_hub()
     from rlvr_cli.models.export import check_output, check_push, export, push

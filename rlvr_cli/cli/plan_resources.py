@@ -20,7 +20,7 @@ def print_resources(plan: dict[str, Any]) -> None:
 
 def memory_in_short(plan: dict[str, Any]) -> str:
     """The memory of a plan in a table's cell: `12.3 GiB`, and whether it fits where it does not."""
-    from rlvr_cli.models.room import gib
+    from rlvr_cli.models.sampling.memory import gib
 
     memory = plan["memory"]
     if memory is None:
@@ -40,7 +40,7 @@ def _model_sentence(plan: dict[str, Any]) -> str:
 
 
 def _print_memory(memory: dict[str, Any]) -> None:
-    from rlvr_cli.models.room import gib
+    from rlvr_cli.models.sampling.memory import gib
 
     setting, gpu = memory["setting"], memory["device"] == "gpu"
     assumed = " (assumed; --prompt-tokens N)" if memory["prompt_tokens_assumed"] else ""
@@ -68,7 +68,7 @@ def _print_memory(memory: dict[str, Any]) -> None:
 
 
 def _print_changes(memory: dict[str, Any]) -> None:
-    from rlvr_cli.models.room import gib
+    from rlvr_cli.models.sampling.memory import gib
 
     if memory["fits"] == "yes":
         return

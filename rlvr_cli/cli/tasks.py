@@ -120,7 +120,7 @@ def show(
     The prompt is for a model without a chat template, or with --model exactly what that model is given.
     """
     from rlvr_cli.cli.task_choice import choose_task
-    from rlvr_cli.models.trust import allow_remote_code
+    from rlvr_cli.models.libraries import allow_remote_code
     from rlvr_cli.report.task_sheet import example
 
     allow_remote_code(trust_remote_code)

@@ -95,7 +95,7 @@ def train(
     """
     from rlvr_cli.launch.command import check_alone, needs_launcher
     from rlvr_cli.launch.world import world_of_environment
-    from rlvr_cli.models.trust import allow_remote_code
+    from rlvr_cli.models.libraries import allow_remote_code
     from rlvr_cli.training.trackers import check_trackers
 
     allow_remote_code(trust_remote_code)

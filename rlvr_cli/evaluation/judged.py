@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_cli.models.completions import Completions, OnDone
+from rlvr_cli.models.sampling.engine import Completions, OnDone
 from rlvr_cli.tasks.base import Problem, Task, Verdict, response_text
 
 

@@ -53,9 +53,9 @@ def load_subject(subject: Subject, config: Config, engine: str, say: Callable[[s
 
 
 def _in_process(subject: Subject, config: Config, engine: str) -> LoadedModel:
-    from rlvr_cli.models.load import load_model, quiet_hub
+    from rlvr_cli.models.libraries import quiet_hub, set_threads
+    from rlvr_cli.models.load import load_model
     from rlvr_cli.models.source import prompt_style
-    from rlvr_cli.models.threads import set_threads
 
     quiet_hub()
     set_threads(config.run.threads)
@@ -80,7 +80,7 @@ def _in_process(subject: Subject, config: Config, engine: str) -> LoadedModel:
 def _in_vllm(subject: Subject, config: Config) -> LoadedModel:
     from rlvr_cli.evaluation.served.tokenizer import load_facts
     from rlvr_cli.evaluation.vllm_sampler import VllmSampler
-    from rlvr_cli.models.vllm_batch import load_vllm, model_folder
+    from rlvr_cli.models.sampling.vllm import load_vllm, model_folder
 
     folder = model_folder(subject.model, revision_of(subject, config))
     facts = load_facts(str(folder), False, revision=None)

@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -20,11 +19,9 @@ from rlvr_cli.evaluation.plan import Progress, ProgressCallback, check_problems,
 from rlvr_cli.evaluation.settings import EvalSettings, row_key
 from rlvr_cli.evaluation.store import Key, SampleStore
 from rlvr_cli.launch.world import ALONE, World
-from rlvr_cli.models.completions import Completions, Engine, OnDone
-from rlvr_cli.models.engines import choose_engine
-from rlvr_cli.models.greedy import greedy_once
 from rlvr_cli.models.load import eos_token_ids
-from rlvr_cli.models.sampler import rows_that_fit, sample
+from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams, choose_engine, greedy_once
+from rlvr_cli.models.sampling.local import rows_that_fit, sample
 from rlvr_cli.tasks.base import Problem, Task, prompt_ids
 
 __all__ = ["LocalSampler", "Progress", "ProgressCallback", "fill", "fill_batches", "identity", "weights_hash"]
@@ -245,24 +242,22 @@ def _sample(
     temperature: float,
 ) -> list[dict[str, Any]]:
     of_rows = [prompts[problem_id] for problem_id, _ in keys]
-    top_p = settings.top_p if temperature > 0 else 1.0
-    most = settings.kept_at_once
+    row_keys = [row_key(problem_id, index) for problem_id, index in keys]
+    params = SamplingParams(
+        max_new_tokens=settings.max_new_tokens,
+        eos_token_ids=source.stops,
+        seed=stream_seed(settings.seed, "eval"),
+        temperature=temperature,
+        top_p=settings.top_p if temperature > 0 else 1.0,
+        max_rows=settings.kept_at_once,
+    )
     if settings.batch is None and source.engine is sample:
-        most = min(most, rows_that_fit(source.model, of_rows, settings.max_new_tokens, sorts=top_p < 1))
+        params = replace(params, max_rows=min(settings.kept_at_once, rows_that_fit(source.model, of_rows, params)))
 
     def sampled(on_done: OnDone | None) -> Completions:
-        engine = partial(source.engine, temperature=temperature) if temperature else partial(greedy_once, source.engine)
-        return engine(
-            source.model,
-            of_rows,
-            keys=[row_key(problem_id, index) for problem_id, index in keys],
-            seed=stream_seed(settings.seed, "eval"),
-            max_new_tokens=settings.max_new_tokens,
-            eos_token_ids=source.stops,
-            top_p=top_p,
-            max_rows=most,
-            on_done=on_done,
-        )
+        if temperature:
+            return source.engine(source.model, of_rows, params, keys=row_keys, on_done=on_done)
+        return greedy_once(source.engine, source.model, of_rows, params, keys=row_keys, on_done=on_done)
 
     judged = sample_and_judge(sampled, task, [problems[problem_id] for problem_id, _ in keys], source.tokenizer)
     completions = judged.completions

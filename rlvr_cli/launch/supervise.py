@@ -35,8 +35,8 @@ from rlvr_cli.launch.command import Node, command, environment, launcher_of, pla
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
 from rlvr_cli.launch.link import Failure
 from rlvr_cli.launch.stopping import announce, leave_terminal, listen, say
+from rlvr_cli.models.libraries import remote_code_allowed
 from rlvr_cli.models.source import resolve_model
-from rlvr_cli.models.trust import remote_code_allowed
 from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.runs.directory import RunDir, check_free, now
 

@@ -42,7 +42,7 @@ def attempt(kind: str, content: dict[str, Any]) -> str | None:
 
 def main() -> None:
     """Until standard input ends. Argument: the threads to compute with; none = as many as there are cores."""
-    from rlvr_cli.models.threads import set_threads
+    from rlvr_cli.models.libraries import set_threads
 
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

@@ -18,9 +18,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from rlvr_cli.config.adapter_keys import LoRAConfig, NoAdapterConfig, QLoRAConfig
-from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.models.adapter_folder import BASE, WEIGHTS, Base
-from rlvr_cli.models.completions import Completions, Engine
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.models.sampling.engine import Completions, Engine
+from rlvr_cli.models.source import ADAPTER_BASE, ADAPTER_WEIGHTS, Base
 
 # PEFT's name of the one adapter, which stands in the names of parameters but not in those of files.
 NAME = "default"
@@ -207,12 +207,12 @@ class AdapterFolder:
     def save_pretrained(self, folder: Path, state_dict: dict[str, Tensor]) -> None:
         """Write the adapters' weights ``state_dict`` (names of :func:`trained_tensors`) to ``folder``."""
         weights = {name: weight.detach().cpu().contiguous() for name, weight in state_dict.items()}
-        save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+        save_file(weights, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
         peft = copy.copy(self.peft)
         peft.base_model_name_or_path, peft.revision, peft.inference_mode = self.base.name, self.base.revision, True
         peft.exclude_modules = None  # a value head, which the model has in training alone
         peft.save_pretrained(str(folder))
-        (folder / BASE).write_text(self.base.text(), encoding="utf-8")
+        (folder / ADAPTER_BASE).write_text(self.base.text(), encoding="utf-8")
         described = copy.deepcopy(self.config)
         if hasattr(described, "quantization_config"):
             del described.quantization_config
@@ -237,7 +237,7 @@ def attach(model: Any, folder: Path, base: Base) -> Any:
             warnings.simplefilter("ignore", FutureWarning)  # of transformers, about what PEFT calls
             adapted = get_peft_model(model, config)
         _check_mergeable(adapted)
-        load_trained(adapted, load_file(folder / WEIGHTS))
+        load_trained(adapted, load_file(folder / ADAPTER_WEIGHTS))
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"model: the adapter in {folder} does not fit {base.name}: {error}") from error
     return adapted.eval()
@@ -259,13 +259,5 @@ def _check_mergeable(model: Any) -> None:
 
 
 def load_adapter_of_checkpoint(model: Any, checkpoint: Path) -> None:
-    """Load what :class:`AdapterFolder` wrote into ``model``, to train on.
-
-    Raises RunError for a checkpoint of an earlier version, which held the merged model.
-    """
-    if not (checkpoint / WEIGHTS).is_file():
-        raise RunError(
-            f"{checkpoint} holds no {WEIGHTS}: it was written by an earlier version, which merged adapters into the "
-            "model. It can be evaluated and exported, but not continued: start a new run."
-        )
-    load_trained(model, load_file(checkpoint / WEIGHTS))
+    """Load what :class:`AdapterFolder` wrote into ``model``, to train on."""
+    load_trained(model, load_file(checkpoint / ADAPTER_WEIGHTS))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_cli.models.room import kv_bytes
+from rlvr_cli.models.sampling.memory import kv_bytes
 
 _QKV_BIAS = {"qwen2": True, "qwen3": False, "llama": False}
 

@@ -18,9 +18,11 @@ from safetensors import SafetensorError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.models.adapter_folder import base_of, holds_adapter
-from rlvr_cli.models.card import model_card
+from rlvr_cli.models.source import base_of, holds_adapter, hub_presets
+from rlvr_cli.results.evaluations import read_result
 from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.seals import read_record
+from rlvr_cli.tasks.sets import problems_name
 
 RECORD = "rlvr_export.json"
 NOT_OF_THE_MODEL = ("MANIFEST.json", "trainer_state.json", "trainer")
@@ -236,14 +238,14 @@ def _answers_of_checkpoint(
 
 
 def _greedy(model: Any, prompts: Sequence[list[int]], stops: Sequence[int]) -> list[list[int]]:
-    from rlvr_cli.models.transformers_engine import generate_with_transformers
+    from rlvr_cli.models.sampling.engine import SamplingParams
+    from rlvr_cli.models.sampling.transformers import generate_with_transformers
 
     limit = getattr(model.config, "max_position_embeddings", None)
     room = NEW_TOKENS if limit is None else max(1, min(NEW_TOKENS, limit - max(map(len, prompts))))
     keys = range(len(prompts))
-    return generate_with_transformers(
-        model, prompts, keys=keys, seed=0, max_new_tokens=room, eos_token_ids=stops, temperature=0.0, max_rows=1
-    ).ids
+    params = SamplingParams(max_new_tokens=room, eos_token_ids=stops, temperature=0.0, max_rows=1)
+    return generate_with_transformers(model, prompts, params, keys=keys).ids
 
 
 def _write_merged(config: Config, checkpoint: Path, folder: Path, dtype: str) -> None:
@@ -286,7 +288,7 @@ def _answers_of_folder(folder: Path, prompts: Sequence[list[int]], stops: Sequen
     """The greedy answers of the written folder, loaded as anyone would, and the format of its weights."""
     from transformers import AutoModelForCausalLM
 
-    from rlvr_cli.models.trust import remote_code_allowed
+    from rlvr_cli.models.libraries import remote_code_allowed
 
     model = AutoModelForCausalLM.from_pretrained(
         str(folder), dtype="auto", use_safetensors=True, trust_remote_code=remote_code_allowed()
@@ -317,7 +319,7 @@ def _gaps(folder: Path, cases: list[tuple[list[int], list[int], list[int]]]) -> 
     import torch
     from transformers import AutoModelForCausalLM
 
-    from rlvr_cli.models.trust import remote_code_allowed
+    from rlvr_cli.models.libraries import remote_code_allowed
 
     model = AutoModelForCausalLM.from_pretrained(str(folder), dtype="auto", trust_remote_code=remote_code_allowed())
     model = model.to(_device()).eval()
@@ -333,3 +335,72 @@ def _gaps(folder: Path, cases: list[tuple[list[int], list[int], list[int]]]) -> 
             scores = model(ids).logits[0, -1].float().log_softmax(-1)
         gaps.append(float((scores[found[at]] - scores[expected[at]]).abs()))
     return gaps
+
+
+IN_TRAINING = ("reward", "accuracy", "loss", "token_accuracy")
+
+
+def model_card(run: RunDir, config: Config, checkpoint: Path, dtype: str) -> str:
+    """The model card. Names no folder of this machine."""
+    manifest = run.read_manifest()
+    step = int(checkpoint.name.removeprefix("step-"))
+    base = _public_name(base_of(checkpoint).name if holds_adapter(checkpoint) else config.model.name)
+    on_hub = base if "/" in base else None
+    head = [
+        "---",
+        "library_name: transformers",
+        "pipeline_tag: text-generation",
+        *([f"base_model: {on_hub}"] if on_hub else []),
+        f"tags: [rlvr, {json.dumps(config.method.name)}, {json.dumps(config.task.name)}]",
+        "---",
+    ]
+    adapter = config.model.adapter
+    trained = "all weights"
+    if adapter.kind != "none":
+        trained = f"{adapter.kind}, rank {adapter.rank}, alpha {adapter.alpha:g}, merged into the base"
+    rows = {
+        "base model": base,
+        "method": config.method.name,
+        "task": problems_name(config.task.name, config.task.data),
+        "trained": trained,
+        "seed": config.run.seed,
+        "optimizer steps": f"{step} of {manifest.get('steps_total')}",
+        "number format": dtype,
+        "versions": ", ".join(f"{name} {version}" for name, version in (manifest.get("versions") or {}).items()),
+    }
+    lines = [*head, "", f"# {run.name}", "", "Trained by reinforcement learning with verifiable rewards (rlvr)."]
+    if config.method.name == "sft":
+        lines[-1] = "Trained by supervised fine-tuning on worked solutions (rlvr)."
+    lines += ["", "| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
+    lines += _metrics(run, step)
+    lines += ["", "`rlvr tasks show` prints the prompt that it was trained on. The licence is that of the base model."]
+    return "\n".join(lines) + "\n"
+
+
+def _public_name(name: str) -> str:
+    """A model's name without the folders of this machine."""
+    if name in hub_presets():
+        return hub_presets()[name]
+    return Path(name).name if name.startswith((".", "/", "~")) or Path(name).is_dir() else name
+
+
+def _metrics(run: RunDir, step: int) -> list[str]:
+    """What the run measured at this step, and the evaluations of this checkpoint."""
+    lines: list[str] = []
+    last = [row for row in read_record(run, run.metrics_path) if row.get("step") == step]
+    shown: dict[str, Any] = {}
+    for row in last:
+        shown = {name: row[name] for name in IN_TRAINING if row.get(name) is not None}
+        shown |= {f"held-out {name}": value for name, value in (row.get("eval") or {}).items()}
+    if shown:
+        lines += ["", "In training, at this step:", "", "| | |", "|---|---|"]
+        lines += [f"| {name} | {value:.4g} |" for name, value in shown.items() if isinstance(value, int | float)]
+    for path in sorted(run.eval_dir.glob(f"*-step-{step}-*/metrics.json")):
+        result = read_result(path)
+        lines += ["", f"On {result['benchmark']}, {result['split']}, {result['problems']} problems:", ""]
+        lines += ["| metric | value | 95% interval |", "|---|---|---|"]
+        for name, metric in result["metrics"].items():
+            low, high = metric.get("low"), metric.get("high")
+            between = f"{low:.3f} to {high:.3f}" if low is not None and high is not None else ""
+            lines.append(f"| {name} | {metric['value']:.3f} | {between} |")
+    return lines

@@ -1,10 +1,13 @@
-"""Import large libraries at less cost."""
+"""How the large libraries are imported and set up in a process: quietly, with how many threads, and whose code."""
 
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from importlib import import_module
+
+from rlvr_cli.runs.environment import usable_cores
 
 
 def import_library(name: str) -> None:
@@ -22,3 +25,45 @@ def import_library(name: str) -> None:
     finally:
         gc.enable()
         gc.freeze()
+
+
+def set_threads(wanted: int | None) -> int:
+    """Compute with ``wanted`` threads (None: one for each usable core), and return their number.
+
+    Best called before torch is imported. Threads that wait then sleep: the default, to spin, makes two threads on a
+    busy machine slower than one by a factor of ten and more.
+    """
+    threads = wanted or usable_cores()
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    import_library("torch")
+    import torch
+
+    torch.set_num_threads(threads)
+    return threads
+
+
+# Whether Python code of a model's own repository may run in this process: only where the command line said so.
+_allowed = False
+
+
+def allow_remote_code(allowed: bool = True) -> None:
+    """What `--trust-remote-code` means; nothing stores it, so every command has to be told again."""
+    global _allowed
+    _allowed = allowed
+
+
+def remote_code_allowed() -> bool:
+    """Whether :func:`allow_remote_code` was called in this process."""
+    return _allowed
+
+
+def quiet_hub() -> None:
+    """Turn off the telemetry and progress bars of the Hugging Face libraries.
+
+    Call it before they are imported: they read these variables once.
+    """
+    for variable in ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_PROGRESS_BARS"):
+        os.environ.setdefault(variable, "1")
+    for variable in ("TRANSFORMERS_VERBOSITY", "HF_HUB_VERBOSITY"):
+        os.environ.setdefault(variable, "error")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

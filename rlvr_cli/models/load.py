@@ -1,50 +1,31 @@
-"""Load a causal language model and its tokenizer; every way this can go wrong is one plain message."""
+"""Load a causal language model and its tokenizer; every way this can go wrong is one plain message. What a tokenizer
+ends completions with, and the text of each token."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.models.adapter_folder import base_of, holds_adapter
-from rlvr_cli.models.libraries import import_library
+from rlvr_cli.models.libraries import import_library, quiet_hub, remote_code_allowed
 from rlvr_cli.models.source import (
     ModelSource,
+    base_of,
     connection_problem,
+    holds_adapter,
     is_cached,
     is_offline,
-    prompt_style,
     resolve_model,
     unreachable,
 )
-from rlvr_cli.models.trust import remote_code_allowed
 
-__all__ = [
-    "ModelSource",
-    "eos_token_ids",
-    "load_adapted",
-    "load_model",
-    "load_model_config",
-    "load_tokenizer",
-    "prompt_style",
-    "quiet_hub",
-    "resolve_model",
-    "stop_ids",
-]
-
-
-def quiet_hub() -> None:
-    """Turn off the telemetry and progress bars of the Hugging Face libraries.
-
-    Call it before they are imported: they read these variables once.
-    """
-    for variable in ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_PROGRESS_BARS"):
-        os.environ.setdefault(variable, "1")
-    for variable in ("TRANSFORMERS_VERBOSITY", "HF_HUB_VERBOSITY"):
-        os.environ.setdefault(variable, "error")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# What decoders put for bytes that are no character, or not yet one.
+_REPLACEMENT = "\ufffd"
+# Tokens that are waited for to make a character: of up to four bytes, and tokens may straddle two characters.
+_MOST_TOKENS = 8
 
 
 def load_model(
@@ -296,3 +277,32 @@ def _explain(source: ModelSource, revision: str | None, error: Exception, attent
     if source.kind == "hub":
         return unreachable(source.location, revision, text.rstrip("."))
     return f"model: {source.location} cannot be loaded: {text}"
+
+
+def token_pieces(tokenizer: Any, ids: Sequence[int]) -> list[str] | None:
+    """The text that each token adds: joined, they are the decoded completion, special tokens kept.
+
+    A token that ends inside a character adds "", and the one that completes it the whole character. What becomes of
+    bytes that never make one is the tokenizer's to say: decoded with other neighbours they may look otherwise. None for
+    a tokenizer without a fast backend, which cannot tell.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return None
+
+    def text(first: int, end: int) -> str:
+        return str(backend.decode(ids[first:end], skip_special_tokens=False))
+
+    pieces = []
+    # Tokens are decoded behind those of the piece before them, since at the start of a text some lose their space.
+    # Not by tokenizers' DecodeStream: it fails where a byte makes the bytes before it none of a character.
+    context = begun = 0
+    for end in range(1, len(ids) + 1):
+        before, after = text(context, begun), text(context, end)
+        if after.endswith(_REPLACEMENT) and end - begun < _MOST_TOKENS:
+            pieces.append("")
+            continue
+        piece = after[len(before) :] if after.startswith(before) else text(begun, end)
+        pieces.append(piece)
+        context, begun = (begun if piece else context), end
+    return pieces

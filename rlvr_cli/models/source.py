@@ -1,4 +1,4 @@
-"""Find out what a model name stands for and whether it can be loaded, without importing torch."""
+"""What a model name stands for and whether it can be loaded, adapters and their base too. Imports no torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -18,13 +18,15 @@ from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.presets import preset_document
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import without_secrets
-from rlvr_cli.models.adapter_folder import WEIGHTS as ADAPTER_WEIGHTS
-from rlvr_cli.models.adapter_folder import base_of, holds_adapter
 
 # Presets whose weights ship with the package; those on the hub are in `hub_presets`.
 PRESETS: Mapping[str, Path] = {"lab": Path(__file__).parents[1] / "lab" / "base"}
 PromptStyle = Literal["logic_rl", "compact"]
 PROMPT_STYLES: tuple[PromptStyle, ...] = get_args(PromptStyle)
+
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_BASE = "base.json"
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
@@ -230,3 +232,48 @@ def is_cached(name: str) -> bool:
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface"))
     cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub")).expanduser()
     return any((cache / f"models--{name.replace('/', '--')}" / "snapshots").glob("*/config.json"))
+
+
+@dataclass(frozen=True)
+class Base:
+    """The model that an adapter was trained on, and how it was loaded.
+
+    Attributes:
+        name: a preset, a hub id or a folder. revision: of a hub model, the very commit where it is known.
+        kind: ``qlora`` where its linear layers were held in 4 bits.
+        dtype: number format of its weights; auto where nothing says.
+        fingerprint: of its weights, from ``rlvr_cli.models.adapter.fingerprint``; None where nothing says.
+    """
+
+    name: str
+    revision: str | None = None
+    kind: Literal["lora", "qlora"] = "lora"
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    fingerprint: str | None = None
+
+    def text(self) -> str:
+        """The content of base.json."""
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+
+def holds_adapter(folder: Path) -> bool:
+    """Whether ``folder`` holds an adapter, and no model beside it."""
+    return (folder / ADAPTER_CONFIG).is_file() and not any(folder.glob("model*.safetensors"))
+
+
+def base_of(folder: Path) -> Base:
+    """The base of the adapter in ``folder``: from our base.json, else from PEFT's own configuration.
+
+    Raises UserError where neither can be read.
+    """
+    path = folder / ADAPTER_BASE if (folder / ADAPTER_BASE).is_file() else folder / ADAPTER_CONFIG
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        if path.name == ADAPTER_BASE:
+            return Base(**said)
+        name = said["base_model_name_or_path"]
+        if said.get("peft_type") != "LORA" or not name:
+            raise ValueError("it is no LoRA adapter with the name of its base model")
+        return Base(str(name), said.get("revision"))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"model: {path} does not say which model the adapter belongs to ({error}).") from error

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlvr_cli.models.architecture import Architecture
-from rlvr_cli.models.room import MOST_ROWS, PREFILL_TOKENS, RowMemory, usable, wide_bytes
+from rlvr_cli.models.sampling.memory import MOST_ROWS, PREFILL_TOKENS, RowMemory, usable, wide_bytes
 
 GIB = 2**30
 Strategy = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp"]
@@ -33,7 +33,7 @@ Attention = Literal["sdpa", "eager", "flash_attention_2"]
 MOST_LOGITS = 2**26
 # TRL 1.16: kernels/chunked_logprob.py and trainer/utils.py.
 TILE_TOKENS, TILE_WORDS = 4096, 32768
-# models/transformers_engine.py.
+# models/sampling/transformers.py.
 TRANSFORMERS_ROWS, SCORED_LOGITS = 64, 2**28
 # NF4 with double quantization (arXiv:2305.14314, section 3): 4 bits, and 0.127 bits of constants.
 NF4_BYTES = (4 + 0.127) / 8

@@ -11,9 +11,16 @@ from typing import Any
 
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.presets import preset_document
-from rlvr_cli.models.adapter_folder import base_of, holds_adapter
 from rlvr_cli.models.architecture import Architecture, counted, from_config
-from rlvr_cli.models.source import PRESETS, connection_problem, hub_presets, is_cached, is_offline
+from rlvr_cli.models.source import (
+    PRESETS,
+    base_of,
+    connection_problem,
+    holds_adapter,
+    hub_presets,
+    is_cached,
+    is_offline,
+)
 
 
 @dataclass(frozen=True)

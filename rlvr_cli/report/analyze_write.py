@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.models.threads import set_threads
+from rlvr_cli.models.libraries import set_threads
 from rlvr_cli.report.analyses.catalog import analyze
 from rlvr_cli.report.analyses.findings import Findings
 from rlvr_cli.report.analyze_request import AnalyzeRequest

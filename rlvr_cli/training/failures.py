@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.models.room import SamplingMemoryError, out_of_memory
+from rlvr_cli.models.sampling.memory import SamplingMemoryError, out_of_memory
 from rlvr_cli.runs.directory import RunDir
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)

@@ -19,11 +19,9 @@ from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.launch.deepspeed_config import is_sharded
 from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.methods.sft import SFT
-from rlvr_cli.models.adapter_folder import Base, holds_adapter
-from rlvr_cli.models.libraries import import_library
-from rlvr_cli.models.load import check_bitsandbytes, load_model, quiet_hub
-from rlvr_cli.models.source import prompt_style, resolve_model
-from rlvr_cli.models.threads import set_threads
+from rlvr_cli.models.libraries import import_library, quiet_hub, set_threads
+from rlvr_cli.models.load import check_bitsandbytes, load_model
+from rlvr_cli.models.source import Base, holds_adapter, prompt_style, resolve_model
 from rlvr_cli.runs.environment import usable_cores
 from rlvr_cli.tasks.base import HARDLY_READABLE, PROMPTS_MEASURED, UNREADABLE, Problem, Task, prompt_ids, unread_share
 from rlvr_cli.tasks.sets import is_generated
@@ -31,7 +29,7 @@ from rlvr_cli.training.demonstrations import SFTMethod, load_demonstrations
 
 if TYPE_CHECKING:
     from rlvr_cli.methods.method import Method
-    from rlvr_cli.models.completions import Engine
+    from rlvr_cli.models.sampling.engine import Engine
     from rlvr_cli.training.vllm.engine import VllmEngine
 
 
@@ -200,8 +198,8 @@ def _base(config: Config, model: Any, dtype: str) -> Base | None:
 def _engine(config: Config, model: Any) -> tuple[Engine, str]:
     """What samples ``model``, with adapters if there are any, and why."""
     from rlvr_cli.models.adapter import engine_for_adapters, merged
-    from rlvr_cli.models.engines import choose_engine
-    from rlvr_cli.models.sampler import sample
+    from rlvr_cli.models.sampling.engine import choose_engine
+    from rlvr_cli.models.sampling.local import sample
 
     with merged(model) as plain:
         engine, reason = choose_engine(config.rollout.engine, plain)

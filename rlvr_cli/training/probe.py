@@ -32,8 +32,9 @@ from rlvr_cli.launch.command import needs_launcher
 from rlvr_cli.launch.deepspeed_config import for_other_batches
 from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.methods.sft import SFT
-from rlvr_cli.models.room import NO_MEMORY, gib
-from rlvr_cli.models.trust import allow_remote_code, remote_code_allowed
+from rlvr_cli.models.libraries import allow_remote_code, remote_code_allowed
+from rlvr_cli.models.sampling.engine import SamplingParams
+from rlvr_cli.models.sampling.memory import NO_MEMORY, gib
 
 Tell = Callable[[str], None]
 
@@ -286,17 +287,17 @@ class _FullLength:
     def __init__(self, vocabulary: int) -> None:
         self.vocabulary = vocabulary
 
-    def __call__(self, model: Any, prompts: Any, *, keys: Any, max_new_tokens: int, **others: Any) -> Any:
+    def __call__(self, model: Any, prompts: Any, params: SamplingParams, **others: Any) -> Any:
         import random
 
-        from rlvr_cli.models.completions import Completions
+        from rlvr_cli.models.sampling.engine import Completions
 
         draw = random.Random(0)
-        ends = set(others["eos_token_ids"])
-        words = [word for word in range(self.vocabulary) if word not in ends]
+        longest = params.max_new_tokens
+        words = [word for word in range(self.vocabulary) if word not in params.eos_token_ids]
         # Rows of like length share a micro-batch, so that two lengths would each get micro-batches of their own.
-        different = max(2, min(len(prompts), max_new_tokens // 20))
-        lengths = [max(1, max_new_tokens - row % different) for row in range(len(prompts))]
+        different = max(2, min(len(prompts), longest // 20))
+        lengths = [max(1, longest - row % different) for row in range(len(prompts))]
         ids = [draw.choices(words, k=length) for length in lengths]
         return Completions(ids, [[0.0] * length for length in lengths], [True] * len(ids))
 

@@ -26,7 +26,7 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.launch.stopping import SIGNALS, StopRequest
 from rlvr_cli.models.adapter import AdapterFolder, load_adapter_of_checkpoint, trained_tensors
-from rlvr_cli.models.adapter_folder import Base
+from rlvr_cli.models.source import Base
 from rlvr_cli.runs import seals
 from rlvr_cli.runs.atomic import fsync
 from rlvr_cli.runs.checkpoints import keep_newest, write_checkpoint

@@ -20,9 +20,8 @@ from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.judged import sample_and_judge
 from rlvr_cli.methods.reward import flip
-from rlvr_cli.models.completions import Completions, Engine, OnDone
-from rlvr_cli.models.load import eos_token_ids
-from rlvr_cli.models.pieces import token_pieces
+from rlvr_cli.models.load import eos_token_ids, token_pieces
+from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams
 from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.tasks.base import Problem, Task, Verdict, prompt_ids
 from rlvr_cli.training.metrics import rollout_summary
@@ -102,20 +101,16 @@ class RolloutSource:
         self, prompts: Sequence[list[int]], keys: Sequence[int], stream: tuple[str | int, ...], on_done: OnDone | None
     ) -> Completions:
         settings = self.config.rollout
-        return self.engine(
-            self.model,
-            prompts,
-            keys=keys,
-            seed=stream_seed(self.config.run.seed, *stream),
+        params = SamplingParams(
             max_new_tokens=settings.max_new_tokens,
             eos_token_ids=eos_token_ids(self.model, self.tokenizer),
+            seed=stream_seed(self.config.run.seed, *stream),
             temperature=settings.temperature,
             top_p=settings.top_p,
             top_k=settings.top_k,
             max_rows=settings.batch,
-            on_progress=self.on_tokens,
-            on_done=on_done,
         )
+        return self.engine(self.model, prompts, params, keys=keys, on_progress=self.on_tokens, on_done=on_done)
 
     def _fill(self, rows: Sequence[int], attempt: int) -> None:
         """Sample and judge completions for ``rows`` of this process.

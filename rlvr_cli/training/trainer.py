@@ -12,7 +12,7 @@ from rlvr_cli.collapse.watch import Collapse, CollapseWatch
 from rlvr_cli.core.errors import JointError
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.models.adapter import merged
-from rlvr_cli.models.completions import Completions, Engine
+from rlvr_cli.models.sampling.engine import Completions, Engine
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.training.buffer import Rows, row_order
 from rlvr_cli.training.collapsed import collapsed

@@ -15,7 +15,7 @@ from pathlib import Path
 from rlvr_cli.launch.link import CONFIG, FOLDER, Link, failure_of
 from rlvr_cli.launch.stopping import StopRequest
 from rlvr_cli.launch.world import World, world_of_environment
-from rlvr_cli.models.trust import allow_remote_code
+from rlvr_cli.models.libraries import allow_remote_code
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.models.room import gib
+from rlvr_cli.models.sampling.memory import gib
 
 
 def plan(capsys: pytest.CaptureFixture[str], *overrides: str) -> dict[str, Any]:

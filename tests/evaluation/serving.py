@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from rlvr_cli.models.sampling.engine import SamplingParams
+
 # What a request may meet: ("status", code, headers), ("hang up",), ("truncate",), ("html",), ("sleep", seconds).
 Fault = tuple[Any, ...]
 
@@ -90,7 +92,7 @@ class TestServer:
 
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
         """The answer to a request of /completions or /chat/completions."""
-        from rlvr_cli.models.sampler import sample
+        from rlvr_cli.models.sampling.local import sample
 
         how, prompt = self.behaviour, body.get("prompt")
         chat = prompt is None
@@ -102,12 +104,13 @@ class TestServer:
             found = sample(
                 self.model,
                 [ids],
+                SamplingParams(
+                    max_new_tokens=body["max_tokens"],
+                    eos_token_ids=[self.tokenizer.eos_token_id],
+                    temperature=temperature,
+                    top_p=body.get("top_p", 1.0),
+                ),
                 keys=[body.get("seed", 0)],
-                seed=0,
-                max_new_tokens=body["max_tokens"],
-                eos_token_ids=[self.tokenizer.eos_token_id],
-                temperature=temperature,
-                top_p=body.get("top_p", 1.0),
             )
         special = not body.get("skip_special_tokens", True)
         new = found.ids[0]

@@ -72,7 +72,7 @@ def test_one_record_a_sample_one_file_of_numbers(
 def test_problems_with_one_prompt_share_their_greedy_completion_and_no_other(
     loaded: list[Any], task: Task, problems: list[Problem], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rlvr_cli.models.sampler import Batch
+    from rlvr_cli.models.sampling.local import Batch
 
     rows: list[int] = []
     begin = Batch.__init__
@@ -134,7 +134,7 @@ def test_as_many_at_once_as_fit_unless_a_person_says_how_many(
     at_once: int,
 ) -> None:
     from rlvr_cli.evaluation import sampling
-    from rlvr_cli.models import sampler
+    from rlvr_cli.models.sampling import local as sampler
 
     run(loaded[0], task, problems, SETTINGS, tmp_path / "six")
     sizes: list[int] = []

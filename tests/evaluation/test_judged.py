@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rlvr_cli.evaluation.judged import sample_and_judge
-from rlvr_cli.models.completions import Completions, OnDone
-from rlvr_cli.models.sampler import sample
+from rlvr_cli.models.sampling.engine import Completions, OnDone, SamplingParams
+from rlvr_cli.models.sampling.local import sample
 from rlvr_cli.tasks import Problem, Task, response_text
 from rlvr_cli.tasks.math.task import MathTask
 from rlvr_cli.verify.pool import Pool
@@ -46,10 +46,8 @@ class Rollout:
         out = sample(
             make("qwen3"),
             [[1, 2, 5]] * ROWS,
+            SamplingParams(max_new_tokens=40, eos_token_ids=(3, 11), seed=5),
             keys=range(ROWS),
-            seed=5,
-            max_new_tokens=40,
-            eos_token_ids=(3, 11),
             on_progress=progress,
             on_done=on_done,
         )

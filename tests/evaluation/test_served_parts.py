@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,15 @@ from rlvr_cli.evaluation.served.options import ServerOptions, option_problems
 from rlvr_cli.evaluation.served.prompts import check_tags
 from rlvr_cli.evaluation.served.sampler import in_flight
 from rlvr_cli.evaluation.served.tokenizer import load_facts
+from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.records import append_jsonl
 from rlvr_cli.training.vllm.requests import read_completion
 
-TEXT = Ask(Prompt("2 + 2 =", (5, 6, 7)), 8, 0.7, 0.9, 11, (1, 2), 0)
-GREEDY = Ask(Prompt("2 + 2 =", (5, 6, 7)), 8, 0.0, 0.9, 11, (1, 2), 0)
-CHAT = Ask(Prompt(messages=({"role": "user", "content": "hi"},)), 8, 1.0)
+PARAMS = SamplingParams(max_new_tokens=8, temperature=0.7, top_p=0.9, seed=11, eos_token_ids=(1, 2))
+TEXT = Ask(Prompt("2 + 2 =", (5, 6, 7)), PARAMS, 0)
+GREEDY = Ask(TEXT.prompt, replace(PARAMS, temperature=0.0), 0)
+CHAT = Ask(Prompt(messages=({"role": "user", "content": "hi"},)), SamplingParams(max_new_tokens=8))
 
 
 def test_the_plain_api_gets_its_own_fields_alone() -> None:
@@ -95,7 +98,7 @@ def test_an_answer_says_no_more_than_it_says() -> None:
     whole["usage"] = {"prompt_tokens": 3, "completion_tokens": 9}
     # At another temperature than 0 and 1 servers give those of another distribution than was sampled from.
     assert read_answer(whole, TEXT).log_prob is None
-    at_one = read_answer(whole, Ask(TEXT.prompt, 8, 1.0))
+    at_one = read_answer(whole, Ask(TEXT.prompt, CHAT.params))
     assert (at_one.log_prob, at_one.tokens, at_one.prompt_tokens) == (-0.75, 2, 3)
 
 

@@ -22,8 +22,8 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.sampling import weights_hash
 from rlvr_cli.models.adapter import AdapterFolder, check_targets, fingerprint, merged, peft_config, trained_tensors
-from rlvr_cli.models.adapter_folder import Base, base_of
-from rlvr_cli.models.load import load_adapted, load_model, resolve_model
+from rlvr_cli.models.load import load_adapted, load_model
+from rlvr_cli.models.source import Base, base_of, resolve_model
 from tests.models.tiny import VOCABULARY, make
 
 IDS = torch.randint(0, VOCABULARY, (2, 9), generator=torch.Generator().manual_seed(0))

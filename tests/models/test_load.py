@@ -16,7 +16,8 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.models.load import eos_token_ids, load_model, prompt_style, resolve_model
+from rlvr_cli.models.load import eos_token_ids, load_model
+from rlvr_cli.models.source import prompt_style, resolve_model
 from tests.models.tiny import VOCABULARY, make
 
 

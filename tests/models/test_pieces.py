@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from rlvr_cli.models.pieces import token_pieces
+from rlvr_cli.models.load import token_pieces
 
 TEXTS = ("plain words", "ünïcödé", "a 👩‍👩‍👧 family", "汉字 and 漢字", "", " leading", "two\n\nlines\t")
 

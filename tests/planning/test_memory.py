@@ -13,6 +13,7 @@ from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.presets import preset_document
 from rlvr_cli.models.architecture import Architecture, from_config
+from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.planning import advice
 from rlvr_cli.planning.memory import (
     GIB,
@@ -212,7 +213,7 @@ def test_vllm_keeps_its_share_of_the_gpu_while_the_trainer_updates_unless_it_sle
 
 
 def test_the_local_sampler_takes_what_is_left() -> None:
-    """As models/sampler.py does: rows until a share of the free memory is used, and one at least."""
+    """As models/sampling/local.py does: rows until a share of the free memory is used, and one at least."""
     sharded = replace(ONE_GPU, strategy="zero3", processes=4)
     for size in (64 * GIB, 80 * GIB, 141 * GIB):
         found = estimate(SEVEN, sharded, Sampling("local", 256, group=8), size)
@@ -359,7 +360,7 @@ def test_what_the_local_sampler_takes(prompt: int, new: int, group: int) -> None
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from rlvr_cli.models.sampler import sample
+    from rlvr_cli.models.sampling.local import sample
 
     rows, size = 32, {"hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 4, "vocab_size": 2000}
     heads = {"num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 1024}
@@ -369,7 +370,7 @@ def test_what_the_local_sampler_takes(prompt: int, new: int, group: int) -> None
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**values)).eval()
     prompts = [[5 + row // group] * prompt for row in range(rows)]
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
-        sample(model, prompts, keys=range(rows), seed=0, max_new_tokens=new, eos_token_ids=[], max_rows=rows)
+        sample(model, prompts, SamplingParams(max_new_tokens=new, max_rows=rows), keys=range(rows))
     live = most = 0
     events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
     for event in sorted(events, key=lambda event: event.start_ns()):

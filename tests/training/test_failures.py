@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.models.room import SamplingMemoryError, told_with_rows
+from rlvr_cli.models.sampling.memory import SamplingMemoryError, told_with_rows
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.training.failures import explain
 

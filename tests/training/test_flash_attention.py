@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from rlvr_cli.models.transformers_engine import generate_with_transformers
+from rlvr_cli.models.sampling.engine import SamplingParams
+from rlvr_cli.models.sampling.transformers import generate_with_transformers
 from tests.training import harness
 
 SEEN: list[torch.dtype] = []
@@ -59,8 +60,6 @@ def test_a_training_starts_and_steps(tmp_path: Path, flash: Any) -> None:
 
 
 def test_generate_samples_it(flash: Any) -> None:
-    out = generate_with_transformers(
-        flash, [[3, 4, 5], [6, 7]], keys=[0, 1], seed=0, max_new_tokens=6, eos_token_ids=()
-    )
+    out = generate_with_transformers(flash, [[3, 4, 5], [6, 7]], SamplingParams(max_new_tokens=6), keys=[0, 1])
     assert [len(ids) for ids in out.ids] == [6, 6]
     assert set(SEEN) == {torch.bfloat16}

@@ -227,11 +227,3 @@ def test_the_transformers_engine_samples_with_the_adapter_in_the_layers(tmp_path
     )
     assert "adapters in the layers" in run.read_manifest()["sampler"]
     assert run.read_manifest()["status"] == "finished"
-
-
-def test_an_old_checkpoint_with_merged_weights_is_not_continued(tmp_path: Path) -> None:
-    from rlvr_cli.core.errors import RunError
-    from rlvr_cli.models.adapter import load_adapter_of_checkpoint
-
-    with pytest.raises(RunError, match="earlier version"):
-        load_adapter_of_checkpoint(None, tmp_path)

@@ -17,10 +17,9 @@ from rich.console import Console
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.models import sampler
-from rlvr_cli.models.completions import Completions
-from rlvr_cli.models.engines import choose_engine
 from rlvr_cli.models.load import load_model
+from rlvr_cli.models.sampling import local as sampler
+from rlvr_cli.models.sampling.engine import Completions, choose_engine
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.tasks import Problem, Task, Verdict
 from rlvr_cli.tasks.countdown.task import Countdown

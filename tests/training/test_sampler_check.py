@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ import torch
 from rich.console import Console
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.models.completions import Completions
-from rlvr_cli.models.sampler import sample
+from rlvr_cli.models.sampling.engine import Completions, SamplingParams
+from rlvr_cli.models.sampling.local import sample
 from rlvr_cli.training import run as running
 from rlvr_cli.training.prepare import Prepared
 from rlvr_cli.training.sampler_check import SamplerCheck, differences, not_renewed, sampler_check
@@ -57,24 +58,24 @@ def test_adapters_match(tmp_path: Path) -> None:
     assert found["matches"]
 
 
-def another_temperature(model: Any, prompts: Any, **named: Any) -> Completions:
-    return sample(model, prompts, **{**named, "temperature": 0.9})
+def another_temperature(model: Any, prompts: Any, params: SamplingParams, **named: Any) -> Completions:
+    return sample(model, prompts, replace(params, temperature=0.9), **named)
 
 
-def other_weights(model: Any, prompts: Any, **named: Any) -> Completions:
+def other_weights(model: Any, *rest: Any, **named: Any) -> Completions:
     weight = model.model.layers[0].mlp.down_proj.weight
     before = weight.detach().clone()
     with torch.no_grad():
         weight.mul_(1.05)
     try:
-        return sample(model, prompts, **named)
+        return sample(model, *rest, **named)
     finally:
         with torch.no_grad():
             weight.copy_(before)
 
 
-def not_a_number(model: Any, prompts: Any, **named: Any) -> Completions:
-    made = sample(model, prompts, **named)
+def not_a_number(model: Any, *rest: Any, **named: Any) -> Completions:
+    made = sample(model, *rest, **named)
     return dataclasses.replace(made, log_probs=[[math.nan, *row[1:]] for row in made.log_probs])
 
 
@@ -91,7 +92,11 @@ def test_a_wrong_sampler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_wrong_temperature_shows_in_bfloat16_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     right, _ = checked(tmp_path / "right", "model.dtype=bfloat16")
     assert right["precision"] == "bfloat16" and right["matches"]
-    sampled_by(monkeypatch, lambda model, prompts, **named: sample(model, prompts, **{**named, "temperature": 0.7}))
+
+    def colder(model: Any, prompts: Any, params: SamplingParams, **named: Any) -> Completions:
+        return sample(model, prompts, replace(params, temperature=0.7), **named)
+
+    sampled_by(monkeypatch, colder)
     wrong, _ = checked(tmp_path / "wrong", "model.dtype=bfloat16")
     assert not wrong["matches"] and wrong["mean_difference"] > 5 * right["mean_difference"]
 

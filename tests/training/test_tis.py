@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from rlvr_cli.methods.base import Tokens
 from rlvr_cli.methods.grpo import group_advantage
 from rlvr_cli.methods.kl import k3
 from rlvr_cli.methods.method import Method
-from rlvr_cli.models.completions import Completions
-from rlvr_cli.models.sampler import sample
+from rlvr_cli.models.sampling.engine import Completions, SamplingParams
+from rlvr_cli.models.sampling.local import sample
 from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.training import run as running
@@ -163,8 +164,8 @@ def test_two_processes_make_the_gradient_of_one(tmp_path: Path) -> None:
             assert relative_error(ours, single) < 1e-10, name
 
 
-def warmer(model: Any, prompts: Any, **named: Any) -> Completions:
-    return sample(model, prompts, **{**named, "temperature": 1.2})
+def warmer(model: Any, prompts: Any, params: SamplingParams, **named: Any) -> Completions:
+    return sample(model, prompts, replace(params, temperature=1.2), **named)
 
 
 def test_resume_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from rlvr_cli.models.sampling.engine import SamplingParams
+
 
 @dataclass
 class Standin:
@@ -90,19 +92,21 @@ class Standin:
                 weight.copy_(found[name])
 
     def _complete(self, body: dict[str, Any]) -> dict[str, Any]:
-        from rlvr_cli.models.sampler import sample
+        from rlvr_cli.models.sampling.local import sample
 
         self.requests.append(body)
         found = sample(
             self.model,
             [body["prompt"]],
+            SamplingParams(
+                max_new_tokens=body["max_tokens"],
+                eos_token_ids=body["stop_token_ids"],
+                seed=body["seed"],
+                temperature=body["temperature"],
+                top_p=body["top_p"],
+                top_k=max(0, body["top_k"]),
+            ),
             keys=[0],
-            seed=body["seed"],
-            max_new_tokens=body["max_tokens"],
-            eos_token_ids=body["stop_token_ids"],
-            temperature=body["temperature"],
-            top_p=body["top_p"],
-            top_k=max(0, body["top_k"]),
         )
         reason = "length" if found.truncated[0] else "stop"
         if self.break_off == len(self.requests):

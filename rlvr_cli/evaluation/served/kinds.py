@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlvr_cli.models.sampling.engine import SamplingParams
+
 # What a number of a server can be at most: tokens of a prompt, an id of any vocabulary, and -log p in nats.
 MOST_TOKENS, LARGEST_ID, MOST_NATS = 10**9, 2**31 - 1, 1e6
 # A log-probability may lie above 0 by rounding.
@@ -66,14 +68,10 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Ask:
-    """One completion to ask for. ``stops`` are the token ids that end it, as far as they are known."""
+    """One completion to ask for. ``params.eos_token_ids`` are as far as they are known."""
 
     prompt: Prompt
-    max_tokens: int
-    temperature: float
-    top_p: float = 1.0
-    seed: int = 0
-    stops: Sequence[int] = ()
+    params: SamplingParams
     pad: int | None = None
 
 
@@ -104,7 +102,7 @@ def request_body(kind: Kind, model: str | None, ask: Ask, *, as_text: bool = Fal
         as_text: send the prompt as text even where token ids are taken. openai_host: it goes to OpenAI itself, whose
             chat calls the longest completion `max_completion_tokens`.
     """
-    prompt = ask.prompt
+    prompt, params = ask.prompt, ask.params
     chat = prompt.messages is not None
     body: dict[str, Any] = {} if model is None else {"model": model}
     if chat:
@@ -112,16 +110,16 @@ def request_body(kind: Kind, model: str | None, ask: Ask, *, as_text: bool = Fal
     else:
         by_ids = kind.takes_ids and prompt.ids is not None and not as_text
         body["prompt"] = list(prompt.ids or ()) if by_ids else prompt.text
-    body["max_completion_tokens" if chat and openai_host else "max_tokens"] = ask.max_tokens
-    body["seed"] = ask.seed
+    body["max_completion_tokens" if chat and openai_host else "max_tokens"] = params.max_new_tokens
+    body["seed"] = params.seed
     if kind.name == "transformers":
         return body | {"generation_config": json.dumps(_generation_config(ask))}
-    body |= {"temperature": ask.temperature, "top_p": ask.top_p if ask.temperature > 0 else 1.0}
+    body |= {"temperature": params.temperature, "top_p": params.top_p if params.temperature > 0 else 1.0}
     if kind.name in ("vllm", "sglang"):
         body |= {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0}
         body |= {"frequency_penalty": 0.0, "skip_special_tokens": False}
-        if ask.stops:
-            body["stop_token_ids"] = list(ask.stops)
+        if params.eos_token_ids:
+            body["stop_token_ids"] = list(params.eos_token_ids)
         if not chat:
             body |= {"return_token_ids": True, "logprobs": 0}
     if kind.name == "vllm":
@@ -137,11 +135,12 @@ def request_body(kind: Kind, model: str | None, ask: Ask, *, as_text: bool = Fal
 
 def _generation_config(ask: Ask) -> dict[str, Any]:
     """It replaces the checkpoint's, so it must name everything, the tokens that end a completion too."""
-    config: dict[str, Any] = {"do_sample": ask.temperature > 0, "max_new_tokens": ask.max_tokens}
-    if ask.temperature > 0:
-        config |= {"temperature": ask.temperature, "top_p": ask.top_p, "top_k": 0}
-    if ask.stops:
-        config |= {"eos_token_id": list(ask.stops), "pad_token_id": ask.stops[0] if ask.pad is None else ask.pad}
+    params, stops = ask.params, list(ask.params.eos_token_ids)
+    config: dict[str, Any] = {"do_sample": params.temperature > 0, "max_new_tokens": params.max_new_tokens}
+    if params.temperature > 0:
+        config |= {"temperature": params.temperature, "top_p": params.top_p, "top_k": 0}
+    if stops:
+        config |= {"eos_token_id": stops, "pad_token_id": stops[0] if ask.pad is None else ask.pad}
     return config
 
 
@@ -168,15 +167,15 @@ def read_answer(answer: Any, ask: Ask) -> Answer:
     usage = answer.get("usage")
     usage = usage if isinstance(usage, Mapping) else {}
     doubts: list[str] = []
-    ids = _ids(choice.get("token_ids"), "token_ids", doubts, most=ask.max_tokens)
-    counted = _count(usage.get("completion_tokens"), "usage.completion_tokens", doubts, most=ask.max_tokens)
+    ids = _ids(choice.get("token_ids"), "token_ids", doubts, most=ask.params.max_new_tokens)
+    counted = _count(usage.get("completion_tokens"), "usage.completion_tokens", doubts, most=ask.params.max_new_tokens)
     return Answer(
         text=_without_surrogates(text),
         truncated=reason == "length",
         model=answer["model"] if isinstance(answer.get("model"), str) else None,
         tokens=counted if ids is None else len(ids),
         token_ids=ids,
-        log_prob=_log_prob(choice.get("logprobs"), ask, doubts) if ask.temperature in (0.0, 1.0) else None,
+        log_prob=_log_prob(choice.get("logprobs"), ask, doubts) if ask.params.temperature in (0.0, 1.0) else None,
         prompt_tokens=_count(usage.get("prompt_tokens"), "usage.prompt_tokens", doubts),
         prompt_ids=_ids(choice.get("prompt_token_ids"), "prompt_token_ids", doubts),
         reasoning=_without_surrogates(reasoning) if reasoning else None,
@@ -226,8 +225,10 @@ def _log_prob(value: Any, ask: Ask, doubts: list[str]) -> float | None:
     if not isinstance(values, list) or None in values:
         return None
     wrong = [item for item in values if type(item) not in (int, float) or not -MOST_NATS <= item <= ROUNDING]
-    if wrong or len(values) > ask.max_tokens:
-        said = f" {_short(wrong[0])}" if wrong else f" {len(values)} values for at most {ask.max_tokens} tokens"
+    if wrong or len(values) > ask.params.max_new_tokens:
+        said = (
+            f" {_short(wrong[0])}" if wrong else f" {len(values)} values for at most {ask.params.max_new_tokens} tokens"
+        )
         doubts.append(f"logprobs.token_logprobs holds{said}")
         return None
     return math.fsum(values)

@@ -12,6 +12,7 @@ from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.evaluation.served.client import Client, Refused, Unreachable
 from rlvr_cli.evaluation.served.kinds import KINDS, Answer, Ask, Kind, Prompt, read_answer, request_body
 from rlvr_cli.evaluation.served.options import Endpoint, ServerOptions
+from rlvr_cli.models.sampling.engine import SamplingParams
 
 _PATHS: dict[Endpoint, str] = {"completions": "/completions", "chat": "/chat/completions"}
 _TRIES_AT_FIRST = 2
@@ -175,7 +176,7 @@ async def _one_token(
         text = "Say yes."
         prompt = Prompt(text) if endpoint == "completions" else Prompt(messages=({"role": "user", "content": text},))
         server = Server(options, kind, endpoint, asked, "")
-        ask = Ask(prompt, max_tokens=1, temperature=1.0, stops=stops, pad=pad)
+        ask = Ask(prompt, SamplingParams(max_new_tokens=1, eos_token_ids=stops), pad)
         try:
             return endpoint, await server.ask(client, ask, retries=min(_TRIES_AT_FIRST, options.retries))
         except Refused as error:

@@ -16,6 +16,7 @@ from rlvr_cli.evaluation.served.prompts import chat_prompts, check_tags, prompt_
 from rlvr_cli.evaluation.served.tokenizer import ModelFacts
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import Key, SampleStore
+from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.tasks.base import Problem, Task, response_text
 
 UNKNOWN_WEIGHTS = "unknown, behind a server"
@@ -120,7 +121,14 @@ class ServedSampler:
     def _ask(self, prompt: Prompt, max_tokens: int, temperature: float, top_p: float = 1.0, seed: int = 0) -> Ask:
         stops: Sequence[int] = self.facts.stops if self.facts else ()
         pad = self.facts.tokenizer.pad_token_id if self.facts else None
-        return Ask(prompt, max_tokens, temperature, top_p if temperature > 0 else 1.0, seed, stops, pad)
+        params = SamplingParams(
+            max_new_tokens=max_tokens,
+            eos_token_ids=stops,
+            seed=seed,
+            temperature=temperature,
+            top_p=top_p if temperature > 0 else 1.0,
+        )
+        return Ask(prompt, params, pad)
 
     async def _agreed(
         self, client: Client, prompts: Mapping[str, Prompt], settings: EvalSettings

@@ -7,10 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.models.adapter_folder import base_of, holds_adapter
-from rlvr_cli.models.load import quiet_hub, stop_ids
-from rlvr_cli.models.source import connection_problem, is_cached, is_offline, prompt_style, resolve_model
-from rlvr_cli.models.trust import remote_code_allowed
+from rlvr_cli.models.libraries import quiet_hub, remote_code_allowed
+from rlvr_cli.models.load import stop_ids
+from rlvr_cli.models.source import (
+    base_of,
+    connection_problem,
+    holds_adapter,
+    is_cached,
+    is_offline,
+    prompt_style,
+    resolve_model,
+)
 
 
 @dataclass(frozen=True)

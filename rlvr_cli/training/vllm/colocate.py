@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,9 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.config.vllm_keys import COLOCATE_MEMORY
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.launch.world import World
-from rlvr_cli.models.completions import Completions, OnDone
-from rlvr_cli.models.trust import remote_code_allowed
-from rlvr_cli.models.vllm_batch import generate_with_vllm, load_vllm
+from rlvr_cli.models.libraries import remote_code_allowed
+from rlvr_cli.models.sampling.engine import Completions, OnDone, SamplingParams
+from rlvr_cli.models.sampling.vllm import generate_with_vllm, load_vllm
 from rlvr_cli.training.vllm.engine import VllmEngine, log_prob_mode, policy_config, policy_tensors
 
 
@@ -88,15 +88,9 @@ class Colocated(VllmEngine):
         self,
         model: Any,
         prompts: Sequence[Sequence[int]],
+        params: SamplingParams,
         *,
         keys: Sequence[int],
-        seed: int,
-        max_new_tokens: int,
-        eos_token_ids: Collection[int],
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        max_rows: int | None = None,
         on_progress: Callable[[int], None] | None = None,
         on_done: OnDone | None = None,
     ) -> Completions:
@@ -107,13 +101,8 @@ class Colocated(VllmEngine):
         found = generate_with_vllm(
             self.vllm,
             [prompt for prompt, _ in rows],
+            params,
             keys=[key for _, key in rows],
-            seed=seed,
-            max_new_tokens=max_new_tokens,
-            eos_token_ids=eos_token_ids,
-            temperature=temperature,
-            top_p=top_p,
-            top_k=top_k,
             on_progress=on_progress,
         )
         if self.sleeps:

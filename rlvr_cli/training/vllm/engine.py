@@ -18,7 +18,7 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.models.completions import Engine
+from rlvr_cli.models.sampling.engine import Engine
 from rlvr_cli.training.value_head import split_off
 
 

@@ -18,7 +18,7 @@ from rlvr_cli.core.errors import RunError
 from rlvr_cli.evaluation.served.client import Client, Refused
 from rlvr_cli.evaluation.served.kinds import LARGEST_ID, MOST_NATS, ROUNDING
 from rlvr_cli.evaluation.served.options import ServerOptions
-from rlvr_cli.models.completions import Completions, OnDone, joined
+from rlvr_cli.models.sampling.engine import Completions, OnDone, joined
 
 # Requests of one process that are under way at a time.
 IN_FLIGHT = 256

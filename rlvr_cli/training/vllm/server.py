@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -30,9 +30,9 @@ from rlvr_cli.evaluation.served.client import Client, Refused, Unreachable
 from rlvr_cli.launch.command import free_port, visible_gpus
 from rlvr_cli.launch.world import World
 from rlvr_cli.models.adapter import merged
-from rlvr_cli.models.completions import Completions, OnDone, check_arguments
-from rlvr_cli.models.trust import remote_code_allowed
-from rlvr_cli.models.vllm_batch import request_arguments
+from rlvr_cli.models.libraries import remote_code_allowed
+from rlvr_cli.models.sampling.engine import Completions, OnDone, SamplingParams, check_rows
+from rlvr_cli.models.sampling.vllm import request_arguments
 from rlvr_cli.training.vllm import requests
 from rlvr_cli.training.vllm.child import Child
 from rlvr_cli.training.vllm.engine import VllmEngine, log_prob_mode, save_policy
@@ -194,34 +194,14 @@ class Served(VllmEngine):
         self,
         model: Any,
         prompts: Sequence[Sequence[int]],
+        params: SamplingParams,
         *,
         keys: Sequence[int],
-        seed: int,
-        max_new_tokens: int,
-        eos_token_ids: Collection[int],
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        max_rows: int | None = None,
         on_progress: Callable[[int], None] | None = None,
         on_done: OnDone | None = None,
     ) -> Completions:
-        check_arguments(prompts, keys, max_new_tokens, temperature, top_p, max_rows, top_k)
-        rows = [
-            (
-                prompt,
-                request_arguments(
-                    seed=seed,
-                    key=key,
-                    max_new_tokens=max_new_tokens,
-                    stops=sorted(eos_token_ids),
-                    temperature=temperature,
-                    top_p=top_p,
-                    top_k=top_k,
-                ),
-            )
-            for prompt, key in zip(prompts, keys, strict=True)
-        ]
+        check_rows(prompts, keys)
+        rows = [(prompt, request_arguments(params, key)) for prompt, key in zip(prompts, keys, strict=True)]
 
         async def sample(client: Client) -> Completions:
             assert self.step is not None

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlvr_cli.models.completions import Completions, OnDone, check_arguments, joined
-from rlvr_cli.models.draws import stream_start
-from rlvr_cli.models.room import told_with_rows
+from rlvr_cli.models.sampling.draws import stream_start
+from rlvr_cli.models.sampling.engine import Completions, OnDone, SamplingParams, check_rows, joined
+from rlvr_cli.models.sampling.memory import told_with_rows
 
 # Elements of the logits computed at once when the log-probabilities are scored (1 GiB of float32).
 _LOGITS_AT_ONCE = 2**28
@@ -20,15 +20,9 @@ _LOGITS_AT_ONCE = 2**28
 def generate_with_transformers(
     model: Any,
     prompts: Sequence[Sequence[int]],
+    params: SamplingParams,
     *,
     keys: Sequence[int],
-    seed: int,
-    max_new_tokens: int,
-    eos_token_ids: Collection[int],
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    top_k: int = 0,
-    max_rows: int | None = None,
     on_progress: Callable[[int], None] | None = None,
     on_done: OnDone | None = None,
 ) -> Completions:
@@ -36,21 +30,21 @@ def generate_with_transformers(
 
     Each group of max_rows rows (default 64) is seeded by (seed, the first row's key): the same call gives the
     same completions, but unlike with the local sampler they depend on which rows share a group.
-    Raises ValueError on arguments out of range, SamplingMemoryError when a group is too large for the memory.
+    Raises SamplingMemoryError when a group is too large for the memory.
     """
-    check_arguments(prompts, keys, max_new_tokens, temperature, top_p, max_rows, top_k)
+    check_rows(prompts, keys)
     from transformers import GenerationConfig
 
-    stops = sorted(eos_token_ids)
-    sampling = {"do_sample": True, "temperature": temperature, "top_p": top_p, "top_k": top_k}
+    stops = sorted(params.eos_token_ids)
+    sampling = {"do_sample": True, "temperature": params.temperature, "top_p": params.top_p, "top_k": params.top_k}
     config = GenerationConfig(
-        max_new_tokens=max_new_tokens,
+        max_new_tokens=params.max_new_tokens,
         eos_token_id=stops or None,
         pad_token_id=stops[0] if stops else 0,
-        **(sampling if temperature > 0 else {"do_sample": False}),
+        **(sampling if params.temperature > 0 else {"do_sample": False}),
     )
     groups = [Completions([], [], [], [])]
-    size = max_rows or 64
+    size = params.max_rows or 64
     devices = [model.device] if model.device.type == "cuda" else []
     was_training, defaults = model.training, model.generation_config
     model.eval()
@@ -59,12 +53,12 @@ def generate_with_transformers(
     try:
         with torch.random.fork_rng(devices), torch.no_grad(), _half_for_flash_attention(model):
             for first in range(0, len(prompts), size):
-                torch.manual_seed(stream_start(seed, keys[first]))
+                torch.manual_seed(stream_start(params.seed, keys[first]))
                 part = prompts[first : first + size]
-                with told_with_rows(len(part), max(map(len, part)) + max_new_tokens):
+                with told_with_rows(len(part), max(map(len, part)) + params.max_new_tokens):
                     ids = _generate(model, part, config, frozenset(stops))
-                    log_probs, entropies = _score(model, part, ids, temperature or 1.0)
-                truncated = [row[-1] not in eos_token_ids for row in ids]
+                    log_probs, entropies = _score(model, part, ids, params.temperature or 1.0)
+                truncated = [row[-1] not in stops for row in ids]
                 groups.append(Completions(ids, log_probs, truncated, entropies))
                 if on_progress is not None:
                     on_progress(sum(map(len, ids)))

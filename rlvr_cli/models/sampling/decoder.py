@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rlvr_cli.models.room import PREFILL_TOKENS, RowMemory, kv_bytes, wide_bytes
+from rlvr_cli.models.sampling.memory import PREFILL_TOKENS, RowMemory, kv_bytes, wide_bytes
 
 SUPPORTED = ("Qwen2ForCausalLM", "Qwen3ForCausalLM", "LlamaForCausalLM")
 # Rotary types whose frequencies do not change with the length of the sequence.

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.models.completions import Completions, OnDone, check_arguments
-from rlvr_cli.models.draws import stream_start
+from rlvr_cli.models.sampling.draws import stream_start
+from rlvr_cli.models.sampling.engine import Completions, OnDone, SamplingParams, check_rows
 from rlvr_cli.models.source import resolve_model
 
 # vLLM's random generators take seeds of 63 bits.
@@ -106,22 +106,20 @@ def load_vllm(folder: Path, *, dtype: str, asked: str = "--engine vllm", **setti
         ) from error
 
 
-def request_arguments(
-    *, seed: int, key: int, max_new_tokens: int, stops: Sequence[int], temperature: float, top_p: float, top_k: int = 0
-) -> dict[str, Any]:
+def request_arguments(params: SamplingParams, key: int) -> dict[str, Any]:
     """The arguments of one row's `vllm.SamplingParams`: a random stream of its own, no limits but top_p and top_k."""
     return {
         "n": 1,
-        "seed": stream_start(seed, key) % _SEEDS,
-        "temperature": temperature,
-        "top_p": top_p,
-        "top_k": top_k or -1,
+        "seed": stream_start(params.seed, key) % _SEEDS,
+        "temperature": params.temperature,
+        "top_p": params.top_p,
+        "top_k": params.top_k or -1,
         "min_p": 0.0,
         "repetition_penalty": 1.0,
         "presence_penalty": 0.0,
         "frequency_penalty": 0.0,
-        "max_tokens": max_new_tokens,
-        "stop_token_ids": list(stops),
+        "max_tokens": params.max_new_tokens,
+        "stop_token_ids": sorted(params.eos_token_ids),
         # The sampled token's alone.
         "logprobs": 0,
         "detokenize": False,
@@ -131,15 +129,9 @@ def request_arguments(
 def generate_with_vllm(
     model: Any,
     prompts: Sequence[Sequence[int]],
+    params: SamplingParams,
     *,
     keys: Sequence[int],
-    seed: int,
-    max_new_tokens: int,
-    eos_token_ids: Collection[int],
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    top_k: int = 0,
-    max_rows: int | None = None,
     on_progress: Callable[[int], None] | None = None,
     on_done: OnDone | None = None,
 ) -> Completions:
@@ -148,30 +140,16 @@ def generate_with_vllm(
     Each row has a seed of its own, so its completion does not depend on which rows share the call, but for rounding.
     ``max_rows`` is of no use here: vLLM schedules by itself. The log-probs are those that ``model`` was loaded to give:
     at temperature 1 (raw_logprobs), or of what was sampled from (processed_logprobs).
-    Raises ValueError on arguments out of range, RunError when vLLM breaks a completion off.
+    Raises RunError when vLLM breaks a completion off.
     """
-    check_arguments(prompts, keys, max_new_tokens, temperature, top_p, max_rows, top_k)
+    check_rows(prompts, keys)
     if not prompts:
         return Completions([], [], [])
     vllm = import_module("vllm")
-    stops = sorted(eos_token_ids)
-    parameters = [
-        vllm.SamplingParams(
-            **request_arguments(
-                seed=seed,
-                key=key,
-                max_new_tokens=max_new_tokens,
-                stops=stops,
-                temperature=temperature,
-                top_p=top_p,
-                top_k=top_k,
-            )
-        )
-        for key in keys
-    ]
+    requests = [vllm.SamplingParams(**request_arguments(params, key)) for key in keys]
     try:
         outputs = model.generate(
-            [{"prompt_token_ids": list(prompt)} for prompt in prompts], sampling_params=parameters, use_tqdm=False
+            [{"prompt_token_ids": list(prompt)} for prompt in prompts], sampling_params=requests, use_tqdm=False
         )
     except (ValueError, RuntimeError) as error:
         raise RunError(f"vLLM: {' '.join(str(error).split())[:400]}") from error

@@ -10,7 +10,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.sampler_work import work_of_generate, work_of_the_sampler
-from rlvr_cli.models.sampler import sample
+from rlvr_cli.models.sampling.engine import SamplingParams
+from rlvr_cli.models.sampling.local import sample
 from tests.models.tiny import make
 
 pytestmark = pytest.mark.counts
@@ -35,8 +36,8 @@ class Operators(TorchDispatchMode):
 
 
 def run(**options: Any) -> Any:
-    given = {"keys": range(ROWS), "seed": 5, "max_new_tokens": LONGEST, "eos_token_ids": (3, 11), **options}
-    return sample(make("qwen3"), PROMPTS, **given)
+    params = SamplingParams(max_new_tokens=LONGEST, eos_token_ids=(3, 11), seed=5, **options)
+    return sample(make("qwen3"), PROMPTS, params, keys=range(ROWS))
 
 
 def test_a_prompt_is_read_once_and_a_row_is_decoded_until_it_ends() -> None:
@@ -61,7 +62,8 @@ def test_generate_reads_every_copy_and_decodes_every_row_to_the_end_of_the_longe
         model.generate(padded, attention_mask=mask, **options)
     assert (theirs.prompt_tokens, theirs.rows) == (ROWS * width, ROWS * theirs.steps)
     with work_of_the_sampler() as ours:
-        sample(model, PROMPTS, keys=range(ROWS), seed=0, max_new_tokens=LONGEST, eos_token_ids=(3, 11), temperature=0.0)
+        params = SamplingParams(max_new_tokens=LONGEST, eos_token_ids=(3, 11), temperature=0.0)
+        sample(model, PROMPTS, params, keys=range(ROWS))
     assert ours.steps == theirs.steps
     assert ours.prompt_tokens == theirs.prompt_tokens / 8 and ours.rows < 0.9 * theirs.rows
 
@@ -81,8 +83,7 @@ def test_nothing_is_sorted_for_a_draw_from_the_whole_distribution(vocabulary: in
 
     def operators(**options: Any) -> Counter[str]:
         with Operators() as operators:
-            options = {"keys": range(3), "seed": 0, "max_new_tokens": 10, "eos_token_ids": (), **options}
-            sample(model, PROMPTS[:3], **options)
+            sample(model, PROMPTS[:3], SamplingParams(**{"max_new_tokens": 10, **options}), keys=range(3))
         return operators.calls
 
     whole = operators()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,14 +10,14 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.models.completions import Completions
-from rlvr_cli.models.engines import choose_engine
-from rlvr_cli.models.sampler import sample
-from rlvr_cli.models.transformers_engine import generate_with_transformers
+from rlvr_cli.models.sampling.engine import Completions, SamplingParams, choose_engine
+from rlvr_cli.models.sampling.local import sample
+from rlvr_cli.models.sampling.transformers import generate_with_transformers
 from tests.models.tiny import full_entropies, full_log_probs, make, rounding
 
 PROMPTS = [[1, 2], [1, 2], [5, 6, 7, 8, 9], [3]]
-OPTIONS = {"keys": [1, 2, 3, 4], "seed": 5, "max_new_tokens": 30, "eos_token_ids": (3, 11)}
+PARAMS = SamplingParams(seed=5, max_new_tokens=30, eos_token_ids=(3, 11))
+KEYS = [1, 2, 3, 4]
 
 
 def gpt2() -> GPT2LMHeadModel:
@@ -31,7 +32,7 @@ def test_log_probs_and_entropies_equal_the_full_forward(temperature: float) -> N
     # What a model's own generation config asks for must not leak into what is sampled.
     model.generation_config.repetition_penalty = 5.0
     model.generation_config.top_k = 1
-    out = generate_with_transformers(model, PROMPTS, **OPTIONS, temperature=temperature)
+    out = generate_with_transformers(model, PROMPTS, replace(PARAMS, temperature=temperature), keys=KEYS)
     assert len({len(ids) for ids in out.ids}) > 1
     assert out.ids[0] != out.ids[1]
     rows = zip(PROMPTS, out.ids, out.log_probs, out.entropies or [], out.truncated, strict=True)
@@ -52,26 +53,27 @@ def test_each_group_is_handed_over_before_the_next() -> None:
     def done(rows: Any, completions: Completions) -> None:
         given.append((list(rows), len(counted), completions))
 
-    out = generate_with_transformers(gpt2(), PROMPTS, **OPTIONS, max_rows=3, on_progress=counted.append, on_done=done)
+    params = replace(PARAMS, max_rows=3)
+    out = generate_with_transformers(gpt2(), PROMPTS, params, keys=KEYS, on_progress=counted.append, on_done=done)
     assert given == [([0, 1, 2], 1, out.of(range(3))), ([3], 2, out.of([3]))]
 
 
 def test_it_is_seeded_by_the_call_and_leaves_the_global_stream_alone() -> None:
     model = gpt2().train()
     torch.manual_seed(1)
-    first = generate_with_transformers(model, PROMPTS, **OPTIONS)
+    first = generate_with_transformers(model, PROMPTS, PARAMS, keys=KEYS)
     following = torch.rand(3)
     torch.manual_seed(1)
     assert torch.equal(torch.rand(3), following)
-    assert generate_with_transformers(model, PROMPTS, **OPTIONS) == first
-    assert generate_with_transformers(model, PROMPTS, **{**OPTIONS, "seed": 6}) != first
+    assert generate_with_transformers(model, PROMPTS, PARAMS, keys=KEYS) == first
+    assert generate_with_transformers(model, PROMPTS, replace(PARAMS, seed=6), keys=KEYS) != first
     assert model.training
 
 
 def test_greedy_agrees_with_the_local_sampler() -> None:
     model = make("qwen3")
-    theirs = generate_with_transformers(model, PROMPTS, **OPTIONS, temperature=0.0, max_rows=3)
-    ours = sample(model, PROMPTS, **OPTIONS, temperature=0.0)
+    theirs = generate_with_transformers(model, PROMPTS, replace(PARAMS, temperature=0.0, max_rows=3), keys=KEYS)
+    ours = sample(model, PROMPTS, replace(PARAMS, temperature=0.0), keys=KEYS)
     assert theirs.ids == ours.ids
     both = zip([*theirs.log_probs, *(theirs.entropies or [])], [*ours.log_probs, *(ours.entropies or [])], strict=True)
     every = [full_log_probs(model, *row, 1.0) for row in zip(PROMPTS, ours.ids, strict=True)]
@@ -95,12 +97,12 @@ def test_asking_for_the_local_sampler_on_another_architecture_is_an_error() -> N
 @pytest.mark.parametrize("engine", [sample, generate_with_transformers])
 def test_top_k_keeps_the_likeliest_and_their_whole_probability(engine: Any) -> None:
     model = make("qwen3")
-    out = engine(model, PROMPTS, **OPTIONS, top_k=2)
-    assert out.ids != engine(model, PROMPTS, **OPTIONS).ids
+    out = engine(model, PROMPTS, replace(PARAMS, top_k=2), keys=KEYS)
+    assert out.ids != engine(model, PROMPTS, PARAMS, keys=KEYS).ids
     for prompt, ids, log_probs in zip(PROMPTS, out.ids, out.log_probs, strict=True):
         every = full_log_probs(model, prompt, ids, 1.0)
         chosen = every[range(len(ids)), ids]
         torch.testing.assert_close(torch.tensor(log_probs), chosen, **rounding(every))
         assert int((every > chosen.unsqueeze(1)).sum(1).max()) == 1
     with pytest.raises(ValueError, match="top_k"):
-        engine(model, PROMPTS, **OPTIONS, top_k=-1)
+        replace(PARAMS, top_k=-1)

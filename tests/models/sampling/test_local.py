@@ -12,19 +12,20 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.models.batch import _pick, _together
-from rlvr_cli.models.completions import Completions, joined
-from rlvr_cli.models.decoder import Decoder, row_memory
-from rlvr_cli.models.room import USED
-from rlvr_cli.models.sampler import (
+from rlvr_cli.models.sampling.decoder import Decoder, row_memory
+from rlvr_cli.models.sampling.engine import Completions, SamplingParams, joined
+from rlvr_cli.models.sampling.local import (
     _free_memory,
+    _pick,
     _rows_at_once,
     _split,
     _split_by_prompt,
+    _together,
     rows_that_fit,
     sample,
     supports,
 )
+from rlvr_cli.models.sampling.memory import USED
 from tests.models.tiny import MODELS, VOCABULARY, full_entropies, full_log_probs, make, rounding
 
 # Prompts of different lengths, each in a group of three rows.
@@ -41,7 +42,9 @@ def free_for(model: Any, rows: float, *, sorts: bool = False) -> int:
 
 
 def run(model: Any, prompts: Any = PROMPTS, keys: Any = KEYS, **options: Any) -> Any:
-    return sample(model, prompts, **{"keys": keys, "seed": 5, "max_new_tokens": 40, "eos_token_ids": EOS, **options})
+    called = {name: options.pop(name) for name in ("on_progress", "on_done") if name in options}
+    params = SamplingParams(**{"seed": 5, "max_new_tokens": 40, "eos_token_ids": EOS, **options})
+    return sample(model, prompts, params, keys=keys, **called)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -68,7 +71,9 @@ def test_entropies_of_wide_flat_certain_and_impossible_distributions(vocabulary:
     logits[:, 1:3] = -torch.inf  # words that a model can never say
     exact = torch.special.entr(logits.double().softmax(-1)).sum(-1)
     for draw in (1e-6, 0.5, 1 - 1e-6):
-        _, _, entropies = _pick(logits.clone(), torch.full((8,), draw, dtype=torch.float64), 1.0, 1.0)
+        _, _, entropies = _pick(
+            logits.clone(), torch.full((8,), draw, dtype=torch.float64), SamplingParams(max_new_tokens=1)
+        )
         torch.testing.assert_close(entropies.double(), exact, **rounding(exact))
 
 
@@ -93,7 +98,7 @@ def test_greedy_equals_generate(name: str) -> None:
 
 
 def test_a_large_model_is_computed_without_copies_of_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlvr_cli.models.decoder._FUSE_BELOW", 0)
+    monkeypatch.setattr("rlvr_cli.models.sampling.decoder._FUSE_BELOW", 0)
     for name in ("qwen2-gqa-untied", "qwen3", "llama3-rope-gqa-biases"):
         model = make(name)
         out = run(model)
@@ -183,8 +188,8 @@ def test_how_many_rows_are_decoded_together_changes_nothing(
     others = [run(model, max_rows=rows, **options) for rows in (1, 7)]
     with monkeypatch.context() as patch:
         free = free_for(model, 7.9, sorts="top_p" in options)
-        patch.setattr("rlvr_cli.models.sampler._free_memory", lambda device: free)
-        assert rows_that_fit(model, PROMPTS, 40, sorts="top_p" in options) == 6
+        patch.setattr("rlvr_cli.models.sampling.local._free_memory", lambda device: free)
+        assert rows_that_fit(model, PROMPTS, SamplingParams(max_new_tokens=40, **options)) == 6
         others.append(run(model, **options))
     decoder = Decoder.__init__
 
@@ -245,8 +250,8 @@ def test_on_a_gpu_only_as_many_rows_as_its_free_memory_holds(monkeypatch: pytest
     model = make("qwen3")
     for rows, expected in ((1000.0, 15), (15.1, 15), (14.9, 12), (8.5, 8), (2.3, 2), (0.1, 1), (-1.0, 1)):
         free = free_for(model, rows)
-        monkeypatch.setattr("rlvr_cli.models.sampler._free_memory", lambda device, free=free: free)
-        assert rows_that_fit(model, PROMPTS, 40) == expected
+        monkeypatch.setattr("rlvr_cli.models.sampling.local._free_memory", lambda device, free=free: free)
+        assert rows_that_fit(model, PROMPTS, SamplingParams(max_new_tokens=40)) == expected
 
 
 def test_the_number_of_threads_changes_nothing() -> None:

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.models import sampler
 from rlvr_cli.models.architecture import from_config
-from rlvr_cli.models.decoder import row_memory
-from rlvr_cli.models.room import (
+from rlvr_cli.models.sampling import local as sampler
+from rlvr_cli.models.sampling.decoder import row_memory
+from rlvr_cli.models.sampling.engine import SamplingParams
+from rlvr_cli.models.sampling.memory import (
     PREFILL_TOKENS,
     RowMemory,
     SamplingMemoryError,
@@ -69,7 +70,7 @@ def test_the_plan_knows_the_model_as_the_sampler_does(name: str, monkeypatch: py
     assert planned_memory(architecture, 2, gpu=False) == row_memory(make(name).to(torch.bfloat16))
     training = Training(1, 30, 70, autocast=False, gpu=False)
     rows = rows_at_once(planned, training, Sampling("local", 64, group=64), 1_500_000)
-    assert 1 < rows == sampler.rows_that_fit(model, [[1] * 30] * 64, 70) < 64
+    assert 1 < rows == sampler.rows_that_fit(model, [[1] * 30] * 64, SamplingParams(max_new_tokens=70)) < 64
     assert rows_at_once(planned, training, Sampling("local", 64, batch=50), 1_500_000) == 50
 
 
@@ -105,6 +106,4 @@ def test_the_sampler_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(sampler.Batch, "run", full)
     with pytest.raises(SamplingMemoryError, match="sampling 3 completions of up to 12 tokens"):
-        sampler.sample(
-            make("qwen2"), [[1, 2]] * 9, keys=range(9), seed=0, max_new_tokens=10, eos_token_ids=(), max_rows=3
-        )
+        sampler.sample(make("qwen2"), [[1, 2]] * 9, SamplingParams(max_new_tokens=10, max_rows=3), keys=range(9))

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.models.vllm_batch import files_hash, generate_with_vllm, load_vllm, model_folder
+from rlvr_cli.models.sampling.engine import SamplingParams
+from rlvr_cli.models.sampling.vllm import files_hash, generate_with_vllm, load_vllm, model_folder
 
 
-class SamplingParams:
+class VllmSamplingParams:
     def __init__(self, **arguments: Any) -> None:
         self.arguments = arguments
 
@@ -45,18 +46,18 @@ class FakeLLM:
 @pytest.fixture
 def vllm(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = ModuleType("vllm")
-    module.SamplingParams = SamplingParams  # type: ignore[attr-defined]
+    module.SamplingParams = VllmSamplingParams  # type: ignore[attr-defined]
     module.LLM = lambda **arguments: FakeLLM(arguments=arguments)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "vllm", module)
     return module
 
 
-ARGUMENTS: dict[str, Any] = {"seed": 3, "max_new_tokens": 7, "eos_token_ids": {2, 1}, "temperature": 0.8, "top_p": 0.9}
+PARAMS = SamplingParams(seed=3, max_new_tokens=7, eos_token_ids={2, 1}, temperature=0.8, top_p=0.9)
 
 
 def test_every_row_has_its_own_seed_whatever_it_shares_a_call_with(vllm: ModuleType) -> None:
     model = FakeLLM()
-    result = generate_with_vllm(model, [[5, 6], [7]], keys=[10, 11], **ARGUMENTS)
+    result = generate_with_vllm(model, [[5, 6], [7]], PARAMS, keys=[10, 11])
     assert result.ids == [[6, 5, 1], [7, 1]]
     assert result.log_probs == [[-0.5] * 3, [-0.5] * 2]
     assert result.truncated == [False, False]
@@ -73,17 +74,15 @@ def test_every_row_has_its_own_seed_whatever_it_shares_a_call_with(vllm: ModuleT
         "max_tokens": 7,
         "stop_token_ids": [1, 2],
     }
-    generate_with_vllm(model, [[7]], keys=[11], **ARGUMENTS)
+    generate_with_vllm(model, [[7]], PARAMS, keys=[11])
     assert model.calls[1][0].arguments == second
 
 
 def test_the_length_limit_and_broken_completions(vllm: ModuleType) -> None:
-    assert generate_with_vllm(FakeLLM("length"), [[5]], keys=[0], **ARGUMENTS).truncated == [True]
-    assert generate_with_vllm(FakeLLM(), [], keys=[], **ARGUMENTS).ids == []
+    assert generate_with_vllm(FakeLLM("length"), [[5]], PARAMS, keys=[0]).truncated == [True]
+    assert generate_with_vllm(FakeLLM(), [], PARAMS, keys=[]).ids == []
     with pytest.raises(RunError, match="broke a completion off"):
-        generate_with_vllm(FakeLLM("abort"), [[5]], keys=[0], **ARGUMENTS)
-    with pytest.raises(ValueError, match="max_new_tokens"):
-        generate_with_vllm(FakeLLM(), [[5]], keys=[0], **{**ARGUMENTS, "max_new_tokens": 0})
+        generate_with_vllm(FakeLLM("abort"), [[5]], PARAMS, keys=[0])
 
 
 def test_without_the_package_or_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

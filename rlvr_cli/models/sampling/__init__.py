@@ -1,0 +1,1 @@
+"""Sampling completions: the local sampler, transformers' `generate`, and vLLM."""

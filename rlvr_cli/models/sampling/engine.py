@@ -1,0 +1,174 @@
+"""What every sampling engine takes and returns, and the choice of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from rlvr_cli.core.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingParams:
+    """How completions are sampled. Raises ValueError for a value out of range.
+
+    Attributes:
+        max_new_tokens: the longest completion.
+        eos_token_ids: the tokens that end a completion.
+        seed: with a row's key it names the row's random stream.
+        temperature: 0 is greedy.
+        top_p: the share of the probability that the likeliest tokens are drawn from (1: all).
+        top_k: the number of likeliest tokens that are kept, before top_p (0: all).
+        max_rows: most rows sampled at once; None leaves it to the engine.
+    """
+
+    max_new_tokens: int
+    eos_token_ids: Collection[int] = ()
+    seed: int = 0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    max_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens must be at least 1, not {self.max_new_tokens}")
+        if self.temperature < 0:
+            raise ValueError(f"temperature must be 0 (greedy) or more, not {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must be above 0 and at most 1, not {self.top_p}")
+        if self.top_k < 0:
+            raise ValueError(f"top_k must be 0 (all tokens) or more, not {self.top_k}")
+        if self.max_rows is not None and self.max_rows < 1:
+            raise ValueError(f"max_rows must be at least 1, not {self.max_rows}")
+
+
+@dataclass(frozen=True)
+class Completions:
+    """Sampled completions, one entry per row, in the order of the rows asked for.
+
+    ids: token ids after the prompt; the end-of-sequence token is included when it was produced.
+    log_probs: for every token of `ids`, the log of its probability under softmax(logits / temperature) over
+        the whole vocabulary. With top_p < 1 or top_k this is still the full distribution, not what it was drawn
+        from; with temperature 0 it is the distribution at temperature 1.
+    truncated: True where `max_new_tokens` was reached without an end-of-sequence token.
+    entropies: for every token of `ids`, the entropy in nats of the distribution of `log_probs`; None where the engine
+        cannot tell.
+    """
+
+    ids: list[list[int]] = field(default_factory=list)
+    log_probs: list[list[float]] = field(default_factory=list)
+    truncated: list[bool] = field(default_factory=list)
+    entropies: list[list[float]] | None = None
+
+    def of(self, rows: Iterable[int]) -> Completions:
+        """The completions of these rows, in this order."""
+        rows = list(rows)
+        return Completions(
+            [self.ids[row] for row in rows],
+            [self.log_probs[row] for row in rows],
+            [self.truncated[row] for row in rows],
+            None if self.entropies is None else [self.entropies[row] for row in rows],
+        )
+
+
+def joined(parts: Sequence[Completions]) -> Completions:
+    """The completions of all parts, one after another."""
+    told = all(part.entropies is not None for part in parts)
+    return Completions(
+        [ids for part in parts for ids in part.ids],
+        [values for part in parts for values in part.log_probs],
+        [flag for part in parts for flag in part.truncated],
+        [values for part in parts for values in part.entropies or ()] if told else None,
+    )
+
+
+# Gets rows (indices into the prompts) and their completions.
+OnDone = Callable[[Sequence[int], Completions], None]
+
+
+class Engine(Protocol):
+    """A function that samples one completion for every row of `prompts`.
+
+    prompts: token ids of each row's prompt (none empty). keys: one integer per row that names the row's own
+    random stream. on_progress is called with the number of tokens sampled since the last call.
+    on_done is called with what has ended while other rows are still sampled: each row at most once, in any order,
+    possibly on another thread but never twice at the same time. An engine that gets all at once does not call it.
+    Raises ValueError for prompts it cannot continue.
+    """
+
+    def __call__(
+        self,
+        model: Any,
+        prompts: Sequence[Sequence[int]],
+        params: SamplingParams,
+        *,
+        keys: Sequence[int],
+        on_progress: Callable[[int], None] | None = None,
+        on_done: OnDone | None = None,
+    ) -> Completions: ...
+
+
+def check_rows(prompts: Sequence[Sequence[int]], keys: Sequence[int]) -> None:
+    """Raise ValueError for rows no engine can sample."""
+    if len(keys) != len(prompts):
+        raise ValueError(f"{len(prompts)} prompts but {len(keys)} keys; every row needs one key")
+    if any(len(prompt) == 0 for prompt in prompts):
+        raise ValueError("a prompt without tokens cannot be continued")
+
+
+def choose_engine(name: str, model: Any) -> tuple[Engine, str]:
+    """The sampling function for a model and a sentence that says why it was taken.
+
+    name: "auto" (local where it computes the model exactly, else transformers), "local" or "transformers".
+    Raises UserError when "local" is asked for a model it does not support.
+    """
+    from rlvr_cli.models.sampling.decoder import supports
+    from rlvr_cli.models.sampling.local import sample
+    from rlvr_cli.models.sampling.transformers import generate_with_transformers
+
+    if name == "transformers":
+        return generate_with_transformers, "transformers' generate, as configured"
+    reason = supports(model)
+    if reason is None:
+        return sample, "the local key-value-cache sampler"
+    if name == "local":
+        raise UserError(
+            f"rollout.engine: local cannot run this model: {reason}. Use rollout.engine=auto or transformers."
+        )
+    return generate_with_transformers, f"transformers' generate, because {reason}"
+
+
+def greedy_once(
+    engine: Engine,
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    params: SamplingParams,
+    *,
+    keys: Sequence[int],
+    on_progress: Callable[[int], None] | None = None,
+    on_done: OnDone | None = None,
+) -> Completions:
+    """What ``engine`` gives for ``prompts`` at temperature 0: rows of the same prompt are alike, so each prompt is
+    completed once. Raises as it does."""
+    rows: dict[tuple[int, ...], list[int]] = {}
+    for row, prompt in enumerate(prompts):
+        rows.setdefault(tuple(prompt), []).append(row)
+    copies = list(rows.values())
+
+    def done(of_prompts: Sequence[int], completions: Completions) -> None:
+        if on_done is not None:
+            for index, prompt in enumerate(of_prompts):
+                on_done(copies[prompt], completions.of([index] * len(copies[prompt])))
+
+    found = engine(
+        model,
+        list(rows),
+        replace(params, temperature=0.0),
+        keys=[keys[alike[0]] for alike in copies],
+        on_progress=on_progress,
+        on_done=done,
+    )
+    prompt_of = {row: prompt for prompt, alike in enumerate(copies) for row in alike}
+    return found.of(prompt_of[row] for row in range(len(prompts)))
