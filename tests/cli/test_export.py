@@ -30,7 +30,7 @@ SHORT: dict[str, Any] = {
     "update__epochs": 1,
     "eval__every": 2,
     "checkpoint__every": 2,
-    "task__problems": 64,
+    "task__train_size": 64,
     "rollout__max_new_tokens": 48,
     "optimizer__lr": 5e-3,
 }

@@ -44,7 +44,7 @@ RUN: dict[str, Any] = {
     "model__adapter": "{kind: lora, rank: 4}",
     "optimizer__lr": 5e-3,
     "rollout__max_new_tokens": 24,
-    "task__problems": 64,
+    "task__train_size": 64,
 }
 
 
