@@ -82,7 +82,7 @@ def command(
         raise UserError(f"{' and '.join(chosen)}: give one of them.", note="Nothing was compared.")
     tasks, benchmarks = _tasks(over, benchmark)
     if plot is not None:
-        from rlvr_cli.report.figure import check_path
+        from rlvr_cli.results.figure import check_path
 
         if not tasks:
             raise UserError("--plot: draws a comparison over tasks, so it needs --over.", note="Nothing was compared.")
@@ -177,7 +177,7 @@ def _show_tasks(question: Question, form: str | None, plot: Path | None) -> None
         )
     if plot is not None:
         from rlvr_cli.report.comparison_over_figure import comparison_figure
-        from rlvr_cli.report.figure import style, write_figure
+        from rlvr_cli.results.figure import style, write_figure
 
         with style():
             write_figure(comparison_figure(comparison), plot)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 
 # What XML cannot hold, what moves a cursor, and what turns the direction of the text around it.
 _HIDDEN = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff"
@@ -60,6 +61,48 @@ def some(names: Sequence[str], most: int) -> str:
     """The first ``most`` names, and how many more there are: `a, b and 3 more`."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def one_line(text: str) -> str:
+    """``text`` on one line, with :func:`visible`."""
+    return visible(" ".join(text.split()))
+
+
+def shortened(text: str, most: int) -> str:
+    """``text``, or its beginning and end around "…", of ``most`` characters."""
+    if len(text) <= most:
+        return text
+    tail = (most - 1) // 2
+    return f"{text[: most - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def told_apart(names: Sequence[str], most: int) -> dict[str, str]:
+    """What each of these names is called in ``most`` characters, no two alike.
+
+    Of names that :func:`shortened` makes equal, the part is kept in which they differ; where that does not do, all get
+    a number.
+    """
+    shown = {name: shortened(name, most) for name in names}
+    apart, head = dict(shown), most // 3
+    for name in names:
+        like = [other for other in names if other != name and shown[other] == shown[name]]
+        if like:
+            differ = max(_alike(name, other) for other in like)
+            start = max(head, differ - most // 4)
+            apart[name] = f"{name[:head]}…{name[start : start + most - head - 1]}"
+    if len(set(apart.values())) == len(apart):
+        return apart
+    return {name: f"{place}: {shortened(name, most - 5)}" for place, name in enumerate(shown, start=1)}
+
+
+def listed(words: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _alike(one: str, other: str) -> int:
+    """How many characters they begin with alike."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.ledger.outcomes import Outcome
 from rlvr_cli.ledger.schema import PAPERS, Claim, Rule
-from rlvr_cli.report.figure import COLOURS
+from rlvr_cli.results.figure import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,7 +36,7 @@ def distance(found: Outcome, rule: Rule) -> tuple[float, bool] | None:
 
 
 def overview(rows: Sequence[Row]) -> Figure:
-    """A line a claim that can fail, under its paper's name; must be called inside ``report.figure.style()``."""
+    """A line a claim that can fail, under its paper's name; must be called inside ``results.figure.style()``."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 

@@ -16,7 +16,7 @@ from rlvr_cli.ledger.schema import PAPERS, Claim
 from rlvr_cli.ledger.verdicts import DECIDED
 from rlvr_cli.planning.duration import in_words
 from rlvr_cli.report.comparison_words import count
-from rlvr_cli.report.figure import style, write_figure
+from rlvr_cli.results.figure import style, write_figure
 from rlvr_cli.runs.atomic import write_text
 
 WIDTH = 130

@@ -18,7 +18,7 @@ from rlvr_cli.core.section import Section
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import YamlProblem, parse, shown
 from rlvr_cli.report.analyses.findings import Subject
-from rlvr_cli.report.figure import check_path
+from rlvr_cli.results.figure import check_path
 from rlvr_cli.runs.directory import find_run
 
 FOLDER = "analysis"

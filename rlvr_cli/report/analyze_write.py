@@ -7,7 +7,7 @@ from rlvr_cli.models.libraries import set_threads
 from rlvr_cli.report.analyses.catalog import analyze
 from rlvr_cli.report.analyses.findings import Findings
 from rlvr_cli.report.analyze_request import AnalyzeRequest
-from rlvr_cli.report.figure import style, write_figure
+from rlvr_cli.results.figure import style, write_figure
 from rlvr_cli.runs.atomic import write_json
 
 

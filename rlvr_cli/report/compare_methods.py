@@ -11,7 +11,7 @@ from rlvr_cli.config.method import make_method
 from rlvr_cli.methods.method import Method
 from rlvr_cli.report.compare_request import CompareRequest
 from rlvr_cli.report.difference_figure import difference_figure
-from rlvr_cli.report.figure import style, write_figure
+from rlvr_cli.results.figure import style, write_figure
 
 
 @dataclass(frozen=True)

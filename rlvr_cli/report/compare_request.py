@@ -8,8 +8,8 @@ from pathlib import Path
 from rlvr_cli.analysis.saved_rollout import SavedRollout, find_saved_rollout
 from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.report.figure import check_path
 from rlvr_cli.report.named_methods import replayed_configs
+from rlvr_cli.results.figure import check_path
 
 
 @dataclass(frozen=True)

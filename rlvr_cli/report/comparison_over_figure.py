@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rlvr_cli.evaluation.comparison.values import unit
 from rlvr_cli.report.comparison_over import TasksComparison
 from rlvr_cli.report.comparison_over_words import metric_text, noun
-from rlvr_cli.report.figure import COLOURS
+from rlvr_cli.results.figure import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ _SPREAD = 0.6
 def comparison_figure(comparison: TasksComparison) -> Figure:
     """Left: each arm less the baseline, on the mean and on each task. Right: profiles of all arms.
 
-    Must be called inside ``figure.style()``.
+    Must be called inside ``results.figure.style()``.
     """
     from matplotlib.figure import Figure
 

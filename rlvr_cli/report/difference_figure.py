@@ -9,7 +9,7 @@ import torch
 from rlvr_cli.analysis.method_difference import REGIONS, apply_method
 from rlvr_cli.analysis.method_step import Scored
 from rlvr_cli.methods.method import Method
-from rlvr_cli.report.figure import COLOURS
+from rlvr_cli.results.figure import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +25,7 @@ _LOOKS = {
 
 
 def difference_figure(first: Method, second: Method, scored: Scored) -> Figure:
-    """One dot a token, by region. Must be called inside ``figure.style()``."""
+    """One dot a token, by region. Must be called inside ``results.figure.style()``."""
     from matplotlib.figure import Figure
 
     a, b = apply_method(first, scored), apply_method(second, scored)

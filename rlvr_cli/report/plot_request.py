@@ -9,8 +9,8 @@ from pathlib import Path
 
 from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.report.figure import COLOURS, check_path
 from rlvr_cli.report.named_methods import policy_config
+from rlvr_cli.results.figure import COLOURS, check_path
 
 OLD_PROBS = (0.1, 0.5, 0.9)
 MOST_OLD_PROBS = 5

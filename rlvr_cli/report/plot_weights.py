@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from rlvr_cli.config.method import make_method
-from rlvr_cli.report.figure import style, write_figure
 from rlvr_cli.report.plot_request import PlotRequest
 from rlvr_cli.report.weight_curves import Curves, weight_curves
 from rlvr_cli.report.weight_figure import weight_figure
+from rlvr_cli.results.figure import style, write_figure
 
 
 def plot_weights(request: PlotRequest) -> Curves:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from rlvr_cli.collapse.no_signal import SignalWatch
 from rlvr_cli.collapse.watch import MEANINGS, PATTERNS, Collapse, CollapseWatch
+from rlvr_cli.core.text import listed
 from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
-from rlvr_cli.report.charts.text import listed
 from rlvr_cli.report.comparison_words import count
 from rlvr_cli.report.report_subject import Subject
 from rlvr_cli.report.report_table import NONE, Table, table

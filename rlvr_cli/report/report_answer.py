@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rlvr_cli.core.text import listed
 from rlvr_cli.evaluation.comparison.values import higher_is_better
 from rlvr_cli.evaluation.tables import metric_name
-from rlvr_cli.report.charts.text import listed
 from rlvr_cli.report.comparison import Comparison, Row, Verdict
 from rlvr_cli.report.comparison_words import comparative, count, headline, power_lines, replicate, sentence
 from rlvr_cli.report.report_alerts import without_signal

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from rlvr_cli.core.text import some
+from rlvr_cli.core.text import listed, some
 from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
-from rlvr_cli.report.charts.text import listed
 from rlvr_cli.report.comparison_words import count
 from rlvr_cli.report.report_subject import Subject
 from rlvr_cli.report.report_table import NONE, Table, clock, table

@@ -8,16 +8,16 @@ from functools import partial
 from typing import TypeVar
 
 from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.text import one_line, told_apart
 from rlvr_cli.report.charts.effects import effects_figure
 from rlvr_cli.report.charts.figure_html import Figure
 from rlvr_cli.report.charts.labels import MOST_SHOWN
 from rlvr_cli.report.charts.learning import learning_figures
 from rlvr_cli.report.charts.reasons import reasons_figure
 from rlvr_cli.report.charts.samples_over_k import over_k_figures
-from rlvr_cli.report.charts.text import one_line, told_apart
-from rlvr_cli.report.completions import SampledCompletions, sampled_completions
 from rlvr_cli.report.report_measures import Measured
 from rlvr_cli.report.report_subject import Subject
+from rlvr_cli.results.completions import SampledCompletions, sampled_completions
 
 T = TypeVar("T")
 

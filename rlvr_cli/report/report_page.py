@@ -10,7 +10,6 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.report.comparison import Comparison
 from rlvr_cli.report.comparison_tables import tables
 from rlvr_cli.report.comparison_words import base_cost
-from rlvr_cli.report.completions import bin_names
 from rlvr_cli.report.report_alerts import Alerts, find_alerts
 from rlvr_cli.report.report_answer import Answer, answer
 from rlvr_cli.report.report_budgets import Budgets, budgets
@@ -23,6 +22,7 @@ from rlvr_cli.report.report_measures import measured, measures_table
 from rlvr_cli.report.report_subject import NOTE, Subject
 from rlvr_cli.report.report_table import Table, table
 from rlvr_cli.report.report_training import cost_table, course_table
+from rlvr_cli.results.completions import bin_names
 
 SECTIONS = {
     "curves": "Learning curves",

@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlvr_cli.report.figure import COLOURS
 from rlvr_cli.report.weight_curves import RATIOS, Curve, Curves
+from rlvr_cli.results.figure import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +28,7 @@ _TALLEST = 4.0
 def weight_figure(drawn: Curves) -> Figure:
     """One panel for each sign and kind of weight, a row of them for each old probability; one line a curve's label.
 
-    Must be called inside ``figure.style()``.
+    Must be called inside ``results.figure.style()``.
     """
     from matplotlib.figure import Figure
 

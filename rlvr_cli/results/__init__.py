@@ -1,1 +1,1 @@
-"""What a run's results are called and how they are read."""
+"""What a run's results are called, how they are read, and what pictures of them have in common."""

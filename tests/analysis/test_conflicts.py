@@ -19,7 +19,7 @@ from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.grpo import group_advantage
 from rlvr_cli.report.analyses.catalog import analyze
 from rlvr_cli.report.analyses.findings import Subject
-from rlvr_cli.report.figure import style
+from rlvr_cli.results.figure import style
 from rlvr_cli.runs.directory import RunDir, create_run
 from rlvr_cli.runs.records import append_jsonl
 

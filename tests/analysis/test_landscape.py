@@ -16,7 +16,7 @@ from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.report.analyses.catalog import analyze
 from rlvr_cli.report.analyses.findings import Subject
-from rlvr_cli.report.figure import style
+from rlvr_cli.results.figure import style
 from rlvr_cli.runs.directory import RunDir, create_run
 from rlvr_cli.runs.records import append_jsonl
 

@@ -17,7 +17,7 @@ from rlvr_cli.config.method import make_method
 from rlvr_cli.methods.base import Tokens
 from rlvr_cli.report.analyses.ratio import headline
 from rlvr_cli.report.analyses.ratio_figure import ratio_figure
-from rlvr_cli.report.figure import style, write_figure
+from rlvr_cli.results.figure import style, write_figure
 
 ROWS, LENGTH = 400, 10
 

@@ -9,12 +9,12 @@ from xml.etree import ElementTree
 
 import pytest
 
+from rlvr_cli.core.text import told_apart
 from rlvr_cli.report.charts.figure_html import Figure
 from rlvr_cli.report.charts.labels import legend_rows, spread
 from rlvr_cli.report.charts.learning import learning_figures
 from rlvr_cli.report.charts.reasons import reasons_figure
 from rlvr_cli.report.charts.svg import INK, WIDTH, page_style, page_svg
-from rlvr_cli.report.charts.text import told_apart
 from tests.report.charted_runs import SVG, charted, texts
 
 HOSTILE = "</text><script>1</script> $x^2$ \x00\x1b[31m \u202e&amp; 日"

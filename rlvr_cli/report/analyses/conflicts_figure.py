@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlvr_cli.analysis.conflicts import Tally, summary
-from rlvr_cli.report.charts.arms import running_mean
-from rlvr_cli.report.charts.text import shortened
-from rlvr_cli.report.figure import COLOURS
+from rlvr_cli.core.text import shortened
+from rlvr_cli.results.figure import COLOURS
+from rlvr_cli.results.lines import running_mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +29,7 @@ MOST_TEXT = 16
 
 
 def conflicts_figure(tallies: Mapping[int, Tally], total: Tally, tokens: Sequence[Mapping[str, Any]]) -> Figure:
-    """Must be called inside ``report.figure.style()``."""
+    """Must be called inside ``results.figure.style()``."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.0, 7.2), layout="constrained")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.analysis.direction_groups import CLIPPING, SIGNS, TOKENS
 from rlvr_cli.report.analyses.directions_found import Found, own_norm
-from rlvr_cli.report.figure import COLOURS
+from rlvr_cli.results.figure import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,7 +17,7 @@ _LAYER = re.compile(r"\.(\d+)\.")
 
 
 def directions_figure(found: Found) -> Figure:
-    """A column each for tokens, signs and clipping. Must be called inside ``figure.style()``."""
+    """A column each for tokens, signs and clipping. Must be called inside ``results.figure.style()``."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12.0, 6.8), layout="constrained")

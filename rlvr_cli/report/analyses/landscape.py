@@ -9,13 +9,13 @@ from rlvr_cli.analysis.landscape import Course, course
 from rlvr_cli.config.analysis_kinds import LandscapeOptions
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.text import one_line, shortened
 from rlvr_cli.evaluation.comparison.arms import group_arms
 from rlvr_cli.evaluation.comparison.find import find_runs
 from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
 from rlvr_cli.report.analyses.findings import Findings, Subject, Table, told_apart
 from rlvr_cli.report.analyses.landscape_figure import landscape_figure
-from rlvr_cli.report.charts.text import one_line, shortened
-from rlvr_cli.report.completions import sampled_completions
+from rlvr_cli.results.completions import sampled_completions
 from rlvr_cli.runs.curves import whole_rows
 from rlvr_cli.runs.seals import read_record
 from rlvr_cli.stats.intervals import mean_interval

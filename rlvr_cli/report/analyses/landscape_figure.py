@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlvr_cli.analysis.landscape import Course
-from rlvr_cli.report.charts.arms import ArmLine, arm_line
+from rlvr_cli.core.text import told_apart
 from rlvr_cli.report.charts.lines import DASHES
-from rlvr_cli.report.charts.panel import Panel, YAxis, extent
-from rlvr_cli.report.charts.text import told_apart
-from rlvr_cli.report.figure import COLOURS
+from rlvr_cli.results.figure import COLOURS
+from rlvr_cli.results.lines import ArmLine, Panel, YAxis, arm_line, extent
 from rlvr_cli.runs.curves import HELD_OUT
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ _DASHED = (0, (4, 2))
 
 
 def landscape_figure(arms: Mapping[str, Sequence[Course]]) -> Figure:
-    """A panel for each number that some run has. Must be called inside ``report.figure.style()``."""
+    """A panel for each number that some run has. Must be called inside ``results.figure.style()``."""
     from matplotlib.figure import Figure
 
     courses = [found for group in arms.values() for found in group]

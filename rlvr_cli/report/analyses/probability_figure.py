@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.analysis.probability import ByProbability
-from rlvr_cli.report.figure import COLOURS
+from rlvr_cli.results.figure import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -15,7 +15,7 @@ _BY = {"all": "all tokens", "low": "lowest group", "high": "highest group"}
 
 
 def probability_figure(found: ByProbability) -> Figure:
-    """Four panels. Must be called inside ``figure.style()``."""
+    """Four panels. Must be called inside ``results.figure.style()``."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.0, 7.4), layout="constrained")

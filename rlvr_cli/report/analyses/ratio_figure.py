@@ -9,14 +9,14 @@ import torch
 
 from rlvr_cli.analysis.gradient_expectation import log_ratio
 from rlvr_cli.analysis.ratio import QUANTILES, Plane, Ratios, entropy_bounds
-from rlvr_cli.report.figure import COLOURS
+from rlvr_cli.results.figure import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 def ratio_figure(before: Ratios, after: Sequence[Ratios], where: Plane, vocabulary: int) -> Figure:
-    """Six panels. Must be called inside ``figure.style()``."""
+    """Six panels. Must be called inside ``results.figure.style()``."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from rlvr_cli.analysis.method_difference import REGIONS
 from rlvr_cli.analysis.method_step import Scored
-from rlvr_cli.report.figure import COLOURS
 from rlvr_cli.report.weight_curves import effective_weight, signs
+from rlvr_cli.results.figure import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +28,7 @@ _MOST = 10_000
 
 
 def weights_figure(found: Sequence[MethodFound], scored: Scored, eps_low: float, eps_high: float) -> Figure:
-    """Four panels. Must be called inside ``figure.style()``."""
+    """Four panels. Must be called inside ``results.figure.style()``."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.0, 7.4), layout="constrained")

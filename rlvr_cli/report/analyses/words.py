@@ -10,10 +10,10 @@ from rlvr_cli.analysis.word_lists import Kind, compiled, find_lists, read_lists
 from rlvr_cli.analysis.words import KindFound, found_in
 from rlvr_cli.config.analysis_kinds import WordsOptions
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.text import listed, shortened
 from rlvr_cli.report.analyses.findings import Findings, Subject, Table, told_apart
 from rlvr_cli.report.analyses.words_figure import words_figure
 from rlvr_cli.report.analyses.words_read import Looked, look
-from rlvr_cli.report.charts.text import listed, shortened
 from rlvr_cli.stats.clustered_correlation import Correlation
 from rlvr_cli.stats.intervals import Estimate
 

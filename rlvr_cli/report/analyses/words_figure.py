@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.analysis.words import Counted, KindFound, binned
-from rlvr_cli.report.charts.text import told_apart
-from rlvr_cli.report.figure import COLOURS
+from rlvr_cli.core.text import told_apart
+from rlvr_cli.results.figure import COLOURS
 from rlvr_cli.stats.intervals import Estimate
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ Found = tuple[Counted, Mapping[str, KindFound], Mapping[str, KindFound]]
 
 
 def words_figure(runs: Mapping[str, Found], per: str, bins: int) -> Figure:
-    """A panel for each kind. Must be called inside ``report.figure.style()``.
+    """A panel for each kind. Must be called inside ``results.figure.style()``.
 
     Args:
         runs: by name: completions, what was found of each kind, and what before training.

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlvr_cli.report.charts.arms import MOST_RAW, ArmLine
+from rlvr_cli.core.text import listed
 from rlvr_cli.report.charts.metrics import Metric
-from rlvr_cli.report.charts.panel import Extent, XAxis
-from rlvr_cli.report.charts.text import listed
 from rlvr_cli.report.charts.thin import STRETCHES
+from rlvr_cli.results.lines import MOST_RAW, ArmLine, Extent, XAxis
 
 
 def learning_caption(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from rlvr_cli.core.text import shortened
 from rlvr_cli.report.charts.svg import FONT, WIDTH
-from rlvr_cli.report.charts.text import shortened
 
 # Of a character in a page's font, in units of the picture; a little more than the mean of common ones.
 CHARACTER = 0.6 * FONT

@@ -8,19 +8,18 @@ from functools import partial
 
 import numpy as np
 
+from rlvr_cli.core.text import listed, one_line, told_apart
 from rlvr_cli.evaluation.comparison.cost import BUDGETS
-from rlvr_cli.report.charts.arms import ArmLine, Interval, arm_line
 from rlvr_cli.report.charts.captions import learning_caption
 from rlvr_cli.report.charts.figure_html import Figure
 from rlvr_cli.report.charts.held_out import crossed_band
 from rlvr_cli.report.charts.labels import MOST_TITLE
 from rlvr_cli.report.charts.lines import MOST_ARMS, draw
 from rlvr_cli.report.charts.metrics import Metric, metrics
-from rlvr_cli.report.charts.panel import Panel, Points, XAxis, extents
 from rlvr_cli.report.charts.series import Recorded, recorded
 from rlvr_cli.report.charts.svg import page_style, page_svg
 from rlvr_cli.report.charts.tables import curve_table
-from rlvr_cli.report.charts.text import listed, one_line, told_apart
+from rlvr_cli.results.lines import ArmLine, Interval, Panel, Points, XAxis, arm_line, extents
 from rlvr_cli.runs.directory import RunDir
 
 Arms = Mapping[str, Sequence[Recorded]]

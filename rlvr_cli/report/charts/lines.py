@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlvr_cli.core.text import shortened
 from rlvr_cli.report.charts.labels import APART, MOST_TITLE, ROW, SAMPLE, fit_beside, legend_rows, spread, width_beside
 from rlvr_cli.report.charts.numbers import percent_tick, tick
-from rlvr_cli.report.charts.panel import Extent, Line, Panel, XAxis, YAxis
 from rlvr_cli.report.charts.svg import GRID, MUTED, PAPER, SERIES, WIDTH
-from rlvr_cli.report.charts.text import shortened
 from rlvr_cli.report.charts.thin import kept
+from rlvr_cli.results.lines import Extent, Line, Panel, XAxis, YAxis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

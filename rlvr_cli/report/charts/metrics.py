@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_cli.report.charts.panel import YAxis
 from rlvr_cli.report.charts.series import Read, Recorded, evaluated, evaluated_names, held_out_ends, key
 from rlvr_cli.report.report_table import capital
+from rlvr_cli.results.lines import YAxis
 from rlvr_cli.results.metrics import accuracy_of, held_out_accuracy
 from rlvr_cli.runs.numbers import number
 from rlvr_cli.stats.intervals import student_quantile

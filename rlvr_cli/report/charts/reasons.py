@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rlvr_cli.core.text import listed, one_line, shortened, told_apart
 from rlvr_cli.report.charts.figure_html import Figure
 from rlvr_cli.report.charts.labels import CHARACTER
 from rlvr_cli.report.charts.lines import MARKERS, MOST_ARMS
 from rlvr_cli.report.charts.numbers import figure, percent_tick
 from rlvr_cli.report.charts.series import Recorded, key, recorded
 from rlvr_cli.report.charts.svg import FONT, GRID, MUTED, PAPER, SERIES, WIDTH, page_style, page_svg
-from rlvr_cli.report.charts.text import listed, one_line, shortened, told_apart
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.stats.intervals import Estimate, mean_interval
 

@@ -15,8 +15,8 @@ from rlvr_cli.core.errors import RunError
 from rlvr_cli.evaluation.comparison.cost import spending_by_rollout
 from rlvr_cli.evaluation.comparison.curves import Curve, read_curve
 from rlvr_cli.evaluation.comparison.records import ComparedRun
-from rlvr_cli.report.charts.panel import Points
 from rlvr_cli.results.evaluations import read_result
+from rlvr_cli.results.lines import Points
 from rlvr_cli.runs.curves import by_rollout, whole_rows
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.numbers import number

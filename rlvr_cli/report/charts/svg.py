@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from rlvr_cli.report.figure import style
+from rlvr_cli.results.figure import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

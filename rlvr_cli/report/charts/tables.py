@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rlvr_cli.report.charts.arms import ArmLine
 from rlvr_cli.report.charts.numbers import figure
-from rlvr_cli.report.charts.panel import XAxis
+from rlvr_cli.results.lines import ArmLine, XAxis
 
 _ROWS = 60
 Table = tuple[tuple[str, ...], ...]

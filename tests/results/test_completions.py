@@ -13,8 +13,8 @@ import jinja2
 import pytest
 
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.report import completions as module
-from rlvr_cli.report.completions import BINS, bin_names, bin_of, sampled_completions
+from rlvr_cli.results import completions as module
+from rlvr_cli.results.completions import BINS, bin_names, bin_of, sampled_completions
 from rlvr_cli.runs.directory import RunDir
 
 

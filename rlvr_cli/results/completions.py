@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.core.text import visible
-from rlvr_cli.report.charts.text import one_line, shortened
+from rlvr_cli.core.text import one_line, shortened, visible
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.numbers import number
 from rlvr_cli.runs.seals import read_record
