@@ -28,8 +28,8 @@ from rlvr_cli.cli.question_options import (
 from rlvr_cli.core.errors import UserError
 
 if TYPE_CHECKING:
-    from rlvr_cli.evaluation.comparison.question import Question
-    from rlvr_cli.report.comparison_tables import Table
+    from rlvr_cli.compare.options import Question
+    from rlvr_cli.compare.tables import Table
 
 
 def command(
@@ -87,7 +87,7 @@ def command(
         if not tasks:
             raise UserError("--plot: draws a comparison over tasks, so it needs --over.", note="Nothing was compared.")
         check_path(plot)
-    from rlvr_cli.evaluation.comparison.question import Question
+    from rlvr_cli.compare.options import Question
     from rlvr_cli.sweeps.find import with_sweep_files
 
     question = Question(
@@ -132,51 +132,51 @@ def _tasks(over: str | None, benchmark: str | None) -> tuple[tuple[str, ...], tu
 
 
 def _show(question: Question, form: str | None) -> None:
-    from rlvr_cli.evaluation.comparison.material import gather
+    from rlvr_cli.compare.inputs import gather
 
     material = gather(question)
-    from rlvr_cli.report import comparison_data, comparison_tables
-    from rlvr_cli.report.comparison import compare
+    from rlvr_cli.compare import data, tables
+    from rlvr_cli.compare.contrasts import compare
 
     comparison = compare(material)
     if form == "--json":
-        print_json(comparison_data.as_json(comparison))
+        print_json(data.as_json(comparison))
     elif form == "--csv":
-        echo(comparison_data.as_csv(comparison), end="")
+        echo(data.as_csv(comparison), end="")
     elif form == "--latex":
-        echo(comparison_tables.latex(comparison))
+        echo(tables.latex(comparison))
     elif form == "--markdown":
-        echo(comparison_tables.markdown(comparison))
+        echo(tables.markdown(comparison))
     else:
-        before, after = comparison_tables.lines_before(comparison), comparison_tables.lines_after(comparison)
-        _print(before, comparison_tables.tables(comparison), after)
+        before, after = tables.lines_before(comparison), tables.lines_after(comparison)
+        _print(before, tables.tables(comparison), after)
 
 
 def _show_tasks(question: Question, form: str | None, plot: Path | None) -> None:
-    from rlvr_cli.evaluation.comparison.over import gather_tasks
+    from rlvr_cli.compare.over import gather_tasks
 
     material = gather_tasks(question)
-    from rlvr_cli.report import comparison_over_data, comparison_over_tables, comparison_over_words
-    from rlvr_cli.report.comparison_over import compare_tasks
+    from rlvr_cli.compare import over_data, over_sentences, over_tables
+    from rlvr_cli.compare.over_contrasts import compare_tasks
     from rlvr_cli.report.sparkline import levels_for
 
     comparison = compare_tasks(material)
     if form == "--json":
-        print_json(comparison_over_data.as_json(comparison))
+        print_json(over_data.as_json(comparison))
     elif form == "--csv":
-        echo(comparison_over_data.as_csv(comparison), end="")
+        echo(over_data.as_csv(comparison), end="")
     elif form == "--latex":
-        echo(comparison_over_tables.latex(comparison))
+        echo(over_tables.latex(comparison))
     elif form == "--markdown":
-        echo(comparison_over_tables.markdown(comparison))
+        echo(over_tables.markdown(comparison))
     else:
         _print(
-            comparison_over_words.lines_before(comparison),
-            comparison_over_tables.tables(comparison, levels_for(sys.stdout.encoding)),
-            comparison_over_words.lines_after(comparison),
+            over_sentences.lines_before(comparison),
+            over_tables.tables(comparison, levels_for(sys.stdout.encoding)),
+            over_sentences.lines_after(comparison),
         )
     if plot is not None:
-        from rlvr_cli.report.comparison_over_figure import comparison_figure
+        from rlvr_cli.compare.over_figure import comparison_figure
         from rlvr_cli.results.figure import style, write_figure
 
         with style():

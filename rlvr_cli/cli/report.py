@@ -58,7 +58,7 @@ def command(
     The page is one file that needs no network and no script, for a browser and for paper. A page that is there already
     is replaced; nothing else is changed.
     """
-    from rlvr_cli.evaluation.comparison.question import Question
+    from rlvr_cli.compare.options import Question
     from rlvr_cli.report.report_write import write_report
     from rlvr_cli.sweeps.find import with_sweep_files
 

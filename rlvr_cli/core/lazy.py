@@ -1,7 +1,4 @@
-"""Torch, loaded at its first use: modules that only declare parameters stay quick to import.
-
-from rlvr_cli.core.lazy import Tensor, torch
-"""
+"""Torch, loaded at its first use: modules that only declare parameters stay quick to import."""
 
 from __future__ import annotations
 

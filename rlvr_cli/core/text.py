@@ -105,6 +105,11 @@ def _alike(one: str, other: str) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
+def count(number: int, name: str) -> str:
+    """`1 seed`, `1,319 problems`."""
+    return f"{number:,} {name}{'' if number == 1 else 's'}"
+
+
 def _escape(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode("ascii")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from rlvr_cli.evaluation.metrics import ProblemValues
+from rlvr_cli.results.evaluations import ProblemValues
 from rlvr_cli.stats.intervals import Estimate, share_interval
 from rlvr_cli.tasks.suites import Average
 

@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.evaluation.store import GREEDY, Key
+from rlvr_cli.evaluation.store import Key
+from rlvr_cli.results.evaluations import GREEDY, ProblemValues
 from rlvr_cli.results.metrics import metric
 from rlvr_cli.stats.intervals import Estimate, mean_interval, share_interval
 from rlvr_cli.stats.majority import majority_at_k
 from rlvr_cli.stats.passk import pass_at_k
 from rlvr_cli.tasks.base import Problem
-
-
-@dataclass(frozen=True)
-class ProblemValues:
-    """One problem's value of every metric; the unit over which intervals are made."""
-
-    id: str
-    subgroup: str
-    values: dict[str, float]
-
-    def as_json(self) -> dict[str, Any]:
-        """The values as one JSON record of ``problems.jsonl``."""
-        return {"problem": self.id, "subgroup": self.subgroup, "values": self.values}
-
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> ProblemValues:
-        """The inverse of ``as_json``."""
-        return cls(record["problem"], record["subgroup"], dict(record["values"]))
 
 
 def is_share(name: str) -> bool:

@@ -8,11 +8,11 @@ from typing import Any
 
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.benchmarks import Table
-from rlvr_cli.evaluation.compare import read_evaluation
 from rlvr_cli.evaluation.macro import average_over, metric_of
 from rlvr_cli.evaluation.request import Plan, Request
 from rlvr_cli.evaluation.session import Outcome
 from rlvr_cli.evaluation.tables import Row, with_interval
+from rlvr_cli.results.evaluations import read_evaluation
 from rlvr_cli.runs.atomic import write_json
 
 _COLUMNS = ("avg@", "pass@", "maj@", "greedy")

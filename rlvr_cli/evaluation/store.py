@@ -10,14 +10,12 @@ from typing import Any
 
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.hashes import digest
+from rlvr_cli.results.evaluations import CHECK, CHECKED, read_samples, sample_check
 from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.runs.locks import sole_writer
-from rlvr_cli.runs.records import append_jsonl, read_jsonl, truncate_jsonl
+from rlvr_cli.runs.records import append_jsonl, truncate_jsonl
 
-GREEDY = "greedy"
 Key = tuple[str, int | str]
-# Of a line of samples.jsonl: a hash of the rest of it; of meta.json: whether every line has one.
-CHECK, CHECKED = "check", "checked"
 
 
 class SampleStore:
@@ -60,7 +58,9 @@ class SampleStore:
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Add samples and wait until they are on the disk. Raises RunError when the disk refuses."""
         try:
-            append_jsonl(self.samples_path, [{**record, CHECK: _check(record)} for record in records], durable=True)
+            append_jsonl(
+                self.samples_path, [{**record, CHECK: sample_check(record)} for record in records], durable=True
+            )
         except OSError as error:
             raise RunError(
                 f"{self.samples_path}: cannot be written ({error.strerror}). The samples so far are kept: once there "
@@ -105,32 +105,6 @@ class SampleStore:
                 )
             samples[key] = record  # type: ignore[index]
         return samples
-
-
-def read_samples(folder: Path) -> list[dict[str, Any]]:
-    """The samples of an evaluation, without what they are checked by.
-
-    Raises RunError, naming file and line, where one is not as it was written.
-    """
-    path, meta = folder / "samples.jsonl", folder / "meta.json"
-    try:
-        checked = meta.exists() and json.loads(meta.read_text(encoding="utf-8")).get(CHECKED) is True
-    except (OSError, ValueError, AttributeError, RecursionError) as error:
-        raise RunError(f"{meta}: cannot be read ({error}). The file was altered.") from error
-    rows = read_jsonl(path)
-    for number, row in enumerate(rows, start=1):
-        check = row.pop(CHECK, None)
-        if (check is not None or checked) and check != _check(row):
-            raise RunError(
-                f"{path}:{number}: this sample was altered after it was written (its hash differs). Put the file back "
-                "from a copy; without the line, `rlvr eval` samples it again."
-            )
-    return rows
-
-
-def _check(record: Mapping[str, Any]) -> str:
-    # As it is read back: JSON has no integers as keys, and they sort in another order.
-    return digest(json.loads(json.dumps(record)))[:16]
 
 
 def _differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.text import count
 from rlvr_cli.ledger import words
 from rlvr_cli.ledger.book import Book
 from rlvr_cli.ledger.figure import overview
@@ -15,7 +16,6 @@ from rlvr_cli.ledger.results import Results
 from rlvr_cli.ledger.schema import PAPERS, Claim
 from rlvr_cli.ledger.verdicts import DECIDED
 from rlvr_cli.planning.duration import in_words
-from rlvr_cli.report.comparison_words import count
 from rlvr_cli.results.figure import style, write_figure
 from rlvr_cli.runs.atomic import write_text
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from rlvr_cli.collapse.no_signal import SignalWatch
 from rlvr_cli.collapse.watch import MEANINGS, PATTERNS, Collapse, CollapseWatch
-from rlvr_cli.core.text import listed
-from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
-from rlvr_cli.report.comparison_words import count
+from rlvr_cli.core.text import count, listed
 from rlvr_cli.report.report_subject import Subject
 from rlvr_cli.report.report_table import NONE, Table, table
+from rlvr_cli.results.arms import Arm
+from rlvr_cli.results.find import Run
 from rlvr_cli.runs.alerts import Span, alert_spans, said
 
 
@@ -51,11 +51,11 @@ def find_alerts(subject: Subject, problems: list[str]) -> Alerts:
         for run in arm.runs.values():
             collapses, now, spans = _of_run(subject, run, problems)
             for one in collapses:
-                (lasting if one.pattern in now else passed).setdefault(run.run.name, []).append(one.name)
+                (lasting if one.pattern in now else passed).setdefault(run.dir.name, []).append(one.name)
             rows += [_collapse_row(arm, run, one, one.pattern in now) for one in collapses]
             rows += [_span_row(arm, run, one) for one in spans]
             if said := without_signal(subject, run):
-                idle.append(f"{run.run.name}: {said}.")
+                idle.append(f"{run.dir.name}: {said}.")
         begun = sum(bool(lines) for lines in subject.of_arm(arm, subject.metrics))
         own = [_verdict(arm, lasting, begun)] if lasting else []
         gone = [_verdict(arm, passed, begun, ", which passed")] if passed else []
@@ -72,7 +72,7 @@ def find_alerts(subject: Subject, problems: list[str]) -> Alerts:
     return Alerts(tuple(verdicts), tuple(bad), tuple(over), (healthy,) if whole and sound else (), found_table)
 
 
-def without_signal(subject: Subject, run: ComparedRun) -> str | None:
+def without_signal(subject: Subject, run: Run) -> str | None:
     """What a run says of rollouts in which no completion had an advantage; None where nothing was told of any."""
     watch = SignalWatch()
     try:
@@ -82,7 +82,7 @@ def without_signal(subject: Subject, run: ComparedRun) -> str | None:
         return None  # said where the alerts are looked for
 
 
-def _of_run(subject: Subject, run: ComparedRun, problems: list[str]) -> tuple[list[Collapse], set[str], list[Span]]:
+def _of_run(subject: Subject, run: Run, problems: list[str]) -> tuple[list[Collapse], set[str], list[Span]]:
     """The collapses that began, the patterns that hold after the newest rollout, and the other alerts."""
     lines = subject.metrics[run.path]
     watch = CollapseWatch(run.config.rollout.prompts)
@@ -90,7 +90,7 @@ def _of_run(subject: Subject, run: ComparedRun, problems: list[str]) -> tuple[li
         watch.see_all(lines if any("length" in row for row in lines) else ())
         spans = [span for span in alert_spans(lines) if span.alert not in PATTERNS]
     except (TypeError, KeyError, ValueError, ArithmeticError, AttributeError) as error:
-        problems.append(f"{run.run.metrics_path}: holds something that is no number ({error!r}). The file was altered.")
+        problems.append(f"{run.dir.metrics_path}: holds something that is no number ({error!r}). The file was altered.")
         return [], set(), []
     return watch.told(), watch.lasting(), spans
 
@@ -105,14 +105,14 @@ def _verdict(arm: Arm, found: Mapping[str, list[str]], begun: int, how: str = ""
     return f"{arm.name}: {listed(list(names))} in {len(found)} of {runs} ({', '.join(found)}){how}."
 
 
-def _collapse_row(arm: Arm, run: ComparedRun, one: Collapse, lasts: bool) -> tuple[str, ...]:
+def _collapse_row(arm: Arm, run: Run, one: Collapse, lasts: bool) -> tuple[str, ...]:
     moves, beside = (", ".join(said(move.as_json()) for move in part) for part in (one.evidence, one.beside))
-    return run.run.name, arm.name, one.name, str(one.first + 1), moves, beside or NONE, "lasts" if lasts else "passed"
+    return run.dir.name, arm.name, one.name, str(one.first + 1), moves, beside or NONE, "lasts" if lasts else "passed"
 
 
-def _span_row(arm: Arm, run: ComparedRun, span: Span) -> tuple[str, ...]:
+def _span_row(arm: Arm, run: Run, span: Span) -> tuple[str, ...]:
     return (
-        run.run.name,
+        run.dir.name,
         arm.name,
         span.alert.replace("_", " "),
         str(span.first + 1),

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from rlvr_cli.compare.contrasts import Comparison, Row, compare
+from rlvr_cli.compare.inputs import gather_from
+from rlvr_cli.compare.sentences import p_text
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.evaluation.comparison.cost import BUDGETS
-from rlvr_cli.evaluation.comparison.material import gather_from
+from rlvr_cli.core.text import count
 from rlvr_cli.evaluation.tables import metric_name, with_interval
-from rlvr_cli.report.comparison import Comparison, Row, compare
-from rlvr_cli.report.comparison_words import count, p_text
 from rlvr_cli.report.report_subject import Subject
 from rlvr_cli.report.report_table import Table, table
+from rlvr_cli.results.spending import BUDGETS
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ def budgets(subject: Subject) -> Budgets:
     """
     if subject.comparison is None or subject.question.match is not None:
         return Budgets(None, ())
-    if not all(any(run.run.held_out_dir.glob("*/metrics.json")) for run in subject.readiness.runs):
+    if not all(any(run.dir.held_out_dir.glob("*/metrics.json")) for run in subject.readiness.runs):
         return Budgets(None, ())
     base = subject.comparison.material.baseline
     asked = replace(subject.question, baseline=base, benchmark=None, where=(), power=None)

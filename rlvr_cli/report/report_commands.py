@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlvr_cli.evaluation.compare import Evaluation
-from rlvr_cli.evaluation.comparison.choose import steps_of
-from rlvr_cli.evaluation.comparison.question import Question
-from rlvr_cli.evaluation.comparison.records import ComparedRun
+from rlvr_cli.compare.options import Question
 from rlvr_cli.report.report_measures import Measured
 from rlvr_cli.report.report_subject import Subject
+from rlvr_cli.results.evaluations import Evaluation, steps_of
+from rlvr_cli.results.find import Run
 from rlvr_cli.sweeps.folder import Plan, SweepDir
 from rlvr_cli.tasks.sets import data_sets, problems_name
 
@@ -36,17 +35,17 @@ def commands(subject: Subject, evaluations: Sequence[Measured], output: Path | N
     swept = {path: plan for path, plan in subject.sweeps.items() if _unchanged(path, plan)}
     places = [shlex.quote(f"{AGAIN}/{plan.name}") for plan in swept.values()]
     train = [_sweep(plan) for plan in swept.values()]
-    single = [run for run in subject.runs if run.run.path.parent not in swept]
+    single = [run for run in subject.runs if run.dir.path.parent not in swept]
     folders = _folders(single)
     for run in single:
-        train.append(f"rlvr train -c {shlex.quote(str(run.run.config_path))} run.dir={shlex.quote(folders[run.path])}")
-        places.append(shlex.quote(f"{folders[run.path]}/{run.run.name}"))
+        train.append(f"rlvr train -c {shlex.quote(str(run.dir.config_path))} run.dir={shlex.quote(folders[run.path])}")
+        places.append(shlex.quote(f"{folders[run.path]}/{run.dir.name}"))
     groups.append(Commands(f"Train anew, into the folder `{AGAIN}`", tuple(train)))
     lines = []
     for run in subject.runs:
-        plan = swept.get(run.run.path.parent)
+        plan = swept.get(run.dir.path.parent)
         if plan is None or plan.eval is None:
-            name = f"{AGAIN}/{plan.name}/{run.run.name}" if plan else f"{folders[run.path]}/{run.run.name}"
+            name = f"{AGAIN}/{plan.name}/{run.dir.name}" if plan else f"{folders[run.path]}/{run.dir.name}"
             lines += [_eval(name, run, evaluation) for evaluation in _of_run(run, evaluations)]
     if lines:
         groups.append(Commands("Evaluate those", tuple(lines)))
@@ -110,26 +109,26 @@ def _sweep(plan: Plan) -> str:
     return shlex.join(["rlvr", "sweep", plan.file, *given, f"run.dir={AGAIN}"])
 
 
-def _folders(runs: Sequence[ComparedRun]) -> dict[str, str]:
+def _folders(runs: Sequence[Run]) -> dict[str, str]:
     """Where each run is trained anew: runs of one name need folders of their own."""
     found: dict[str, str] = {}
     taken: set[tuple[str, str]] = set()
     for run in runs:
         folder, number = AGAIN, 2
-        while (folder, run.run.name) in taken:
+        while (folder, run.dir.name) in taken:
             folder, number = f"{AGAIN}-{number}", number + 1
-        taken.add((folder, run.run.name))
+        taken.add((folder, run.dir.name))
         found[run.path] = folder
     return found
 
 
-def _of_run(run: ComparedRun, evaluations: Sequence[Measured]) -> list[Evaluation]:
+def _of_run(run: Run, evaluations: Sequence[Measured]) -> list[Evaluation]:
     return [
-        one for each in evaluations for own in each.arms.values() for one in own if run.run.path in one.folder.parents
+        one for each in evaluations for own in each.arms.values() for one in own if run.dir.path in one.folder.parents
     ]
 
 
-def _eval(name: str, run: ComparedRun, evaluation: Evaluation) -> str:
+def _eval(name: str, run: Run, evaluation: Evaluation) -> str:
     result = evaluation.result
     sampling, task = result["sampling"], result["task"]
     words = ["rlvr", "eval", name]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlvr_cli.config.load import dump_yaml
-from rlvr_cli.evaluation.comparison.records import Arm
 from rlvr_cli.report.report_subject import Subject
 from rlvr_cli.report.report_table import NONE, Table, table
+from rlvr_cli.results.arms import Arm
 
 # Names of runs, and the seed that makes several runs of one arm.
 OF_RUN = ("run.name", "run.dir", "run.seed")

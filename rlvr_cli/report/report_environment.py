@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from rlvr_cli.core.text import listed, some
-from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
-from rlvr_cli.report.comparison_words import count
+from rlvr_cli.core.text import count, listed, some
 from rlvr_cli.report.report_subject import Subject
 from rlvr_cli.report.report_table import NONE, Table, clock, table
+from rlvr_cli.results.arms import Arm
+from rlvr_cli.results.find import Run
 
 Manifest = Mapping[str, Any]
 SHOWN = 3
@@ -33,7 +33,7 @@ def environment_table(subject: Subject) -> Table:
     }
     rows, differing = [], []
     for name, read in readers.items():
-        by_value: dict[str, list[ComparedRun]] = {}
+        by_value: dict[str, list[Run]] = {}
         for run in runs:
             by_value.setdefault(read(run.manifest), []).append(run)
         if set(by_value) != {NONE}:
@@ -69,10 +69,10 @@ def runs_table(subject: Subject) -> Table:
     )
 
 
-def _shown(by_value: Mapping[str, Sequence[ComparedRun]]) -> str:
+def _shown(by_value: Mapping[str, Sequence[Run]]) -> str:
     if len(by_value) == 1:
         return next(iter(by_value))
-    parts = (f"{value} ({some([run.run.name for run in runs], SHOWN)})" for value, runs in by_value.items())
+    parts = (f"{value} ({some([run.dir.name for run in runs], SHOWN)})" for value, runs in by_value.items())
     return "; ".join(parts)
 
 

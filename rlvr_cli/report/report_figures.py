@@ -46,13 +46,13 @@ def draw(subject: Subject, evaluations: Sequence[Measured], problems: list[str])
     """All charts; ``problems`` gets a line for each record that is damaged."""
     # One name of an arm in the legend, the caption and the numbers of every chart.
     called = told_apart([one_line(arm.name) for arm in subject.arms], MOST_SHOWN)
-    arms = {called[one_line(arm.name)]: [run.run for run in arm.runs.values()] for arm in subject.arms}
+    arms = {called[one_line(arm.name)]: [run.dir for run in arm.runs.values()] for arm in subject.arms}
     completions = []
     for arm in subject.arms:
         run = next(iter(arm.runs.values()))
-        found = _try(partial(sampled_completions, run.run), None, problems)
+        found = _try(partial(sampled_completions, run.dir), None, problems)
         if found is not None:
-            completions.append(Shown(f"{arm.name}: {run.run.name}", found))
+            completions.append(Shown(f"{arm.name}: {run.dir.name}", found))
     # Of several settings the first: a chart holds one.
     measured = evaluations[0] if evaluations else None
     own = {called[one_line(arm.name)]: measured.arms.get(arm.name, ()) if measured else () for arm in subject.arms}

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
+from rlvr_cli.compare.means import arm_mean, possible
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.evaluation.compare import Evaluation
-from rlvr_cli.evaluation.comparison.choose import SETTINGS, read, steps_of
-from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
-from rlvr_cli.evaluation.comparison.values import metric_of, problem_values
+from rlvr_cli.core.text import count
 from rlvr_cli.evaluation.tables import metric_name, with_interval
-from rlvr_cli.report.comparison_means import arm_mean, possible
-from rlvr_cli.report.comparison_words import count
 from rlvr_cli.report.report_table import Table, capital, table
+from rlvr_cli.results.arms import Arm
+from rlvr_cli.results.evaluations import SETTINGS, Evaluation, read_checked, steps_of
+from rlvr_cli.results.find import Run
 from rlvr_cli.results.metrics import held_out_accuracy
+from rlvr_cli.results.values import metric_of, problem_values
 from rlvr_cli.runs.curves import whole_rows
 from rlvr_cli.runs.seals import read_record
 from rlvr_cli.stats.clustered import CrossedEstimate, paired_crossed_interval
@@ -184,11 +184,11 @@ def _when(moments: Iterable[str]) -> str:
     return distinct[0] if len(distinct) == 1 else " or ".join(sorted(distinct))
 
 
-def _in_training(run: ComparedRun, problems: list[str]) -> tuple[Moment, Moment] | None:
-    folders = sorted(path.parent for path in run.run.held_out_dir.glob("rollout-*/metrics.json"))
+def _in_training(run: Run, problems: list[str]) -> tuple[Moment, Moment] | None:
+    folders = sorted(path.parent for path in run.dir.held_out_dir.glob("rollout-*/metrics.json"))
     if len(folders) < 2:
         return None
-    first, last = (read(folder, problems) for folder in (folders[0], folders[-1]))
+    first, last = (read_checked(folder, problems) for folder in (folders[0], folders[-1]))
     if first is None or last is None:
         return None
     return Moment(_rollouts(folders[0]), first), Moment(_rollouts(folders[-1]), last)
@@ -198,10 +198,10 @@ def _rollouts(folder: Path) -> str:
     return f"after {count(int(folder.name.removeprefix('rollout-')), 'rollout')}"
 
 
-def _with_base(run: ComparedRun, root: Path, problems: list[str]) -> tuple[Moment, Moment] | None:
+def _with_base(run: Run, root: Path, problems: list[str]) -> tuple[Moment, Moment] | None:
     """The evaluations of the untrained model and of the run's newest checkpoint under the same settings."""
-    finals = sorted(run.run.eval_dir.glob("*/metrics.json"), key=_step, reverse=True)
-    places = dict.fromkeys([root / "evals", run.run.path.parent / "evals", run.run.path.parent.parent / "evals"])
+    finals = sorted(run.dir.eval_dir.glob("*/metrics.json"), key=_step, reverse=True)
+    places = dict.fromkeys([root / "evals", run.dir.path.parent / "evals", run.dir.path.parent.parent / "evals"])
     bases = [path for place in places for path in sorted(place.glob("*/metrics.json"))]
     for final in finals if bases else ():
         wanted = _settings(final)
@@ -209,17 +209,17 @@ def _with_base(run: ComparedRun, root: Path, problems: list[str]) -> tuple[Momen
         match = next((path for path in bases if _settings(path) == wanted and _label(path) in names), None)
         if match is None:
             continue
-        before, after = read(match.parent, problems), read(final.parent, problems)
+        before, after = read_checked(match.parent, problems), read_checked(final.parent, problems)
         if before is not None and after is not None:
             return Moment(BASE, before), Moment(f"after {count(_trained(run, after), 'rollout')}", after)
     return None
 
 
-def _trained(run: ComparedRun, evaluation: Evaluation) -> int:
+def _trained(run: Run, evaluation: Evaluation) -> int:
     """The rollouts until the checkpoint that was evaluated, which need not be the last."""
     steps = steps_of(evaluation)
     ends = [
-        row["rollout"] + 1 for row in whole_rows(read_record(run.run, run.run.metrics_path)) if row.get("step") in steps
+        row["rollout"] + 1 for row in whole_rows(read_record(run.dir, run.dir.metrics_path)) if row.get("step") in steps
     ]
     return int(max(ends, default=run.manifest["rollout"]))
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlvr_cli.evaluation.compare import Evaluation
-from rlvr_cli.evaluation.comparison.choose import SETTINGS, read, steps_of
-from rlvr_cli.evaluation.comparison.records import ComparedRun
+from rlvr_cli.compare.means import arm_mean
+from rlvr_cli.core.text import count
 from rlvr_cli.evaluation.tables import metric_name, with_interval
-from rlvr_cli.report.comparison_means import arm_mean
-from rlvr_cli.report.comparison_words import count
 from rlvr_cli.report.report_subject import Subject
 from rlvr_cli.report.report_table import Table, table
+from rlvr_cli.results.evaluations import SETTINGS, Evaluation, read_checked, steps_of
+from rlvr_cli.results.find import Run
 
 
 @dataclass(frozen=True)
@@ -96,11 +95,11 @@ def _cell(metric: str, own: Sequence[Mapping[str, Mapping[str, float]]], ids: Se
     return with_interval(metric, {"value": estimate.value, "low": estimate.low, "high": estimate.high})
 
 
-def _newest(run: ComparedRun, problems: list[str]) -> dict[str, Evaluation]:
+def _newest(run: Run, problems: list[str]) -> dict[str, Evaluation]:
     """A run's evaluations, of those under one setting the one of the last checkpoint."""
     found: dict[str, tuple[int, Evaluation]] = {}
-    for path in sorted(run.run.eval_dir.glob("*/metrics.json")):
-        evaluation = read(path.parent, problems)
+    for path in sorted(run.dir.eval_dir.glob("*/metrics.json")):
+        evaluation = read_checked(path.parent, problems)
         if evaluation is None:
             continue
         key = json.dumps([evaluation.result[part] for part in SETTINGS], sort_keys=True)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlvr_cli.compare.contrasts import Comparison
+from rlvr_cli.compare.sentences import base_cost
+from rlvr_cli.compare.tables import tables
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.report.comparison import Comparison
-from rlvr_cli.report.comparison_tables import tables
-from rlvr_cli.report.comparison_words import base_cost
 from rlvr_cli.report.report_alerts import Alerts, find_alerts
 from rlvr_cli.report.report_answer import Answer, answer
 from rlvr_cli.report.report_budgets import Budgets, budgets

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlvr_cli.compare.options import Question
 from rlvr_cli.core.text import some
-from rlvr_cli.evaluation.comparison.question import Question
-from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
-from rlvr_cli.evaluation.comparison.trials import eval_options, sweep_command
+from rlvr_cli.results.arms import Arm
+from rlvr_cli.results.find import Run, eval_options, sweep_command
 from rlvr_cli.sweeps.folder import Plan, SweepDir
 
 SHOWN = 4
@@ -28,7 +28,7 @@ class Readiness:
         commands: what finishes and evaluates the runs, in this order.
     """
 
-    runs: tuple[ComparedRun, ...]
+    runs: tuple[Run, ...]
     unfinished: tuple[str, ...]
     left_out: tuple[str, ...]
     lacking: tuple[str, ...]
@@ -57,7 +57,7 @@ def readiness(
     )
 
 
-def _lacking(question: Question, arms: Sequence[Arm], baseline: str, ready: Sequence[ComparedRun]) -> list[str]:
+def _lacking(question: Question, arms: Sequence[Arm], baseline: str, ready: Sequence[Run]) -> list[str]:
     have = {arm.name: {one for one, run in arm.runs.items() if run in ready} for arm in arms}
     with_some = [name for name, own in have.items() if own]
     what = "finished run with an evaluation" if question.match is None else "finished run with held-out evaluations"
@@ -74,12 +74,12 @@ def _arms(names: Sequence[str]) -> str:
     return f"is one so far, {names[0]}" if names else "is none so far"
 
 
-def _evaluated(run: ComparedRun, question: Question) -> bool:
-    folder = run.run.eval_dir if question.match is None else run.run.held_out_dir
+def _evaluated(run: Run, question: Question) -> bool:
+    folder = run.dir.eval_dir if question.match is None else run.dir.held_out_dir
     return any(folder.glob("*/metrics.json"))
 
 
-def _states(runs: Sequence[ComparedRun], statuses: Mapping[str, str]) -> list[str]:
+def _states(runs: Sequence[Run], statuses: Mapping[str, str]) -> list[str]:
     lines = [
         f"{run.path} is {statuses[run.path]}: rollout {run.manifest.get('rollout')} of "
         f"{run.manifest.get('rollouts_total')}."
@@ -107,18 +107,18 @@ def _begin(sweeps: Mapping[Path, Plan]) -> list[str]:
     return [plan.command for folder, plan in sweeps.items() if _waiting(folder, plan)]
 
 
-def _continue(run: ComparedRun) -> str:
-    return sweep_command(run.run.path) or f"rlvr train --resume {shlex.quote(run.path)}"
+def _continue(run: Run) -> str:
+    return sweep_command(run.dir.path) or f"rlvr train --resume {shlex.quote(run.path)}"
 
 
-def _evaluate(runs: Sequence[ComparedRun], question: Question) -> list[str]:
+def _evaluate(runs: Sequence[Run], question: Question) -> list[str]:
     if question.match is not None:
         return []
     benchmark = f" --benchmark {shlex.quote(question.benchmark)}" if question.benchmark else ""
-    return [f"rlvr eval {shlex.quote(run.path)}{eval_options(run.run.path) or benchmark}" for run in runs]
+    return [f"rlvr eval {shlex.quote(run.path)}{eval_options(run.dir.path) or benchmark}" for run in runs]
 
 
-def _names(runs: Sequence[ComparedRun]) -> str:
+def _names(runs: Sequence[Run]) -> str:
     return _few([run.path for run in runs])
 
 

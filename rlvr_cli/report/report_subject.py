@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rlvr_cli.compare.contrasts import Comparison, compare
+from rlvr_cli.compare.inputs import choose_baseline, gather_from
+from rlvr_cli.compare.options import Question
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.evaluation.comparison.arms import group_arms
-from rlvr_cli.evaluation.comparison.find import find_runs
-from rlvr_cli.evaluation.comparison.material import choose_baseline, gather_from
-from rlvr_cli.evaluation.comparison.question import Question
-from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
-from rlvr_cli.report.comparison import Comparison, compare
 from rlvr_cli.report.report_readiness import Readiness, readiness
+from rlvr_cli.results.arms import Arm, group_arms
+from rlvr_cli.results.find import Run, find_runs
 from rlvr_cli.runs.curves import whole_rows
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.runs.seals import read_record
@@ -39,7 +38,7 @@ class Subject:
     """
 
     question: Question
-    runs: tuple[ComparedRun, ...]
+    runs: tuple[Run, ...]
     arms: tuple[Arm, ...]
     sweeps: Mapping[Path, Plan]
     statuses: Mapping[str, str]
@@ -71,11 +70,11 @@ def read_subject(question: Question) -> Subject:
     arms = group_arms(runs, problems, question.by, alone=True) if runs else ()
     baseline = choose_baseline(question, arms, problems)
     metrics = {run.path: _steps(run, problems) for run in runs}
-    timings = {run.path: _lines(run.run.timings_path, problems) for run in runs}
+    timings = {run.path: _lines(run.dir.timings_path, problems) for run in runs}
     sweeps = _sweeps(runs, problems)
     if problems:
         raise UserError(list(dict.fromkeys(problems)), note=NOTE)
-    statuses = {run.path: str(summary(run.run.path)["status"]) for run in runs}
+    statuses = {run.path: str(summary(run.dir.path)["status"]) for run in runs}
     ready = readiness(question, arms, baseline, statuses, sweeps)
     comparison = None
     if len(arms) > 1 and not ready.lacking:
@@ -105,16 +104,16 @@ def _page_baseline(comparison: Comparison, arms: Sequence[Arm]) -> str:
     return next(arm.name for arm in arms if any(run.path in paths for run in arm.runs.values()))
 
 
-def _steps(run: ComparedRun, problems: list[str]) -> Rows:
+def _steps(run: Run, problems: list[str]) -> Rows:
     try:
-        lines = read_record(run.run, run.run.metrics_path)
+        lines = read_record(run.dir, run.dir.metrics_path)
     except RunError as error:
         problems.append(str(error))
         return []
     rows = whole_rows(lines)
     if len(rows) < len(lines):
         wrong = len(lines) - len(rows)
-        problems.append(f"{run.run.metrics_path}: {wrong} of its lines are no optimizer step's. The file was altered.")
+        problems.append(f"{run.dir.metrics_path}: {wrong} of its lines are no optimizer step's. The file was altered.")
     return rows
 
 
@@ -126,10 +125,10 @@ def _lines(path: Path, problems: list[str]) -> Rows:
         return []
 
 
-def _sweeps(runs: Sequence[ComparedRun], problems: list[str]) -> dict[Path, Plan]:
+def _sweeps(runs: Sequence[Run], problems: list[str]) -> dict[Path, Plan]:
     found: dict[Path, Plan] = {}
-    here = {run.run.path for run in runs}
-    for folder in dict.fromkeys(run.run.path.parent for run in runs):
+    here = {run.dir.path for run in runs}
+    for folder in dict.fromkeys(run.dir.path.parent for run in runs):
         sweep = SweepDir(folder)
         if not sweep.exists():
             continue

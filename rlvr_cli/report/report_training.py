@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from rlvr_cli.compare.sentences import ratio_text
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.evaluation.comparison.cost import spending
-from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
+from rlvr_cli.core.text import count
 from rlvr_cli.report.charts.reasons import last_window
-from rlvr_cli.report.comparison_words import count, ratio_text
 from rlvr_cli.report.report_subject import Rows, Subject
 from rlvr_cli.report.report_table import NONE, Table, clock, table
+from rlvr_cli.results.arms import Arm
+from rlvr_cli.results.find import Run
+from rlvr_cli.results.spending import spending
 from rlvr_cli.runs.numbers import number
 
 _MEASURES = {
@@ -109,7 +111,7 @@ def _ends(rows: Rows, key: str) -> tuple[float | None, float | None]:
     return _mean(first), _mean([number(row.get(key)) for row in rows if row["rollout"] >= start])
 
 
-def _spent(subject: Subject, run: ComparedRun) -> dict[str, float]:
+def _spent(subject: Subject, run: Run) -> dict[str, float]:
     """What a run has spent, by the name of the row; the parts that its records have. Raises RunError."""
     steps = spending(run)
     last = steps[-1]

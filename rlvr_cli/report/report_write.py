@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rlvr_cli.compare.options import Question
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.evaluation.comparison.question import Question
 from rlvr_cli.report.report_page import make_page
 from rlvr_cli.report.report_render import render
 from rlvr_cli.report.report_subject import NOTE, read_subject
@@ -42,7 +42,7 @@ def write_report(question: Question, output: Path | None = None) -> Written:
     if output is not None:
         _check_place(output)
     subject = read_subject(question)
-    path = output or _place([run.run.path for run in subject.runs])
+    path = output or _place([run.dir.path for run in subject.runs])
     if not os.access(path.parent, os.W_OK):
         raise UserError(f"{path.parent}: cannot be written to; say with --output where the page goes.", note=NOTE)
     page = make_page(subject, output)

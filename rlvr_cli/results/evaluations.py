@@ -1,18 +1,28 @@
-"""metrics.json of an evaluation: written with its hash, and read only as it was written."""
+"""An evaluation on disk: metrics.json, problems.jsonl and samples.jsonl, read only as they were written."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.core.errors import RunError
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.hashes import digest
+from rlvr_cli.runs.records import read_jsonl
 
 # Of metrics.json: the hash of problems.jsonl, and of all the rest of metrics.json.
 PROBLEMS_HASH, OWN_HASH = "problems_sha256", "sha256"
+GREEDY = "greedy"
+# Of a line of samples.jsonl: a hash of the rest of it; of meta.json: whether every line has one.
+CHECK, CHECKED = "check", "checked"
+# What two evaluations must share for a difference to be one between models.
+SETTINGS = ("benchmark", "split", "sampling", "task")
+_STEP = re.compile(r" step (\d+)(?=,|$)")
 AGAIN = "The same `rlvr eval` makes it again from the samples."
 
 
@@ -32,3 +42,117 @@ def read_result(path: Path) -> dict[str, Any]:
     if OWN_HASH in result and result[OWN_HASH] != digest({k: v for k, v in result.items() if k != OWN_HASH}):
         raise RunError(f"{path}: was altered after it was written (its hash differs). {AGAIN}")
     return result
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A finished evaluation as read from its folder."""
+
+    folder: Path
+    result: dict[str, Any]
+    rows: tuple[ProblemValues, ...]
+
+
+@dataclass(frozen=True)
+class ProblemValues:
+    """One problem's value of every metric; the unit over which intervals are made."""
+
+    id: str
+    subgroup: str
+    values: dict[str, float]
+
+    def as_json(self) -> dict[str, Any]:
+        """The values as one JSON record of ``problems.jsonl``."""
+        return {"problem": self.id, "subgroup": self.subgroup, "values": self.values}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> ProblemValues:
+        """The inverse of ``as_json``."""
+        return cls(record["problem"], record["subgroup"], dict(record["values"]))
+
+
+def read_evaluation(folder: Path) -> Evaluation:
+    """The evaluation in ``folder``. Raises UserError when there is none, RunError when its files were altered."""
+    path = folder / "metrics.json"
+    if not path.exists():
+        raise UserError(f"{folder}: no finished evaluation here (no metrics.json). `rlvr eval` makes one.")
+    try:
+        result = read_result(path)
+        rows = tuple(ProblemValues.from_json(record) for record in read_jsonl(folder / "problems.jsonl"))
+        count = result["problems"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{folder}: the evaluation cannot be read ({error}). Its files were altered.") from error
+    found = hashlib.sha256((folder / "problems.jsonl").read_bytes()).hexdigest() if rows else None
+    if found != result.get(PROBLEMS_HASH, found):
+        raise RunError(f"{folder / 'problems.jsonl'}: was altered after it was written (its hash differs). {AGAIN}")
+    if len(rows) != count:
+        raise RunError(f"{folder}: metrics.json is of {count} problems, problems.jsonl of {len(rows)}. Evaluate again.")
+    return Evaluation(folder, result, rows)
+
+
+def read_checked(folder: Path, problems: list[str]) -> Evaluation | None:
+    """The evaluation in ``folder``; None, and a line in ``problems``, where it is damaged."""
+    try:
+        evaluation = read_evaluation(folder)
+    except UserError as error:
+        problems.extend(error.problems)
+        return None
+    except RunError as error:
+        problems.append(str(error))
+        return None
+    fault = _fault(evaluation)
+    if fault:
+        problems.append(f"{folder}: the evaluation {fault}. Its files were altered; evaluate again.")
+        return None
+    return evaluation
+
+
+def steps_of(evaluation: Evaluation) -> tuple[int, ...]:
+    """The steps of the checkpoints that were evaluated, by the evaluation's label; several of an average."""
+    return tuple(int(step) for step in _STEP.findall(str(evaluation.result.get("label", ""))))
+
+
+def _fault(evaluation: Evaluation) -> str | None:
+    """What is wrong with the content of an evaluation's files; None where nothing is."""
+    result, rows = evaluation.result, evaluation.rows
+    missing = [key for key in (*SETTINGS, "samples") if key not in result]
+    if missing:
+        return f"has no {', '.join(missing)}"
+    if type(result["samples"]) is not int or result["samples"] < 0 or not isinstance(result["benchmark"], str):
+        return "has a number of samples or a benchmark that is none"
+    if not all(isinstance(result[key], dict) for key in ("sampling", "task")):
+        return "has settings that are none"
+    if not rows or len({row.id for row in rows}) < len(rows):
+        return "holds no problem, or one twice"
+    for row in rows:
+        for metric, value in row.values.items():
+            if not isinstance(value, int | float) or not math.isfinite(value):
+                return f"has {value!r} for {metric} of {row.id}"
+    return None
+
+
+def read_samples(folder: Path) -> list[dict[str, Any]]:
+    """The samples of an evaluation, without what they are checked by.
+
+    Raises RunError, naming file and line, where one is not as it was written.
+    """
+    path, meta = folder / "samples.jsonl", folder / "meta.json"
+    try:
+        checked = meta.exists() and json.loads(meta.read_text(encoding="utf-8")).get(CHECKED) is True
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise RunError(f"{meta}: cannot be read ({error}). The file was altered.") from error
+    rows = read_jsonl(path)
+    for number, row in enumerate(rows, start=1):
+        check = row.pop(CHECK, None)
+        if (check is not None or checked) and check != sample_check(row):
+            raise RunError(
+                f"{path}:{number}: this sample was altered after it was written (its hash differs). Put the file back "
+                "from a copy; without the line, `rlvr eval` samples it again."
+            )
+    return rows
+
+
+def sample_check(record: Mapping[str, Any]) -> str:
+    """The hash of a sample as it is read back."""
+    # As it is read back: JSON has no integers as keys, and they sort in another order.
+    return digest(json.loads(json.dumps(record)))[:16]

@@ -1,12 +1,15 @@
-"""`trials.json`, in which `rlvr sweep` says what the trials in its folder are, as whoever reads it finds it."""
+"""What is where in a sweep's folder, for `rlvr sweep`, which writes it, and for what reads the runs in it."""
 
 from __future__ import annotations
 
 import json
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import RunError
+from rlvr_cli.runs.records import read_jsonl
 
 TRIALS = "trials.json"
 
@@ -31,6 +34,24 @@ def read_trials(folder: Path) -> dict[str, Any]:
     if fault:
         raise RunError(f"{path}: cannot be read ({fault}). The file was altered.")
     return content  # type: ignore[no-any-return]
+
+
+def attempts_path(folder: Path, trial: str) -> Path:
+    """Where each attempt at a trial, and how it ended, is recorded."""
+    return folder / "state" / trial / "attempts.jsonl"
+
+
+def is_pruned(folder: Path, trial: str) -> bool:
+    """Whether the last word on a trial was that it is worth no more rollouts."""
+    rows = read_jsonl(attempts_path(folder, trial))
+    return bool(rows) and rows[-1].get("outcome") == "pruned"
+
+
+def command_of(content: Mapping[str, Any]) -> str:
+    """What continues the sweep, on a command line."""
+    # The trials of a ledger come from a file that `rlvr sweep` cannot read.
+    owner = content.get("owner") or ["rlvr", "sweep", content.get("file", "FILE"), *content.get("given", ())]
+    return shlex.join(map(str, owner))
 
 
 def _fault(content: Any) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -14,7 +13,7 @@ from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.runs.directory import RunDir, now
 from rlvr_cli.runs.locks import is_held, sole_writer
 from rlvr_cli.runs.records import append_jsonl, read_jsonl, truncate_jsonl
-from rlvr_cli.runs.trials import TRIALS, is_sweep, read_trials
+from rlvr_cli.runs.trials import TRIALS, attempts_path, command_of, is_sweep, read_trials
 from rlvr_cli.sweeps.objective import Objective
 
 State = Literal["waiting", "queued", "running", "evaluating", "interrupted", "finished", "failed", "pruned", "shared"]
@@ -107,7 +106,7 @@ class Plan:
     @property
     def command(self) -> str:
         """What continues the sweep, on a command line."""
-        return shlex.join(self.owner or ["rlvr", "sweep", self.file, *self.given])
+        return command_of(vars(self))
 
     @property
     def named(self) -> list[Entry]:
@@ -161,14 +160,14 @@ class SweepDir:
 
     def trial_dir(self, entry: Entry) -> Path:
         """The trial's lease, attempts and output."""
-        return self.state_dir / entry.name
+        return self.attempts_path(entry).parent
 
     def output_path(self, entry: Entry) -> Path:
         """All that the trial's processes printed."""
         return self.trial_dir(entry) / "output.txt"
 
     def attempts_path(self, entry: Entry) -> Path:
-        return self.trial_dir(entry) / "attempts.jsonl"
+        return attempts_path(self.path, entry.name)
 
     def exists(self) -> bool:
         """Whether a sweep was begun here."""

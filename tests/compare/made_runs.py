@@ -12,7 +12,8 @@ from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.evaluation.evaluate import evaluate_with
 from rlvr_cli.evaluation.plan import sample_record
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.evaluation.store import GREEDY, Key, SampleStore
+from rlvr_cli.evaluation.store import Key, SampleStore
+from rlvr_cli.results.evaluations import GREEDY
 from rlvr_cli.runs.directory import RunDir, create_run
 from rlvr_cli.runs.records import append_jsonl
 from rlvr_cli.tasks import Problem, Task, Verdict

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.evaluation.comparison.arms import group_arms
-from rlvr_cli.evaluation.comparison.choose import choose_evaluations
-from rlvr_cli.evaluation.comparison.find import find_runs
-from rlvr_cli.evaluation.comparison.records import Arm
+from rlvr_cli.compare.choose import choose_evaluations
+from rlvr_cli.results.arms import Arm, group_arms
+from rlvr_cli.results.find import find_runs
 from tests.compare.made_runs import make_run
 
 TRIALS = {"grpo-s0": "grpo-s0", "grpo-s1": "grpo-s1", "dapo-s0": "grpo-s0"}
@@ -61,11 +60,11 @@ def test_folders_globs_and_repetitions(root: Path, tmp_path: Path, monkeypatch: 
     for seed in range(2):
         make_run(root / "sweep", f"g{seed}", seed=seed)
         make_run(root / "sweep" / "trials", f"l{seed}", method="lopti", seed=seed)
-    names = [run.run.name for run in find_runs(["sweep", "sweep/g*", str(root / "sweep" / "g0")], root, [], [])]
+    names = [run.dir.name for run in find_runs(["sweep", "sweep/g*", str(root / "sweep" / "g0")], root, [], [])]
     assert names == ["g0", "g1"]
-    assert [run.run.name for run in find_runs(["sweep/trials", "sweep"], root, [], [])] == ["l0", "l1", "g0", "g1"]
+    assert [run.dir.name for run in find_runs(["sweep/trials", "sweep"], root, [], [])] == ["l0", "l1", "g0", "g1"]
     monkeypatch.chdir(root)
-    assert [run.run.name for run in find_runs(["sweep/*/l?"], tmp_path / "elsewhere", [], [])] == ["l0", "l1"]
+    assert [run.dir.name for run in find_runs(["sweep/*/l?"], tmp_path / "elsewhere", [], [])] == ["l0", "l1"]
     problems: list[str] = []
     assert find_runs(["sweep/x*"], root, problems, []) == ()
     assert find_runs(["sweep/g**"], root, problems, []) == ()
@@ -114,7 +113,7 @@ def test_methods_that_share_runs_in_part_of_a_grid_are_told_as_that(root: Path) 
 def test_a_folder_above_sweeps_is_not_one_experiment(root: Path) -> None:
     def found(name: str) -> tuple[list[str], list[str]]:
         problems: list[str] = []
-        return [run.run.name for run in find_runs([name], root, problems, [])], problems
+        return [run.dir.name for run in find_runs([name], root, problems, [])], problems
 
     for sweep in ("one", "two"):
         make_run(root / sweep, f"{sweep}-s0")
@@ -147,7 +146,7 @@ def test_a_sweep_is_what_its_file_names(root: Path) -> None:
     problems: list[str] = []
     notes: list[str] = []
     found = find_runs(["sweep"], root, problems, notes)
-    assert [run.run.name for run in found] == ["grpo-s0", "lopti-s0"]
+    assert [run.dir.name for run in found] == ["grpo-s0", "lopti-s0"]
     assert notes == [f"{root}/sweep: left out, for the sweep file no longer names them: dapo-s0."]
     assert "Continue it with `rlvr sweep '/a b/s.yaml' run.dir=x --share-identical`" in problems[0]
     # The ledger's trials come from a file that `rlvr sweep` cannot read.
@@ -160,6 +159,6 @@ def test_a_sweep_is_what_its_file_names(root: Path) -> None:
     problems.clear()
     assert not choose_evaluations(found, problems)
     assert f"Make it with `rlvr eval {root}/sweep/lopti-s0 --pass-at 1,4`." in problems[1]
-    assert [run.run.name for run in find_runs(["sweep", "sweep/dapo-s0"], root, [], [], unfinished=True)][2:] == [
+    assert [run.dir.name for run in find_runs(["sweep", "sweep/dapo-s0"], root, [], [], unfinished=True)][2:] == [
         "dapo-s0"
     ]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlvr_cli.report.comparison import contrasts
+from rlvr_cli.compare.contrasts import contrasts
 from rlvr_cli.results.evaluations import sealed
 from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.stats.clustered import VarianceComponents

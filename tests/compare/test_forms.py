@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rlvr_cli.compare.tables import latex_text
 from rlvr_cli.evaluation.tables import figure
-from rlvr_cli.report.comparison_tables import latex_text
 from tests.compare.conftest import BASE, BETTER
 from tests.compare.made_runs import make_run
 

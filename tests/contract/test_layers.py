@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "rlvr_cli"
 LAYERS = (
     ("cli",),
     ("report", "ledger", "sweeps"),
+    ("compare",),
     ("analysis", "planning"),
     ("training", "evaluation", "lab"),
     ("models", "launch", "collapse"),

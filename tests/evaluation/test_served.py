@@ -12,7 +12,7 @@ import pytest
 
 from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.evaluation.served import client
-from rlvr_cli.evaluation.store import read_samples
+from rlvr_cli.results.evaluations import read_samples
 from tests.evaluation.serving import TestServer, running
 
 PLANNED = 6 * (4 + 1)

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from rlvr_cli.compare.contrasts import compare
+from rlvr_cli.compare.inputs import gather
+from rlvr_cli.compare.options import Question
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.evaluation.comparison.material import gather
-from rlvr_cli.evaluation.comparison.question import Question
 from rlvr_cli.report.charts.learning import learning_figures
 from rlvr_cli.report.charts.thin import kept
-from rlvr_cli.report.comparison import compare
 from rlvr_cli.results.lines import running_mean
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.training.metrics import REGION_METRICS

@@ -11,7 +11,7 @@ from typing import Any
 import optuna
 import pytest
 
-from rlvr_cli.evaluation.comparison.trials import tell_trials
+from rlvr_cli.results.find import tell_trials
 from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.sweeps.folder import OPEN, Plan, SweepDir
 from rlvr_cli.sweeps.objective_ranking import rank

@@ -10,12 +10,11 @@ from rlvr_cli.config.analysis_kinds import LandscapeOptions
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import one_line, shortened
-from rlvr_cli.evaluation.comparison.arms import group_arms
-from rlvr_cli.evaluation.comparison.find import find_runs
-from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun
 from rlvr_cli.report.analyses.findings import Findings, Subject, Table, told_apart
 from rlvr_cli.report.analyses.landscape_figure import landscape_figure
+from rlvr_cli.results.arms import Arm, group_arms
 from rlvr_cli.results.completions import sampled_completions
+from rlvr_cli.results.find import Run, find_runs
 from rlvr_cli.runs.curves import whole_rows
 from rlvr_cli.runs.seals import read_record
 from rlvr_cli.stats.intervals import mean_interval
@@ -71,7 +70,7 @@ def analyze(subject: Subject, options: LandscapeOptions) -> Findings:
     problems: list[str] = []
     runs = find_runs([str(run.path) for run in subject.runs], subject.root, problems, [], unfinished=True)
     arms = group_arms(runs, problems, alone=True) if runs else ()
-    names = dict(zip((run.path for run in runs), told_apart([run.run for run in runs]), strict=True))
+    names = dict(zip((run.path for run in runs), told_apart([run.dir for run in runs]), strict=True))
     courses = {names[run.path]: found for run in runs if (found := _course(run, subject.rollout, problems)) is not None}
     if problems:
         raise UserError(problems)
@@ -93,8 +92,8 @@ def analyze(subject: Subject, options: LandscapeOptions) -> Findings:
     )
 
 
-def _course(run: ComparedRun, last: int | None, problems: list[str]) -> Course | None:
-    rows = whole_rows(read_record(run.run, run.run.metrics_path))
+def _course(run: Run, last: int | None, problems: list[str]) -> Course | None:
+    rows = whole_rows(read_record(run.dir, run.dir.metrics_path))
     if not rows:
         problems.append(f"{run.path}: has no optimizer step yet, so there is nothing to look at.")
         return None
@@ -172,7 +171,7 @@ def _samples(
         one = courses[names[run.path]]
         # Not the last of the run: what was saved after the rollouts looked at is no part of this.
         around = (one.sound[0], one.collapses[0].first) if one.collapses else (0, one.rollouts - 1)
-        for pair in sampled_completions(run.run, most, rollouts=around).pairs:
+        for pair in sampled_completions(run.dir, most, rollouts=around).pairs:
             for sampled in pair:
                 found += [
                     {

@@ -12,7 +12,7 @@ from rlvr_cli.analysis.words import Counted, count, together
 from rlvr_cli.config.analysis_kinds import WordsOptions
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import some
-from rlvr_cli.evaluation.store import GREEDY, read_samples
+from rlvr_cli.results.evaluations import GREEDY, read_samples
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.seals import read_record
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rlvr_cli.compare.contrasts import Comparison, Contrast, Row
+from rlvr_cli.compare.sentences import decimals, p_text
 from rlvr_cli.core.text import one_line, shortened, told_apart
-from rlvr_cli.evaluation.comparison.values import higher_is_better, unit
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.charts.figure_html import Figure
 from rlvr_cli.report.charts.labels import CHARACTER
 from rlvr_cli.report.charts.numbers import tick
 from rlvr_cli.report.charts.svg import FONT, GRID, INK, MUTED, PAPER, SERIES, WIDTH, page_style, page_svg
-from rlvr_cli.report.comparison import Comparison, Contrast, Row
-from rlvr_cli.report.comparison_words import decimals, p_text
+from rlvr_cli.results.values import higher_is_better, unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlvr_cli.evaluation.comparison.curves import Curve, curve_values
+from rlvr_cli.compare.means import arm_mean
 from rlvr_cli.report.charts.series import Recorded
-from rlvr_cli.report.comparison_means import arm_mean
 from rlvr_cli.results.lines import Interval
+from rlvr_cli.results.spending import Curve, curve_values
 
 
 def crossed_band(runs: Sequence[Recorded], budget: str, metric: str, at: np.ndarray) -> Interval | None:

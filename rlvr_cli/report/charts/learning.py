@@ -9,7 +9,6 @@ from functools import partial
 import numpy as np
 
 from rlvr_cli.core.text import listed, one_line, told_apart
-from rlvr_cli.evaluation.comparison.cost import BUDGETS
 from rlvr_cli.report.charts.captions import learning_caption
 from rlvr_cli.report.charts.figure_html import Figure
 from rlvr_cli.report.charts.held_out import crossed_band
@@ -20,6 +19,7 @@ from rlvr_cli.report.charts.series import Recorded, recorded
 from rlvr_cli.report.charts.svg import page_style, page_svg
 from rlvr_cli.report.charts.tables import curve_table
 from rlvr_cli.results.lines import ArmLine, Interval, Panel, Points, XAxis, arm_line, extents
+from rlvr_cli.results.spending import BUDGETS
 from rlvr_cli.runs.directory import RunDir
 
 Arms = Mapping[str, Sequence[Recorded]]

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rlvr_cli.compare.means import arm_mean
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.text import listed, one_line
-from rlvr_cli.evaluation.compare import Evaluation
-from rlvr_cli.evaluation.store import read_samples
 from rlvr_cli.report.charts.figure_html import Figure
 from rlvr_cli.report.charts.learning import by_arm
 from rlvr_cli.report.charts.lines import MOST_ARMS, draw
 from rlvr_cli.report.charts.svg import page_style, page_svg
 from rlvr_cli.report.charts.tables import curve_table
-from rlvr_cli.report.comparison_means import arm_mean
+from rlvr_cli.results.evaluations import Evaluation, read_samples
 from rlvr_cli.results.lines import ArmLine, Line, Panel, XAxis, YAxis, extents
 from rlvr_cli.stats.majority import majority_at_k
 from rlvr_cli.stats.passk import pass_at_k

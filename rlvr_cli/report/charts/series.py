@@ -12,11 +12,10 @@ import numpy as np
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.evaluation.comparison.cost import spending_by_rollout
-from rlvr_cli.evaluation.comparison.curves import Curve, read_curve
-from rlvr_cli.evaluation.comparison.records import ComparedRun
 from rlvr_cli.results.evaluations import read_result
+from rlvr_cli.results.find import Run
 from rlvr_cli.results.lines import Points
+from rlvr_cli.results.spending import Curve, read_curve, spending_by_rollout
 from rlvr_cli.runs.curves import by_rollout, whole_rows
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.numbers import number
@@ -42,7 +41,7 @@ class Recorded:
     def held_out(self) -> Curve | None:
         """Its held-out evaluations, problem by problem; None where they are not all on disk and whole."""
         problems: list[str] = []
-        return read_curve(ComparedRun(self.run, self.config, {}, {}, 0), problems)
+        return read_curve(Run(self.run, self.config, {}, {}, 0), problems)
 
     def curve(self, read: Read) -> tuple[Points, int] | None:
         """A value over the budget, one point a rollout, and in how many rollouts it was no finite number.
@@ -74,7 +73,7 @@ def recorded(run: RunDir, budget: str) -> Recorded:
         rows = rows[:-1]
     if not rows:
         return Recorded(run, config, (), {})
-    spent = spending_by_rollout(ComparedRun(run, config, {}, {}, 0))
+    spent = spending_by_rollout(Run(run, config, {}, {}, 0))
     return Recorded(run, config, rows, {done - 1: one.of(budget) for done, one in spent.items()})
 
 

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rlvr_cli.core.text import some
+from rlvr_cli.compare.over_contrasts import TasksComparison, TasksContrast, TasksRow
+from rlvr_cli.compare.sentences import comparative, doubt, headline, power_lines, replicate, signed_text, size_text
+from rlvr_cli.core.text import count, some
 from rlvr_cli.evaluation.tables import metric_name
-from rlvr_cli.report.comparison_over import TasksComparison, TasksContrast, TasksRow
-from rlvr_cli.report.comparison_words import (
-    comparative,
-    count,
-    doubt,
-    headline,
-    power_lines,
-    replicate,
-    signed_text,
-    size_text,
-)
 from rlvr_cli.stats.aggregate import Aggregate
 
 # Below so many tasks or runs the summaries over them say little.

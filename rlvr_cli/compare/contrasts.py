@@ -8,11 +8,11 @@ from typing import Literal
 
 import numpy as np
 
-from rlvr_cli.evaluation.comparison.cost import PARTS, TIMED, Spent, mean_spent
-from rlvr_cli.evaluation.comparison.material import Material
+from rlvr_cli.compare.curves import CurveRow, curve_rows
+from rlvr_cli.compare.inputs import Material
+from rlvr_cli.compare.means import arm_mean, possible
 from rlvr_cli.evaluation.metrics import is_share
-from rlvr_cli.report.comparison_curves import CurveRow, curve_rows
-from rlvr_cli.report.comparison_means import arm_mean, possible
+from rlvr_cli.results.spending import PARTS, TIMED, Spent, mean_spent
 from rlvr_cli.stats.clustered import (
     CrossedEstimate,
     paired_crossed_interval,

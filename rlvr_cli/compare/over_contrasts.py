@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlvr_cli.evaluation.comparison.over import TasksMaterial
-from rlvr_cli.report.comparison import Comparison, Verdict, among, compare, corrected_p, verdict_of
-from rlvr_cli.report.comparison_means import possible, possible_mean
+from rlvr_cli.compare.contrasts import Comparison, Verdict, among, compare, corrected_p, verdict_of
+from rlvr_cli.compare.means import possible, possible_mean
+from rlvr_cli.compare.over import TasksMaterial
 from rlvr_cli.stats.aggregate import (
     Aggregate,
     Profile,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rlvr_cli.config.keys import key_names, section_names
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun, Replicate
+from rlvr_cli.results.find import Run
 
 METHOD = "method.name"
 SEED = "run.seed"
@@ -20,8 +21,31 @@ _ABSENT = "absent"
 Values = dict[str, str]
 
 
+@dataclass(frozen=True, order=True)
+class Replicate:
+    """What a run of one arm shares with its partner of another: the seed, and whatever else varies within arms.
+
+    ``rest`` says the latter as `key=value ...`; empty where the runs of an arm differ in the seed alone.
+    """
+
+    seed: int
+    rest: str = ""
+
+    def __str__(self) -> str:
+        return f"seed {self.seed} {self.rest}".rstrip()
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Runs that are one thing tried several times; ``runs`` by their replicate, in its order."""
+
+    name: str
+    method: str
+    runs: dict[Replicate, Run]
+
+
 def group_arms(
-    runs: Sequence[ComparedRun], problems: list[str], by: Sequence[str] = (), *, alone: bool = False
+    runs: Sequence[Run], problems: list[str], by: Sequence[str] = (), *, alone: bool = False
 ) -> tuple[Arm, ...]:
     """The arms among ``runs``, by their names.
 
@@ -33,7 +57,7 @@ def group_arms(
     chosen = keys_of("--by", by, problems)
     if by and not chosen:
         return ()
-    groups: dict[tuple[tuple[str, str], ...], list[ComparedRun]] = {}
+    groups: dict[tuple[tuple[str, str], ...], list[Run]] = {}
     for run in runs:
         values = _texts(run, chosen) if by else learned(run)
         groups.setdefault(tuple(values.items()), []).append(run)
@@ -48,7 +72,7 @@ def group_arms(
     )
 
 
-def _name(named: tuple[str, Sequence[ComparedRun]]) -> str:
+def _name(named: tuple[str, Sequence[Run]]) -> str:
     return named[0]
 
 
@@ -69,12 +93,12 @@ def keys_of(option: str, names: Sequence[str], problems: list[str]) -> set[str]:
     return found
 
 
-def grouped(runs: Sequence[ComparedRun], keys: set[str]) -> dict[str, list[ComparedRun]]:
+def grouped(runs: Sequence[Run], keys: set[str]) -> dict[str, list[Run]]:
     """The runs by the values of these keys, by a name for those: what varies between them, in the order of names.
 
     Where one key varies, or a name tells all apart, its value is the name; else `key=value ...`.
     """
-    groups: dict[tuple[tuple[str, str], ...], list[ComparedRun]] = {}
+    groups: dict[tuple[tuple[str, str], ...], list[Run]] = {}
     for run in runs:
         groups.setdefault(tuple(_texts(run, keys).items()), []).append(run)
     values = [dict(group) for group in groups]
@@ -85,17 +109,17 @@ def grouped(runs: Sequence[ComparedRun], keys: set[str]) -> dict[str, list[Compa
     return dict(sorted(zip(names, groups.values(), strict=True)))
 
 
-def learned(run: ComparedRun) -> Values:
+def learned(run: Run) -> Values:
     """The keys that bear on what is learned, but for the seed."""
     own = {key for key in run.values if key.split(".", 1)[0] not in NOT_LEARNED and key not in NOT_LEARNED_KEYS}
     return _texts(run, own)
 
 
-def _texts(run: ComparedRun, keys: set[str]) -> Values:
+def _texts(run: Run, keys: set[str]) -> Values:
     return {key: _text(value) for key, value in run.values.items() if key in keys}
 
 
-def _rests(members: Sequence[Sequence[ComparedRun]]) -> dict[str, str]:
+def _rests(members: Sequence[Sequence[Run]]) -> dict[str, str]:
     """By each run's path: what beside the seed its partner in another arm must share, in words.
 
     That is the values of the keys that vary within some arm and bear on what is learned; most often none do.
@@ -109,8 +133,8 @@ def _rests(members: Sequence[Sequence[ComparedRun]]) -> dict[str, str]:
     return {run.path: named[rest] for run, rest in zip(runs, rests, strict=True)}
 
 
-def _arm(name: str, group: Sequence[ComparedRun], rests: dict[str, str], problems: list[str]) -> Arm:
-    runs: dict[Replicate, ComparedRun] = {}
+def _arm(name: str, group: Sequence[Run], rests: dict[str, str], problems: list[str]) -> Arm:
+    runs: dict[Replicate, Run] = {}
     for run in group:
         replicate = Replicate(run.seed, rests[run.path])
         if replicate in runs:
@@ -119,7 +143,7 @@ def _arm(name: str, group: Sequence[ComparedRun], rests: dict[str, str], problem
     return Arm(name, str(group[0].values[METHOD]), {key: runs[key] for key in sorted(runs)})
 
 
-def _twice(name: str, replicate: Replicate, first: ComparedRun, second: ComparedRun) -> str:
+def _twice(name: str, replicate: Replicate, first: Run, second: Run) -> str:
     differing = sorted(key for key in first.values if first.values[key] != second.values.get(key))
     differing = [key for key in differing if key not in ("run.name", "run.dir")]
     how = (
@@ -128,7 +152,7 @@ def _twice(name: str, replicate: Replicate, first: ComparedRun, second: Compared
     return f"{first.path} and {second.path} are both {replicate} of arm {name} ({how}). Leave one out."
 
 
-def _one_arm(group: Sequence[ComparedRun], by: Sequence[str]) -> str:
+def _one_arm(group: Sequence[Run], by: Sequence[str]) -> str:
     if len(group) == 1:
         return f"{group[0].path} is one run: a comparison needs two arms."
     if by:

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.evaluation.metrics import ProblemValues, estimate
-from rlvr_cli.results.evaluations import AGAIN, PROBLEMS_HASH, read_result
-from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.evaluation.metrics import estimate
+from rlvr_cli.results.evaluations import ProblemValues, read_evaluation
 from rlvr_cli.stats.intervals import Estimate, paired_interval
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """A finished evaluation as read from its folder."""
-
-    folder: Path
-    result: dict[str, Any]
-    rows: tuple[ProblemValues, ...]
 
 
 @dataclass(frozen=True)
@@ -46,25 +35,6 @@ class Difference:
             "difference": self.difference.as_json(),
             "clear": self.clear,
         }
-
-
-def read_evaluation(folder: Path) -> Evaluation:
-    """The evaluation in ``folder``. Raises UserError when there is none, RunError when its files were altered."""
-    path = folder / "metrics.json"
-    if not path.exists():
-        raise UserError(f"{folder}: no finished evaluation here (no metrics.json). `rlvr eval` makes one.")
-    try:
-        result = read_result(path)
-        rows = tuple(ProblemValues.from_json(record) for record in read_jsonl(folder / "problems.jsonl"))
-        count = result["problems"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{folder}: the evaluation cannot be read ({error}). Its files were altered.") from error
-    found = hashlib.sha256((folder / "problems.jsonl").read_bytes()).hexdigest() if rows else None
-    if found != result.get(PROBLEMS_HASH, found):
-        raise RunError(f"{folder / 'problems.jsonl'}: was altered after it was written (its hash differs). {AGAIN}")
-    if len(rows) != count:
-        raise RunError(f"{folder}: metrics.json is of {count} problems, problems.jsonl of {len(rows)}. Evaluate again.")
-    return Evaluation(folder, result, rows)
 
 
 def compare_evals(before: Path, after: Path) -> dict[str, Difference]:

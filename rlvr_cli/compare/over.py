@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rlvr_cli.compare.choose import listed
+from rlvr_cli.compare.inputs import Material, assemble, named_arm
+from rlvr_cli.compare.options import BENCHMARK, Question
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.evaluation.comparison.arms import grouped, keys_of
-from rlvr_cli.evaluation.comparison.find import find_runs
-from rlvr_cli.evaluation.comparison.material import Material, assemble, named_arm
-from rlvr_cli.evaluation.comparison.pairing import listed
-from rlvr_cli.evaluation.comparison.question import BENCHMARK, Question
-from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun, Replicate
+from rlvr_cli.results.arms import Arm, Replicate, grouped, keys_of
+from rlvr_cli.results.find import Run, find_runs
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ def gather_tasks(question: Question) -> TasksMaterial:
     """
     problems, notes = question.faults(), list[str]()
     runs = find_runs(question.names, question.root, problems, notes, unfinished=question.unfinished)
-    parts: dict[str, tuple[str | None, Sequence[ComparedRun]]]
+    parts: dict[str, tuple[str | None, Sequence[Run]]]
     if question.over == BENCHMARK:
         parts = {name: (name, runs) for name in _benchmarks(question, runs, problems, notes)}
     else:
@@ -80,9 +79,7 @@ def gather_tasks(question: Question) -> TasksMaterial:
     return TasksMaterial(question, found, (*notes, *_of_tasks({name: one.notes for name, one in found.items()})))
 
 
-def _benchmarks(
-    question: Question, runs: Sequence[ComparedRun], problems: list[str], notes: list[str]
-) -> tuple[str, ...]:
+def _benchmarks(question: Question, runs: Sequence[Run], problems: list[str], notes: list[str]) -> tuple[str, ...]:
     """The benchmarks that are asked for; else those that every run was evaluated on."""
     if question.benchmarks:
         return question.benchmarks
@@ -101,10 +98,10 @@ def _benchmarks(
     return common
 
 
-def _evaluated_on(run: ComparedRun) -> set[str]:
+def _evaluated_on(run: Run) -> set[str]:
     """The benchmarks of a run's evaluations; what is damaged is told where they are read."""
     names = set()
-    for path in run.run.eval_dir.glob("*/metrics.json"):
+    for path in run.dir.eval_dir.glob("*/metrics.json"):
         try:
             names.add(str(json.loads(path.read_text(encoding="utf-8"))["benchmark"]))
         except (OSError, ValueError, KeyError, TypeError):

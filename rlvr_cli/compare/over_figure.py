@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlvr_cli.evaluation.comparison.values import unit
-from rlvr_cli.report.comparison_over import TasksComparison
-from rlvr_cli.report.comparison_over_words import metric_text, noun
+from rlvr_cli.compare.over_contrasts import TasksComparison
+from rlvr_cli.compare.over_sentences import metric_text, noun
 from rlvr_cli.results.figure import COLOURS
+from rlvr_cli.results.values import unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rlvr_cli.compare.contrasts import Comparison, Row
+from rlvr_cli.compare.curves import CurveRow
+from rlvr_cli.compare.sentences import base_cost, cost_text, headline, p_text, power_lines, sentences
 from rlvr_cli.evaluation.tables import Row as Cells
 from rlvr_cli.evaluation.tables import metric_name, with_interval
-from rlvr_cli.report.comparison import Comparison, Row
-from rlvr_cli.report.comparison_curves import CurveRow
-from rlvr_cli.report.comparison_words import base_cost, cost_text, headline, p_text, power_lines, sentences
 from rlvr_cli.stats.aggregate import Aggregate
 from rlvr_cli.stats.clustered import CrossedEstimate
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.evaluation.compare import Evaluation
-from rlvr_cli.evaluation.store import GREEDY, read_samples
+from rlvr_cli.results.evaluations import GREEDY, Evaluation, read_samples
 from rlvr_cli.results.metrics import metric
 from rlvr_cli.stats.majority import majority_at_k
 from rlvr_cli.stats.passk import pass_at_k

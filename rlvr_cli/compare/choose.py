@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 import json
-import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.evaluation.compare import Evaluation, read_evaluation
-from rlvr_cli.evaluation.comparison.records import ComparedRun, few
-from rlvr_cli.evaluation.comparison.trials import eval_options
+from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.methods.preset import flat
+from rlvr_cli.results.arms import Arm, Replicate
+from rlvr_cli.results.evaluations import SETTINGS, Evaluation, read_checked, steps_of
+from rlvr_cli.results.find import Run, eval_options
 from rlvr_cli.tasks.sets import problems_name
-
-_STEP = re.compile(r" step (\d+)(?=,|$)")
-# What two evaluations must share for a difference to be one between models.
-SETTINGS = ("benchmark", "split", "sampling", "task")
 
 
 @dataclass(frozen=True)
 class Chosen:
     """One run's evaluation; ``steps`` are those of the checkpoints in it, one but for an average, none if unknown."""
 
-    run: ComparedRun
+    run: Run
     evaluation: Evaluation
     steps: tuple[int, ...]
 
 
 def choose_evaluations(
-    runs: Sequence[ComparedRun],
+    runs: Sequence[Run],
     problems: list[str],
     *,
     benchmark: str | None = None,
@@ -83,55 +75,14 @@ def settings_problems(evaluations: Mapping[str, Evaluation]) -> list[str]:
     return lines
 
 
-def _evaluations(run: ComparedRun, problems: list[str]) -> list[Chosen]:
-    folders = sorted(path.parent for path in run.run.eval_dir.glob("*/metrics.json"))
+def _evaluations(run: Run, problems: list[str]) -> list[Chosen]:
+    folders = sorted(path.parent for path in run.dir.eval_dir.glob("*/metrics.json"))
     found = []
     for folder in folders:
-        evaluation = read(folder, problems)
+        evaluation = read_checked(folder, problems)
         if evaluation is not None:
             found.append(Chosen(run, evaluation, steps_of(evaluation)))
     return found
-
-
-def steps_of(evaluation: Evaluation) -> tuple[int, ...]:
-    """The steps of the checkpoints that were evaluated, by the evaluation's label; several of an average."""
-    return tuple(int(step) for step in _STEP.findall(str(evaluation.result.get("label", ""))))
-
-
-def read(folder: Path, problems: list[str]) -> Evaluation | None:
-    """The evaluation in ``folder``; None, and a line in ``problems``, where it is damaged."""
-    try:
-        evaluation = read_evaluation(folder)
-    except UserError as error:
-        problems.extend(error.problems)
-        return None
-    except RunError as error:
-        problems.append(str(error))
-        return None
-    fault = _fault(evaluation)
-    if fault:
-        problems.append(f"{folder}: the evaluation {fault}. Its files were altered; evaluate again.")
-        return None
-    return evaluation
-
-
-def _fault(evaluation: Evaluation) -> str | None:
-    """What is wrong with the content of an evaluation's files; None where nothing is."""
-    result, rows = evaluation.result, evaluation.rows
-    missing = [key for key in (*SETTINGS, "samples") if key not in result]
-    if missing:
-        return f"has no {', '.join(missing)}"
-    if type(result["samples"]) is not int or result["samples"] < 0 or not isinstance(result["benchmark"], str):
-        return "has a number of samples or a benchmark that is none"
-    if not all(isinstance(result[key], dict) for key in ("sampling", "task")):
-        return "has settings that are none"
-    if not rows or len({row.id for row in rows}) < len(rows):
-        return "holds no problem, or one twice"
-    for row in rows:
-        for metric, value in row.values.items():
-            if not isinstance(value, int | float) or not math.isfinite(value):
-                return f"has {value!r} for {metric} of {row.id}"
-    return None
 
 
 def _benchmark(name: str | None, found: Mapping[str, Sequence[Chosen]], problems: list[str]) -> str | None:
@@ -219,9 +170,9 @@ def _same(value: Any, wanted: str) -> bool:
         return False
 
 
-def _none(run: ComparedRun, benchmark: str | None) -> str:
+def _none(run: Run, benchmark: str | None) -> str:
     begun = [
-        path.parent for path in run.run.eval_dir.glob("*/meta.json") if not (path.parent / "metrics.json").exists()
+        path.parent for path in run.dir.eval_dir.glob("*/meta.json") if not (path.parent / "metrics.json").exists()
     ]
     option = (
         ""
@@ -231,9 +182,81 @@ def _none(run: ComparedRun, benchmark: str | None) -> str:
     what = f"an evaluation that was begun and not finished ({begun[0].name})" if begun else "no evaluation"
     of = f" of {benchmark}" if benchmark and not begun else ""
     return (
-        f"{run.path}: has {what}{of}. Make it with `rlvr eval {quote(run.path)}{eval_options(run.run.path) or option}`."
+        f"{run.path}: has {what}{of}. Make it with `rlvr eval {quote(run.path)}{eval_options(run.dir.path) or option}`."
     )
 
 
 def _json(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def few(names: Sequence[str]) -> str:
+    """Up to four names; of more than that three, and how many more there are."""
+    return some(names, 4 if len(names) <= 4 else 3)
+
+
+def pair_runs(
+    arms: Sequence[Arm], problems: list[str], notes: list[str], *, unpaired: bool = False
+) -> dict[str, tuple[Replicate, ...]]:
+    """The replicates of each arm that are compared, by its name: those that all arms have, each arm's all if
+    ``unpaired``.
+
+    Args:
+        problems: gets a line where the arms have none in common. notes: gets one where some are left out.
+    """
+    if unpaired:
+        return {arm.name: tuple(arm.runs) for arm in arms}
+    common = set(arms[0].runs).intersection(*(arm.runs for arm in arms))
+    if not common:
+        shown = "; ".join(f"{arm.name}: {listed(list(arm.runs))}" for arm in arms)
+        problems.append(
+            f"no seed is common to all arms ({shown}). Runs are paired by their seed, which gives them the same "
+            "problems in the same order: train the arms with the same seeds, compare fewer arms, or give --unpaired."
+        )
+        return {}
+    for arm in arms:
+        out = [replicate for replicate in arm.runs if replicate not in common]
+        if out:
+            notes.append(f"left out, for not all arms have them: {listed(out)} of {arm.name}.")
+    return {arm.name: tuple(sorted(common)) for arm in arms}
+
+
+def shared_problems(
+    evaluations: Mapping[str, Evaluation], problems: list[str], notes: list[str], *, only_common: bool = False
+) -> tuple[str, ...]:
+    """The ids of the problems that every evaluation has, sorted.
+
+    Args:
+        evaluations: by what a reader knows each by.
+        problems: gets a line where they are not of the same problems, unless ``only_common`` says to compare those
+            that all have; ``notes`` gets it then.
+    """
+    by_set: dict[frozenset[str], list[str]] = {}
+    for name, evaluation in evaluations.items():
+        by_set.setdefault(frozenset(row.id for row in evaluation.rows), []).append(name)
+    common = frozenset.intersection(*by_set)
+    if len(by_set) == 1:
+        return tuple(sorted(common))
+    shown = "; ".join(f"{len(ids)} in {few(names)}{_example(ids - common)}" for ids, names in by_set.items())
+    what = f"the evaluations are of different problems ({shown}): {len(common)} are common to all"
+    if not common:
+        problems.append(f"{what}, so nothing can be compared. Evaluate all runs with the same --split and --data.")
+    elif only_common:
+        notes.append(f"{what}, and compared.")
+    else:
+        problems.append(
+            f"{what}. Evaluate all runs with the same --problems, --split and --data, or compare the common ones alone "
+            "with --common-problems."
+        )
+    return tuple(sorted(common))
+
+
+def _example(ids: frozenset[str]) -> str:
+    return f", {len(ids)} of them not in all, as {min(ids)}" if ids else ""
+
+
+def listed(replicates: Sequence[Replicate]) -> str:
+    """`seeds 0, 1`; with what else varies, where something does."""
+    if any(one.rest for one in replicates):
+        return ", ".join(str(one) for one in replicates)
+    return f"seed{'' if len(replicates) == 1 else 's'} {', '.join(str(one.seed) for one in replicates)}"

@@ -9,19 +9,17 @@ from typing import TypeVar
 
 import numpy as np
 
+from rlvr_cli.compare.choose import pair_runs
+from rlvr_cli.compare.notes import few_seeds, remarks
+from rlvr_cli.compare.options import Question
+from rlvr_cli.compare.scores import Readings, RunCurve, read_finals, read_matched
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.evaluation.comparison.arms import group_arms
-from rlvr_cli.evaluation.comparison.cost import BUDGETS, Spent
-from rlvr_cli.evaluation.comparison.find import find_runs
-from rlvr_cli.evaluation.comparison.pairing import pair_runs
-from rlvr_cli.evaluation.comparison.question import Question
-from rlvr_cli.evaluation.comparison.readings import Readings, RunCurve, read_finals, read_matched
-from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun, Replicate
-from rlvr_cli.evaluation.comparison.remarks import few_seeds, remarks
-from rlvr_cli.evaluation.comparison.trials import place_in_sweep
 from rlvr_cli.evaluation.metrics import is_share
 from rlvr_cli.methods.names import parse_method_name
+from rlvr_cli.results.arms import Arm, Replicate, group_arms
+from rlvr_cli.results.find import Run, find_runs, place_in_sweep
+from rlvr_cli.results.spending import BUDGETS, Spent
 
 T = TypeVar("T")
 
@@ -74,9 +72,7 @@ def gather(question: Question) -> Material:
     return gather_from(question, runs, problems, notes)
 
 
-def gather_from(
-    question: Question, runs: Sequence[ComparedRun], problems: list[str], notes: Sequence[str] = ()
-) -> Material:
+def gather_from(question: Question, runs: Sequence[Run], problems: list[str], notes: Sequence[str] = ()) -> Material:
     """:func:`gather` with the runs at hand, and what was found wrong and to be told while they were looked for."""
     material = assemble(question, runs, problems, notes)
     if problems or material is None:
@@ -85,7 +81,7 @@ def gather_from(
 
 
 def assemble(
-    question: Question, runs: Sequence[ComparedRun], problems: list[str], notes: Sequence[str] = ()
+    question: Question, runs: Sequence[Run], problems: list[str], notes: Sequence[str] = ()
 ) -> Material | None:
     """What ``runs`` give for the question; None, and lines in ``problems``, where that is nothing."""
     notes = list(notes)
@@ -136,14 +132,14 @@ def choose_baseline(question: Question, arms: Sequence[Arm], problems: list[str]
 
 def _first_trial(arm: Arm) -> float:
     """Where the sweep file has the arm, by its first run; infinite for runs of no sweep."""
-    place = place_in_sweep(next(iter(arm.runs.values())).run.path)
+    place = place_in_sweep(next(iter(arm.runs.values())).path)
     return math.inf if place is None else place
 
 
 def named_arm(wanted: str, arms: Sequence[Arm], problems: list[str]) -> str:
     """The arm of this name, or with a run of it; empty, and a line in ``problems``, where there is none."""
     named = [arm for arm in arms if arm.name == wanted]
-    named += [arm for arm in arms if any(wanted in (run.path, run.run.name) for run in arm.runs.values())]
+    named += [arm for arm in arms if any(wanted in (run.path, run.dir.name) for run in arm.runs.values())]
     if arms and not named:
         names = list(dict.fromkeys(arm.name for arm in arms))
         problems.append(

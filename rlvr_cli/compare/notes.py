@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from rlvr_cli.compare.choose import Chosen
 from rlvr_cli.config.identical import same_gradients
 from rlvr_cli.config.schema import Config
-from rlvr_cli.evaluation.comparison.arms import learned
-from rlvr_cli.evaluation.comparison.choose import Chosen
-from rlvr_cli.evaluation.comparison.records import Arm, ComparedRun, Replicate
+from rlvr_cli.results.arms import Arm, Replicate, learned
+from rlvr_cli.results.find import Run
 
 # Below so many runs an arm, the estimated spread between them may be far from the true one.
 FEW = 5
 
 
-def remarks(arms: Sequence[Arm], runs: Sequence[ComparedRun], chosen: Mapping[str, Chosen]) -> list[str]:
+def remarks(arms: Sequence[Arm], runs: Sequence[Run], chosen: Mapping[str, Chosen]) -> list[str]:
     """Remarks on runs that are not finished, checkpoints that are not the last, other code and machines, and arms that
     cannot differ."""
     found = [
@@ -66,7 +66,7 @@ def _cannot_differ(arms: Sequence[Arm]) -> list[str]:
     return found
 
 
-def _at(run: ComparedRun, *path: str) -> str:
+def _at(run: Run, *path: str) -> str:
     value: object = run.manifest
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rlvr_cli.compare.choose import Chosen, choose_evaluations, settings_problems, shared_problems
+from rlvr_cli.compare.options import Question
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.evaluation.compare import Evaluation
-from rlvr_cli.evaluation.comparison.choose import Chosen, choose_evaluations, settings_problems
-from rlvr_cli.evaluation.comparison.cost import PARTS, Spent, spending
-from rlvr_cli.evaluation.comparison.curves import Curve, common_budget, curve_values, read_curve
-from rlvr_cli.evaluation.comparison.pairing import shared_problems
-from rlvr_cli.evaluation.comparison.question import Question
-from rlvr_cli.evaluation.comparison.records import ComparedRun
-from rlvr_cli.evaluation.comparison.values import metric_of, problem_values
+from rlvr_cli.results.evaluations import Evaluation
+from rlvr_cli.results.find import Run
+from rlvr_cli.results.spending import PARTS, Curve, Spent, common_budget, curve_values, read_curve, spending
+from rlvr_cli.results.values import metric_of, problem_values
 
 
 @dataclass(frozen=True)
@@ -54,9 +52,7 @@ class Readings:
     end: float = 0.0
 
 
-def read_finals(
-    question: Question, runs: Sequence[ComparedRun], problems: list[str], notes: list[str]
-) -> Readings | None:
+def read_finals(question: Question, runs: Sequence[Run], problems: list[str], notes: list[str]) -> Readings | None:
     """The samples of `rlvr eval`, newest checkpoint; None, and lines in ``problems``, where they cannot be compared."""
     chosen = choose_evaluations(runs, problems, benchmark=question.benchmark, where=question.where)
     if not chosen:
@@ -87,9 +83,7 @@ def read_finals(
     return Readings(*metric, ids, scores, spent, result, chosen, {})
 
 
-def read_matched(
-    question: Question, runs: Sequence[ComparedRun], problems: list[str], notes: list[str]
-) -> Readings | None:
+def read_matched(question: Question, runs: Sequence[Run], problems: list[str], notes: list[str]) -> Readings | None:
     """The held-out evaluations of training, at the largest budget that all runs have; None as :func:`read_finals`."""
     budget = str(question.match)
     read = {run.path: read_curve(run, problems) for run in runs}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from rlvr_cli.evaluation.comparison.values import higher_is_better, unit
+from rlvr_cli.compare.contrasts import Comparison, Contrast, Row
+from rlvr_cli.core.text import count
 from rlvr_cli.evaluation.metrics import is_share
-from rlvr_cli.evaluation.store import GREEDY
 from rlvr_cli.evaluation.tables import metric_name
-from rlvr_cli.report.comparison import Comparison, Contrast, Row
+from rlvr_cli.results.evaluations import GREEDY
 from rlvr_cli.results.metrics import metric as declared
+from rlvr_cli.results.values import higher_is_better, unit
 from rlvr_cli.stats.clustered import CrossedEstimate
 
 # Costs that are counted, by the fields of ``Spent``.
@@ -268,8 +269,3 @@ def _about(number: int, name: str) -> str:
     """What was worked out from an estimated spread: no more than two digits of it, rounded up, mean anything."""
     unit = 10 ** max(0, len(str(number)) - 2)
     return f"about {count(-(-number // unit) * unit, name)}"
-
-
-def count(number: int, name: str) -> str:
-    """`1 seed`, `1,319 problems`."""
-    return f"{number:,} {name}{'' if number == 1 else 's'}"

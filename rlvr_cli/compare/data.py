@@ -7,10 +7,10 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlvr_cli.evaluation.comparison.cost import PARTS, Spent
-from rlvr_cli.report.comparison import Comparison, Contrast, Row
-from rlvr_cli.report.comparison_curves import SUMMARIES, CurveRow
-from rlvr_cli.report.comparison_words import headline, power_lines, sentence
+from rlvr_cli.compare.contrasts import Comparison, Contrast, Row
+from rlvr_cli.compare.curves import SUMMARIES, CurveRow
+from rlvr_cli.compare.sentences import headline, power_lines, sentence
+from rlvr_cli.results.spending import PARTS, Spent
 from rlvr_cli.stats.clustered import CrossedEstimate
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from rlvr_cli.report import comparison_data
-from rlvr_cli.report.comparison_data import csv_text, flat
-from rlvr_cli.report.comparison_over import TasksComparison, TasksContrast, TasksRow
-from rlvr_cli.report.comparison_over_words import lines_after, lines_before, metric_text, sentence
+from rlvr_cli.compare import data
+from rlvr_cli.compare.data import csv_text, flat
+from rlvr_cli.compare.over_contrasts import TasksComparison, TasksContrast, TasksRow
+from rlvr_cli.compare.over_sentences import lines_after, lines_before, metric_text, sentence
 
 # What stands in the column of the task where a line is of the mean over all of them.
 MEAN = "mean"
@@ -28,7 +28,7 @@ def as_json(comparison: TasksComparison) -> dict[str, Any]:
         "thresholds": comparison.rows[0].profile.thresholds.tolist(),
         "compared": [line for line in lines_before(comparison) if line],
         "arms": [_arm(comparison, row) for row in comparison.rows],
-        "tasks": {name: comparison_data.as_json(one) for name, one in comparison.tasks.items()},
+        "tasks": {name: data.as_json(one) for name, one in comparison.tasks.items()},
         "notes": lines_after(comparison),
     }
 

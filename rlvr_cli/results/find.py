@@ -1,8 +1,11 @@
-"""From the words of a command line to runs: names, paths, folders of runs (sweeps) and globs."""
+"""From the words of a command line to runs: names, paths, globs, sweeps, and what a sweep says of its trials."""
 
 from __future__ import annotations
 
+import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from glob import has_magic
 from pathlib import Path
 from shlex import quote
@@ -10,19 +13,42 @@ from typing import Any
 
 from rlvr_cli.config.load import leaves, load_config
 from rlvr_cli.config.paths import local_path
+from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.text import did_you_mean, some
-from rlvr_cli.evaluation.comparison.records import ComparedRun
-from rlvr_cli.evaluation.comparison.trials import sweep_command, tell_trials
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.locks import is_held
 from rlvr_cli.runs.summary import is_run, run_folders
-from rlvr_cli.runs.trials import is_sweep
+from rlvr_cli.runs.trials import command_of, is_pruned, is_sweep, read_trials
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run.
+
+    Attributes:
+        values: the value of every key of ``config``, by its dotted name.
+        place: of the word of the command line that named it, from 0.
+    """
+
+    dir: RunDir
+    config: Config
+    values: dict[str, Any]
+    manifest: dict[str, Any]
+    place: int
+
+    @property
+    def path(self) -> str:
+        return str(self.dir.path)
+
+    @property
+    def seed(self) -> int:
+        return self.config.run.seed
 
 
 def find_runs(
     names: Sequence[str], root: Path, problems: list[str], notes: list[str], *, unfinished: bool = False
-) -> tuple[ComparedRun, ...]:
+) -> tuple[Run, ...]:
     """Every run that ``names`` stand for, each once, in the order given; those of a folder or a glob by their names.
 
     A name is tried in ``root`` first and then as a path: a run, a folder whose subfolders are runs, or a glob of
@@ -33,7 +59,7 @@ def find_runs(
             ``unfinished``) not finished. notes: gets what a sweep says of its trials.
     """
     sweeps: dict[Path, set[str]] = {}
-    runs: dict[Path, ComparedRun] = {}
+    runs: dict[Path, Run] = {}
     for place, name in enumerate(names):
         found = _folders(name, root, problems)
         if not found:
@@ -104,7 +130,7 @@ def _runs_of(folder: Path, problems: list[str]) -> dict[Path, list[Path]]:
     return {folder: runs} if runs else {}
 
 
-def _read(folder: Path, place: int, problems: list[str], *, unfinished: bool) -> ComparedRun | None:
+def _read(folder: Path, place: int, problems: list[str], *, unfinished: bool) -> Run | None:
     run = RunDir(folder)
     if not run.config_path.is_file() or not run.manifest_path.is_file():
         missing = "config.yaml" if run.manifest_path.is_file() else "manifest.json"
@@ -122,7 +148,7 @@ def _read(folder: Path, place: int, problems: list[str], *, unfinished: bool) ->
     if not unfinished and manifest.get("status") != "finished":
         problems.append(f"{folder}: {_state(run, manifest)}")
     values = {".".join(path): value for path, value in leaves(config)}
-    return ComparedRun(run, config, values, manifest, place)
+    return Run(run, config, values, manifest, place)
 
 
 def _state(run: RunDir, manifest: dict[str, Any]) -> str:
@@ -154,3 +180,87 @@ def _names(root: Path) -> Iterator[str]:
         yield from dict.fromkeys(name.split("/", 1)[0] for name in run_folders(root))
     except OSError:
         return
+
+
+def tell_trials(folder: Path, problems: list[str], notes: list[str], *, unfinished: bool) -> set[str]:
+    """Tell which trials of the sweep in ``folder`` share another's run, and which have none yet.
+
+    Returns the names of those that are left out: the sweep file names them no more, or a search gave them up.
+
+    Args:
+        notes: gets a line for each method whose trials are those of another, and for what is left out.
+        problems: gets one for trials that were not begun (``notes`` gets it where ``unfinished`` is wanted), and for a
+            damaged file.
+    """
+    if not is_sweep(folder):
+        return set()
+    try:
+        content = read_trials(folder)
+    except RunError as error:
+        problems.append(str(error))
+        return set()
+    trials = [one for one in content["trials"] if one.get("named", True)]
+    dropped = {str(one["name"]) for one in content["trials"] if not one.get("named", True)}
+    own = {str(one["name"]): str(one["method"]) for one in trials if one["run"] == one["name"]}
+    notes += _shared(folder, trials, own)
+    waiting = [name for name in own if not (folder / name / "manifest.json").is_file()]
+    if out := sorted(name for name in dropped if (folder / name / "manifest.json").is_file()):
+        notes.append(f"{folder}: left out, for the sweep file no longer names them: {some(out, 4)}.")
+    if pruned := sorted(name for name in own if name not in dropped and is_pruned(folder, name)):
+        notes.append(f"{folder}: left out, for the search gave them up before their end: {some(pruned, 4)}.")
+    if waiting:
+        line = f"{folder}: {len(waiting)} of its {len(trials)} trials were not begun ({some(waiting, 4)})."
+        if unfinished:
+            notes.append(line)
+        else:
+            command = command_of(content)
+            problems.append(f"{line} Finish the sweep with `{command}`, or compare it as it is with --unfinished.")
+    return dropped | set(pruned)
+
+
+def sweep_command(run: Path) -> str | None:
+    """What continues the sweep that names the run at ``run`` as a trial's; None where there is none."""
+    content = _sweep_of(run)
+    if not any(one["run"] == run.name and one.get("named", True) for one in content.get("trials", ())):
+        return None
+    return command_of(content)
+
+
+def eval_options(run: Path) -> str:
+    """What follows `rlvr eval RUN` where a sweep evaluates the run at ``run``, with a blank before it; else nothing."""
+    return "".join(f" {shlex.quote(str(one))}" for one in _sweep_of(run).get("eval") or ())
+
+
+def place_in_sweep(run: Path) -> int | None:
+    """Which trial of its sweep's the run at ``run`` is, from 0, in the order of the sweep file; None of other runs."""
+    names = [str(one["run"]) for one in _sweep_of(run).get("trials", ())]
+    return names.index(run.name) if names else None
+
+
+def _sweep_of(run: Path) -> dict[str, Any]:
+    """The content of `trials.json` beside a run; empty where it has no such run, or is damaged."""
+    try:
+        content = read_trials(run.parent) if is_sweep(run.parent) else {}
+    except RunError:
+        return {}
+    return content if any(one["run"] == run.name for one in content.get("trials", ())) else {}
+
+
+def _shared(folder: Path, trials: list[dict[str, Any]], own: dict[str, str]) -> list[str]:
+    """A line for each method with trials that share the runs of others, being the same gradient."""
+    number = Counter(str(one["method"]) for one in trials)
+    found = Counter(
+        (str(one["method"]), own.get(str(one["run"]), str(one["run"]))) for one in trials if one["run"] != one["name"]
+    )
+    lines = []
+    for (method, stand_in), count in sorted(found.items()):
+        if count == number[method]:
+            what = f"trials of {method} share the runs of {stand_in} (the same gradient) and are no arm of their own"
+        else:
+            others = f"runs of {stand_in}" if stand_in != method else "runs of others of them"
+            what = (
+                f"{count} of the {number[method]} trials of {method} share {others} (the same gradient there), which "
+                f"are compared once, as {stand_in}"
+            )
+        lines.append(f"{folder}: {what}.")
+    return lines

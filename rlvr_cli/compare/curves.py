@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlvr_cli.evaluation.comparison.material import Material
-from rlvr_cli.evaluation.comparison.readings import RunCurve
-from rlvr_cli.report.comparison_means import arm_mean, possible
+from rlvr_cli.compare.inputs import Material
+from rlvr_cli.compare.means import arm_mean, possible
+from rlvr_cli.compare.scores import RunCurve
 from rlvr_cli.stats.clustered import (
     CrossedEstimate,
     paired_crossed_interval,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.evaluation.comparison.cost import BUDGETS
+from rlvr_cli.results.spending import BUDGETS
 
 # What --over names where the tasks are the benchmarks of each run.
 BENCHMARK = ("benchmark",)
