@@ -158,7 +158,7 @@ def _show_tasks(question: Question, form: str | None, plot: Path | None) -> None
     material = gather_tasks(question)
     from rlvr_cli.compare import over_data, over_sentences, over_tables
     from rlvr_cli.compare.over_contrasts import compare_tasks
-    from rlvr_cli.report.sparkline import levels_for
+    from rlvr_cli.core.sparkline import levels_for
 
     comparison = compare_tasks(material)
     if form == "--json":
@@ -176,7 +176,7 @@ def _show_tasks(question: Question, form: str | None, plot: Path | None) -> None
             over_sentences.lines_after(comparison),
         )
     if plot is not None:
-        from rlvr_cli.compare.over_figure import comparison_figure
+        from rlvr_cli.report.over_tasks_figure import comparison_figure
         from rlvr_cli.results.figure import style, write_figure
 
         with style():

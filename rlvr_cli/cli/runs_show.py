@@ -50,7 +50,7 @@ def show(
             table.add_row(name.replace("_", " "), text_of(value))
     print_table(table)
     if curves:
-        from rlvr_cli.report.sparkline import levels_for
+        from rlvr_cli.core.sparkline import levels_for
 
         levels = levels_for(getattr(sys.stdout, "encoding", None))
         length = 1 + max(row["rollout"] for row in rows)
@@ -75,7 +75,7 @@ def show(
 
 def curve_lines(curves: list[Curve], length: int, columns: int, levels: str) -> list[str]:
     """The curves over ``length`` rollouts in ``columns`` columns: a line each, or where that is too narrow, three."""
-    from rlvr_cli.report.sparkline import sparkline
+    from rlvr_cli.core.sparkline import sparkline
 
     title = f"rollouts 1-{length}"
     names = max(len(title), *(len(curve.name) for curve in curves))

@@ -132,7 +132,7 @@ def choose_baseline(question: Question, arms: Sequence[Arm], problems: list[str]
 
 def _first_trial(arm: Arm) -> float:
     """Where the sweep file has the arm, by its first run; infinite for runs of no sweep."""
-    place = place_in_sweep(next(iter(arm.runs.values())).path)
+    place = place_in_sweep(next(iter(arm.runs.values())).dir.path)
     return math.inf if place is None else place
 
 

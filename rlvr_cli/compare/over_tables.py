@@ -8,9 +8,9 @@ from rlvr_cli.compare.over_contrasts import TasksComparison, TasksRow
 from rlvr_cli.compare.over_sentences import VERDICTS, chance_text, lines_after, lines_before, metric_text, noun
 from rlvr_cli.compare.sentences import p_text
 from rlvr_cli.compare.tables import Table, cell, comments, latex_table, markdown_table
+from rlvr_cli.core.sparkline import BLOCKS, sparkline
 from rlvr_cli.evaluation.tables import Row as Cells
 from rlvr_cli.evaluation.tables import figure
-from rlvr_cli.report.sparkline import BLOCKS, sparkline
 
 WIDTH = 20
 # Most columns of the table of profiles.

@@ -12,7 +12,7 @@ import pytest
 
 from rlvr_cli.cli.app import run
 from rlvr_cli.cli.runs_show import curve_lines
-from rlvr_cli.report.sparkline import ASCII, BLOCKS
+from rlvr_cli.core.sparkline import ASCII, BLOCKS
 from rlvr_cli.runs.curves import learning_curves, whole_rows
 from rlvr_cli.runs.directory import RunDir
 from tests.launch.launches import NARROW, rows

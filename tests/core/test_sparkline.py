@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr_cli.report.sparkline import ASCII, BLOCKS, levels_for, sparkline
+from rlvr_cli.core.sparkline import ASCII, BLOCKS, levels_for, sparkline
 
 
 def of(*values: float) -> list[tuple[int, float]]:
