@@ -22,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import PrinterCallback
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.method import PolicyMethodConfig, make_method
+from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.names import METHODS
 from rlvr_cli.models.load import eos_token_ids, load_model
 from rlvr_cli.models.sampling.engine import SamplingParams
@@ -124,8 +124,8 @@ class CountingTrainer(MethodTrainer):
 def cost(name: str, updates: int, rollouts: Recorded, *overrides: str) -> Cost:
     """The cost of training on one rollout with the method ``name``."""
     config = load_config(method=name, overrides=overrides)
-    assert isinstance(config.method, PolicyMethodConfig)
-    method = make_method(config.method, max_length=LENGTH)
+    assert isinstance(config.method, Method)
+    method = config.method.bound(LENGTH)
     model, tokenizer = load_model("lab", revision=None, dtype="float32", device="cpu")
     rows = PROMPTS * GROUP
     with tempfile.TemporaryDirectory() as folder:

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,6 @@ from trl import GRPOTrainer
 
 from benchmarks.scripted import Rollout, Script
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.method import PolicyMethodConfig, make_method
 from rlvr_cli.lab.tokenizer import make_tokenizer
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
@@ -202,8 +201,8 @@ def flat_gradient(model: Any) -> Tensor:
 def method_named(name: str, rollout: Rollout, *overrides: str) -> Method:
     """A method by its name on the command line, with dotted overrides of its choices."""
     config = load_config(method=name, overrides=[f"method.{override}" for override in overrides])
-    assert isinstance(config.method, PolicyMethodConfig)
-    return make_method(config.method, max_length=rollout.longest)
+    assert isinstance(config.method, Method)
+    return config.method.bound(rollout.longest)
 
 
 @torch.no_grad()
@@ -227,7 +226,7 @@ def divided(method: Method, model: Any, script: Script) -> Method:
     if not isinstance(method.schedule, ByProbability):
         return method
     values = torch.tensor([value for row in sampler_numbers(model, script)[0] for value in row], dtype=torch.float64)
-    return replace(method, schedule=method.schedule.replace(eta=float(values.exp().quantile(LOW_SHARE))))
+    return method.model_copy(update={"schedule": method.schedule.replace(eta=float(values.exp().quantile(LOW_SHARE)))})
 
 
 def comparable(name: str, rollout: Rollout, model: Any, script: Script) -> Method:

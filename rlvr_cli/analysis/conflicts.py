@@ -28,7 +28,7 @@ from rlvr_cli.methods.gtpo import ConflictMask, mirrored
 # A sum this small beside the sum of the sizes of its terms is 0 but for rounding, whose sign means nothing.
 ROUNDING = 1e-12
 # Equation 9: nothing on conflict tokens of rows with A < 0, twice on those of rows with A > 0.
-GTPO = ConflictMask("both", positive=2.0, negative=0.0)
+GTPO = ConflictMask(ends="both", positive=2.0, negative=0.0)
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def token_groups(step: MethodStep, scored: Scored, *, low: float, high: float, e
     parts = (
         ("low", TOKENS, f"p < {low:g}", old_probs < low),
         ("high", TOKENS, f"p > {high:g}", old_probs > high),
-        ("entropy", TOKENS, f"highest {entropy:.0%} of entropy", HighEntropy(entropy).kept(scored.rollout)),
+        ("entropy", TOKENS, f"highest {entropy:.0%} of entropy", HighEntropy(share=entropy).kept(scored.rollout)),
         ("positive", SIGNS, "A > 0", advantages > 0),
         ("negative", SIGNS, "A < 0", advantages < 0),
     )
@@ -96,4 +96,4 @@ def clipping_variants(step: MethodStep, weights: Mapping[str, TokenWeight], scor
 
 def with_weight(method: Method, weight: TokenWeight) -> Method:
     """``method`` with another token weight; all else is as it was."""
-    return dataclasses.replace(method, weight=weight)
+    return method.model_copy(update={"weight": weight})

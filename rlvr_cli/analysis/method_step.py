@@ -46,7 +46,7 @@ class MethodStep:
     def of(cls, method: Method, scored: Scored) -> MethodStep:
         """The whole rollout as one step, at the current policy."""
         rollout = dataclasses.replace(scored.rollout, old_log_probs=scored.old_log_probs)
-        rollout = dataclasses.replace(rollout, rewards=method.rewards(rollout))
+        rollout = dataclasses.replace(rollout, rewards=method.reward.rewards(rollout))
         mask = rollout.mask
         estimated, advantages = (of.double().expand_as(mask) for of in method.rollout_advantages(rollout))
         threshold = method.schedule.threshold(rollout)

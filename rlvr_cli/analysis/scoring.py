@@ -116,7 +116,7 @@ def _initial_entropy(saved: SavedRollout, base: LoadedPolicy, methods: Sequence[
         if known is None:
             raise UserError(
                 f"{asking[0].name}: measures the entropy before training on {asking[0].initial_entropy_samples} "
-                "problems, and this run did not. Set method.shaping.entropy_filter_samples=null for its first rollout."
+                "problems, and this run did not. Set method.shaping.entropy_filter.samples=null for its first rollout."
             )
         return float(known)
     rows = read_rollout(saved.run, 0)

@@ -187,7 +187,7 @@ def _of_arms(problem: tuple[str, str], its_arms: Sequence[str], arms: Sequence[s
 
 
 def _compare(arms: list[Config], needs: list[dict[str, Any]], as_json: bool) -> None:
-    from rlvr_cli.config.identical import same_gradients
+    from rlvr_cli.methods.equivalence import same_gradients
 
     plans = [{**make_plan(arm), **need} for arm, need in zip(arms, needs, strict=True)]
     same = same_gradients(

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 
 from rlvr_cli.compare.choose import Chosen
-from rlvr_cli.config.identical import same_gradients
 from rlvr_cli.config.schema import Config
+from rlvr_cli.methods.equivalence import same_gradients
 from rlvr_cli.results.arms import Arm, Replicate, learned
 from rlvr_cli.results.find import Run
 

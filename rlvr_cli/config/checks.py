@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import reduce
 from math import gcd
 
 from rlvr_cli.config.batch import nearest_divisors, nearest_multiples
 from rlvr_cli.config.engine_checks import engine_problems, idle_engine_keys
-from rlvr_cli.config.method_checks import CrossProblem, SetByUser, contradictions, without_effect
 from rlvr_cli.config.schema import Config
+from rlvr_cli.config.tree import Path, default
+from rlvr_cli.core.section import Contradiction
+from rlvr_cli.methods.method import Method
 from rlvr_cli.tasks.sets import data_sets, sets_of
 from rlvr_cli.tasks.suites import unknown_names
 
+SetByUser = Callable[[Path], bool]
 
-def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[CrossProblem]:
+
+def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[Contradiction]:
     """Every contradiction between valid values of different keys, and every setting that changes nothing.
 
     Args:
@@ -21,8 +26,8 @@ def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[CrossPr
     """
     return [
         *(problem for check in _CHECKS for problem in check(config)),
-        *contradictions(config),
-        *without_effect(config, set_by_user),
+        *(config.method.contradictions() if isinstance(config.method, Method) else ()),
+        *_without_effect(config, set_by_user),
         *idle_engine_keys(config, set_by_user),
     ]
 
@@ -31,12 +36,12 @@ def _either(values: Iterable[int]) -> str:
     return " or ".join(map(str, values))
 
 
-def _updates_split_the_rollout(config: Config) -> Iterable[CrossProblem]:
+def _updates_split_the_rollout(config: Config) -> Iterable[Contradiction]:
     prompts, group_size = config.rollout.prompts, config.rollout.group_size
     updates, completions = config.update.mini_batches, prompts * group_size
     if completions % updates:
         more_prompts = nearest_multiples(updates // gcd(updates, group_size), prompts)
-        yield CrossProblem(
+        yield Contradiction(
             ("rollout.prompts", "rollout.group_size", "update.mini_batches"),
             f"rollout.prompts={prompts} x group_size={group_size} = {completions} completions do not split "
             f"into update.mini_batches={updates} equal parts. "
@@ -45,22 +50,22 @@ def _updates_split_the_rollout(config: Config) -> Iterable[CrossProblem]:
         )
 
 
-def _a_rollout_has_something_to_compare(config: Config) -> Iterable[CrossProblem]:
+def _a_rollout_has_something_to_compare(config: Config) -> Iterable[Contradiction]:
     if config.rollout.prompts * config.rollout.group_size < 2:
-        yield CrossProblem(
+        yield Contradiction(
             ("rollout.prompts", "rollout.group_size"),
             "rollout.prompts=1 x group_size=1: a rollout needs at least two completions",
         )
 
 
-def _processes_share_the_step(config: Config) -> Iterable[CrossProblem]:
+def _processes_share_the_step(config: Config) -> Iterable[Contradiction]:
     prompts, group_size = config.rollout.prompts, config.rollout.group_size
     updates, processes = config.update.mini_batches, config.launch.processes
     step_batch, rest = divmod(prompts * group_size, updates)
     if rest == 0 and step_batch % processes:
         parts = updates * processes
         more_prompts = nearest_multiples(parts // gcd(parts, group_size), prompts)
-        yield CrossProblem(
+        yield Contradiction(
             ("launch.processes", "rollout.prompts", "rollout.group_size", "update.mini_batches"),
             f"launch.processes={processes} cannot share the {step_batch} completions of an optimizer step (prompts x "
             f"group_size / mini_batches) equally. Nearest valid: processes "
@@ -68,7 +73,7 @@ def _processes_share_the_step(config: Config) -> Iterable[CrossProblem]:
         )
 
 
-def _micro_batches_split_the_step(config: Config) -> Iterable[CrossProblem]:
+def _micro_batches_split_the_step(config: Config) -> Iterable[Contradiction]:
     completions, processes = config.rollout.prompts * config.rollout.group_size, config.launch.processes
     updates, micro_batch = config.update.mini_batches, config.update.micro_batch
     if micro_batch is None or completions % (updates * processes):
@@ -76,7 +81,7 @@ def _micro_batches_split_the_step(config: Config) -> Iterable[CrossProblem]:
     share = completions // updates // processes
     if share % micro_batch:
         each = f" in each of launch.processes={processes}" if processes > 1 else ""
-        yield CrossProblem(
+        yield Contradiction(
             ("update.micro_batch", "rollout.prompts", "rollout.group_size", "update.mini_batches")
             + (("launch.processes",) if processes > 1 else ()),
             f"update.micro_batch={micro_batch} does not divide the {share} completions of an "
@@ -85,84 +90,133 @@ def _micro_batches_split_the_step(config: Config) -> Iterable[CrossProblem]:
         )
 
 
-def _accelerate_reads_its_file(config: Config) -> Iterable[CrossProblem]:
+def _accelerate_reads_its_file(config: Config) -> Iterable[Contradiction]:
     if config.launch.accelerate_config is not None and config.launch.launcher != "accelerate":
-        yield CrossProblem(
+        yield Contradiction(
             ("launch.accelerate_config", "launch.launcher"),
             f"launch.accelerate_config={config.launch.accelerate_config} is read by launch.launcher=accelerate alone, "
             f"and the launcher is {config.launch.launcher}. Set launch.launcher=accelerate, or leave the file out",
         )
 
 
-def _one_way_to_shard(config: Config) -> Iterable[CrossProblem]:
+def _one_way_to_shard(config: Config) -> Iterable[Contradiction]:
     if config.launch.fsdp and config.launch.deepspeed is not None:
-        yield CrossProblem(
+        yield Contradiction(
             ("launch.deepspeed", "launch.fsdp"),
             f"launch.deepspeed={config.launch.deepspeed} and launch.fsdp=true both divide the model. Set one of them",
         )
 
 
-def _whole_in_4_bits(config: Config) -> Iterable[CrossProblem]:
+def _whole_in_4_bits(config: Config) -> Iterable[Contradiction]:
     launch = config.launch
     if config.model.adapter.kind == "qlora" and (launch.fsdp or launch.deepspeed is not None):
         key = "launch.fsdp" if launch.fsdp else "launch.deepspeed"
-        yield CrossProblem(
+        yield Contradiction(
             ("model.adapter", key),
             f"model.adapter=qlora keeps the weights in 4 bits, and {key} divides what can be trained. Set "
             "model.adapter=lora, or leave the division out: in 4 bits every process holds the whole model",
         )
 
 
-def _pass_at_within_samples(config: Config) -> Iterable[CrossProblem]:
+def _pass_at_within_samples(config: Config) -> Iterable[Contradiction]:
     samples, pass_at = config.eval.samples, config.eval.pass_at
     if samples == 0 and not config.eval.greedy:
-        yield CrossProblem(
+        yield Contradiction(
             ("eval.samples", "eval.greedy"),
             "eval.samples=0 leaves the greedy completion alone, and eval.greedy=false leaves that out too. Set one",
         )
     above = [k for k in pass_at if k > samples] if samples else []
     if above:
-        yield CrossProblem(
+        yield Contradiction(
             ("eval.pass_at", "eval.samples"),
             f"eval.pass_at has {', '.join(map(str, above))}, above eval.samples={samples}: pass@k needs at "
             f"least k samples. Set eval.samples={max(above)}, or leave out what is above",
         )
     if len(set(pass_at)) < len(pass_at):
-        yield CrossProblem(("eval.pass_at",), f"eval.pass_at={list(pass_at)} names a k twice; name each once")
+        yield Contradiction(("eval.pass_at",), f"eval.pass_at={list(pass_at)} names a k twice; name each once")
 
 
-def _the_task_agrees_with_itself(config: Config) -> Iterable[CrossProblem]:
+def _the_task_agrees_with_itself(config: Config) -> Iterable[Contradiction]:
     for keys, message in config.task.contradictions():
-        yield CrossProblem(tuple(f"task.{key}" for key in keys), message)
+        yield Contradiction(tuple(f"task.{key}" for key in keys), message)
 
 
-def _data_set_of_the_task(config: Config) -> Iterable[CrossProblem]:
+def _data_set_of_the_task(config: Config) -> Iterable[Contradiction]:
     name, task = config.task.data, config.task.name
     if name in data_sets() and data_sets()[name].task != task:
         own = ", ".join(sets_of(task))
-        yield CrossProblem(
+        yield Contradiction(
             ("task.data", "task.name"),
             f"task.data={name}: is a data set of the task {data_sets()[name].task}, and the task is {task}. Set "
             f"task={data_sets()[name].task}, or a data set of {task}: {own}. (A folder of that name is ./{name}.)",
         )
 
 
-def _benchmarks_have_names(config: Config) -> Iterable[CrossProblem]:
+def _benchmarks_have_names(config: Config) -> Iterable[Contradiction]:
     for said in unknown_names(config.eval.benchmark, "eval.benchmark:"):
-        yield CrossProblem(("eval.benchmark",), said)
+        yield Contradiction(("eval.benchmark",), said)
 
 
-def _warmup_within_training(config: Config) -> Iterable[CrossProblem]:
+def _warmup_within_training(config: Config) -> Iterable[Contradiction]:
     warmup, rollouts = config.optimizer.warmup_rollouts, config.train.rollouts
     if warmup >= rollouts:
-        yield CrossProblem(
+        yield Contradiction(
             ("optimizer.warmup_rollouts", "train.rollouts"),
             f"optimizer.warmup_rollouts={warmup} is not below train.rollouts={rollouts}: the learning rate "
             f"would never reach its peak. Largest valid: {rollouts - 1}",
         )
 
 
-_CHECKS: tuple[Callable[[Config], Iterable[CrossProblem]], ...] = (
+def _groups_of_one(config: Config) -> Iterable[Contradiction]:
+    """Verl keeps the raw reward in a group of one, which would be another method under the same name."""
+    rollout = config.rollout
+    if rollout.group_size > 1 or not isinstance(config.method, Method):
+        return
+    needs = [part.needs_group for part in config.method.parts if part.needs_group is not None]
+    if rollout.dynamic_sampling:
+        key = "rollout.dynamic_sampling"
+        needs.append((key, f"{key}={rollout.dynamic_sampling} replaces groups whose rewards are all equal"))
+    for key, said in needs:
+        yield Contradiction(
+            (key, "rollout.group_size"),
+            f"{said}, and rollout.group_size=1 leaves nothing to compare. Set rollout.group_size to 2 or more, or take "
+            "an advantage without groups (method.advantage=reinforce_pp, likelihood or gae)",
+        )
+
+
+def _verdicts_of_a_verifier(config: Config) -> Iterable[Contradiction]:
+    """Likelihood methods train by the verdict, so a reward that is not of the verifier would not be read."""
+    method = config.method
+    if not isinstance(method, Method):
+        return
+    control = config.task.without_verifier() if method.advantage.needs_correct else None
+    if control is not None:
+        key, value, what = control
+        yield Contradiction(
+            (key, "method.advantage.kind"),
+            f"{key}={value} is {what}, and method.advantage.kind={method.advantage.name_of_kind} trains by the "
+            "verifier's verdict, which it is not. Take method.advantage=group",
+        )
+    if config.rollout.dynamic_sampling and method.reward.source == "entropy_min":
+        yield Contradiction(
+            ("rollout.dynamic_sampling", "method.reward.source"),
+            f"rollout.dynamic_sampling={config.rollout.dynamic_sampling} judges groups by the verifier's rewards, "
+            "and method.reward.source=entropy_min trains on others. Keep one of the two",
+        )
+
+
+def _without_effect(config: Config, set_by_user: SetByUser) -> Iterable[Contradiction]:
+    """Keys of the method that a person set to something else than the default, where nothing reads them."""
+    for key, switch, reason in config.method.unused():
+        path = tuple(key.split("."))
+        value = reduce(getattr, path, config)
+        if set_by_user(path) and value != default(path):
+            keys = (key, switch) if set_by_user(tuple(switch.split("."))) else (key,)
+            said = f"{value:g}" if isinstance(value, float) else value
+            yield Contradiction(keys, f"{key}={said} has no effect: {reason}")
+
+
+_CHECKS: tuple[Callable[[Config], Iterable[Contradiction]], ...] = (
     _updates_split_the_rollout,
     _a_rollout_has_something_to_compare,
     _processes_share_the_step,
@@ -175,5 +229,7 @@ _CHECKS: tuple[Callable[[Config], Iterable[CrossProblem]], ...] = (
     _data_set_of_the_task,
     _benchmarks_have_names,
     _warmup_within_training,
+    _groups_of_one,
+    _verdicts_of_a_verifier,
     engine_problems,
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from rlvr_cli.config.method_checks import CrossProblem, SetByUser
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.tree import default
+from rlvr_cli.config.tree import Path, default
 from rlvr_cli.config.vllm_keys import VllmConfig
+from rlvr_cli.core.section import Contradiction
 from rlvr_cli.methods.sft import SFT
 
 ENGINE = "rollout.engine"
@@ -29,20 +29,20 @@ def starts_server(config: Config) -> bool:
     return config.rollout.engine == "vllm_server" and config.rollout.vllm.server_url is None
 
 
-def engine_problems(config: Config) -> Iterable[CrossProblem]:
+def engine_problems(config: Config) -> Iterable[Contradiction]:
     """What vLLM cannot sample, or not in this launch."""
     rollout, processes = config.rollout, config.launch.processes
     if not uses_vllm(config):
         return
     if isinstance(config.method, SFT):
-        yield CrossProblem(
+        yield Contradiction(
             (ENGINE, "method.name"),
             f"{ENGINE}={rollout.engine} samples completions, and method.name={config.method.name} trains on worked "
             "solutions. Leave the engine out",
         )
     if rollout.temperature != 1 and (rollout.top_p < 1 or rollout.top_k > 0):
         limits = [key for key, on in (("top_p", rollout.top_p < 1), ("top_k", rollout.top_k > 0)) if on]
-        yield CrossProblem(
+        yield Contradiction(
             ("rollout.temperature", *(f"rollout.{key}" for key in limits), ENGINE),
             f"rollout.temperature={rollout.temperature:g} with rollout.{limits[0]}: vLLM gives log-probabilities "
             "before the temperature or after the cut, and the gradient needs them after the one and before the "
@@ -50,14 +50,14 @@ def engine_problems(config: Config) -> Iterable[CrossProblem]:
         )
     parallel = rollout.vllm.tensor_parallel
     if rollout.engine == "vllm_colocate" and processes % parallel:
-        yield CrossProblem(
+        yield Contradiction(
             ("rollout.vllm.tensor_parallel", "launch.processes", ENGINE),
             f"rollout.vllm.tensor_parallel={parallel} does not divide launch.processes={processes}: with "
             "vllm_colocate the training processes share the model among them",
         )
 
 
-def idle_engine_keys(config: Config, set_by_user: SetByUser) -> Iterable[CrossProblem]:
+def idle_engine_keys(config: Config, set_by_user: Callable[[Path], bool]) -> Iterable[Contradiction]:
     """Keys of `rollout.vllm` that a person set and that nothing reads."""
     engine, vllm = config.rollout.engine, config.rollout.vllm
     for name in VllmConfig.model_fields:
@@ -78,4 +78,4 @@ def idle_engine_keys(config: Config, set_by_user: SetByUser) -> Iterable[CrossPr
         if reason:
             keys = (key, switch) if set_by_user(tuple(switch.split("."))) else (key,)
             said = str(value).lower() if isinstance(value, bool) else value
-            yield CrossProblem(keys, f"{key}={said} has no effect: {reason}")
+            yield Contradiction(keys, f"{key}={said} has no effect: {reason}")

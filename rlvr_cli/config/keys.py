@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import StringConstraints
 from pydantic.fields import FieldInfo
 
-from rlvr_cli.config.method import MethodName
 from rlvr_cli.config.other_names import key_for
 from rlvr_cli.config.schema import RUN_NAME, Config
 from rlvr_cli.config.tree import Path, Variant, choices, default, discriminator, variants
 from rlvr_cli.core.text import nearest
+from rlvr_cli.methods.method import MethodName
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_cli.config.tree import Path, discriminator, key_of, variants
+from rlvr_cli.config.tree import Path, discriminator, key_of, plain_key, variants
 from rlvr_cli.methods.names import canonical_name
 
 PRESET = "preset "
@@ -91,8 +91,8 @@ class Merged:
     def add(self, layer: Layer) -> None:
         """Lays `layer` over what is there. Sections are merged at any depth; a key's value is replaced whole.
 
-        A plain value for a section that has variants chooses one (`weight: dgpo`). Another choice than before drops
-        what lower layers said of the choice before.
+        A plain value for a section chooses its variant (`weight: dgpo`), or sets its main key (`reweight: 0.3`).
+        Another choice than before drops what lower layers said of the choice before.
         """
         self._lay((), self.data, layer.data, layer)
 
@@ -115,8 +115,9 @@ class Merged:
             if not variants(place):
                 below[key] = _tag(path, value) if key == chooser else value
                 continue
-            if discriminator(place) and value is not None and not isinstance(value, (dict, list)):
-                value = {discriminator(place): value}
+            plain = plain_key(place)
+            if plain and not isinstance(value, (dict, list)) and (value is not None or not discriminator(place)):
+                value = {plain: value}
             if value is None:
                 below.setdefault(key, {})
             elif not isinstance(value, dict):

@@ -11,11 +11,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from rlvr_cli.config.adapter_keys import AdapterConfig, NoAdapterConfig
 from rlvr_cli.config.launch_keys import LaunchConfig
-from rlvr_cli.config.method import MethodConfig, PolicyMethodConfig
 from rlvr_cli.config.rates import ScaledRate
 from rlvr_cli.config.slurm_keys import SlurmConfig
 from rlvr_cli.config.vllm_keys import VllmConfig
 from rlvr_cli.core.section import Count, Probability, Section, Text, define_all
+from rlvr_cli.methods.method import AnyMethod, Method
 from rlvr_cli.tasks import Task
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 
@@ -298,7 +298,7 @@ class Config(Section):
 
     model: ModelConfig = Field(default=ModelConfig(), description=str(ModelConfig.__doc__))
     task: Task = Field(default=KnightsAndKnaves(), description="The task and its problems.")
-    method: MethodConfig = Field(default=PolicyMethodConfig(), description="The training method.")
+    method: AnyMethod = Field(default=Method(), description="The training method.")
     rollout: RolloutConfig = Field(default=RolloutConfig(), description=str(RolloutConfig.__doc__))
     update: UpdateConfig = Field(default=UpdateConfig(), description=str(UpdateConfig.__doc__))
     optimizer: OptimizerConfig = Field(default=OptimizerConfig(), description=str(OptimizerConfig.__doc__))

@@ -42,6 +42,12 @@ def discriminator(path: Path) -> str | None:
     return "kind" if any("kind" in variant.model_fields for variant in variants(path)) else None
 
 
+@cache
+def plain_key(path: Path) -> str | None:
+    """The key that a plain value in the place of the section at `path` sets: its discriminator, or its main key."""
+    return discriminator(path) or next((variant.main_key for variant in variants(path) if variant.main_key), None)
+
+
 def choices(path: Path) -> dict[str, Variant]:
     """What the discriminator of a section may be, where the schema lists it: `clip`, `dgpo`, ..."""
     key = discriminator(path)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 from typing import Annotated, Any, ClassVar, Self
@@ -18,10 +19,21 @@ Scale = Annotated[float, Field(ge=0.0, le=100.0)]
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
+@dataclass(frozen=True)
+class Contradiction:
+    """Values that cannot stand together: their dotted keys, the one to blame first, and the message."""
+
+    keys: tuple[str, ...]
+    message: str
+
+
 class Section(BaseModel):
     """A group of keys. Strict: no text for a number, no unknown key, no infinity."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    # The key that a plain value in the place of the section sets; "" = it must be a mapping.
+    main_key: ClassVar[str] = ""
 
     def replace(self, **changes: Any) -> Self:
         """A copy with other values, checked as the first ones were."""
@@ -72,7 +84,7 @@ class Choice(Section):
         return core_schema.tagged_union_schema(kinds, discriminator=cls.chooser)
 
 
-def define_all(package: str) -> list[ModuleType]:
-    """Every module of ``package``, imported, in the order of their names."""
+def define_all(package: str, but: Collection[str] = ()) -> list[ModuleType]:
+    """Every module of ``package``, imported, in the order of their names; without those of the names ``but``."""
     names = [module.name for module in pkgutil.iter_modules(import_module(package).__path__)]
-    return [import_module(f"{package}.{name}") for name in names]
+    return [import_module(f"{package}.{name}") for name in names if name not in but]

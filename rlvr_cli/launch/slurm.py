@@ -19,10 +19,10 @@ from typing import Any
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.engine_checks import starts_server
 from rlvr_cli.config.load import Loaded, dump_yaml
-from rlvr_cli.config.method_checks import CrossProblem
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.slurm_keys import seconds_of
 from rlvr_cli.core.errors import ConfigError, UserError
+from rlvr_cli.core.section import Contradiction
 from rlvr_cli.core.text import without_secrets
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
 from rlvr_cli.launch.slurm_script import job_script
@@ -40,7 +40,7 @@ _EARLY_SECONDS = 60
 LOCK_SECONDS = 180.0
 
 
-def check(loaded: Loaded, more: Sequence[CrossProblem] = ()) -> None:
+def check(loaded: Loaded, more: Sequence[Contradiction] = ()) -> None:
     """Raise ConfigError, with the places that set them, where the resources cannot be or do not fit the training.
 
     Args:
@@ -54,26 +54,26 @@ def check(loaded: Loaded, more: Sequence[CrossProblem] = ()) -> None:
         raise ConfigError(found)
 
 
-def problems(config: Config) -> Iterator[CrossProblem]:
+def problems(config: Config) -> Iterator[Contradiction]:
     """What cannot be, or does not fit the training, in the section `slurm`."""
     slurm, processes = config.slurm, config.launch.processes
     share, rest = divmod(processes, slurm.nodes)
     if rest or not share:
         valid = [count for count in (share * slurm.nodes, (share + 1) * slurm.nodes) if count]
-        yield CrossProblem(
+        yield Contradiction(
             ("slurm.nodes", "launch.processes"),
             f"slurm.nodes={slurm.nodes} cannot share launch.processes={processes} (over all machines) equally. "
             f"Nearest valid: processes {' or '.join(map(str, valid))}",
         )
     elif slurm.gpus_per_node and share > slurm.gpus_per_node:
-        yield CrossProblem(
+        yield Contradiction(
             ("slurm.gpus_per_node", "slurm.nodes", "launch.processes"),
             f"slurm.gpus_per_node={slurm.gpus_per_node} for {share} processes on each machine (launch.processes="
             f"{processes} / slurm.nodes={slurm.nodes}): one process a GPU. Set slurm.gpus_per_node={share}, or "
             f"launch.processes={slurm.gpus_per_node * slurm.nodes}",
         )
     elif slurm.gpus_per_node and share < slurm.gpus_per_node and not starts_server(config):
-        yield CrossProblem(
+        yield Contradiction(
             ("slurm.gpus_per_node", "slurm.nodes", "launch.processes"),
             f"slurm.gpus_per_node={slurm.gpus_per_node} for {share} process{'' if share == 1 else 'es'} on each "
             f"machine (launch.processes={processes} / slurm.nodes={slurm.nodes}): a process uses one GPU, the others "
@@ -82,7 +82,7 @@ def problems(config: Config) -> Iterator[CrossProblem]:
         )
     limit = None if slurm.time is None else seconds_of(slurm.time)
     if limit is not None and limit <= slurm.signal_before + _EARLY_SECONDS:
-        yield CrossProblem(
+        yield Contradiction(
             ("slurm.time", "slurm.signal_before"),
             f"slurm.time={slurm.time} is {limit} s, and slurm.signal_before={slurm.signal_before} s before its end "
             f"(SLURM: up to {_EARLY_SECONDS} s earlier still) the job is asked to stop: nothing is left to train in. "

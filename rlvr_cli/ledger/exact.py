@@ -33,13 +33,12 @@ def weight_exponent(method: str, region: str) -> float:
     without bound (DGPO paper, equation 9 and figure 2). Raises UserError for another region, and where the weight is
     0, as behind a hard clip.
     """
-    from rlvr_cli.config.method import make_method
     from rlvr_cli.report.named_methods import policy_config
     from rlvr_cli.report.weight_limits import far_slope
 
     if region not in REGIONS:
         raise UserError(f"region: must be one of {', '.join(REGIONS)}; got {region}")
-    slope = far_slope(make_method(policy_config(method), max_length=1), region)
+    slope = far_slope(policy_config(method).bound(1), region)
     if slope is None:
         raise UserError(f"{method}: its weight is 0 in {region}, where no power of the ratio describes it.")
     # What is left of the logarithms' rounding is no part of an exponent.
@@ -55,11 +54,10 @@ def passes_rise(method: str) -> float:
     """
     import torch
 
-    from rlvr_cli.config.method import make_method
     from rlvr_cli.methods.base import Tokens
     from rlvr_cli.report.named_methods import policy_config
 
-    schedule = make_method(policy_config(method), max_length=1).schedule
+    schedule = policy_config(method).bound(1).schedule
     old = ((torch.arange(1000, dtype=torch.float64) + 0.5) / 1000).unsqueeze(0)
     tokens = Tokens(old.log(), old.log(), torch.ones_like(old), torch.ones_like(old))
     means = [float(old[schedule.selected(tokens, which)].mean()) for which in schedule.passes]

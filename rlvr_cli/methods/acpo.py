@@ -25,7 +25,7 @@ from a run of ACPO; here they are those of the step at hand.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -35,6 +35,9 @@ from rlvr_cli.methods.base import EpsLow, Tokens, TokenWeight
 from rlvr_cli.methods.grpo import ClippedRatio
 from rlvr_cli.methods.preset import GROUP_STD, ONE_PASS, MethodPreset, Paper, Sets
 from rlvr_cli.methods.statistics import quantile
+
+if TYPE_CHECKING:
+    from rlvr_cli.methods.method import Method
 
 EPS_LOW_AT_MAX = 0.2
 
@@ -57,11 +60,11 @@ class ACPO(TokenWeight):
 
     needs_statistics: ClassVar[bool] = True
 
-    def unused(self) -> Iterator[tuple[str, str, str]]:
+    def unused(self, method: Method) -> Iterator[tuple[str, str, str]]:
         if self.bins == 1:
             # One bin has one bound; `max` keeps a lower bound of its own.
             for name in ("edges",) if self.bound == "max" else ("edges", "bound"):
-                yield name, "bins", "there is one bin. Set method.weight.bins above 1"
+                yield f"method.weight.{name}", "method.weight.bins", "there is one bin. Set method.weight.bins above 1"
 
     def simplest(self) -> TokenWeight:
         if self.alpha == 0:

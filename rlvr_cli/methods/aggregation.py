@@ -18,15 +18,19 @@ we divide once by that of the step.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, PrivateAttr
 
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.core.section import Section
+from rlvr_cli.methods.base import Part
+
+if TYPE_CHECKING:
+    from rlvr_cli.methods.method import Method
 
 
-class Aggregation(Section):
+class Aggregation(Part):
     """What the sum over the tokens of a whole optimizer step is divided by."""
 
     kind: Literal["token_mean", "sequence_mean", "constant_length"] = Field(
@@ -40,6 +44,16 @@ class Aggregation(Section):
         "the whole step or (trained_per_prompt) for each prompt, so that prompts weigh the same; of no meaning for "
         "token_mean.",
     )
+
+    def unused(self, method: Method) -> Iterator[tuple[str, str, str]]:
+        if self.kind == "token_mean":
+            reason = (
+                "token_mean divides by tokens, not by rows. Set method.aggregation=sequence_mean or constant_length"
+            )
+            yield "method.aggregation.rows", "method.aggregation.kind", reason
+
+    def simplest(self) -> Aggregation:
+        return Aggregation() if self.kind == "token_mean" else self
 
     # L of constant_length, tokens: the longest completion of the run.
     _max_length: int | None = PrivateAttr(None)

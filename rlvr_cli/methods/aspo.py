@@ -19,13 +19,16 @@ which on the weight stays 3.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.base import AboveOne, EpsLow, OpenShare, Tokens, TokenWeight
 from rlvr_cli.methods.preset import GROUP_ADVANTAGE, ONE_PASS, MethodPreset, Paper
+
+if TYPE_CHECKING:
+    from rlvr_cli.methods.method import Method
 
 
 class ASPO(TokenWeight):
@@ -42,10 +45,10 @@ class ASPO(TokenWeight):
     soft_clip_positive: AboveOne = Field(3.0, description="Largest weight of a positive advantage (ratio 1/3 at 3).")
     soft_clip_negative: AboveOne = Field(3.0, description="Largest weight of a negative advantage.")
 
-    def unused(self) -> Iterator[tuple[str, str, str]]:
+    def unused(self, method: Method) -> Iterator[tuple[str, str, str]]:
         if self.eps_high_entropy is None:
             reason = "every token has the same bound. Set method.weight.eps_high_entropy"
-            yield "entropy_quantile", "eps_high_entropy", reason
+            yield "method.weight.entropy_quantile", "method.weight.eps_high_entropy", reason
 
     def simplest(self) -> TokenWeight:
         if self.eps_high_entropy in (None, self.eps):

@@ -5,12 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.core.section import Choice
+from rlvr_cli.core.section import Choice, Contradiction, Section
+
+if TYPE_CHECKING:
+    from rlvr_cli.methods.method import Method
 
 
 @dataclass(frozen=True)
@@ -114,21 +117,54 @@ class Rollout:
         return torch.where(mask, values, 0).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
 
 
-class Advantage(Choice, ABC):
-    """A from the rewards of a rollout; frozen parameters.
+class Part(Section):
+    """A part of a method: its parameters, and what they mean next to those of the other parts."""
+
+    @property
+    def needs_group(self) -> tuple[str, str] | None:
+        """The key of what compares the completions of a prompt, and the beginning of a sentence; None = nothing."""
+        return None
+
+    def contradictions(self, method: Method) -> Iterator[Contradiction]:
+        """Choices that cannot act together, in which this part is the one to blame."""
+        yield from ()
+
+    def unused(self, method: Method) -> Iterator[tuple[str, str, str]]:
+        """Keys without effect at the present values: (key, the key that switches it off, why and what to do)."""
+        yield from ()
+
+    def simplest(self) -> Part:
+        """A part with the same gradient whatever the data, written in the fewest parameters."""
+        return self
+
+
+class Advantage(Part, Choice, ABC):
+    """A from the rewards of a rollout.
 
     Attributes:
         needs_values: whether it reads ``rollout.values``, so that the policy gets a value head.
         needs_correct: whether it reads ``rollout.correct``, the verifier's verdicts.
+        per_token: whether each token of a row has an advantage of its own.
     """
 
     needs_values: ClassVar[bool] = False
     needs_correct: ClassVar[bool] = False
+    per_token: ClassVar[bool] = False
 
     @property
     def needs_reference(self) -> bool:
         """Whether it reads ``rollout.ref_log_probs`` (and with them ``old_log_probs``)."""
         return False
+
+    @property
+    def name_of_kind(self) -> str:
+        """As ``method.advantage.kind`` has it."""
+        return str(type(self).model_fields["kind"].default)
+
+    @property
+    def signs(self) -> tuple[int, ...]:
+        """The signs that advantages can have."""
+        return (-1, 1)
 
     @abstractmethod
     def advantages(self, rollout: Rollout) -> Tensor:
@@ -141,7 +177,7 @@ AboveOne = Annotated[float, Field(gt=1.0)]
 OpenShare = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
-class TokenWeight(Choice, ABC):
+class TokenWeight(Part, Choice, ABC):
     """F of ratio, sign of the advantage and old probability, under stop-gradient; frozen parameters.
 
     The gradient of a token's loss is ``-F A grad log pi``.
@@ -171,14 +207,6 @@ class TokenWeight(Choice, ABC):
         """
         return None
 
-    def unused(self) -> Iterator[tuple[str, str, str]]:
-        """Keys without effect at the present values: (key, the key that switches it off, why and what to do)."""
-        yield from ()
-
-    def simplest(self) -> TokenWeight:
-        """A weight with the same gradient whatever the data, written in the fewest parameters."""
-        return self
-
     @abstractmethod
     def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
         """(B, T) F, without gradient; whatever on padding. Finite wherever ratio and 1/ratio are."""
@@ -192,8 +220,45 @@ class TokenWeight(Choice, ABC):
         return regions(tokens, *self.bounds(tokens, statistics))
 
 
-@dataclass(frozen=True)
-class RolloutShaping(ABC):
+class Shaping(Part):
+    """A factor on the advantage, or a mask: the section ``method.shaping.<key>``, whose class registers itself.
+
+    It is off while its parameter ``main_key`` has its default.
+
+    Attributes:
+        key: the name of its section.
+        place: shapings act from the highest place to the lowest, and those of tokens after those of rollouts.
+        registered: every one by its key.
+    """
+
+    key: ClassVar[str] = ""
+    place: ClassVar[int] = 0
+    registered: ClassVar[dict[str, type[Shaping]]] = {}
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        super().__pydantic_init_subclass__(**options)
+        if cls.key:
+            known = cls.registered.setdefault(cls.key, cls)
+            if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+                raise TypeError(
+                    f'{cls.__module__}.{cls.__qualname__}: key "{cls.key}" is taken by {known.__qualname__}'
+                )
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it does anything."""
+        return bool(getattr(self, self.main_key) != type(self).model_fields[self.main_key].default)
+
+    def off(self) -> Self:
+        """The same kind of shaping, without any effect."""
+        return type(self)()
+
+    def simplest(self) -> Shaping:
+        return self if self.is_on else self.off()
+
+
+class RolloutShaping(Shaping, ABC):
     """Changes the advantages once, when the rollout is scored; may look at whole groups.
 
     Attributes:
@@ -207,6 +272,11 @@ class RolloutShaping(ABC):
         """Whether it reads ``rollout.initial_entropy``."""
         return False
 
+    @property
+    def initial_entropy_samples(self) -> int | None:
+        """Problems on which that entropy is measured before training; None = the first rollout, or not at all."""
+        return None
+
     @abstractmethod
     def shape(self, rollout: Rollout, advantages: Tensor, shaped: Tensor) -> Tensor:
         """(N, 1) or (N, T) advantages after this shaping; 0 stays 0 on rows whose reward is NaN.
@@ -217,8 +287,7 @@ class RolloutShaping(ABC):
         """
 
 
-@dataclass(frozen=True)
-class TokenShaping(ABC):
+class TokenShaping(Shaping, ABC):
     """A factor on the advantage of each token, from that token's own old probability."""
 
     @abstractmethod

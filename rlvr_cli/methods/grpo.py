@@ -108,6 +108,10 @@ class GroupAdvantage(Advantage):
         "std", description="Divide by the group's standard deviation (GRPO), or not (Dr. GRPO)."
     )
 
+    @property
+    def needs_group(self) -> tuple[str, str] | None:
+        return "method.advantage.kind", "method.advantage.kind=group compares the completions of a prompt"
+
     def advantages(self, rollout: Rollout) -> Tensor:
         return group_advantage(rollout.rewards, rollout.group_size, divide_by_std=self.scale == "std").unsqueeze(1)
 

@@ -9,13 +9,13 @@ aggregation ``sequence_mean``). A token is in conflict if it stands in the row's
 from the end, of tokens that occur at the same offset in some row of positive and some row of negative advantage of the
 group; the other row need not be the same one along the run. The three parts are shapings of their own, so that each can
 be left out or put on another method, as in the paper's ablations: ``conflict`` alone (figure 3), ``entropy_filter`` and
-``entropy_penalty`` on GRPO (figure 4d), thresholds 0.7, 1.05 and 2.0 (4b), and ``entropy_filter_rows: negative`` with
-``entropy_filter_when: always`` (4c, OnlyNeg). Signs are always those of the advantage before any shaping.
+``entropy_penalty`` on GRPO (figure 4d), thresholds 0.7, 1.05 and 2.0 (4b), and ``entropy_filter`` with ``sequences:
+negative`` and ``when: always`` (4c, OnlyNeg). Signs are always those of the advantage before any shaping.
 
 How we differ from the paper: its r is pi / pi_old (section 3), which is 1 at the one update per rollout that it makes
 (section 6); the preset takes 1 at any number of updates, and with several the literal equation 11 is
 ``method.weight=ratio``. It measures the untrained model's entropy on the first 100 training samples (section 6), which
-is ``method.shaping.entropy_filter_samples=100``; the preset takes the token mean over the first rollout. It is compared
+is ``method.shaping.entropy_filter.samples=100``; the preset takes the token mean over the first rollout. It is compared
 with ``method.shaping.entropy_filter``, ln 2 in equation 10.
 
 How we differ from the released code, which is not the paper: its advantages are not divided by the standard deviation;
@@ -27,12 +27,19 @@ mask, not by a token id.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.methods.base import Rollout, RolloutShaping
+from rlvr_cli.core.section import Contradiction, Count, NotNegative, Scale
+from rlvr_cli.methods.base import Rollout, RolloutShaping, Shaping
+from rlvr_cli.methods.likelihood import LikelihoodAdvantage
 from rlvr_cli.methods.preset import ONE_PASS, MethodPreset, Modifier, Paper
+
+if TYPE_CHECKING:
+    from rlvr_cli.methods.method import Method
 
 
 def conflict_run(token_ids: Tensor, mask: Tensor, signs: Tensor, group_size: int) -> Tensor:
@@ -63,18 +70,46 @@ def mirrored(values: Tensor, mask: Tensor) -> Tensor:
     return values.gather(1, torch.where(positions < lengths, lengths - 1 - positions, positions))
 
 
-@dataclass(frozen=True)
 class ConflictMask(RolloutShaping):
-    """Lambda: conflict tokens count less in rows of negative, more in rows of positive advantage.
+    """Lambda: conflict tokens count less in rows of negative, more in rows of positive advantage."""
 
-    Attributes:
-        ends: ``both``, ``prefix`` or ``suffix``: from where offsets are counted.
-        positive, negative: lambda on conflict tokens of rows with A > 0 and A < 0.
-    """
+    key: ClassVar[str] = "conflict"
+    main_key: ClassVar[str] = "ends"
+    place: ClassVar[int] = 3
 
-    ends: str
-    positive: float
-    negative: float
+    ends: Literal["off", "both", "prefix", "suffix"] = Field(
+        "off",
+        description="GTPO's conflict tokens: those that rows of positive and of negative advantage of a group share at "
+        "the same place, counted from the start, from the end, or both.",
+    )
+    positive: Scale = Field(2.0, description="Factor on conflict tokens of rows with positive advantage.")
+    negative: Scale = Field(0.0, description="Factor on conflict tokens of rows with negative advantage.")
+
+    @property
+    def needs_group(self) -> tuple[str, str] | None:
+        said = f"method.shaping.conflict={self.ends} looks for tokens that right and wrong rows share"
+        return ("method.shaping.conflict.ends", said) if self.is_on else None
+
+    def contradictions(self, method: Method) -> Iterator[Contradiction]:
+        if not self.is_on:
+            return
+        key, said = "method.shaping.conflict.ends", f"method.shaping.conflict={self.ends}"
+        yield from _one_advantage_a_row(method, key, said, "leave the shaping out")
+        if (side := _one_side(method)) is not None:
+            yield Contradiction(
+                (key, *SIDE_KEYS),
+                f"{said} looks for tokens that rows of both signs share, and method.advantage.side={side} trains on "
+                "one sign. Set method.advantage.side=both",
+            )
+
+    def unused(self, method: Method) -> Iterator[tuple[str, str, str]]:
+        if not self.is_on:
+            for name in ("positive", "negative"):
+                reason = "method.shaping.conflict=off. Set method.shaping.conflict=both"
+                yield f"method.shaping.conflict.{name}", "method.shaping.conflict.ends", reason
+
+    def simplest(self) -> Shaping:
+        return self if self.is_on and not self.positive == self.negative == 1 else self.off()
 
     def masks(self, rollout: Rollout, advantages: Tensor) -> tuple[Tensor, Tensor]:
         """(N, T) the runs from the start and from the end of each row; of the ends that count, else empty."""
@@ -97,21 +132,28 @@ class ConflictMask(RolloutShaping):
         return shaped * self.weights(rollout, advantages)
 
 
-@dataclass(frozen=True)
 class EntropyFilter(RolloutShaping):
-    """d: rows whose mean token entropy is too high are left out.
+    """d: rows whose mean token entropy is too high are left out."""
 
-    Attributes:
-        threshold: nats.
-        rows: ``all``, or ``negative``: only rows of negative advantage may be left out.
-        when: ``initially_below`` = only if the untrained model's mean entropy is below the threshold; ``always``.
-        samples: problems on which that entropy is measured before training; None = the first rollout.
-    """
+    key: ClassVar[str] = "entropy_filter"
+    main_key: ClassVar[str] = "threshold"
+    place: ClassVar[int] = 4
 
-    threshold: float
-    rows: str
-    when: str
-    samples: int | None = None
+    threshold: Annotated[float, Field(gt=0.0)] | None = Field(
+        None, description="Leave out rows whose mean token entropy is above this, in nats; null = off."
+    )
+    sequences: Literal["all", "negative"] = Field(
+        "all", description="Which rows the filter may leave out: all, or those of negative advantage."
+    )
+    when: Literal["initially_below", "always"] = Field(
+        "initially_below",
+        description="initially_below = the filter is off where the untrained model's entropy is above it already.",
+    )
+    samples: Count | None = Field(
+        None,
+        description="For initially_below: how many problems of the training set that entropy is measured on before the "
+        "first rollout, one completion each (the GTPO paper: 100); null = on the first rollout.",
+    )
 
     needs_entropies: ClassVar[bool] = True
 
@@ -119,29 +161,56 @@ class EntropyFilter(RolloutShaping):
     def needs_initial_entropy(self) -> bool:
         return self.when == "initially_below"
 
+    @property
+    def initial_entropy_samples(self) -> int | None:
+        return self.samples if self.needs_initial_entropy else None
+
+    def contradictions(self, method: Method) -> Iterator[Contradiction]:
+        if not self.is_on or self.sequences == "all":
+            return
+        key, instead = "method.shaping.entropy_filter.sequences", "method.shaping.entropy_filter.sequences=all"
+        yield from _one_advantage_a_row(method, key, f"{key}=negative", f"set {instead}")
+        if _one_side(method) == "positive":
+            yield Contradiction(
+                (key, *SIDE_KEYS),
+                f"{key}=negative filters rows of negative advantage, and method.advantage.side=positive has none. Set "
+                f"{instead}",
+            )
+
+    def unused(self, method: Method) -> Iterator[tuple[str, str, str]]:
+        here = "method.shaping.entropy_filter"
+        if not self.is_on:
+            for name in ("sequences", "when", "samples"):
+                reason = "there is no filter. Set method.shaping.entropy_filter, in nats"
+                yield f"{here}.{name}", f"{here}.threshold", reason
+        elif self.when == "always":
+            reason = f"the filter is on whatever the initial entropy. Set {here}.when=initially_below"
+            yield f"{here}.samples", f"{here}.when", reason
+
     def kept(self, rollout: Rollout, advantages: Tensor) -> Tensor:
         """(N, 1) the rows that are trained on."""
-        assert rollout.entropies is not None
+        assert rollout.entropies is not None and self.threshold is not None
         if self.needs_initial_entropy:
             assert rollout.initial_entropy is not None
             if rollout.initial_entropy >= self.threshold:
                 return torch.ones_like(rollout.rewards, dtype=torch.bool).unsqueeze(1)
         kept = rollout.row_mean(rollout.entropies.detach()).unsqueeze(1) <= self.threshold
-        return kept | (advantages[:, :1] >= 0) if self.rows == "negative" else kept
+        return kept | (advantages[:, :1] >= 0) if self.sequences == "negative" else kept
 
     def shape(self, rollout: Rollout, advantages: Tensor, shaped: Tensor) -> Tensor:
         return torch.where(self.kept(rollout, advantages), shaped, 0.0)
 
 
-@dataclass(frozen=True)
 class EntropyPenalty(RolloutShaping):
-    """A - gamma H: rows of high entropy are rewarded less.
+    """A - gamma H: rows of high entropy are rewarded less."""
 
-    Attributes:
-        gamma: advantage lost per nat.
-    """
+    key: ClassVar[str] = "entropy_penalty"
+    main_key: ClassVar[str] = "gamma"
+    place: ClassVar[int] = 5
 
-    gamma: float
+    gamma: NotNegative = Field(
+        0.0, description="GTPO's gamma: the advantage of a row is lowered by gamma times its mean token entropy."
+    )
 
     needs_entropies: ClassVar[bool] = True
 
@@ -149,6 +218,36 @@ class EntropyPenalty(RolloutShaping):
         assert rollout.entropies is not None
         penalty = self.gamma * rollout.row_mean(rollout.entropies.detach()).unsqueeze(1).to(shaped.dtype)
         return torch.where(rollout.rewards.isnan().unsqueeze(1), shaped, shaped - penalty)
+
+    def contradictions(self, method: Method) -> Iterator[Contradiction]:
+        if self.is_on and (side := _one_side(method)) is not None:
+            yield Contradiction(
+                ("method.shaping.entropy_penalty.gamma", *SIDE_KEYS),
+                f"method.shaping.entropy_penalty={self.gamma:g} lowers the advantage of every row, and so would train "
+                f"on those that method.advantage.side={side} leaves out, pushing them down by their entropy. Set "
+                "method.advantage.side=both, or leave the penalty out",
+            )
+
+
+SIDE_KEYS = ("method.advantage.side", "method.advantage.kind")
+
+
+def _one_side(method: Method) -> str | None:
+    """The side that a likelihood method trains on, where it is one only: there is no row of the other sign."""
+    advantage = method.advantage
+    return advantage.side if isinstance(advantage, LikelihoodAdvantage) and advantage.side != "both" else None
+
+
+def _one_advantage_a_row(method: Method, key: str, said: str, instead: str) -> Iterator[Contradiction]:
+    """For what asks for the sign of a row."""
+    if method.advantage.per_token:
+        kind = method.advantage.name_of_kind
+        yield Contradiction(
+            (key, "method.advantage.kind"),
+            f"{said} tells rows by the sign of their advantage, and method.advantage.kind={kind} gives each token of a "
+            "row an advantage of its own. Take an advantage that a row's tokens share (method.advantage=group, rloo or "
+            f"likelihood), or {instead}",
+        )
 
 
 PAPER = Paper(
@@ -176,20 +275,20 @@ PRESETS = (
                 "GTPO paper, section 6: one update per rollout, where equation 11's ratio is 1; with several the "
                 "ratio itself, method.weight=ratio",
             ),
-            "shaping.conflict": ("both", "GTPO paper, section 5.1: conflict tokens from both ends"),
-            "shaping.conflict_positive": (2.0, "GTPO paper, equation 9"),
-            "shaping.conflict_negative": (0.0, "GTPO paper, equation 9"),
-            "shaping.entropy_filter": (
+            "shaping.conflict.ends": ("both", "GTPO paper, section 5.1: conflict tokens from both ends"),
+            "shaping.conflict.positive": (2.0, "GTPO paper, equation 9"),
+            "shaping.conflict.negative": (0.0, "GTPO paper, equation 9"),
+            "shaping.entropy_filter.threshold": (
                 0.6931471805599453,
                 "GTPO paper, equation 10: ln 2, two equally likely tokens; released code: 0.7",
             ),
-            "shaping.entropy_filter_rows": ("all", "GTPO paper, equation 10: whatever the advantage"),
-            "shaping.entropy_filter_when": (
+            "shaping.entropy_filter.sequences": ("all", "GTPO paper, equation 10: whatever the advantage"),
+            "shaping.entropy_filter.when": (
                 "initially_below",
                 "GTPO paper, equation 10: off for a model whose entropy is above ln 2 to begin with; measured on the "
-                "first rollout, in the paper on 100 problems (entropy_filter_samples)",
+                "first rollout, in the paper on 100 problems (entropy_filter.samples)",
             ),
-            "shaping.entropy_penalty": (0.1, "GTPO paper, equation 11 and section 6.2: 0.1 performs best"),
+            "shaping.entropy_penalty.gamma": (0.1, "GTPO paper, equation 11 and section 6.2: 0.1 performs best"),
             "aggregation.kind": ("sequence_mean", "GTPO paper, equation 11: each row's length, then the group"),
             "aggregation.rows": ("valid", "as verl: a completion without a valid token is not counted"),
             **ONE_PASS,
@@ -203,9 +302,9 @@ PRESETS = (
         paper=PAPER,
         golden=("gtpo",),
         sets={
-            "shaping.conflict": ("both", "GTPO paper, section 5.1: conflict tokens from both ends"),
-            "shaping.conflict_positive": (2.0, "GTPO paper, equation 9"),
-            "shaping.conflict_negative": (0.0, "GTPO paper, equation 9"),
+            "shaping.conflict.ends": ("both", "GTPO paper, section 5.1: conflict tokens from both ends"),
+            "shaping.conflict.positive": (2.0, "GTPO paper, equation 9"),
+            "shaping.conflict.negative": (0.0, "GTPO paper, equation 9"),
         },
     ),
     Modifier(
@@ -217,12 +316,12 @@ PRESETS = (
         extra_cost="the entropy of each position of the sampling policy once a rollout (one forward, unless the "
         "sampler tells it), and of the untrained model once",
         sets={
-            "shaping.entropy_filter": (
+            "shaping.entropy_filter.threshold": (
                 0.6931471805599453,
                 "GTPO paper, equation 10: ln 2, two equally likely tokens; released code: 0.7",
             ),
-            "shaping.entropy_filter_rows": ("all", "GTPO paper, equation 10: whatever the advantage"),
-            "shaping.entropy_filter_when": (
+            "shaping.entropy_filter.sequences": ("all", "GTPO paper, equation 10: whatever the advantage"),
+            "shaping.entropy_filter.when": (
                 "initially_below",
                 "GTPO paper, equation 10: off for a model whose entropy is above ln 2 to begin with",
             ),
@@ -237,7 +336,7 @@ PRESETS = (
         extra_cost="the entropy of each position of the sampling policy once a rollout (one forward, unless the "
         "sampler tells it)",
         sets={
-            "shaping.entropy_penalty": (0.1, "GTPO paper, equation 11 and section 6.2: 0.1 performs best"),
+            "shaping.entropy_penalty.gamma": (0.1, "GTPO paper, equation 11 and section 6.2: 0.1 performs best"),
         },
     ),
 )

@@ -13,30 +13,32 @@ every update of a rollout trains on the same tokens. ASPO's code has a quantile 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.methods.base import Rollout, RolloutShaping
+from rlvr_cli.methods.base import Rollout, RolloutShaping, Shaping
 from rlvr_cli.methods.preset import Modifier, Paper
 from rlvr_cli.methods.statistics import quantile
 
 
-@dataclass(frozen=True)
 class HighEntropy(RolloutShaping):
-    """Advantage 0 on all but the tokens of highest entropy.
+    """Advantage 0 on all but the tokens of highest entropy."""
 
-    Attributes:
-        share: of the rollout's tokens that are kept, in (0, 1].
-    """
+    key: ClassVar[str] = "high_entropy"
+    main_key: ClassVar[str] = "share"
+    place: ClassVar[int] = 2
 
-    share: float
+    share: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
+        None, description="Train only on this share of the rollout's tokens, those of the highest entropy; null = all."
+    )
 
     needs_entropies: ClassVar[bool] = True
 
     def kept(self, rollout: Rollout) -> Tensor:
         """(N, T) the valid tokens that are trained on."""
-        assert rollout.entropies is not None
+        assert rollout.entropies is not None and self.share is not None
         valid = rollout.mask.bool()
         entropies = rollout.entropies.detach().double()
         if not valid.any():
@@ -45,6 +47,9 @@ class HighEntropy(RolloutShaping):
 
     def shape(self, rollout: Rollout, advantages: Tensor, shaped: Tensor) -> Tensor:
         return torch.where(self.kept(rollout), shaped, 0.0)
+
+    def simplest(self) -> Shaping:
+        return self.off() if self.share == 1 else self
 
 
 PAPER = Paper(
@@ -62,7 +67,7 @@ PRESETS = (
         extra_cost="the entropy of each position of the sampling policy once a rollout (one forward, unless the "
         "sampler tells it)",
         sets={
-            "shaping.high_entropy": (0.2, "80/20 paper: the top 20%"),
+            "shaping.high_entropy.share": (0.2, "80/20 paper: the top 20%"),
         },
     ),
 )

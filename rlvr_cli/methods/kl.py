@@ -11,12 +11,17 @@ How we differ from the released code: no clamp unless asked for. AR-Lopti clamps
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.core.section import NotNegative, Section
+from rlvr_cli.core.section import NotNegative
+from rlvr_cli.methods.base import Part
+
+if TYPE_CHECKING:
+    from rlvr_cli.methods.method import Method
 
 
 def k3(log_probs: Tensor, other_log_probs: Tensor) -> Tensor:
@@ -29,7 +34,7 @@ def k3(log_probs: Tensor, other_log_probs: Tensor) -> Tensor:
     return torch.expm1(difference) - difference
 
 
-class KLPenalty(Section):
+class KLPenalty(Part):
     """``beta`` * k3 added to each token's loss."""
 
     beta: NotNegative = Field(0.0, description="Weight of the penalty; 0 = none, and no reference model.")
@@ -39,6 +44,14 @@ class KLPenalty(Section):
     value_clamp: Annotated[float, Field(gt=0.0)] | None = Field(
         None, description="The estimate is cut off above this (10 in verl); null = never."
     )
+
+    def unused(self, method: Method) -> Iterator[tuple[str, str, str]]:
+        if self.beta == 0:
+            for name in ("log_ratio_clamp", "value_clamp"):
+                yield f"method.kl.{name}", "method.kl.beta", "method.kl.beta=0 is no penalty. Set method.kl.beta"
+
+    def simplest(self) -> KLPenalty:
+        return self if self.beta > 0 else KLPenalty()
 
     def value(self, log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:
         """(B, T) the clamped estimate, without ``beta``."""

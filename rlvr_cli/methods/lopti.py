@@ -17,15 +17,19 @@ their own here. ACPO's spread is taken over all tokens in either pass.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.core.section import Choice, Probability
-from rlvr_cli.methods.base import Rollout, Tokens
+from rlvr_cli.core.section import Choice, Contradiction, Probability
+from rlvr_cli.methods.base import Part, Rollout, Tokens
 from rlvr_cli.methods.preset import GROUP_STD, MethodPreset, Modifier, Paper, Sets
 from rlvr_cli.methods.statistics import quantile
+
+if TYPE_CHECKING:
+    from rlvr_cli.methods.method import Method
 
 # What each pass trains on, in order.
 PASSES = {
@@ -36,7 +40,7 @@ PASSES = {
 }
 
 
-class Schedule(Choice):
+class Schedule(Part, Choice):
     """The passes over a rollout."""
 
     chooses_by_old_log_probs: ClassVar[bool] = False
@@ -45,6 +49,15 @@ class Schedule(Choice):
     def passes(self) -> tuple[str, ...]:
         """What each pass trains on, in the order of training."""
         return ("all",)
+
+    @property
+    def empty_passes(self) -> tuple[bool, ...]:
+        """Of each pass, whether no token can be in it, whatever the data."""
+        return tuple(False for _ in self.passes)
+
+    def on_first_step(self) -> Schedule:
+        """Passes that select the same tokens for the first optimizer step of a rollout, in the fewest parameters."""
+        return self
 
     @property
     def needs_old_log_probs_of_the_rollout(self) -> bool:
@@ -95,6 +108,37 @@ class ByProbability(Schedule):
     def needs_old_log_probs_of_the_rollout(self) -> bool:
         """A quantile can only be taken once the probabilities of the whole rollout are known."""
         return self.rule == "quantile"
+
+    @property
+    def empty_passes(self) -> tuple[bool, ...]:
+        """No token has a probability below 0."""
+        return tuple(which == "low" and self.eta == 0 for which in self.passes)
+
+    def contradictions(self, method: Method) -> Iterator[Contradiction]:
+        if (self.order, self.eta) in (("low_only", 0.0), ("high_only", 1.0)):
+            side = "below 0: none" if self.order == "low_only" else "of 1 alone: next to none"
+            yield Contradiction(
+                ("method.schedule.eta", "method.schedule.order"),
+                f"method.schedule.eta={self.eta:g} with method.schedule.order={self.order} trains on tokens of a "
+                f"{self.rule} {side}. Take an eta between 0 and 1",
+            )
+
+    def simplest(self) -> Schedule:
+        """A pass that holds every token is one pass; an empty one next to it changes nothing.
+
+        With eta 1 the tokens whose probability rounds to 1 are left for the high pass: they have no gradient on the
+        first step, but one as soon as the policy has moved.
+        """
+        return OnePass() if self.eta == 0 and self.order != "low_only" else self
+
+    def on_first_step(self) -> Schedule:
+        first = self.passes[0]
+        all_low, all_high = self.eta == 1 and self.rule == "probability", self.eta == 0
+        if (first == "low" and all_low) or (first == "high" and all_high):
+            return OnePass()
+        if all_low or all_high:
+            return ByProbability(order="low_only", eta=0.0)
+        return self.replace(order=f"{first}_only")
 
     def threshold(self, rollout: Rollout) -> float | None:
         """The probability below which a token of this rollout is low; None where it is ``eta`` itself."""

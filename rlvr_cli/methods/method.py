@@ -7,90 +7,120 @@ import hashlib
 import inspect
 import json
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel
+from pydantic import AfterValidator, Discriminator, Field, Tag, create_model
 
 from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.core.section import Contradiction, Section, Text
 from rlvr_cli.methods.aggregation import Aggregation, prompt_factors
-from rlvr_cli.methods.base import Advantage, Rollout, RolloutShaping, Tokens, TokenShaping, TokenWeight
-from rlvr_cli.methods.gtpo import EntropyFilter
+from rlvr_cli.methods.base import Advantage, Part, Rollout, RolloutShaping, Shaping, Tokens, TokenShaping, TokenWeight
+from rlvr_cli.methods.grpo import ClippedRatio, GroupAdvantage
 from rlvr_cli.methods.kl import KLPenalty
-from rlvr_cli.methods.lopti import Schedule
-from rlvr_cli.methods.reward import entropy_min_reward
+from rlvr_cli.methods.lopti import OnePass, Schedule
+from rlvr_cli.methods.names import resolve_method_name, shaping_kinds
+from rlvr_cli.methods.ppo import Critic
+from rlvr_cli.methods.reward import Reward
+from rlvr_cli.methods.sft import SFT
 
 
-@dataclass(frozen=True)
-class Method:
-    """The choices of one method; ``grad J = 1/Z sum F A grad log pi`` (DESIGN: one gradient, five choices).
+def _canonical(name: str) -> str:
+    found = resolve_method_name(name)
+    if found.base == "sft":
+        raise ValueError("sft is no policy-gradient method; its keys are those of SFT")
+    return str(found)
 
-    Attributes:
-        name: as on the command line.
-        advantage: A from rewards.
-        weight: the token weight F.
-        rollout_shaping, token_shaping: factors on A, in the order of application.
-        aggregation: the normaliser Z.
-        schedule: the passes over a rollout.
-        kl: the penalty against the reference policy.
-        noise: share of completions whose reward is flipped, by whoever verifies them.
-        reward: ``verifier``, or ``entropy_min``: minus the row's mean token entropy in place of any verifier.
-    """
 
-    name: str
-    advantage: Advantage
-    weight: TokenWeight
-    rollout_shaping: tuple[RolloutShaping, ...]
-    token_shaping: tuple[TokenShaping, ...]
-    aggregation: Aggregation
-    schedule: Schedule
-    kl: KLPenalty
-    reward: str = "verifier"
-    noise: float = 0.0
+MethodName = Annotated[Text, AfterValidator(_canonical)]
+
+if TYPE_CHECKING:
+    Shapings = Section
+else:
+    Shapings = create_model(
+        "Shapings",
+        __base__=Section,
+        **{kind.key: (kind, Field(default=kind(), description=kind.__doc__)) for kind in shaping_kinds()},
+    )
+
+
+class Method(Section):
+    """A policy-gradient method."""
+
+    name: MethodName = Field(
+        "grpo", description="A method, modifiers joined with +: `dgpo+lopti` (`rlvr methods` lists them)."
+    )
+    advantage: Advantage = Field(default=GroupAdvantage(), description="The advantage from the rewards.")
+    weight: TokenWeight = Field(default=ClippedRatio(), description="The weight of a token from its ratio.")
+    shaping: Shapings = Field(default=Shapings(), description="Factors on the advantage.")
+    aggregation: Aggregation = Field(default=Aggregation(), description="What the sum over tokens is divided by.")
+    schedule: Schedule = Field(default=OnePass(), description="The passes over a rollout.")
+    kl: KLPenalty = Field(default=KLPenalty(), description="The KL penalty against the starting model.")
+    critic: Critic = Field(default=Critic(), description=str(Critic.__doc__))
+    reward: Reward = Field(default=Reward(), description="What is rewarded.")
+
+    @property
+    def passes(self) -> tuple[str, ...]:
+        """What each pass over a rollout trains on: `all` tokens, or those of `low` or `high` probability."""
+        return self.schedule.passes
+
+    def bound(self, max_length: int) -> Method:
+        """The same for completions of at most ``max_length`` tokens, L of the aggregation ``constant_length``."""
+        return self.model_copy(update={"aggregation": self.aggregation.with_length(max_length)})
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Every part, also shapings that are off."""
+        every = (self.advantage, self.weight, *dict(self.shaping).values())
+        return (*every, self.aggregation, self.schedule, self.kl, self.critic, self.reward)
+
+    @property
+    def shapings(self) -> tuple[Shaping, ...]:
+        """Those that are on, in the order in which they act: GTPO's advantage is lambda d (A - gamma H)."""
+        return tuple(shaping for shaping in reversed(dict(self.shaping).values()) if shaping.is_on)
+
+    @property
+    def rollout_shapings(self) -> tuple[RolloutShaping, ...]:
+        """Those of the rollout's rows and groups that are on."""
+        return tuple(shaping for shaping in self.shapings if isinstance(shaping, RolloutShaping))
+
+    @property
+    def token_shapings(self) -> tuple[TokenShaping, ...]:
+        """Those of single tokens that are on."""
+        return tuple(shaping for shaping in self.shapings if isinstance(shaping, TokenShaping))
 
     @property
     def needs_reference(self) -> bool:
-        """Whether log-probs of a reference policy are needed."""
+        """Whether log-probs of a reference policy are needed, a second model."""
         return self.kl.beta > 0 or self.advantage.needs_reference
 
     @property
     def needs_rollout_entropies(self) -> bool:
         """Whether entropies of the sampling policy are needed when a rollout is scored."""
-        return self.reward == "entropy_min" or any(shaping.needs_entropies for shaping in self.rollout_shaping)
+        return self.reward.source == "entropy_min" or any(one.needs_entropies for one in self.rollout_shapings)
 
     @property
     def needs_initial_entropy(self) -> bool:
         """Whether the entropy of the untrained model must be measured."""
-        return any(shaping.needs_initial_entropy for shaping in self.rollout_shaping)
+        return any(shaping.needs_initial_entropy for shaping in self.rollout_shapings)
 
     @property
     def initial_entropy_samples(self) -> int | None:
         """Problems on which that entropy is measured before training; None = the first rollout, or not at all."""
-        filters = [shaping for shaping in self.rollout_shaping if isinstance(shaping, EntropyFilter)]
-        return next((one.samples for one in filters if one.needs_initial_entropy), None)
+        return next((one.initial_entropy_samples for one in self.rollout_shapings if one.needs_initial_entropy), None)
 
     @property
     def needs_rollout_log_probs(self) -> bool:
         """Whether old log-probs are needed when a rollout is scored, before the first update."""
         return self.advantage.needs_reference or self.schedule.needs_old_log_probs_of_the_rollout
 
-    def rewards(self, rollout: Rollout) -> Tensor:
-        """(N,) the rewards that are trained on; NaN for a row that must not be learned from, or has no tokens to."""
-        if self.reward == "verifier":
-            return rollout.rewards
-        known = rollout.mask.any(dim=1) & ~rollout.rewards.isnan()
-        return torch.where(known, entropy_min_reward(rollout).to(rollout.rewards), torch.nan)
-
     def rollout_terms(self) -> list[str]:
         """Names of the terms that every rollout goes through once; a run counts what was executed."""
-        parts = [self.advantage, *self.rollout_shaping]
-        rewards = ([self.reward] if self.reward != "verifier" else []) + (["noise"] if self.noise > 0 else [])
-        return [type(part).__name__ for part in parts] + rewards
+        return [*(type(part).__name__ for part in (self.advantage, *self.rollout_shapings)), *self.reward.terms]
 
     def token_terms(self, which: str = "all") -> list[str]:
         """Names of the terms that the tokens of pass ``which`` go through at every update."""
-        names = [type(part).__name__ for part in (self.weight, *self.token_shaping)]
+        names = [type(part).__name__ for part in (self.weight, *self.token_shapings)]
         return [*names, self.aggregation.kind, f"pass:{which}", *(["KLPenalty"] if self.kl.beta > 0 else [])]
 
     def rollout_advantages(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
@@ -99,7 +129,7 @@ class Method:
         The aggregation counts by the first, the tokens are trained with the second.
         """
         estimated = shaped = self.advantage.advantages(rollout)
-        for shaping in self.rollout_shaping:
+        for shaping in self.rollout_shapings:
             shaped = shaping.shape(rollout, estimated, shaped)
         if self.aggregation.rows == "trained_per_prompt":
             shaped = shaped * prompt_factors(rollout.mask, estimated, rollout.group_size)
@@ -108,7 +138,7 @@ class Method:
     def shaped(self, tokens: Tokens, which: str = "all") -> Tokens:
         """``tokens`` with the advantages that pass ``which`` of the schedule trains on."""
         advantages = tokens.advantages.expand_as(tokens.log_probs)
-        for shaping in self.token_shaping:
+        for shaping in self.token_shapings:
             advantages = advantages * shaping.factor(tokens)
         selected = self.schedule.selected(tokens, which)
         return dataclasses.replace(tokens, advantages=torch.where(selected, advantages, 0.0))
@@ -167,18 +197,37 @@ class Method:
         normaliser = self.aggregation.coefficients(tokens.mask, count).to(values.dtype)
         return torch.where(tokens.mask.bool(), values * normaliser, 0.0)
 
+    def contradictions(self) -> Iterator[Contradiction]:
+        """Parts that cannot act together, whatever way they were chosen."""
+        for part in self.parts:
+            yield from part.contradictions(self)
+
+    def unused(self) -> Iterator[tuple[str, str, str]]:
+        """Keys that nothing reads as things stand: (key, the key that switches it off, the reason)."""
+        for part in self.parts:
+            yield from part.unused(self)
+
     def fingerprint(self) -> dict[str, Any]:
         """Name, choices with their parameters, and hashes over the choices and over the code that computes them."""
-        parts = (self.advantage, self.weight, self.aggregation, self.schedule, self.kl)
-        objects = [*parts, *self.rollout_shaping, *self.token_shaping]
-        choices = {field.name: _described(getattr(self, field.name)) for field in dataclasses.fields(self)}
-        modules = sorted(_modules(type(part).__module__ for part in [self, *objects]))
-        sources = "".join(inspect.getsource(sys.modules[module]) for module in modules)
+        critic = (self.critic,) if self.advantage.needs_values else ()
+        parts = (self.advantage, self.weight, *self.shapings, self.aggregation, self.schedule, self.kl, self.reward)
+        modules = sorted({__name__, *_modules(type(part).__module__ for part in (*parts, *critic))})
+        # Without the shapings that are off: another kind that somebody adds changes no run.
+        choices = self.model_dump(mode="json") | {"shaping": {one.key: one.model_dump() for one in self.shapings}}
         return {
             "choices": choices,
             "choices_sha256": _sha256(json.dumps(choices, sort_keys=True)),
-            "code_sha256": _sha256(sources),
+            "code_sha256": _sha256("".join(inspect.getsource(sys.modules[module]) for module in modules)),
         }
+
+
+def _family(value: Any) -> str:
+    name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
+    return "sft" if isinstance(name, str) and name.strip().lower() == "sft" else "policy"
+
+
+# The section ``method`` of a configuration.
+AnyMethod = Annotated[Annotated[Method, Tag("policy")] | Annotated[SFT, Tag("sft")], Discriminator(_family)]
 
 
 def _modules(names: Iterable[str]) -> set[str]:
@@ -192,16 +241,6 @@ def _modules(names: Iterable[str]) -> set[str]:
             used = {getattr(value, "__module__", None) or "" for value in vars(sys.modules[name]).values()}
             waiting += [module for module in used if module.startswith(f"{__package__}.")]
     return found
-
-
-def _described(choice: Any) -> Any:
-    if isinstance(choice, str | float):
-        return choice
-    if isinstance(choice, tuple):
-        return [_described(part) for part in choice]
-    if isinstance(choice, BaseModel):
-        return {"class": type(choice).__name__, **choice.model_dump()}
-    return {"class": type(choice).__name__, **dataclasses.asdict(choice)}
 
 
 def _sha256(text: str) -> str:

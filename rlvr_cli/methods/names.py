@@ -4,34 +4,40 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from rlvr_cli.core.section import define_all
 from rlvr_cli.core.text import did_you_mean, nearest
+from rlvr_cli.methods.base import Shaping
 from rlvr_cli.methods.preset import MethodPreset, Modifier, Preset, flat
 
-# In which order the choices of a method act, which is that of modifiers in a canonical name.
-ORDER = ("shaping.reweight", "shaping.high_entropy", "shaping.conflict", "shaping.entropy_filter",
-         "shaping.entropy_penalty", "schedule.kind", "reward.source", "reward.noise")  # fmt: skip
+# Of this package, what rests on all methods: no part is defined there.
+ABOVE = ("method", "equivalence")
 
 
 def _registered() -> tuple[dict[str, MethodPreset], dict[str, Modifier]]:
-    """Every method by the date of its paper, those without an arXiv number last; every modifier as they act."""
+    """Every method by the date of its paper, those without an arXiv number last; every modifier as names have them."""
     found = [
         dataclasses.replace(preset, module=module.__name__.rpartition(".")[2])
-        for module in define_all(__package__)
+        for module in define_all(__package__, but=ABOVE)
         for preset in getattr(module, "PRESETS", ())
     ]
     methods = [preset for preset in found if isinstance(preset, MethodPreset)]
     modifiers = [preset for preset in found if isinstance(preset, Modifier)]
     methods.sort(key=lambda preset: (preset.name == "sft", preset.paper.arxiv or "9999"))
-    modifiers.sort(key=lambda preset: _place(next(iter(preset.sets))))
+    order = [*(f"shaping.{kind.key}" for kind in shaping_kinds()), "schedule", "reward.source", "reward.noise"]
+    modifiers.sort(key=lambda preset: _place(next(iter(preset.sets)), order))
     return {preset.name: preset for preset in methods}, {preset.name: preset for preset in modifiers}
 
 
-def _place(key: str) -> int:
-    return ORDER.index(key) if key in ORDER else len(ORDER)
+def _place(key: str, order: Sequence[str]) -> int:
+    return next((place for place, section in enumerate(order) if f"{key}.".startswith(f"{section}.")), len(order))
+
+
+def shaping_kinds() -> list[type[Shaping]]:
+    """Every shaping, the outermost factor of the advantage first: in the reverse of the order in which they act."""
+    return sorted(Shaping.registered.values(), key=lambda kind: kind.place)
 
 
 # The papers' own spellings end in the separator: they are replaced before a name is split.
@@ -164,6 +170,7 @@ def resolve_method_name(text: str) -> MethodName:
 
 
 def _choice(keys: Collection[str]) -> str:
-    """The section whose kind is among `keys`, or the first of them."""
+    """The section whose kind is among `keys`, or the first of them, a shaping as a whole."""
     kinds = [key.removesuffix(".kind") for key in keys if key.endswith(".kind")]
-    return f"method.{min(kinds or keys)}"
+    first = min(kinds or keys)
+    return "method." + (".".join(first.split(".")[:2]) if first.startswith("shaping.") else first)

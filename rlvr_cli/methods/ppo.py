@@ -12,7 +12,7 @@ bounded: that paper studies negative ones.
 
 How we differ from the papers and from verl: their critic is a network of its own, as large as the policy; ours is one
 linear layer on the policy's last hidden states (`training/value_head.py`), and the value loss trains that layer alone
-unless ``value_backbone`` is set. What the landscape paper finds about PPO's values is of another critic. One mean over
+unless ``critic.backbone`` is set. What the landscape paper finds about PPO's values is of another critic. One mean over
 all valid tokens of the optimizer step instead of the mean of micro-batch means; if all advantages are equal, whitening
 gives exactly 0. A row without a reward gets advantage 0, takes no part in the whitening, and its returns are its own
 values, so that it teaches the value head nothing at first.
@@ -20,16 +20,20 @@ values, so that it teaches the value head nothing at first.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import NotNegative, Probability
-from rlvr_cli.methods.base import Advantage, Rollout
+from rlvr_cli.methods.base import Advantage, Part, Rollout
 from rlvr_cli.methods.preset import NO_DUAL_CLIP, ONE_PASS, MethodPreset, Paper
 from rlvr_cli.methods.reinforce_pp import on_last_token
 from rlvr_cli.methods.statistics import whitened
+
+if TYPE_CHECKING:
+    from rlvr_cli.methods.method import Method
 
 
 def gae(token_rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, lam: float) -> Tensor:
@@ -81,16 +85,9 @@ class GAEAdvantage(Advantage):
     gamma: Probability = Field(1.0, description="Discount.")
     lam: Probability = Field(1.0, description="GAE's lambda.")
     whiten: bool = Field(True, description="Whiten advantages over all tokens of the rollout.")
-    value_clip: Annotated[float, Field(gt=0.0)] | None = Field(
-        0.5, description="The value may move this far from its prediction at sampling in one rollout; null = free."
-    )
-    value_coef: NotNegative = Field(1.0, description="Weight of the value loss.")
-    value_lr_ratio: Annotated[float, Field(gt=0.0, le=1000.0)] = Field(
-        10.0, description="Learning rate of the value head as a multiple of optimizer.lr."
-    )
-    value_backbone: bool = Field(False, description="Whether the value loss also trains the policy's own layers.")
 
     needs_values: ClassVar[bool] = True
+    per_token: ClassVar[bool] = True
 
     def unwhitened(self, rollout: Rollout) -> Tensor:
         """(N, T) A_t in float64 before whitening; 0 on padding and on rows whose reward is NaN."""
@@ -112,6 +109,25 @@ class GAEAdvantage(Advantage):
         return (self.unwhitened(rollout) + values).to(rollout.values.dtype)
 
 
+class Critic(Part):
+    """The value head that an advantage learns from, and its loss."""
+
+    coef: NotNegative = Field(1.0, description="Weight of the value loss.")
+    clip: Annotated[float, Field(gt=0.0)] | None = Field(
+        0.5, description="The value may move this far from its prediction at sampling in one rollout; null = free."
+    )
+    lr_ratio: Annotated[float, Field(gt=0.0, le=1000.0)] = Field(
+        10.0, description="Learning rate of the value head as a multiple of optimizer.lr."
+    )
+    backbone: bool = Field(False, description="Whether the value loss also trains the policy's own layers.")
+
+    def unused(self, method: Method) -> Iterator[tuple[str, str, str]]:
+        if not method.advantage.needs_values:
+            reason = f"method.advantage.kind={method.advantage.name_of_kind} has no critic. Set method.advantage=gae"
+            for name in type(self).model_fields:
+                yield f"method.critic.{name}", "method.advantage.kind", reason
+
+
 PAPER = Paper("Proximal Policy Optimization Algorithms", "Schulman et al.", "1707.06347")
 PRESETS = (
     MethodPreset(
@@ -128,10 +144,10 @@ PRESETS = (
             "advantage.gamma": (1.0, "verl's default; the landscape paper's equation 22 leaves it open"),
             "advantage.lam": (1.0, "landscape paper, appendix B, equation 22 (lambda = 1); verl's default"),
             "advantage.whiten": (True, "verl's compute_gae_advantage_return: whitened over all valid tokens"),
-            "advantage.value_clip": (0.5, "verl's cliprange_value; the landscape paper says nothing of it"),
-            "advantage.value_coef": (1.0, "verl minimises the value loss (half the squared error) by itself, unscaled"),
-            "advantage.value_lr_ratio": (10.0, "verl: the critic's 1e-5 over the actor's 1e-6"),
-            "advantage.value_backbone": (
+            "critic.clip": (0.5, "verl's cliprange_value; the landscape paper says nothing of it"),
+            "critic.coef": (1.0, "verl minimises the value loss (half the squared error) by itself, unscaled"),
+            "critic.lr_ratio": (10.0, "verl: the critic's 1e-5 over the actor's 1e-6"),
+            "critic.backbone": (
                 False,
                 "verl trains a critic of its own; here the head is the critic, and it leaves the policy's layers alone",
             ),

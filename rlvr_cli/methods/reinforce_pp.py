@@ -18,7 +18,7 @@ spreads the row's summed reward, KL included, over its tokens; we keep the retur
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -59,6 +59,15 @@ class ReinforcePPAdvantage(Advantage):
     baseline: Literal["none", "group"] = Field(
         "none", description="group = the group's mean reward is subtracted before whitening."
     )
+
+    per_token: ClassVar[bool] = True
+
+    @property
+    def needs_group(self) -> tuple[str, str] | None:
+        if self.baseline == "none":
+            return None
+        said = "method.advantage.baseline=group subtracts the mean reward of the prompt's completions"
+        return "method.advantage.baseline", said
 
     @property
     def needs_reference(self) -> bool:

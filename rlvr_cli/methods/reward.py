@@ -16,14 +16,18 @@ gradient; a row without any valid token gets reward 0.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.core.section import Probability, Section
-from rlvr_cli.methods.base import Rollout
+from rlvr_cli.core.section import Contradiction, Probability
+from rlvr_cli.methods.base import Part, Rollout
 from rlvr_cli.methods.preset import Modifier, Paper
+
+if TYPE_CHECKING:
+    from rlvr_cli.methods.method import Method
 
 
 def flip(rewards: Tensor, flips: Tensor, lowest: float, highest: float) -> Tensor:
@@ -38,7 +42,7 @@ def entropy_min_reward(rollout: Rollout) -> Tensor:
     return -rollout.row_mean(rollout.entropies.detach())
 
 
-class Reward(Section):
+class Reward(Part):
     """What takes the place of the verifier's reward."""
 
     source: Literal["verifier", "entropy_min"] = Field(
@@ -50,6 +54,27 @@ class Reward(Section):
         description="Share of completions whose reward is mirrored in the task's range, lowest + highest - reward "
         "(0 and 1 change places); accuracy stays clean.",
     )
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """Names of what takes the place of the verifier's reward."""
+        source = () if self.source == "verifier" else (self.source,)
+        return (*source, "noise") if self.noise > 0 else source
+
+    def rewards(self, rollout: Rollout) -> Tensor:
+        """(N,) the rewards that are trained on; NaN for a row that must not be learned from, or has no tokens to."""
+        if self.source == "verifier":
+            return rollout.rewards
+        known = rollout.mask.any(dim=1) & ~rollout.rewards.isnan()
+        return torch.where(known, entropy_min_reward(rollout).to(rollout.rewards), torch.nan)
+
+    def contradictions(self, method: Method) -> Iterator[Contradiction]:
+        if self.noise > 0 and self.source == "entropy_min":
+            yield Contradiction(
+                ("method.reward.noise", "method.reward.source"),
+                f"method.reward.noise={self.noise:g} mirrors the verifier's rewards, and "
+                "method.reward.source=entropy_min asks no verifier. Keep one of the two",
+            )
 
 
 PAPER_1 = Paper("Maximizing Confidence Alone Improves Reasoning", "Prabhudesai et al.", "2505.22660")

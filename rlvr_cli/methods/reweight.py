@@ -13,22 +13,27 @@ left out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import ClassVar
+
+from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor
+from rlvr_cli.core.section import Probability
 from rlvr_cli.methods.base import Tokens, TokenShaping
 from rlvr_cli.methods.preset import GROUP_STD, ONE_PASS, MethodPreset, Modifier, Paper
 
 
-@dataclass(frozen=True)
 class Reweight(TokenShaping):
-    """The factor alpha p + 1 - alpha.
+    """The factor alpha p + 1 - alpha."""
 
-    Attributes:
-        alpha: 0 = off, 1 = the factor is the probability itself.
-    """
+    key: ClassVar[str] = "reweight"
+    main_key: ClassVar[str] = "alpha"
+    place: ClassVar[int] = 1
 
-    alpha: float
+    alpha: Probability = Field(
+        0.0,
+        description="Advantage Reweighting's alpha: the factor is alpha p + 1 - alpha, p = old probability; 0 = off.",
+    )
 
     def factor(self, tokens: Tokens) -> Tensor:
         return self.alpha * tokens.old_probs.detach() + (1 - self.alpha)
@@ -51,7 +56,7 @@ PRESETS = (
             "weight.eps_low": (0.2, "AR-Lopti paper, table 2"),
             "weight.eps_high": (0.24, "AR-Lopti paper, table 2"),
             "weight.dual_clip": (None, "off: no term of the AR-Lopti paper's equation 1; 10 in the released scripts"),
-            "shaping.reweight": (
+            "shaping.reweight.alpha": (
                 0.3,
                 "AR-Lopti paper, table 3: 0.3 for K&K, 0.1 for math (tasks math and gsm8k); section 5.3: task-"
                 "sensitive",
@@ -61,8 +66,8 @@ PRESETS = (
             "kl.beta": (0.001, "AR-Lopti paper, table 2"),
         },
         for_task={
-            "math": {"shaping.reweight": 0.1},
-            "gsm8k": {"shaping.reweight": 0.1},
+            "math": {"shaping.reweight.alpha": 0.1},
+            "gsm8k": {"shaping.reweight.alpha": 0.1},
         },
     ),
     Modifier(
@@ -72,18 +77,18 @@ PRESETS = (
         paper=PAPER,
         golden=("ar", "ar_lopti"),
         sets={
-            "shaping.reweight": (
+            "shaping.reweight.alpha": (
                 0.3,
                 "AR-Lopti paper, table 3: 0.3 for K&K, 0.1 for math (tasks math and gsm8k); with reinforce-pp 0.1, "
                 "appendix D.2",
             ),
         },
         for_base={
-            "reinforce-pp": {"shaping.reweight": 0.1},
+            "reinforce-pp": {"shaping.reweight.alpha": 0.1},
         },
         for_task={
-            "math": {"shaping.reweight": 0.1},
-            "gsm8k": {"shaping.reweight": 0.1},
+            "math": {"shaping.reweight.alpha": 0.1},
+            "gsm8k": {"shaping.reweight.alpha": 0.1},
         },
     ),
 )

@@ -25,6 +25,10 @@ class RLOOAdvantage(Advantage):
 
     kind: Literal["rloo"] = Field("rloo", description="rloo = reward minus the mean of the group's others.")
 
+    @property
+    def needs_group(self) -> tuple[str, str] | None:
+        return "method.advantage.kind", "method.advantage.kind=rloo compares the completions of a prompt"
+
     def advantages(self, rollout: Rollout) -> Tensor:
         centred = group_advantage(rollout.rewards, rollout.group_size, divide_by_std=False)
         # R - mean of the others = n / (n - 1) (R - mean of all); in a group of one there are no others.

@@ -11,6 +11,7 @@ of every other method.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field
@@ -28,6 +29,11 @@ class SFT(Section):
         None, description="Worked solutions to use in place of the task's own: JSONL of prompt and completion."
     )
 
+    def unused(self) -> Iterator[tuple[str, str, str]]:
+        """Keys that nothing reads as things stand: (key, the key that switches it off, the reason)."""
+        if self.data is not None:
+            yield "method.demonstrations", "method.data", "method.data gives the worked solutions. Leave one out"
+
     @property
     def needs_reference(self) -> bool:
         """No second model is held."""
@@ -37,18 +43,6 @@ class SFT(Section):
     def passes(self) -> tuple[str, ...]:
         """One pass over all tokens."""
         return ("all",)
-
-
-PAPER = Paper("Training language models to follow instructions with human feedback", "Ouyang et al.", "2203.02155")
-PRESETS = (
-    MethodPreset(
-        "sft",
-        title="Supervised Fine-Tuning",
-        summary="Imitates worked solutions: a baseline without reinforcement learning.",
-        paper=PAPER,
-        extra_cost="no sampling, and no old log-probs",
-    ),
-)
 
 
 PAPER = Paper("Training language models to follow instructions with human feedback", "Ouyang et al.", "2203.02155")

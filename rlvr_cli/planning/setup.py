@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from rlvr_cli.config.batch import batch_arithmetic
-from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.vllm_keys import COLOCATE_MEMORY
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch.deepspeed_config import deepspeed_settings, stage_of, sums_in_float32
+from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.sft import SFT
 from rlvr_cli.models.architecture import Architecture
 from rlvr_cli.models.source import PRESETS as LOCAL_PRESETS
@@ -112,7 +112,7 @@ def training_of(config: Config, device: Device, prompt_tokens: int | None = None
         processes=config.launch.processes,
         adapter=adapter_of(config),
         reference=method.needs_reference,
-        value_head=isinstance(method, PolicyMethodConfig) and method.advantage.needs_values,
+        value_head=isinstance(method, Method) and method.advantage.needs_values,
         attention=_attention(model.attention),
         supervised=isinstance(method, SFT),
         gpu=device.gpu,

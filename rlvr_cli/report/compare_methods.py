@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from rlvr_cli.analysis.method_difference import Difference, method_difference
 from rlvr_cli.analysis.saved_rollout import SavedRollout
 from rlvr_cli.analysis.scoring import ScoredRun, score
-from rlvr_cli.config.method import make_method
 from rlvr_cli.methods.method import Method
 from rlvr_cli.report.compare_request import CompareRequest
 from rlvr_cli.report.difference_figure import difference_figure
@@ -28,7 +27,7 @@ class Outcome:
 def compare_methods(request: CompareRequest) -> Outcome:
     """Everything of `rlvr methods compare` but showing it."""
     length = request.saved.config.rollout.max_new_tokens
-    first, second = (make_method(config, max_length=length) for config in (request.first, request.second))
+    first, second = (config.bound(length) for config in (request.first, request.second))
     run = score(request.saved, [first, second])
     found = method_difference(first, second, run.scored, top=request.top)
     if request.figure is not None:

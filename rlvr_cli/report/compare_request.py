@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlvr_cli.analysis.saved_rollout import SavedRollout, find_saved_rollout
-from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.methods.method import Method
 from rlvr_cli.report.named_methods import replayed_configs
 from rlvr_cli.results.figure import check_path
 
@@ -16,8 +16,8 @@ from rlvr_cli.results.figure import check_path
 class CompareRequest:
     """Two methods, a rollout with its policies, how many tokens to list, and the picture's file if one is wanted."""
 
-    first: PolicyMethodConfig
-    second: PolicyMethodConfig
+    first: Method
+    second: Method
     saved: SavedRollout
     top: int
     figure: Path | None

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.section import Section
+from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.names import parse_method_name, presets_of
 from rlvr_cli.methods.preset import Preset, flat
 from rlvr_cli.report.docstrings import MethodText, method_text, module_path
@@ -23,6 +23,7 @@ CHOICES = {
     "aggregation": "what the sum over tokens is divided by",
     "schedule": "the passes over a rollout",
     "kl": "the penalty against the starting model",
+    "critic": "the value head and its loss",
     "reward": "what is rewarded",
 }
 
@@ -128,23 +129,27 @@ def method_sheet(text: str) -> MethodSheet:
 
 def _choices(name: str, parts: tuple[Preset, ...]) -> Iterator[Choice]:
     config = load_config(method=name).method
-    if not isinstance(config, PolicyMethodConfig):
+    if not isinstance(config, Method):
         keys = [key for key in type(config).model_fields if key != "name"]
         parameters = tuple(_own_key(config, key) for key in keys)
         yield Choice("method", "no rollouts: its own keys", name, "", None, parameters)
         return
     for choice, decides in CHOICES.items():
+        if choice == "critic" and not config.advantage.needs_values:
+            continue
         section: Section = getattr(config, choice)
         kind = getattr(section, "kind", None)
-        package, _, module = type(section).__module__.rpartition(".")
+        module = type(section).__module__.rpartition(".")[2]
+        inner = {f"{choice}.{key}": value for key, value in section if isinstance(value, Section)} or {choice: section}
         parameters = tuple(
-            _parameter(parts, section, choice, key)
-            for key in type(section).model_fields
+            _parameter(parts, held, place, key)
+            for place, held in inner.items()
+            for key in type(held).model_fields
             if not (kind and key == "kind")
         )
         source = _setter(parts, f"{choice}.kind")[1] if kind else ""
         yield Choice(
-            choice, decides, kind, source, module_path(module) if package == "rlvr_cli.methods" else None, parameters
+            choice, decides, kind, source, None if inner.keys() != {choice} else module_path(module), parameters
         )
 
 
@@ -154,9 +159,9 @@ def _own_key(config: Section, key: str) -> Parameter:
     return Parameter(f"method.{key}", getattr(config, key), default, field.description or "", DEFAULT, "")
 
 
-def _parameter(parts: tuple[Preset, ...], section: Section, choice: str, key: str) -> Parameter:
+def _parameter(parts: tuple[Preset, ...], section: Section, place: str, key: str) -> Parameter:
     field = type(section).model_fields[key]
-    dotted = f"{choice}.{key}"
+    dotted = f"{place}.{key}"
     set_by, source = _setter(parts, dotted)
     return Parameter(
         key=f"method.{dotted}",

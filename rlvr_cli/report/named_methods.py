@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.methods.method import Method
 from rlvr_cli.report.method_sheet import known_name
 
 
-def policy_config(text: str) -> PolicyMethodConfig:
+def policy_config(text: str) -> Method:
     """The configuration of the policy-gradient method that `text` names; needs no torch.
 
     Raises:
@@ -25,7 +25,7 @@ def policy_config(text: str) -> PolicyMethodConfig:
     return _policy(name)
 
 
-def variant_config(text: str) -> PolicyMethodConfig:
+def variant_config(text: str) -> Method:
     """The configuration of a method and its overrides, as `lopti:schedule.order=high_first:schedule.eta=0.3`.
 
     Each key counts from `method.`; the configuration's name is `text` as it was written.
@@ -41,19 +41,19 @@ def variant_config(text: str) -> PolicyMethodConfig:
     return changed.model_copy(update={"name": text})
 
 
-def _policy(name: str, overrides: Sequence[str] = ()) -> PolicyMethodConfig:
+def _policy(name: str, overrides: Sequence[str] = ()) -> Method:
     config = load_config(method=name, overrides=overrides).method
-    assert isinstance(config, PolicyMethodConfig)
+    assert isinstance(config, Method)
     return config
 
 
-def replayed_configs(names: Iterable[str]) -> tuple[PolicyMethodConfig, ...]:
+def replayed_configs(names: Iterable[str]) -> tuple[Method, ...]:
     """The configurations of methods that are to be applied to a rollout that is there already, in order.
 
     Raises:
         UserError: every name that is no such method.
     """
-    configs: list[PolicyMethodConfig] = []
+    configs: list[Method] = []
     problems: list[str] = []
     for name in names:
         try:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.methods.method import Method
 from rlvr_cli.report.named_methods import policy_config
 from rlvr_cli.results.figure import COLOURS, check_path
 
@@ -21,7 +21,7 @@ SPREAD = 0.1
 class PlotRequest:
     """Methods in the order of drawing, where to, at which old probabilities, and ACPO's assumed spread."""
 
-    configs: tuple[PolicyMethodConfig, ...]
+    configs: tuple[Method, ...]
     out: Path
     old_probs: tuple[float, ...]
     spread: float
@@ -57,7 +57,7 @@ def plot_request(names: Sequence[str], out: Path | None, old_probs: Sequence[str
     return PlotRequest(tuple(configs.values()), path, _probabilities(values), _spread(spread))
 
 
-def _draws_two_lines(config: PolicyMethodConfig) -> bool:
+def _draws_two_lines(config: Method) -> bool:
     return getattr(config.weight, "eps_high_entropy", None) is not None
 
 

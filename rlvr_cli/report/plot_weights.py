@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlvr_cli.config.method import make_method
 from rlvr_cli.report.plot_request import PlotRequest
 from rlvr_cli.report.weight_curves import Curves, weight_curves
 from rlvr_cli.report.weight_figure import weight_figure
@@ -14,7 +13,7 @@ from rlvr_cli.results.figure import style, write_figure
 def plot_weights(request: PlotRequest) -> Curves:
     """Write the picture; what was drawn comes back."""
     # The normaliser has no part in the picture, so that any length does.
-    methods = [make_method(config, max_length=1) for config in request.configs]
+    methods = [config.bound(1) for config in request.configs]
     drawn = weight_curves(methods, request.old_probs, spread=request.spread)
     with style():
         write_figure(weight_figure(drawn), request.out)

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from rlvr_cli.methods.base import Tokens
-from rlvr_cli.methods.likelihood import LikelihoodAdvantage
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.unclipped import One, Ratio
@@ -80,17 +79,10 @@ def weight_curves(
         for method in methods
         for variant in _variants(method)
         for old_prob in old_probs
-        for sign in signs(method)
+        for sign in method.advantage.signs
         if (curve := _curve(variant, sign, old_prob, spread, span)) is not None
     ]
     return Curves(tuple(curves), tuple(_joined_notes(methods, spread)))
-
-
-def signs(method: Method) -> tuple[int, ...]:
-    """The signs that the method's advantages can have."""
-    if isinstance(method.advantage, LikelihoodAdvantage):
-        return {"positive": (1,), "negative": (-1,), "both": (-1, 1)}[method.advantage.side]
-    return (-1, 1)
 
 
 def effective_weight(
@@ -204,13 +196,13 @@ def _notes(method: Method, spread: float) -> Iterator[str]:
         yield "eta is a quantile; drawn for old probabilities spread evenly over 0 to 1"
     if len(method.schedule.passes) > 1:
         yield "each token is drawn in its own pass"
-    if method.rollout_shaping:
-        what = ", ".join(_words(type(shaping).__name__) for shaping in method.rollout_shaping)
+    if method.rollout_shapings:
+        what = ", ".join(_words(type(shaping).__name__) for shaping in method.rollout_shapings)
         yield f"not drawn, since it depends on whole rows or groups: {what}"
     if method.kl.beta > 0:
         yield f"not drawn: the KL penalty, {method.kl.beta:g} (\u03c0_ref / \u03c0 - 1) more on grad log \u03c0"
-    if len(signs(method)) == 1:
-        yield f"no advantage is {'negative' if signs(method) == (1,) else 'positive'}"
+    if len(method.advantage.signs) == 1:
+        yield f"no advantage is {'negative' if method.advantage.signs == (1,) else 'positive'}"
 
 
 def _words(name: str) -> str:

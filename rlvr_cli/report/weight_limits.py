@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from rlvr_cli.methods.method import Method
-from rlvr_cli.report.weight_curves import effective_weight, signs
+from rlvr_cli.report.weight_curves import effective_weight
 
 # The ratio runs over this decade, far outside any trust region, for a token so unlikely that pi stays below 1.
 _FAR = {"LN": (-1, 1e-7, 1e-6), "HP": (1, 1e6, 1e7)}
@@ -25,7 +25,7 @@ def far_slope(method: Method, region: str) -> float | None:
     advantages of that sign.
     """
     sign, *ends = _FAR[region]
-    if sign not in signs(method):
+    if sign not in method.advantage.signs:
         return None
     ratios = torch.tensor(ends, dtype=torch.float64)
     on_prob = effective_weight(method, ratios, _UNLIKELY, sign)[0] / ratios
@@ -46,7 +46,7 @@ def left_bias(method: Method, gamma: float, lowest: float, old_prob: float) -> f
         lowest: 1 - eps_low.
         old_prob: for methods whose weight depends on it.
     """
-    if -1 not in signs(method):
+    if -1 not in method.advantage.signs:
         return None
     # r = lowest e^-s turns the density into an exponential one; |F / r - 1| grows like e^s at most for bounded F.
     width = min(40 / (gamma + 1), _LONGEST) / _STEPS

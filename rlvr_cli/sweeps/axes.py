@@ -12,7 +12,7 @@ from typing import Any
 from rlvr_cli.config.keys import suggest_key
 from rlvr_cli.config.overrides import parse_override
 from rlvr_cli.config.schema import RUN_NAME
-from rlvr_cli.config.tree import discriminator, is_known, variants
+from rlvr_cli.config.tree import is_known, plain_key, variants
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import dump, shown
 from rlvr_cli.methods.names import canonical_name
@@ -58,8 +58,8 @@ class Axis:
 
 def full_key(key: str) -> str:
     """The key that a name stands for: `method.name` for `method`, `method.weight.kind` for `method.weight`."""
-    chooser = discriminator(tuple(key.split(".")))
-    return f"{key}.{chooser}" if chooser else key
+    plain = plain_key(tuple(key.split(".")))
+    return f"{key}.{plain}" if plain else key
 
 
 def key_problem(key: str) -> str | None:
@@ -70,7 +70,7 @@ def key_problem(key: str) -> str | None:
     except ValueError as error:
         return str(error)
     if is_known(path):
-        if not variants(path) or discriminator(path):
+        if not variants(path) or plain_key(path):
             return None
         names = ", ".join(f"{key}.{name}" for variant in variants(path) for name in variant.model_fields)
         return f"{key}: is a section, not a key. Its keys: {names}"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlvr_cli.config.batch import batch_arithmetic
-from rlvr_cli.config.identical import SameGradient, same_gradients
 from rlvr_cli.config.schema import Config
+from rlvr_cli.methods.equivalence import SameGradient, same_gradients
 from rlvr_cli.sweeps.expand import Trial
 from rlvr_cli.sweeps.folder import Entry
 from rlvr_cli.sweeps.identity import deciding

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 
 from rlvr_cli.config.load import Loaded, load
-from rlvr_cli.config.method_checks import CrossProblem
 from rlvr_cli.config.overrides import label
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.slurm_keys import SlurmConfig
 from rlvr_cli.core.errors import ConfigError, UserError
+from rlvr_cli.core.section import Contradiction
 from rlvr_cli.core.text import some
 from rlvr_cli.launch import slurm
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
@@ -106,11 +106,11 @@ def _resources(
     return asked
 
 
-def _clashes(section: SlurmConfig, slots: Mapping[str, int | None]) -> Iterator[CrossProblem]:
+def _clashes(section: SlurmConfig, slots: Mapping[str, int | None]) -> Iterator[Contradiction]:
     for slot, key in (("cores", "cpus_per_task"), ("gpus", "gpus_per_node")):
         wanted, own = slots.get(slot), getattr(section, key)
         if wanted is not None and own is not None and wanted != own:
-            yield CrossProblem(
+            yield Contradiction(
                 (f"slurm.{key}",),
                 f"slurm.{key}={own}, and the sweep's slots.{slot}={wanted}: each is what a trial has to itself. Leave "
                 "one of them out, or make them equal",

@@ -148,7 +148,6 @@ def _may_download(config: Config) -> bool:
 
 
 def _loaded(config: Config, device: str, threads: int) -> Prepared:
-    from rlvr_cli.config.method import make_method
 
     # Optimizer steps are smaller than bfloat16 can add to a weight; on a GPU the forward pass is in bfloat16 anyway.
     dtype = "float32" if config.model.dtype == "auto" else config.model.dtype
@@ -175,7 +174,7 @@ def _loaded(config: Config, device: str, threads: int) -> Prepared:
     if config.eval.every:
         _check_held_out(config, model, task, tokenizer)
     engine, reason = (None, "") if uses_vllm(config) else _engine(config, model)
-    method = make_method(config.method, max_length=config.rollout.max_new_tokens)
+    method = config.method.bound(config.rollout.max_new_tokens)
     return Prepared(method, task, problems, model, tokenizer, engine, reason, threads, base, said)
 
 

@@ -18,10 +18,10 @@ from typing import Any, ClassVar
 from trl import GRPOConfig
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.method import PolicyMethodConfig, make_method
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.methods.base import Advantage, TokenWeight
 from rlvr_cli.methods.lopti import Schedule
+from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.names import METHODS
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.trl_adapter import MethodTrainer
@@ -65,7 +65,7 @@ class PolicyTrainer(MethodTrainer):
         callbacks: Any = None,
         optimizers: tuple[Any, Any] = (None, None),
         *,
-        method: str | PolicyMethodConfig | Part | None = None,
+        method: str | Method | Part | None = None,
         overrides: Sequence[str] = (),
         correct_above: float = 0.0,
         **others: Any,
@@ -74,7 +74,7 @@ class PolicyTrainer(MethodTrainer):
         if args is None:
             name = model if isinstance(model, str) else model.config.name_or_path
             args = GRPOConfig(f"{name.rstrip('/').rpartition('/')[2]}-{config.name}")
-        made = make_method(config, max_length=args.max_completion_length)
+        made = config.bound(args.max_completion_length)
         super().__init__(
             method=made,
             meter=StepMeter(made, entropies=True),
@@ -106,7 +106,7 @@ class PolicyTrainer(MethodTrainer):
         super().log(logs, start_time)
 
 
-def method_config(method: str | PolicyMethodConfig | Part, overrides: Sequence[str] = ()) -> PolicyMethodConfig:
+def method_config(method: str | Method | Part, overrides: Sequence[str] = ()) -> Method:
     """The keys of the method that is meant.
 
     Raises:
@@ -114,12 +114,12 @@ def method_config(method: str | PolicyMethodConfig | Part, overrides: Sequence[s
     """
     if isinstance(method, str):
         config = load_config(method=method, overrides=[f"method.{override}" for override in overrides]).method
-        if not isinstance(config, PolicyMethodConfig):
+        if not isinstance(config, Method):
             raise UserError(f"{method} is no policy-gradient method: use trl.SFTTrainer.")
         return config
     if overrides:
         raise UserError("overrides change a method that is given by name; give the values to the object itself.")
-    if isinstance(method, PolicyMethodConfig):
+    if isinstance(method, Method):
         return method
     families = {"advantage": Advantage, "weight": TokenWeight, "schedule": Schedule}
     part = next(name for name, family in families.items() if isinstance(method, family))

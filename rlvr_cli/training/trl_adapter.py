@@ -134,14 +134,14 @@ class MethodTrainer(Position, GRPOTrainer):
                 f"a rollout of {arguments.generation_batch_size} completions does not split into groups of "
                 f"{self.group_size}"
             )
-        if method.noise > 0 and rollouts is None:
+        if method.reward.noise > 0 and rollouts is None:
             raise ValueError(
-                f"method {method.name} flips the verdicts of a task's verifier (reward.noise={method.noise:g}); with "
-                "reward functions of your own, flip rewards there."
+                f"method {method.name} flips the verdicts of a task's verifier "
+                f"(reward.noise={method.reward.noise:g}); with reward functions of your own, flip rewards there."
             )
         if method.initial_entropy_samples is not None and rollouts is None:
             raise ValueError(
-                f"shaping.entropy_filter_samples={method.initial_entropy_samples} samples before training, which TRL's "
+                f"shaping.entropy_filter.samples={method.initial_entropy_samples} samples before training, which TRL's "
                 "own generation does not: leave it out, so that the first rollout is measured."
             )
         self.value_head = value_head_for(method, arguments, trl_arguments)
@@ -371,7 +371,7 @@ class MethodTrainer(Position, GRPOTrainer):
         # Still unknown only where there is no token that it could decide about.
         initial = 0.0 if self._initial_entropy is None else self._initial_entropy
         rollout = dataclasses.replace(rollout, initial_entropy=initial)
-        return dataclasses.replace(rollout, rewards=self.method.rewards(rollout))
+        return dataclasses.replace(rollout, rewards=self.method.reward.rewards(rollout))
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         if self.step_in_rollout == 0 or self._buffered_inputs is None:
@@ -509,9 +509,9 @@ class MethodTrainer(Position, GRPOTrainer):
         )
         loss: Tensor = -(coefficients * outputs.log_probs).sum()
         value_part = None
-        if outputs.values is not None and isinstance(self.method.advantage, GAEAdvantage):
-            value_part = self._value_loss(self.method.advantage, inputs, tokens, outputs.values)
-            loss = loss + self.method.advantage.value_coef * value_part
+        if outputs.values is not None:
+            value_part = self._value_loss(inputs, tokens, outputs.values)
+            loss = loss + self.method.critic.coef * value_part
             assert self._step_tokens is not None
             value_part = value_part.detach() * self._step_tokens
         if self.meter is not None:
@@ -529,12 +529,12 @@ class MethodTrainer(Position, GRPOTrainer):
             self._current = log_probs.new_zeros(self._step_rows, log_probs.shape[1])
         self._current[index] = log_probs
 
-    def _value_loss(self, advantage: GAEAdvantage, rows: Rows, tokens: Tokens, predictions: Tensor) -> Tensor:
+    def _value_loss(self, rows: Rows, tokens: Tokens, predictions: Tensor) -> Tensor:
         """This micro-batch's share of the step's value loss; each pass of the schedule trains on its own tokens."""
         assert self._step_tokens is not None
         selected = self.method.schedule.selected(tokens, self.current_pass)
         return value_loss(
-            predictions, rows["values"], rows["returns"], selected, self._step_tokens, advantage.value_clip
+            predictions, rows["values"], rows["returns"], selected, self._step_tokens, self.method.critic.clip
         )
 
     def _tokens(self, rows: Rows, log_probs: Tensor, entropies: Tensor | None, read: Tensor | None = None) -> Tokens:
@@ -682,8 +682,8 @@ class MethodTrainer(Position, GRPOTrainer):
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
         """The optimizer, with the value head's parameters in a group of their own rate."""
         optimizer = super().create_optimizer(*args, **kwargs)
-        if self.value_head is not None and isinstance(self.method.advantage, GAEAdvantage):
-            rate = self.args.learning_rate * self.method.advantage.value_lr_ratio
+        if self.value_head is not None:
+            rate = self.args.learning_rate * self.method.critic.lr_ratio
             self.value_head.move_to_own_group(optimizer, rate)
         return optimizer
 

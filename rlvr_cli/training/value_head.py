@@ -15,7 +15,6 @@ from torch.optim import Optimizer
 from trl import GRPOConfig
 
 from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.ppo import GAEAdvantage
 
 NAME = "value_head"
 HEAD_FILE = f"{NAME}.safetensors"
@@ -111,7 +110,7 @@ def split_off(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, 
 
 def value_head_for(method: Method, arguments: GRPOConfig, trl_arguments: dict[str, Any]) -> ValueHead | None:
     """The value head that ``method`` asks for, on the model; raises ValueError where it cannot be put there."""
-    if not isinstance(method.advantage, GAEAdvantage):
+    if not method.advantage.needs_values:
         return None
     model = trl_arguments["model"]
     if isinstance(model, str):
@@ -128,7 +127,7 @@ def value_head_for(method: Method, arguments: GRPOConfig, trl_arguments: dict[st
         trl_arguments["peft_config"] = peft_config
     if arguments.use_vllm:
         raise ValueError(f"method {method.name} trains a value head, which vLLM cannot load with the weights.")
-    return ValueHead.attached_to(model, train_backbone=method.advantage.value_backbone)
+    return ValueHead.attached_to(model, train_backbone=method.critic.backbone)
 
 
 def _listed(names: str | list[str] | None) -> list[str]:

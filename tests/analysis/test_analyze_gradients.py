@@ -14,7 +14,7 @@ from rlvr_cli.analysis.replayed_updates import Replay, ReplayedUpdates
 from rlvr_cli.analysis.saved_rollout import find_saved_rollout
 from rlvr_cli.analysis.scoring import score
 from rlvr_cli.cli.app import run
-from rlvr_cli.config.method import PolicyMethodConfig, make_method
+from rlvr_cli.methods.method import Method
 from tests.analysis.lab_runs import analyzed, trained
 from tests.runs.made_seals import reseal
 
@@ -45,10 +45,10 @@ def test_the_updates_made_again_are_those_of_the_run(root: Path, rollout: int) -
     """Lopti: the low pass over both parts, then the high one; with AdamW's state of the second rollout's beginning."""
     saved = find_saved_rollout("lab", root, rollout=rollout)
     config = saved.config.method
-    assert isinstance(config, PolicyMethodConfig)
+    assert isinstance(config, Method)
     policy = load_policy(saved, saved.old)
-    scored = score(saved, [make_method(config, max_length=24)], policy).scored
-    step = MethodStep.of(make_method(config, max_length=24), scored)
+    scored = score(saved, [config.bound(24)], policy).scored
+    step = MethodStep.of(config.bound(24), scored)
     start = step.at(scored.old_log_probs, scored.rollout.entropies)
     replay = ReplayedUpdates(policy, saved, start, Replay("adamw", None, 2))
     assert replay.has_state == (rollout == 1)

@@ -17,7 +17,6 @@ from rlvr_cli.analysis.loaded_policy import LoadedPolicy
 from rlvr_cli.analysis.method_step import MethodStep, Scored
 from rlvr_cli.analysis.policy_gradient import gradient, norm
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.method import make_method
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.method import Method
 from tests.analysis.lab_rows import LENGTHS, lab_policy, lab_rows
@@ -27,7 +26,7 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-6}
 
 
 def method(name: str) -> Method:
-    return make_method(load_config(method=name).method, max_length=9)  # type: ignore[arg-type]
+    return load_config(method=name).method.bound(9)  # type: ignore[arg-type]
 
 
 def matrix(rows: int, columns: int, seed: int = 0) -> Tensor:

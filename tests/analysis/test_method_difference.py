@@ -11,7 +11,6 @@ import torch
 from rlvr_cli.analysis.method_difference import apply_method, differs, method_difference
 from rlvr_cli.analysis.method_step import Scored
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.method import make_method
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.names import BASES, MODIFIERS
@@ -22,7 +21,7 @@ NAMES = [name for name in BASES if name not in NEEDS_VALUES] + [f"grpo+{name}" f
 
 
 def method(name: str, *overrides: str) -> Method:
-    return make_method(load_config(method=name, overrides=overrides).method, max_length=LENGTH)  # type: ignore[arg-type]
+    return load_config(method=name, overrides=overrides).method.bound(LENGTH)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

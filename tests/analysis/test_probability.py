@@ -11,7 +11,6 @@ from rlvr_cli.analysis.loaded_policy import LoadedPolicy, padded
 from rlvr_cli.analysis.method_step import MethodStep, Scored
 from rlvr_cli.analysis.policy_gradient import norm
 from rlvr_cli.analysis.probability import ByProbability, after_steps, by_probability
-from rlvr_cli.config.method import make_method
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.method import Method
 from rlvr_cli.report.named_methods import variant_config
@@ -23,7 +22,7 @@ NAMES = ("grpo", "grpo+reweight", "grpo+lopti")
 
 
 def method(name: str) -> Method:
-    return make_method(variant_config(name), max_length=8)
+    return variant_config(name).bound(8)
 
 
 @pytest.fixture(scope="module")

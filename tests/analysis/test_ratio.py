@@ -13,7 +13,6 @@ from torch import Tensor
 from rlvr_cli.analysis.method_step import MethodStep
 from rlvr_cli.analysis.ratio import entropy_bounds, measure, plane
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.method import make_method
 from rlvr_cli.methods.base import Tokens
 from rlvr_cli.report.analyses.ratio import headline
 from rlvr_cli.report.analyses.ratio_figure import ratio_figure
@@ -23,7 +22,7 @@ ROWS, LENGTH = 400, 10
 
 
 def step(old_probs: Tensor, ratios: Tensor, advantages: Tensor, name: str = "grpo") -> MethodStep:
-    method = make_method(load_config(method=name).method, max_length=LENGTH)  # type: ignore[arg-type]
+    method = load_config(method=name).method.bound(LENGTH)  # type: ignore[arg-type]
     old = old_probs.log()
     tokens = Tokens(
         log_probs=old + ratios.log(),

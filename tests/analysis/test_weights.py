@@ -17,7 +17,6 @@ from rlvr_cli.analysis.policy_gradient import gradient, norm
 from rlvr_cli.analysis.weight_gradients import Norms, gradient_bias
 from rlvr_cli.analysis.weights import MethodWeights, by_old_prob, by_region, decay_of_ratios, method_weights
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.method import make_method
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.method import Method
 from rlvr_cli.report.weight_limits import far_slope, left_bias
@@ -35,7 +34,7 @@ PAPER: dict[str, Callable[[float, str], float]] = {
 
 
 def method(name: str, *overrides: str) -> Method:
-    return make_method(load_config(method=name, overrides=overrides).method, max_length=9)  # type: ignore[arg-type]
+    return load_config(method=name, overrides=overrides).method.bound(9)  # type: ignore[arg-type]
 
 
 def weights(name: str, scored: Scored) -> MethodWeights:

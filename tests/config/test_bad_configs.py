@@ -233,8 +233,8 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
         (":1", "conflict=both", "an advantage of its own"),
     ),
     "negative rows of single tokens": (
-        "method:\n  name: ppo+entropy-filter\n  shaping:\n    entropy_filter_rows: negative\n",
-        (":2,4", "entropy_filter_rows=negative", "kind=gae", "entropy_filter_rows=all"),
+        "method:\n  name: ppo+entropy-filter\n  shaping:\n    entropy_filter: {sequences: negative}\n",
+        (":2,4", "entropy_filter.sequences=negative", "kind=gae", "entropy_filter.sequences=all"),
     ),
     "entropy penalty on the side left out": (
         "method: pl+entropy-penalty\n",
@@ -246,8 +246,8 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "conflicts with one side": ("method: pl+conflict\n", (":1", "method.advantage.side=positive", "side=both")),
     "filter of a side that is not there": (
-        "method:\n  name: pl+entropy-filter\n  shaping:\n    entropy_filter_rows: negative\n",
-        (":2,4", "entropy_filter_rows=negative", "entropy_filter_rows=all"),
+        "method:\n  name: pl+entropy-filter\n  shaping:\n    entropy_filter: {sequences: negative}\n",
+        (":2,4", "entropy_filter.sequences=negative", "entropy_filter.sequences=all"),
     ),
     "noise without verdicts": ("method: grpo+entropy-min+noise\n", (":1", "method.reward.noise=0.25", "entropy_min")),
     "replaced by other rewards": (
@@ -282,12 +282,12 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
         (":3", "rows=all has no effect", "sequence_mean"),
     ),
     "factor without conflicts": (
-        "method:\n  shaping:\n    conflict_positive: 3\n",
-        (":3", "conflict_positive=3 has no effect", "conflict=both"),
+        "method:\n  shaping:\n    conflict: {positive: 3}\n",
+        (":3", "conflict.positive=3 has no effect", "conflict=both"),
     ),
     "rows of no filter": (
-        "method:\n  shaping:\n    entropy_filter_rows: negative\n",
-        (":3", "entropy_filter_rows=negative has no effect", "entropy_filter"),
+        "method:\n  shaping:\n    entropy_filter: {sequences: negative}\n",
+        (":3", "entropy_filter.sequences=negative has no effect", "entropy_filter"),
     ),
     "quantile of no bound": (
         "method:\n  name: aspo\n  weight:\n    entropy_quantile: 0.9\n",

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.config.load import dump_yaml, leaves, load, load_config
-from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.methods.dgpo import DGPO
 from rlvr_cli.methods.grpo import ClippedRatio
 from rlvr_cli.methods.lopti import ByProbability
+from rlvr_cli.methods.method import Method
 
 
-def policy(method: str | None = None, *overrides: str, files: tuple[Path, ...] = ()) -> PolicyMethodConfig:
+def policy(method: str | None = None, *overrides: str, files: tuple[Path, ...] = ()) -> Method:
     config = load_config(files, method=method, overrides=overrides).method
-    assert isinstance(config, PolicyMethodConfig)
+    assert isinstance(config, Method)
     return config
 
 
@@ -28,7 +28,7 @@ def write(folder: Path, name: str, text: str) -> Path:
 def test_a_later_layer_keeps_the_other_parameters(tmp_path: Path) -> None:
     file = write(tmp_path, "a.yaml", "method:\n  name: dgpo\n  weight:\n    m: 3\n")
     loaded = load([file], overrides=["method.weight.n=2"])
-    assert isinstance(loaded.config.method, PolicyMethodConfig)
+    assert isinstance(loaded.config.method, Method)
     assert loaded.config.method.weight == DGPO(n=2.0, m=3.0)
     assert loaded.origin("method", "weight", "n") == "override method.weight.n=2"
     assert loaded.origin("method", "weight", "m") == f"{file}:4"
@@ -39,7 +39,7 @@ def test_a_later_layer_keeps_the_other_parameters(tmp_path: Path) -> None:
 def test_another_kind_drops_the_parameters_of_the_kind_before(tmp_path: Path) -> None:
     file = write(tmp_path, "a.yaml", "method:\n  name: dgpo\n  weight:\n    eps_high: 0.5\n    n: 3\n")
     loaded = load([file], overrides=["method.weight.kind=clip"])
-    assert isinstance(loaded.config.method, PolicyMethodConfig)
+    assert isinstance(loaded.config.method, Method)
     assert loaded.config.method.weight == ClippedRatio()
     assert loaded.origin("method", "weight", "eps_high") == "default"
     assert loaded.origin("method", "weight", "kind") == "override method.weight.kind=clip"

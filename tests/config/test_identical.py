@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlvr_cli.config.identical import SameGradient, same_gradients
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.method import MethodConfig, PolicyMethodConfig, make_method
 from rlvr_cli.methods.base import Rollout, Tokens
+from rlvr_cli.methods.equivalence import SameGradient, same_gradients
+from rlvr_cli.methods.method import AnyMethod, Method
 from rlvr_cli.methods.names import BASES
 
 POLICIES = [name for name in BASES if name != "sft"]
@@ -35,7 +35,7 @@ COMPOSITIONS = [
 ROWS, LENGTH = 40, 12
 
 
-def configs(*names: str, overrides: tuple[str, ...] = ()) -> dict[str, MethodConfig]:
+def configs(*names: str, overrides: tuple[str, ...] = ()) -> dict[str, AnyMethod]:
     return {name: load_config(method=name, overrides=overrides).method for name in names}
 
 
@@ -64,10 +64,10 @@ def rollout() -> tuple[Rollout, Tensor]:
     return scored, 0.3 * noise * (1.2 - old.exp())
 
 
-def gradients(config: MethodConfig, *, off_policy: bool) -> list[Tensor]:
+def gradients(config: AnyMethod, *, off_policy: bool) -> list[Tensor]:
     """d J / d log pi of every token, for each pass."""
-    assert isinstance(config, PolicyMethodConfig)
-    method = make_method(config, max_length=LENGTH)
+    assert isinstance(config, Method)
+    method = config.bound(LENGTH)
     scored, shift = rollout()
     assert scored.old_log_probs is not None
     scored = Rollout(**{**vars(scored), "rewards": method.rewards(scored)})
@@ -157,7 +157,7 @@ def test_off_policy_every_named_method_is_one_of_its_own() -> None:
         (("aspo",), ("aspo", "method.weight.eps_high_entropy=0.2"), True),
         (("aspo",), ("aspo", "method.weight.eps_high_entropy=0.4"), False),
         (("grpo",), ("grpo+high-entropy", "method.shaping.high_entropy=1"), True),
-        (("grpo",), ("grpo+conflict", "method.shaping={conflict_positive: 1, conflict_negative: 1}"), True),
+        (("grpo",), ("grpo+conflict", "method.shaping.conflict={positive: 1, negative: 1}"), True),
         (("raft-pp",), ("pl", "method.weight=clip"), True),
         (("reweight+lopti",), ("lopti+reweight",), True),
         (("grpo",), ("dapo",), False),
@@ -241,8 +241,8 @@ def test_the_sentence() -> None:
 @pytest.mark.parametrize("name", [*POLICIES, *COMPOSITIONS, "grpo+high-only"])
 def test_the_passes_that_are_counted_are_those_that_are_made(name: str) -> None:
     config = load_config(method=name).method
-    assert isinstance(config, PolicyMethodConfig)
-    assert config.passes == make_method(config, max_length=LENGTH).schedule.passes
+    assert isinstance(config, Method)
+    assert config.passes == config.bound(LENGTH).schedule.passes
 
 
 def test_sft_is_like_no_other() -> None:

@@ -16,7 +16,6 @@ import pytest
 import rlvr_cli
 from rlvr_cli.config.keys import all_keys, section_names
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.method import PolicyMethodConfig, make_method
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.tree import choices, variants
 from rlvr_cli.methods.method import Method
@@ -30,7 +29,7 @@ ACTS = {"config/batch.py"}
 
 SECTION_OF_CLASS = {
     variant.__name__: section for section in section_names() for variant in variants(tuple(section.split(".")))
-} | {"Task": "task", "AnswerTask": "task", "MethodConfig": "method"}
+} | {"Task": "task", "AnswerTask": "task", "AnyMethod": "method"}
 
 # A task is its own section: it reads its keys as attributes of itself.
 TASKS = {name for name, section in SECTION_OF_CLASS.items() if section == "task"}
@@ -162,7 +161,7 @@ KINDS = [
 
 def _acting_keys(overrides: list[str]) -> set[str]:
     config = load_config(overrides=overrides).method
-    assert isinstance(config, PolicyMethodConfig)
+    assert isinstance(config, Method)
     before = _made(config)
     acting = set()
     for dotted, value in flat(config.model_dump(exclude={"name"})):
@@ -188,8 +187,8 @@ def _others(section: Any, name: str, value: Any) -> list[Any]:
     return [value + 1] if isinstance(value, int) else [number for number in OTHER_NUMBERS if number != value]
 
 
-def _made(config: PolicyMethodConfig) -> Method:
-    return make_method(config, max_length=64)
+def _made(config: Method) -> Method:
+    return config.bound(64)
 
 
 @pytest.mark.parametrize("overrides", KINDS, ids=lambda overrides: overrides[0].removeprefix("method."))
@@ -216,7 +215,7 @@ def test_every_key_of_a_choice_acts(overrides: list[str]) -> None:
         ("@dataclass\nclass T:\n c: KnightsAndKnaves\n def f(self):\n  return self.c.depth", {"task.depth"}),
         ("class HiTab:\n def f(self):\n  return self.sign", {"task.sign"}),
         ("x = config.method.reward.noise", {"method.reward.noise"}),
-        ("def f(c: PolicyMethodConfig): return c.kl.beta", {"method.kl.beta"}),
+        ("def f(c: Method): return c.kl.beta", {"method.kl.beta"}),
         ("def f(c: ShapingConfig): return c.reweight", {"method.shaping.reweight"}),
         ("k = config.method.kl\nprint(k.beta)", {"method.kl.beta"}),
         # Not reads of a key:

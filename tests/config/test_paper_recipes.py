@@ -12,11 +12,11 @@ import pytest
 
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.method import PolicyMethodConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.yaml import parse, read_text
 from rlvr_cli.evaluation.benchmarks import chosen
 from rlvr_cli.ledger.book import read_book
+from rlvr_cli.methods.method import Method
 from rlvr_cli.planning.report import resources
 from rlvr_cli.planning.setup import adapter_of
 from rlvr_cli.sweeps.identity import identity
@@ -211,7 +211,7 @@ def test_ar_lopti_evaluates_for_its_test_curves() -> None:
 def test_alpha_is_that_of_table_3() -> None:
     for file in rows("ar_lopti"):
         method = loaded(file).method
-        assert isinstance(method, PolicyMethodConfig)
+        assert isinstance(method, Method)
         if "reweight" in file.stem and "alpha" not in file.stem:
             expected = 0.3 if loaded(file).task.name == "kk" and "reinforce-pp" not in file.stem else 0.1
             assert method.shaping.reweight == expected, file
@@ -220,9 +220,9 @@ def test_alpha_is_that_of_table_3() -> None:
 def test_acpo_and_cispo_have_one_reading() -> None:
     """The presets', by which the ledger goes too."""
     for config in configs("acpo"):
-        assert isinstance(config.method, PolicyMethodConfig)
+        assert isinstance(config.method, Method)
         preset = load_config(method=config.method.name).method
-        assert isinstance(preset, PolicyMethodConfig)
+        assert isinstance(preset, Method)
         if config.method.name != "dapo":  # clip-higher is the released script's
             assert config.method.weight == preset.weight
     ledger = [arm.set for arm in read_book().arms.values() if arm.set.get("method") in ("acpo", "cispo")]
@@ -233,7 +233,7 @@ def test_the_landscape_runs_are_on_policy_unless_they_say_so() -> None:
     """Without clipping, in the name, is without importance sampling too: off-policy, with a weight of 1."""
     for file in rows("landscape"):
         config = loaded(file)
-        assert isinstance(config.method, PolicyMethodConfig)
+        assert isinstance(config.method, Method)
         assert (config.update.mini_batches == 4) == ("off-policy" in file.stem), file
         if "off-policy" in file.stem:
             assert config.method.weight.kind == ("one" if "no-clip" in file.stem else "clip"), file

@@ -40,11 +40,9 @@ def method(
 ) -> Method:
     """A method around ``weight``, its other choices from ``params``."""
     return Method(
-        name="golden",
         advantage=GroupAdvantage(scale="std"),
         weight=weight,
-        rollout_shaping=(),
-        token_shaping=shapings,
+        shaping={shaping.key: shaping for shaping in shapings},
         aggregation=normaliser or aggregation(params),
         schedule=schedule or OnePass(),
         kl=KLPenalty(

@@ -31,13 +31,13 @@ def in_two_passes(case: Case) -> Method:
     schedule = ByProbability(order="low_first", eta=params["eta"], rule="probability")
     # Where the file does not say so, too: the code divides by all valid tokens of the mini-batch in both passes.
     normaliser = Aggregation(kind="token_mean") if "aggregation" not in params else None
-    return method(params, weight(case), Reweight(params["alpha"]), schedule=schedule, normaliser=normaliser)
+    return method(params, weight(case), Reweight(alpha=params["alpha"]), schedule=schedule, normaliser=normaliser)
 
 
 def compare_reweighted(case: Case) -> None:
     """A case of one pass with Advantage Reweighting."""
     tokens = case.tokens()
-    of = method(case.params, weight(case), Reweight(case.params["alpha"]))
+    of = method(case.params, weight(case), Reweight(alpha=case.params["alpha"]))
     case.compare("advantages_reweighted", of.shaped(tokens).advantages)
     compare_objective(case, of, tokens)
 
@@ -50,7 +50,7 @@ def compare_two_passes(case: Case) -> None:
         tokens = case.tokens(f"log_probs_phase{number}")
         shaped = of.shaped(tokens, which)
         if which == "low":
-            effective = tokens.advantages * of.token_shaping[0].factor(tokens)
+            effective = tokens.advantages * dict(of.shaping)["reweight"].factor(tokens)
             case.compare("advantages_effective", effective * tokens.mask)
         phase = Case(case.file, f"{case.name}, pass {which}", case.params, case.inputs, case.take(f"phase{number}"))
         phase.compare("token_mask", of.schedule.selected(tokens, which))

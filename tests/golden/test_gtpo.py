@@ -48,9 +48,9 @@ def test_gtpo(case: Case) -> None:
     torch.testing.assert_close(rollout.row_mean(entropies), case.tensor("row_mean_entropy"), rtol=1e-6, atol=1e-6)
 
     threshold = params["entropy_threshold_paper"]
-    conflict = ConflictMask("both", params["weight_positive"], 0.0)
-    kept = EntropyFilter(math.log(2) if threshold == "ln 2" else threshold, "all", "initially_below")
-    penalty = EntropyPenalty(params["gamma"])
+    conflict = ConflictMask(ends="both", positive=params["weight_positive"])
+    kept = EntropyFilter(threshold=math.log(2) if threshold == "ln 2" else threshold)
+    penalty = EntropyPenalty(gamma=params["gamma"])
 
     paper = Case(case.file, case.name, params, case.inputs, case.take("paper"))
     forward, backward = conflict.masks(rollout, advantages)
@@ -68,7 +68,7 @@ def test_gtpo(case: Case) -> None:
     whole = replace(tokens, advantages=shaped(rollout, advantages, (penalty, kept, conflict)))
     paper.compare("loss", loss(of, whole))
     compare_gradient(paper, of, whole)
-    off = EntropyFilter(kept.threshold, "all", "initially_below")
+    off = EntropyFilter(threshold=kept.threshold)
     at_start = replace(rollout, initial_entropy=kept.threshold)
     assert bool(off.kept(at_start, advantages).all())
     unfiltered = shaped(at_start, advantages, (penalty, off, conflict))

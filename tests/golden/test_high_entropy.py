@@ -15,7 +15,7 @@ from tests.golden.objective import compare_objective, loss, method
 def test_high_entropy(case: Case) -> None:
     params, mask, advantages = case.params, case.tensor("mask"), case.tensor("advantages")
     assert params["quantile"] == pytest.approx(1 - params["rho"])
-    shaping = HighEntropy(params["rho"])
+    shaping = HighEntropy(share=params["rho"])
     rollout = Rollout(case.tensor("rewards"), 1, mask.long(), mask, entropies=case.tensor("entropies"))
     kept = shaping.kept(rollout)
     case.compare("keep_mask", kept)

@@ -22,7 +22,7 @@ def compare_sequence(case: Case) -> None:
 
     old = log_probs()
     case.compare("old_log_probs", old)
-    factor = of.token_shaping[0].factor(Tokens(old, old, advantages, mask))
+    factor = dict(of.shaping)["reweight"].factor(Tokens(old, old, advantages, mask))
     case.compare("advantages_effective", advantages * factor * mask)
 
     steps, size = case.take("steps"), case.params["mini_batch_rows"]

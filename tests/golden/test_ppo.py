@@ -20,10 +20,6 @@ def test_ppo(case: Case) -> None:
         gamma=params["gamma"],
         lam=params["lam"],
         whiten=True,
-        value_clip=clip,
-        value_coef=1.0,
-        value_lr_ratio=10.0,
-        value_backbone=False,
     )
     rollout = Rollout(case.tensor("rewards"), 1, mask.long(), mask, values=values)
     torch.testing.assert_close(on_last_token(rollout.rewards, mask), case.tensor("token_level_rewards"))

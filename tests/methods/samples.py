@@ -57,12 +57,8 @@ ADVANTAGES: dict[str, Advantage] = {
     "likelihood-negative": LikelihoodAdvantage(side="negative"),
     "reinforce-pp": ReinforcePPAdvantage(kl_in_reward=0.01, gamma=1.0, baseline="none"),
     "reinforce-pp-group": ReinforcePPAdvantage(kl_in_reward=0.0, gamma=0.9, baseline="group"),
-    "gae": GAEAdvantage(
-        gamma=0.99, lam=0.95, whiten=True, value_clip=0.5, value_coef=1.0, value_lr_ratio=10.0, value_backbone=False
-    ),
-    "gae-not-whitened": GAEAdvantage(
-        gamma=1.0, lam=1.0, whiten=False, value_clip=None, value_coef=1.0, value_lr_ratio=10.0, value_backbone=False
-    ),
+    "gae": GAEAdvantage(gamma=0.99, lam=0.95, whiten=True),
+    "gae-not-whitened": GAEAdvantage(gamma=1.0, lam=1.0, whiten=False),
 }
 AGGREGATIONS = {
     "token_mean": Aggregation(kind="token_mean"),
@@ -140,12 +136,12 @@ def method(
     """A method of one pass, GRPO's advantage and no KL, unless ``choices`` say otherwise."""
     defaults: dict[str, object] = {
         "advantage": ADVANTAGES["group"],
-        "rollout_shaping": (),
-        "token_shaping": (),
         "schedule": OnePass(),
         "kl": KLPenalty(beta=0.0),
     }
-    return Method(name="test", weight=weight, aggregation=aggregation, **{**defaults, **choices})  # type: ignore[arg-type]
+    shapings = choices.pop("shapings", ())
+    choices["shaping"] = {shaping.key: shaping for shaping in shapings}  # type: ignore[attr-defined]
+    return Method(weight=weight, aggregation=aggregation, **{**defaults, **choices})  # type: ignore[arg-type]
 
 
 def coefficients(of: Method, tokens: Tokens, which: str = "all") -> Tensor:

@@ -13,7 +13,7 @@ from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.grpo import group_advantage
 from rlvr_cli.methods.ppo import GAEAdvantage, value_clipped, value_loss
 from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
-from rlvr_cli.methods.reward import entropy_min_reward, flip
+from rlvr_cli.methods.reward import Reward, entropy_min_reward, flip
 from tests.methods.samples import ADVANTAGES, change, method, random_rollout
 
 NAN = math.nan
@@ -142,9 +142,7 @@ def test_reinforce_pp_returns_by_hand() -> None:
 def test_gae_is_the_discounted_sum_of_td_errors(gamma: float, lam: float) -> None:
     rollout = random_rollout()
     assert rollout.values is not None
-    estimator = GAEAdvantage(
-        gamma=gamma, lam=lam, whiten=False, value_clip=None, value_coef=1.0, value_lr_ratio=10.0, value_backbone=False
-    )
+    estimator = GAEAdvantage(gamma=gamma, lam=lam, whiten=False)
     ours, returns = estimator.advantages(rollout), estimator.replace(whiten=True).returns(rollout)
     for row, length in enumerate(rollout.mask.sum(1).long().tolist()):
         values = [*rollout.values[row, :length].tolist(), 0.0]
@@ -192,10 +190,10 @@ def test_entropy_reward_is_minus_the_mean_over_valid_tokens() -> None:
     expected = -(rollout.entropies * rollout.mask).sum(1) / rollout.mask.sum(1).clamp(min=1)
     torch.testing.assert_close(ours, expected)
     assert ours[1] == 0
-    of = method(reward="entropy_min")
+    of = method(reward=Reward(source="entropy_min"))
     assert of.needs_rollout_entropies
     # A row without tokens has no entropy; 0, the best of all, would be what the others are compared with.
     known = rollout.mask.any(dim=1)
-    torch.testing.assert_close(of.rewards(rollout), torch.where(known, expected, NAN), equal_nan=True)
+    torch.testing.assert_close(of.reward.rewards(rollout), torch.where(known, expected, NAN), equal_nan=True)
     with pytest.raises(ValueError, match="needs the entropies"):
         entropy_min_reward(replace(rollout, entropies=None))

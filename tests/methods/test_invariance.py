@@ -25,7 +25,7 @@ def composed(weight: str, aggregation: str) -> Method:
         WEIGHTS[weight],
         AGGREGATIONS[aggregation],
         kl=KL,
-        token_shaping=(Reweight(0.3),),
+        shapings=(Reweight(alpha=0.3),),
         schedule=ByProbability(order="low_first", eta=0.4, rule="probability"),
     )
 

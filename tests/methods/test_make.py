@@ -7,11 +7,6 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.method import (
-    PolicyMethodConfig,
-    ShapingConfig,
-    make_method,
-)
 from rlvr_cli.methods.acpo import ACPO
 from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.base import Advantage, TokenWeight
@@ -19,6 +14,7 @@ from rlvr_cli.methods.gtpo import ConflictMask, EntropyFilter, EntropyPenalty
 from rlvr_cli.methods.high_entropy import HighEntropy
 from rlvr_cli.methods.kl import KLPenalty
 from rlvr_cli.methods.lopti import Schedule
+from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.reward import Reward
 from rlvr_cli.methods.reweight import Reweight
 
@@ -30,7 +26,7 @@ KINDS = [
 
 
 def build(**sections: Any) -> Any:
-    return make_method(PolicyMethodConfig(**sections), max_length=64)
+    return Method(**sections).bound(64)
 
 
 @pytest.mark.parametrize(("choice", "section"), KINDS)
@@ -40,28 +36,20 @@ def test_every_kind_is_made_with_all_its_parameters(choice: str, section: Any) -
 
 
 def test_shapings_come_in_gtpo_order_and_only_where_they_are_on() -> None:
-    assert build().rollout_shaping == () and build().token_shaping == ()
-    every = ShapingConfig(
-        reweight=0.3,
-        high_entropy=0.2,
-        conflict="prefix",
-        conflict_positive=3.0,
-        conflict_negative=0.5,
-        entropy_filter=1.05,
-        entropy_filter_rows="negative",
-        entropy_filter_when="always",
-        entropy_penalty=0.1,
-    )
+    assert build().shapings == ()
+    every = {
+        "reweight": Reweight(alpha=0.3),
+        "high_entropy": HighEntropy(share=0.2),
+        "conflict": ConflictMask(ends="prefix", positive=3.0, negative=0.5),
+        "entropy_filter": EntropyFilter(threshold=1.05, sequences="negative", when="always"),
+        "entropy_penalty": EntropyPenalty(gamma=0.1),
+    }
     made = build(shaping=every)
-    assert made.token_shaping == (Reweight(0.3),)
-    assert made.rollout_shaping == (
-        EntropyPenalty(0.1),
-        EntropyFilter(1.05, "negative", "always"),
-        ConflictMask("prefix", 3.0, 0.5),
-        HighEntropy(0.2),
-    )
+    assert made.token_shapings == (every["reweight"],)
+    order = ("entropy_penalty", "entropy_filter", "conflict", "high_entropy")
+    assert made.rollout_shapings == tuple(every[key] for key in order)
     assert made.needs_rollout_entropies and not made.needs_initial_entropy
-    assert build(shaping=ShapingConfig(entropy_filter=0.7)).needs_initial_entropy
+    assert build(shaping={"entropy_filter": EntropyFilter(threshold=0.7)}).needs_initial_entropy
 
 
 def test_aggregation_kl_and_reward_are_passed_on() -> None:
@@ -72,7 +60,7 @@ def test_aggregation_kl_and_reward_are_passed_on() -> None:
     )
     assert (made.aggregation.kind, made.aggregation.rows, made.aggregation.max_length) == ("constant_length", "all", 64)
     assert made.kl == KLPenalty(beta=0.04, log_ratio_clamp=5.0, value_clamp=10.0) and made.needs_reference
-    assert made.reward == "entropy_min"
+    assert made.reward.source == "entropy_min"
 
 
 def test_a_fingerprint_tells_methods_apart_and_stays() -> None:

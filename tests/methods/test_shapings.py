@@ -24,7 +24,7 @@ from tests.methods.samples import KL, WEIGHTS, coefficients, method, random_roll
 
 def shaped(rollout: Rollout, *shapings: RolloutShaping) -> Tensor:
     """(N, T) advantages after ``shapings``."""
-    return method(rollout_shaping=shapings).rollout_advantages(rollout)[1].expand_as(rollout.mask)
+    return method(shapings=shapings).rollout_advantages(rollout)[1].expand_as(rollout.mask)
 
 
 # --- GTPO --------------------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def test_conflict_masks_are_those_of_the_definition(seed: int) -> None:
     token_ids = torch.randint(0, 2 + seed % 3, rollout.token_ids.shape, generator=generator) * 10**5
     rollout = replace(rollout, token_ids=token_ids)
     advantages = torch.randint(-1, 2, (len(token_ids), 1), generator=generator).double()
-    forward, backward = ConflictMask("both", 2.0, 0.0).masks(rollout, advantages)
+    forward, backward = ConflictMask(ends="both").masks(rollout, advantages)
     lengths = rollout.mask.sum(1).long().tolist()
     seen = 0
     for start in range(0, len(lengths), rollout.group_size):
@@ -73,22 +73,22 @@ def test_conflict_masks_are_those_of_the_definition(seed: int) -> None:
 def test_the_partner_may_change_along_a_run() -> None:
     ids = torch.tensor([[1, 2, 3], [1, 9, 9], [8, 2, 9]])
     rollout = Rollout(torch.tensor([1.0, 0.0, 0.0]), 3, ids, torch.ones(3, 3))
-    forward, backward = ConflictMask("both", 2.0, 0.0).masks(rollout, torch.tensor([[1.0], [-1.0], [-1.0]]))
+    forward, backward = ConflictMask(ends="both").masks(rollout, torch.tensor([[1.0], [-1.0], [-1.0]]))
     assert forward.tolist() == [[True, True, False], [True, False, False], [False, False, False]]
     assert not backward.any()
 
 
 def test_conflict_weights_by_sign_and_end() -> None:
     rollout = random_rollout(group_size=8)
-    plain, both = shaped(rollout), shaped(rollout, ConflictMask("both", 2.0, 0.0))
-    ends = {end: shaped(rollout, ConflictMask(end, 2.0, 0.0)) for end in ("prefix", "suffix")}
+    plain, both = shaped(rollout), shaped(rollout, ConflictMask(ends="both"))
+    ends = {end: shaped(rollout, ConflictMask(ends=end, positive=2.0, negative=0.0)) for end in ("prefix", "suffix")}
     factor = both / plain
     for sign, value in ((plain > 0, 2.0), (plain < 0, 0.0)):
         assert set(factor[sign & rollout.mask.bool()].tolist()) == {1.0, value}
     either = (ends["prefix"] != plain) | (ends["suffix"] != plain)
     assert torch.equal(either, both != plain)
     assert (ends["prefix"] != both).any() and (ends["suffix"] != both).any()
-    torch.testing.assert_close(shaped(rollout, ConflictMask("both", 1.0, 1.0)), plain)
+    torch.testing.assert_close(shaped(rollout, ConflictMask(ends="both", positive=1.0, negative=1.0)), plain)
 
 
 @pytest.mark.parametrize("rows", ["all", "negative"])
@@ -97,26 +97,32 @@ def test_conflict_weights_by_sign_and_end() -> None:
 def test_entropy_filter_as_in_equation_10_and_its_ablations(rows: str, when: str, initial: float) -> None:
     rollout = replace(random_rollout(), initial_entropy=initial)
     assert rollout.entropies is not None
-    plain, ours = shaped(rollout), shaped(rollout, EntropyFilter(0.7, rows, when))
+    plain, ours = shaped(rollout), shaped(rollout, EntropyFilter(threshold=0.7, sequences=rows, when=when))
     out = rollout.row_mean(rollout.entropies).unsqueeze(1) > 0.7
     if rows == "negative":
         out = out & (plain < 0)
     if when == "initially_below" and initial >= 0.7:
         out = torch.zeros_like(out)
     torch.testing.assert_close(ours, torch.where(out, 0.0, plain))
-    assert EntropyFilter(0.7, rows, when).needs_initial_entropy == (when == "initially_below")
+    assert EntropyFilter(threshold=0.7, sequences=rows, when=when).needs_initial_entropy == (when == "initially_below")
 
 
 def test_gtpo_is_lambda_d_a_minus_gamma_h_with_signs_of_the_untouched_advantage() -> None:
     """A penalty that turns every advantage negative changes neither which tokens conflict nor their factor."""
     rollout = random_rollout(group_size=8)
     assert rollout.entropies is not None
-    penalty, kept, conflict = EntropyPenalty(50.0), EntropyFilter(0.7, "all", "always"), ConflictMask("both", 2.0, 0.0)
+    penalty, kept, conflict = (
+        EntropyPenalty(gamma=50.0),
+        EntropyFilter(threshold=0.7, when="always"),
+        ConflictMask(ends="both"),
+    )
     plain = shaped(rollout)
     entropy = rollout.row_mean(rollout.entropies).unsqueeze(1)
     expected = conflict.weights(rollout, plain) * (entropy <= 0.7) * (plain - 50 * entropy)
     torch.testing.assert_close(shaped(rollout, penalty, kept, conflict), expected)
-    torch.testing.assert_close(shaped(rollout, conflict, kept, EntropyPenalty(0.0)), shaped(rollout, kept, conflict))
+    torch.testing.assert_close(
+        shaped(rollout, conflict, kept, EntropyPenalty(gamma=0.0)), shaped(rollout, kept, conflict)
+    )
 
 
 def test_entropy_filter_and_penalty_on_advantages_of_single_tokens() -> None:
@@ -124,8 +130,8 @@ def test_entropy_filter_and_penalty_on_advantages_of_single_tokens() -> None:
     rollout = random_rollout(group_size=8)
     assert rollout.entropies is not None and rollout.ref_log_probs is not None
     estimate = ReinforcePPAdvantage(kl_in_reward=0.1, gamma=1.0, baseline="none")
-    shapings = (EntropyPenalty(0.1), EntropyFilter(0.7, "all", "always"))
-    plain, ours = method(advantage=estimate, rollout_shaping=shapings).rollout_advantages(rollout)
+    shapings = (EntropyPenalty(gamma=0.1), EntropyFilter(threshold=0.7, when="always"))
+    plain, ours = method(advantage=estimate, shapings=shapings).rollout_advantages(rollout)
     assert plain.shape == rollout.mask.shape
     entropy = rollout.row_mean(rollout.entropies).unsqueeze(1)
     torch.testing.assert_close(ours, (entropy <= 0.7) * (plain - 0.1 * entropy))
@@ -134,8 +140,12 @@ def test_entropy_filter_and_penalty_on_advantages_of_single_tokens() -> None:
 def test_no_shaping_gives_a_row_without_a_reward_an_advantage() -> None:
     rollout = random_rollout()
     rollout = replace(rollout, rewards=rollout.rewards.index_fill(0, torch.tensor([0, 5]), math.nan))
-    every = (EntropyPenalty(0.1), EntropyFilter(0.7, "negative", "always"), ConflictMask("both", 2.0, 0.0))
-    ours = shaped(rollout, *every, HighEntropy(0.5))
+    every = (
+        EntropyPenalty(gamma=0.1),
+        EntropyFilter(threshold=0.7, sequences="negative", when="always"),
+        ConflictMask(ends="both"),
+    )
+    ours = shaped(rollout, *every, HighEntropy(share=0.5))
     assert ours.isfinite().all() and not ours[[0, 5]].any() and ours.any()
 
 
@@ -146,12 +156,12 @@ def test_no_shaping_gives_a_row_without_a_reward_an_advantage() -> None:
 def test_high_entropy_keeps_its_share(share: float) -> None:
     rollout = random_rollout(groups=16)
     assert rollout.entropies is not None
-    kept, valid = HighEntropy(share).kept(rollout), rollout.mask.bool()
+    kept, valid = HighEntropy(share=share).kept(rollout), rollout.mask.bool()
     assert abs(int(kept.sum()) - share * int(valid.sum())) <= 1
     assert rollout.entropies[kept].min() >= rollout.entropies[valid & ~kept].max() if share < 1 else kept.equal(valid)
     equal = replace(rollout, entropies=torch.ones_like(rollout.mask))
-    assert HighEntropy(share).kept(equal).equal(valid)
-    assert not HighEntropy(share).kept(replace(rollout, mask=torch.zeros_like(rollout.mask))).any()
+    assert HighEntropy(share=share).kept(equal).equal(valid)
+    assert not HighEntropy(share=share).kept(replace(rollout, mask=torch.zeros_like(rollout.mask))).any()
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 16, 36, 101])
@@ -164,12 +174,12 @@ def test_quantile_is_that_of_torch(count: int) -> None:
 def test_reweighting_at_its_ends_and_between() -> None:
     tokens = random_tokens()
     plain = coefficients(method(), tokens)
-    torch.testing.assert_close(coefficients(method(token_shaping=(Reweight(0.0),)), tokens), plain)
+    torch.testing.assert_close(coefficients(method(shapings=(Reweight(alpha=0.0),)), tokens), plain)
     probability = tokens.old_log_probs.exp()
-    torch.testing.assert_close(coefficients(method(token_shaping=(Reweight(1.0),)), tokens), plain * probability)
-    factor = Reweight(0.3).factor(tokens)
+    torch.testing.assert_close(coefficients(method(shapings=(Reweight(alpha=1.0),)), tokens), plain * probability)
+    factor = Reweight(alpha=0.3).factor(tokens)
     torch.testing.assert_close(factor, 0.3 * probability + 0.7)
-    assert not torch.allclose(coefficients(method(token_shaping=(Reweight(0.3),)), tokens), plain)
+    assert not torch.allclose(coefficients(method(shapings=(Reweight(alpha=0.3),)), tokens), plain)
 
 
 @pytest.mark.parametrize("weight", WEIGHTS)
@@ -236,7 +246,9 @@ def test_leaving_rows_out_does_not_make_the_others_weigh_more() -> None:
     assert rollout.entropies is not None
     median = float(rollout.row_mean(rollout.entropies).median())
     plain = method(advantage=likelihood, aggregation=aggregation)
-    filtered = replace(plain, rollout_shaping=(EntropyFilter(threshold=median, rows="all", when="always"),))
+    filtered = method(
+        advantage=likelihood, aggregation=aggregation, shapings=(EntropyFilter(threshold=median, when="always"),)
+    )
     estimated, trained = plain.rollout_advantages(rollout)
     same, fewer = filtered.rollout_advantages(rollout)
     assert int((fewer != 0).sum()) < int((trained != 0).sum())

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.method import make_method
 from rlvr_cli.methods.base import Tokens
 from rlvr_cli.methods.kl import KLPenalty
 from rlvr_cli.methods.method import Method
@@ -23,7 +22,7 @@ COMPOSED = [*METHODS, *(f"grpo+{modifier}" for modifier in MODIFIERS), "dgpo+lop
 
 def method(name: str, *overrides: str) -> Method:
     config = load_config(method=name, overrides=overrides).method if overrides else policy_config(name)
-    return make_method(config, max_length=10)  # type: ignore[arg-type]
+    return config.bound(10)  # type: ignore[arg-type]
 
 
 def at(name: str, ratio: float, sign: int, old_prob: float = 0.1, *overrides: str) -> float:

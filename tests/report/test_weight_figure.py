@@ -9,7 +9,6 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.figure import Figure
 
-from rlvr_cli.config.method import make_method
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.methods.names import BASES, MODIFIERS
 from rlvr_cli.report.named_methods import policy_config
@@ -21,7 +20,7 @@ NAMES = [*(name for name in BASES if name != "sft"), *(f"grpo+{modifier}" for mo
 
 
 def curves(*names: str, old_probs: tuple[float, ...] = (0.1,)) -> Curves:
-    return weight_curves([make_method(policy_config(name), max_length=1) for name in names], old_probs)
+    return weight_curves([policy_config(name).bound(1) for name in names], old_probs)
 
 
 def drawn(found: Curves) -> Figure:

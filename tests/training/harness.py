@@ -14,7 +14,6 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.method import make_method
 from rlvr_cli.lab.tokenizer import make_tokenizer
 from rlvr_cli.methods.base import Tokens
 from rlvr_cli.methods.grpo import group_advantage
@@ -206,7 +205,7 @@ def flat_gradient(model: Any) -> Tensor:
 def method_of(name: str, *overrides: str) -> Method:
     """A method by its name on the command line, with dotted overrides of its choices."""
     config = load_config(method=name, overrides=[f"method.{override}" for override in overrides])
-    return make_method(config.method, max_length=MAX_NEW_TOKENS)
+    return config.method.bound(MAX_NEW_TOKENS)
 
 
 def divided(method: Method) -> Method:

@@ -84,9 +84,9 @@ def test_equals_ppo_in_plain_pytorch(tmp_path: Path) -> None:
     method = method_of(
         "ppo",
         f"advantage.lam={LAM}",
-        f"advantage.value_lr_ratio={VALUE_RATIO}",
-        f"advantage.value_coef={VALUE_COEF}",
-        f"advantage.value_clip={VALUE_CLIP}",
+        f"critic.lr_ratio={VALUE_RATIO}",
+        f"critic.coef={VALUE_COEF}",
+        f"critic.clip={VALUE_CLIP}",
     )
     model, start = load_base(tmp_path), flat(load_base(tmp_path).parameters())
     trainer = train(tmp_path, method, model, micro_batch=4, updates=UPDATES, learning_rate=RATE, max_grad_norm=MAX_NORM)

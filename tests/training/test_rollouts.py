@@ -321,7 +321,7 @@ def test_a_well_formed_wrong_answer_is_wrong_whatever_its_reward(
 
 def test_the_entropy_before_training_is_that_of_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One completion each, told by the sampler or by a forward pass; the rollouts are the same with and without."""
-    samples = "method.shaping.entropy_filter_samples=24"
+    samples = "method.shaping.entropy_filter.samples=24"
     plain, first = trained(tmp_path, "plain", "gtpo")
     _, same = trained(tmp_path, "told", "gtpo", samples)
     assert [row["completion"] for row in first] == [row["completion"] for row in same]

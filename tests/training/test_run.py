@@ -334,7 +334,7 @@ def test_a_reward_that_is_not_finite(tmp_path: Path, monkeypatch: pytest.MonkeyP
     [
         ("reweight+lopti", {}),
         ("lopti", {"method__schedule__rule": "quantile"}),
-        ("ppo", {"method__advantage__value_lr_ratio": 100.0}),
+        ("ppo", {"method__critic__lr_ratio": 100.0}),
         ("gtpo", {}),
         ("acpo", {}),
         ("reinforce-pp+noise", {"rollout__dynamic_sampling": 2, "rollout__drop_truncated": True}),

@@ -38,16 +38,15 @@ def analyze(subject: Subject, options: DirectionsOptions) -> Findings:
     from rlvr_cli.analysis.drawn_rows import drawn_rows
     from rlvr_cli.analysis.method_step import MethodStep
     from rlvr_cli.analysis.scoring import score
-    from rlvr_cli.config.method import make_method
     from rlvr_cli.report.analyses import directions_words as words
     from rlvr_cli.report.analyses.directions_figure import directions_figure
     from rlvr_cli.report.analyses.directions_found import numbers_of
 
     length = saved.config.rollout.max_new_tokens
-    method = make_method(config, max_length=length)
+    method = config.bound(length)
     run = score(saved, [method])
     step = MethodStep.of(method, run.scored)
-    weights = {name: make_method(policy_config(name), max_length=length).weight for name in VARIANTS}
+    weights = {name: policy_config(name).bound(length).weight for name in VARIANTS}
     kept = torch.zeros(len(saved.rows), 1, dtype=torch.bool)
     kept[drawn_rows(saved, options.rows)] = True
     every = [

@@ -14,7 +14,6 @@ from rlvr_cli.analysis.method_step import MethodStep
 from rlvr_cli.analysis.probability import ByProbability, by_probability
 from rlvr_cli.analysis.scoring import score
 from rlvr_cli.config.analysis_kinds import ProbabilityOptions
-from rlvr_cli.config.method import make_method
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.report.analyses.absent import over, shown
 from rlvr_cli.report.analyses.findings import Findings, Subject, Table
@@ -41,7 +40,7 @@ def analyze(subject: Subject, options: ProbabilityOptions) -> Findings:
     """
     configs = replayed_configs(options.methods)
     saved = subject.saved()
-    methods = [make_method(config, max_length=saved.config.rollout.max_new_tokens) for config in configs]
+    methods = [config.bound(saved.config.rollout.max_new_tokens) for config in configs]
     dtype = None if options.dtype is None else getattr(torch, options.dtype)
     policy = load_policy(
         saved, saved.old, dtype=dtype or (torch.float32 if torch.cuda.is_available() else torch.float64)

@@ -17,8 +17,8 @@ from rlvr_cli.analysis.replayed_updates import Replay, ReplayedUpdates
 from rlvr_cli.analysis.saved_rollout import SavedRollout
 from rlvr_cli.analysis.scoring import score
 from rlvr_cli.config.analysis_kinds import RatioOptions
-from rlvr_cli.config.method import PolicyMethodConfig, make_method
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.methods.method import Method
 from rlvr_cli.report.analyses.absent import difference, over, shown
 from rlvr_cli.report.analyses.findings import Findings, Subject, Table
 from rlvr_cli.report.analyses.ratio_figure import ratio_figure
@@ -43,10 +43,10 @@ def analyze(subject: Subject, options: RatioOptions) -> Findings:
     """
     saved = subject.saved()
     config = saved.config.method
-    if not isinstance(config, PolicyMethodConfig):
+    if not isinstance(config, Method):
         raise UserError(f"{saved.run.path}: {config.name} has no importance ratio.")
     how = _replay(saved, options)
-    method = make_method(config, max_length=saved.config.rollout.max_new_tokens)
+    method = config.bound(saved.config.rollout.max_new_tokens)
     dtype = getattr(torch, options.dtype or ("float32" if torch.cuda.is_available() else "float64"))
     policy = load_policy(saved, saved.old, dtype=dtype)
     run = score(saved, [method], policy)

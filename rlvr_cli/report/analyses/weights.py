@@ -5,7 +5,6 @@ Imports no torch before the request is known to be good.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -32,15 +31,14 @@ def analyze(subject: Subject, options: WeightsOptions) -> Findings:
 
     from rlvr_cli.analysis.scoring import score
     from rlvr_cli.analysis.weights import by_old_prob, by_region, decay_of_ratios, method_weights
-    from rlvr_cli.config.method import make_method
     from rlvr_cli.report.analyses import weights_words as words
     from rlvr_cli.report.analyses.weights_figure import weights_figure
     from rlvr_cli.report.analyses.weights_found import MethodFound, numbers_of
 
     length = saved.config.rollout.max_new_tokens
-    methods = [make_method(config, max_length=length) for config in configs.values()]
+    methods = [config.bound(length) for config in configs.values()]
     # No weight has the KL term in it, and without one the model before training need not be run.
-    plain = [dataclasses.replace(method, kl=method.kl.replace(beta=0.0)) for method in methods]
+    plain = [method.model_copy(update={"kl": method.kl.replace(beta=0.0)}) for method in methods]
     run = score(saved, plain)
     weights = [
         method_weights(method, run.scored, eps_low=options.eps_low, eps_high=options.eps_high) for method in plain

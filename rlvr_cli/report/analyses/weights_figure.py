@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlvr_cli.analysis.method_difference import REGIONS
 from rlvr_cli.analysis.method_step import Scored
-from rlvr_cli.report.weight_curves import effective_weight, signs
+from rlvr_cli.report.weight_curves import effective_weight
 from rlvr_cli.results.figure import COLOURS
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _draw_weights(
     grid = torch.logspace(math.log10(span[0]), math.log10(span[1]), _POINTS, dtype=torch.float64)
     for place, of in enumerate(found):
         weights, colour = of.weights, COLOURS[place]
-        if sign in signs(of.method):
+        if sign in of.method.advantage.signs:
             # So unlikely a token that its probability stays below 1 at every ratio drawn.
             line = effective_weight(of.method, grid, min(0.1, 0.9 / span[1]), sign)[0] / grid
             # Earlier lines are wider: where several coincide, each still shows at the edges of the next.

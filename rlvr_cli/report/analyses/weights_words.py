@@ -13,7 +13,6 @@ from rlvr_cli.methods.method import Method
 from rlvr_cli.report.analyses.findings import Table
 from rlvr_cli.report.analyses.weights_found import CORNERS, MethodFound
 from rlvr_cli.report.policy_notes import policy_notes
-from rlvr_cli.report.weight_curves import signs
 
 READING = (
     "Upper left: where the tokens lie; the dashed lines are the bounds of the regions. Upper right and lower left: the "
@@ -103,7 +102,7 @@ def notes(saved: SavedRollout, run: ScoredRun, found: Sequence[MethodFound], opt
 def _far(slope: float | None, method: Method, region: str) -> str:
     if slope is not None:
         return f"{slope:+.2f}".replace("-0.00", "+0.00")
-    return "0 (cut)" if {"LN": -1, "HP": 1}[region] in signs(method) else "-"
+    return "0 (cut)" if {"LN": -1, "HP": 1}[region] in method.advantage.signs else "-"
 
 
 def _shown(value: float | None) -> str:

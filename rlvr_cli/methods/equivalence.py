@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rlvr_cli.config.method import MethodConfig, PolicyMethodConfig
-from rlvr_cli.methods.lopti import PASSES, ByProbability, Schedule
+from rlvr_cli.methods.method import AnyMethod, Method
 
 When = Literal["always", "one_step", "first_step"]
 
@@ -48,7 +47,7 @@ class SameGradient:
         )
 
 
-def same_gradients(methods: Mapping[str, MethodConfig], updates: int) -> list[SameGradient]:
+def same_gradients(methods: Mapping[str, AnyMethod], updates: int) -> list[SameGradient]:
     """The groups of methods that cannot be told apart.
 
     Args:
@@ -59,13 +58,13 @@ def same_gradients(methods: Mapping[str, MethodConfig], updates: int) -> list[Sa
         Groups that are the same by their choices, then by there being one step, then on the first of several; of the
         later ones, only those that say more than the earlier ones.
     """
-    policies = {name: method for name, method in methods.items() if isinstance(method, PolicyMethodConfig)}
+    policies = {name: method for name, method in methods.items() if isinstance(method, Method)}
     one_step = {name: method for name, method in policies.items() if updates * len(method.passes) == 1}
     found: list[SameGradient] = []
     for names in _groups(policies, lambda method: _normal_form(method, on_policy=False)):
-        empty = {_empty_passes(policies[name]) for name in names}
+        empty = {policies[name].schedule.empty_passes for name in names}
         found.append(SameGradient(names, "always", empty_pass=len(empty) > 1))
-    stages: tuple[tuple[When, Mapping[str, PolicyMethodConfig]], ...] = (
+    stages: tuple[tuple[When, Mapping[str, Method]], ...] = (
         ("one_step", one_step),
         ("first_step", policies),
     )
@@ -76,80 +75,31 @@ def same_gradients(methods: Mapping[str, MethodConfig], updates: int) -> list[Sa
     return found
 
 
-def _groups(
-    methods: Mapping[str, PolicyMethodConfig], form: Callable[[PolicyMethodConfig], dict[str, Any]]
-) -> Sequence[tuple[str, ...]]:
+def _groups(methods: Mapping[str, Method], form: Callable[[Method], dict[str, Any]]) -> Sequence[tuple[str, ...]]:
     by_form: dict[str, list[str]] = {}
     for name, method in methods.items():
         by_form.setdefault(json.dumps(form(method), sort_keys=True), []).append(name)
     return [tuple(names) for names in by_form.values() if len(names) > 1]
 
 
-def _normal_form(method: PolicyMethodConfig, *, on_policy: bool) -> dict[str, Any]:
+def _normal_form(method: Method, *, on_policy: bool) -> dict[str, Any]:
     """The choices without what does not matter, so that equal forms are equal gradients.
 
     Args:
         on_policy: whether only a step at which every ratio is 1 counts.
     """
-    return {
-        "advantage": _advantage(method, on_policy=on_policy),
-        "weight": "one" if on_policy else method.weight.simplest().model_dump(),
-        "shaping": _shaping(method),
-        "aggregation": _aggregation(method),
-        "schedule": _schedule(method.schedule, first_pass=on_policy),
-        "kl": method.kl.model_dump() if method.kl.beta > 0 else None,
-        "reward": method.reward.model_dump(),
-    }
-
-
-def _advantage(method: PolicyMethodConfig, *, on_policy: bool) -> dict[str, Any]:
-    values = method.advantage.model_dump()
+    critic = method.critic.model_dump() if method.advantage.needs_values else {}
     if on_policy:
         # The value head has not moved away from its predictions yet.
-        values.pop("value_clip", None)
-    return values
-
-
-def _shaping(method: PolicyMethodConfig) -> dict[str, Any]:
-    values = method.shaping.model_dump()
-    if values["conflict"] == "off" or values["conflict_positive"] == values["conflict_negative"] == 1:
-        values.update(conflict="off", conflict_positive=None, conflict_negative=None)
-    if values["entropy_filter"] is None:
-        values.update(entropy_filter_rows=None, entropy_filter_when=None, entropy_filter_samples=None)
-    if values["high_entropy"] == 1:
-        values["high_entropy"] = None
-    return values
-
-
-def _aggregation(method: PolicyMethodConfig) -> dict[str, Any]:
-    values = method.aggregation.model_dump()
-    if values["kind"] == "token_mean":
-        values["rows"] = None
-    return values
-
-
-def _schedule(schedule: Schedule, *, first_pass: bool) -> dict[str, Any]:
-    """A pass that holds every token is one pass; an empty one beside it changes nothing.
-
-    No token has a probability below 0. With eta 1 the tokens whose probability rounds to 1 are left for the high pass:
-    they have no gradient on the first step, but one as soon as the policy has moved.
-    """
-    if not isinstance(schedule, ByProbability):
-        return schedule.model_dump()
-    all_low, all_high = schedule.eta == 1 and schedule.rule == "probability", schedule.eta == 0
-    values = schedule.model_dump()
-    if first_pass:
-        first = PASSES[schedule.order][0]
-        values["order"] = first
-        if all_low or all_high:
-            return {"kind": "one_pass"} if (first == "low") == all_low else {"kind": "empty"}
-    elif all_high and schedule.order != "low_only":
-        return {"kind": "one_pass"}
-    return values
-
-
-def _empty_passes(method: PolicyMethodConfig) -> tuple[bool, ...]:
-    """Of each pass over a rollout, whether no token can be in it, whatever the data."""
-    schedule = method.schedule
-    nothing_low = isinstance(schedule, ByProbability) and schedule.eta == 0
-    return tuple(which == "low" and nothing_low for which in method.passes)
+        critic.pop("clip", None)
+    passes = method.schedule.on_first_step() if on_policy else method.schedule.simplest()
+    return {
+        "advantage": method.advantage.model_dump(),
+        "weight": "one" if on_policy else method.weight.simplest().model_dump(),
+        "shaping": [shaping.simplest().model_dump() for shaping in dict(method.shaping).values()],
+        "aggregation": method.aggregation.simplest().model_dump(),
+        "passes": passes.model_dump(),
+        "kl": method.kl.simplest().model_dump(),
+        "critic": critic,
+        "reward": method.reward.model_dump(),
+    }
