@@ -74,7 +74,9 @@ def suggest_key(path: Sequence[str], own: Variant | None = None) -> str | None:
     other = key_for(path[-1])
     if len(path) == 1 and other:
         return other
-    names = key_names()
+    # A section that a plain value sets is as good as its key.
+    plain = [name for name in section_names() if any(one.main_key for one in variants(tuple(name.split("."))))]
+    names = (*plain, *key_names())
     same_name = [name for name in names if f".{name}".replace(".", "_").endswith(f"_{path[-1]}".replace(".", "_"))]
     if len(path) > 1:
         inside = [name for name in same_name if name.startswith(f"{path[0]}.")]

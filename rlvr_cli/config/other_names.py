@@ -29,7 +29,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "method.aggregation.kind": ("loss_type", "loss_agg_mode"),
     "method.advantage.scale": ("scale_rewards",),
     "method.advantage.lam": ("gae_lambda", "lambda"),
-    "method.shaping.high_entropy": ("top_entropy_quantile",),
+    "method.shaping.high_entropy.share": ("top_entropy_quantile",),
     "method.name": ("adv_estimator", "importance_sampling_level"),
     "eval.every": ("eval_steps", "test_freq"),
     "checkpoint.every": ("save_steps", "save_freq"),

@@ -11,6 +11,7 @@ from rlvr_cli.methods.dgpo import DGPO
 from rlvr_cli.methods.grpo import ClippedRatio
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.reweight import Reweight
 
 
 def policy(method: str | None = None, *overrides: str, files: tuple[Path, ...] = ()) -> Method:
@@ -90,7 +91,7 @@ def test_what_is_said_without_a_name_holds_for_any_method(tmp_path: Path) -> Non
         ("method.schedule={kind: lopti, order: high_first}", ("schedule", "order"), "high_first"),
         ("method={weight: {kind: dgpo, n: 3}}", ("weight", "n"), 3.0),
         ("method={weight: dgpo}", ("weight", "kind"), "dgpo"),
-        ("method=gtpo", ("shaping", "conflict"), "both"),
+        ("method.shaping.reweight=0.3", ("shaping", "reweight"), Reweight(alpha=0.3)),
     ],
 )
 def test_a_plain_value_chooses_a_kind(override: str, path: tuple[str, str], value: object) -> None:

@@ -70,7 +70,7 @@ def gradients(config: AnyMethod, *, off_policy: bool) -> list[Tensor]:
     method = config.bound(LENGTH)
     scored, shift = rollout()
     assert scored.old_log_probs is not None
-    scored = Rollout(**{**vars(scored), "rewards": method.rewards(scored)})
+    scored = Rollout(**{**vars(scored), "rewards": method.reward.rewards(scored)})
     threshold = method.schedule.threshold(scored)
     estimated, advantages = method.rollout_advantages(scored)
     tokens = Tokens(

@@ -70,7 +70,7 @@ def test_bounds_are_in_the_words() -> None:
         (["method", "reweight"], "method.shaping.reweight"),
         (["method", "shedule"], "schedule"),
         (["method", "schedule", "etta"], "eta"),
-        (["method", "weight", "gamma"], "method.advantage.gamma"),
+        (["method", "weight", "gamma"], "method.advantage.gamma or method.shaping.entropy_penalty.gamma"),
         (["n"], "method.weight.n"),
     ],
 )

@@ -64,7 +64,7 @@ def test_alpha_is_that_of_the_paper_for_the_task() -> None:
     def alpha(method: str, *overrides: str, task: str | None = None) -> float:
         config = load_config(method=method, task=task, overrides=overrides).method
         assert isinstance(config, Method)
-        return config.shaping.reweight
+        return dict(config.shaping)["reweight"].alpha
 
     for method in ("reweight", "grpo+reweight", "dgpo+reweight+lopti"):
         assert alpha(method) == alpha(method, task="countdown") == 0.3
@@ -97,20 +97,20 @@ def test_a_method_states_every_choice(name: str) -> None:
         ("acpo", {"weight.alpha": 3.0, "weight.eps_b": 0.1, "weight.bins": 5, "aggregation.kind": "sequence_mean"}),
         ("acpo-max", {"weight.bound": "max"}),
         ("acpo-mean", {"weight.bound": "mean"}),
-        ("reweight", {"shaping.reweight": 0.3, "weight.eps_high": 0.24, "kl.beta": 0.001}),
+        ("reweight", {"shaping.reweight.alpha": 0.3, "weight.eps_high": 0.24, "kl.beta": 0.001}),
         ("lopti", {"schedule.order": "low_first", "schedule.eta": 0.5, "weight.eps_high": 0.24, "kl.beta": 0.001}),
         ("reinforce-pp", {"advantage.kl_in_reward": 0.001, "kl.beta": 0, "weight.eps_high": 0.24}),
-        ("reinforce-pp+reweight", {"shaping.reweight": 0.1}),
-        ("reinforce-pp+reweight+lopti", {"shaping.reweight": 0.1, "schedule.kind": "lopti"}),
+        ("reinforce-pp+reweight", {"shaping.reweight.alpha": 0.1}),
+        ("reinforce-pp+reweight+lopti", {"shaping.reweight.alpha": 0.1, "schedule.kind": "lopti"}),
         ("gtpo", {"weight.kind": "one", "shaping.conflict.positive": 2.0, "shaping.entropy_filter.threshold": log(2)}),
-        ("gtpo", {"shaping.entropy_penalty": 0.1, "aggregation.kind": "sequence_mean", "kl.beta": 0}),
+        ("gtpo", {"shaping.entropy_penalty.gamma": 0.1, "aggregation.kind": "sequence_mean", "kl.beta": 0}),
         ("pl", {"advantage.side": "positive", "weight.kind": "ratio", "aggregation.rows": "trained"}),
         ("tnnl", {"advantage.side": "negative", "aggregation.kind": "constant_length"}),
         ("raft-pp", {"advantage.side": "positive", "weight.kind": "clip"}),
         ("ppo", {"advantage.kind": "gae", "advantage.lam": 1.0, "critic.clip": 0.5}),
         ("dgpo+lopti", {"weight.n": 1.0, "schedule.eta": 0.5, "kl.beta": 0}),
         ("grpo+low-only", {"schedule.order": "low_only"}),
-        ("grpo+high-entropy", {"shaping.high_entropy": 0.2}),
+        ("grpo+high-entropy", {"shaping.high_entropy.share": 0.2}),
         ("dapo+entropy-min", {"reward.source": "entropy_min"}),
         ("cl+noise", {"reward.noise": 0.25}),
     ],

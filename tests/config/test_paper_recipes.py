@@ -214,7 +214,7 @@ def test_alpha_is_that_of_table_3() -> None:
         assert isinstance(method, Method)
         if "reweight" in file.stem and "alpha" not in file.stem:
             expected = 0.3 if loaded(file).task.name == "kk" and "reinforce-pp" not in file.stem else 0.1
-            assert method.shaping.reweight == expected, file
+            assert dict(method.shaping)["reweight"].alpha == expected, file
 
 
 def test_acpo_and_cispo_have_one_reading() -> None:
