@@ -14,7 +14,7 @@ from rlvr_cli.methods.kl import KLPenalty
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.names import BASES, MODIFIERS
 from rlvr_cli.report.named_methods import policy_config
-from rlvr_cli.report.weight_curves import effective_weight, signs, weight_curves
+from rlvr_cli.report.weight_curves import effective_weight, weight_curves
 
 METHODS = [name for name in BASES if name != "sft"]
 COMPOSED = [*METHODS, *(f"grpo+{modifier}" for modifier in MODIFIERS), "dgpo+lopti", "reinforce-pp+reweight+lopti"]
@@ -76,7 +76,7 @@ def test_a_curve_is_what_training_multiplies_grad_log_pi_by(name: str, old_prob:
     """`Method.coefficients` of one token with advantage +-1 and normaliser 1, its passes added up."""
     chosen = dataclasses.replace(method(name), kl=KLPenalty(beta=0.0))
     ratios = torch.tensor([0.3, 0.79, 0.81, 1.0, 1.19, 1.21, 1.3], dtype=torch.float64)
-    for sign in signs(chosen):
+    for sign in chosen.advantage.signs:
         weights, _ = effective_weight(chosen, ratios, old_prob, sign)
         for ratio, weight in zip(ratios, weights, strict=True):
             old = torch.full((1, 1), old_prob, dtype=torch.float64).log()
@@ -153,7 +153,7 @@ def test_both_sides_of_a_bound_are_drawn() -> None:
 def test_methods_of_one_sign_have_curves_for_it_alone() -> None:
     assert {curve.sign for curve in weight_curves([method("pl")], [0.1]).curves} == {1}
     assert {curve.sign for curve in weight_curves([method("nl")], [0.1]).curves} == {-1}
-    assert signs(method("cl")) == (-1, 1)
+    assert method("cl").advantage.signs == (-1, 1)
 
 
 def test_a_weight_without_a_clip_has_no_trust_region() -> None:
