@@ -135,8 +135,6 @@ def _choices(name: str, parts: tuple[Preset, ...]) -> Iterator[Choice]:
         yield Choice("method", "no rollouts: its own keys", name, "", None, parameters)
         return
     for choice, decides in CHOICES.items():
-        if choice == "critic" and not config.advantage.needs_values:
-            continue
         section: Section = getattr(config, choice)
         kind = getattr(section, "kind", None)
         module = type(section).__module__.rpartition(".")[2]

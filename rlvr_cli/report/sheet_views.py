@@ -72,6 +72,8 @@ def table_rows(sheet: MethodSheet) -> Iterator[tuple[str, str, str, str]]:
         parameters = [item for item in choice.parameters if choice.kind is not None or item.set_by != DEFAULT]
         if choice.kind == "token_mean":
             parameters = []  # it divides by tokens, and its key is about rows
+        if choice.name == "critic" and not parameters:
+            continue  # most methods have none
         kind = f" = {choice.kind}" if choice.kind else "" if parameters else ": none"
         yield f"{choice.name}{kind}", "", "", "; ".join(filter(None, (choice.decides, choice.source)))
         for parameter in parameters:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import pytest
@@ -74,7 +73,7 @@ def test_a_point_of_a_curve(name: str, sign: int, ratio: float, expected: float)
 @pytest.mark.parametrize("old_prob", [0.05, 0.7])
 def test_a_curve_is_what_training_multiplies_grad_log_pi_by(name: str, old_prob: float) -> None:
     """`Method.coefficients` of one token with advantage +-1 and normaliser 1, its passes added up."""
-    chosen = dataclasses.replace(method(name), kl=KLPenalty(beta=0.0))
+    chosen = method(name).model_copy(update={"kl": KLPenalty(beta=0.0)})
     ratios = torch.tensor([0.3, 0.79, 0.81, 1.0, 1.19, 1.21, 1.3], dtype=torch.float64)
     for sign in chosen.advantage.signs:
         weights, _ = effective_weight(chosen, ratios, old_prob, sign)
