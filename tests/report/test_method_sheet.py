@@ -75,8 +75,8 @@ def test_what_modifiers_changed() -> None:
 
 
 def test_a_modifier_may_set_another_value_for_one_base() -> None:
-    assert parameters(method_sheet("grpo+reweight"))["method.shaping.reweight"].value == 0.3
-    special = parameters(method_sheet("reinforce-pp+reweight"))["method.shaping.reweight"]
+    assert parameters(method_sheet("grpo+reweight"))["method.shaping.reweight.alpha"].value == 0.3
+    special = parameters(method_sheet("reinforce-pp+reweight"))["method.shaping.reweight.alpha"]
     assert (special.value, special.set_by) == (0.1, "reweight")
 
 
