@@ -13,7 +13,7 @@ import jinja2
 import pytest
 
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.results import completions as module
+from rlvr_cli.report.report_render import TEMPLATES
 from rlvr_cli.results.completions import BINS, bin_names, bin_of, sampled_completions
 from rlvr_cli.runs.directory import RunDir
 
@@ -50,7 +50,7 @@ def made(root: Path, *rollouts: list[dict[str, Any]]) -> RunDir:
 
 
 def page(run: RunDir) -> str:
-    folder = Path(module.__file__).parent / "page"
+    folder = TEMPLATES
     loader = jinja2.FileSystemLoader(folder)
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
     template: Any = environment.get_template("completions.html").module
