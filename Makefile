@@ -87,7 +87,7 @@ processes: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.processes
 
 docs: $(INSTALLED)
-	$(BIN)/python -m rlvr_cli.report.method_pages docs/methods
+	$(BIN)/python -m rlvr_cli.describe.pages docs/methods
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.methods_cost > docs/methods/cost.md
 
 lab: $(INSTALLED)

@@ -52,13 +52,13 @@ def command(
     if name is None:
         _list(as_json)
         return
-    from rlvr_cli.report.analyze_request import analyze_request
+    from rlvr_cli.analyses.request import analyze_request
 
     request = analyze_request(
         name, run or [], root, rollout=rollout, step=step, overrides=overrides or [], figure=figure
     )
-    from rlvr_cli.report.analyze_write import analyze_and_write
-    from rlvr_cli.report.analyze_write import as_json as json_of
+    from rlvr_cli.analyses.request import analyze_and_write
+    from rlvr_cli.analyses.request import as_json as json_of
 
     found = analyze_and_write(request)
     if as_json:
@@ -78,7 +78,7 @@ def command(
 
 
 def _list(as_json: bool) -> None:
-    from rlvr_cli.config.analysis_kinds import ANALYSES
+    from rlvr_cli.analyses.base import analyses
     from rlvr_cli.config.keys import describe_field
     from rlvr_cli.core.yaml import shown
 
@@ -89,19 +89,19 @@ def _list(as_json: bool) -> None:
                     "summary": kind.summary,
                     "paper": kind.paper,
                     "runs": kind.runs,
-                    "options": kind.options.model_json_schema()["properties"] if kind.options.model_fields else {},
+                    "options": kind.options.model_json_schema()["properties"],
                 }
-                for name, kind in ANALYSES.items()
+                for name, kind in analyses().items()
             }
         )
         return
     table = plain_table("analysis", "paper", "what it shows")
-    for name, kind in ANALYSES.items():
+    for name, kind in analyses().items():
         table.add_row(name, kind.paper, kind.summary)
     print_table(table)
     echo()
     keys = plain_table("key", "default", "what it is", "meaning")
-    for name, kind in ANALYSES.items():
+    for name, kind in analyses().items():
         for key, field in kind.options.model_fields.items():
             keys.add_row(f"{name} {key}=", shown(field.default), describe_field(field), field.description or "")
     print_table(keys)

@@ -1,4 +1,4 @@
-"""`rlvr methods`: every method, one in full, their weights in a picture, and where two of them differ."""
+"""`rlvr methods`: every method, one in full, and their weights in a picture."""
 
 from __future__ import annotations
 
@@ -9,23 +9,22 @@ import typer
 
 from rlvr_cli.cli.common import Json, echo, list_by_default, plain_table, print_json, print_table
 
-app = typer.Typer(help="List the methods, show one, plot their weights, compare two on a rollout.")
+app = typer.Typer(help="List the methods, show one, plot their weights.")
 
 NAME_HELP = "A method, modifiers joined with +: `dgpo`, `dgpo+lopti`."
-FIRST_HELP = "The first method; regions are by its bounds."
 
 
 @app.callback(invoke_without_command=True)
 def methods(context: typer.Context, as_json: Json = False) -> None:
-    """List the methods, show one, plot their weights, compare two on a rollout. Without a command: list."""
+    """List the methods, show one, plot their weights. Without a command: list."""
     list_by_default(context, as_json, list_command)
 
 
 @app.command("list")
 def list_command(as_json: Json = False) -> None:
     """List every method and modifier: paper, what it does, what it costs over GRPO, what it is tested against."""
+    from rlvr_cli.describe.sheet import short_cost, summary
     from rlvr_cli.methods.names import ALIASES, METHODS, MODIFIER_PRESETS
-    from rlvr_cli.report.sheet_views import short_cost, summary
 
     bases, added = [*map(summary, METHODS.values())], [*map(summary, MODIFIER_PRESETS.values())]
     aliases = {alias: preset.name for preset in METHODS.values() for alias in preset.aliases} | ALIASES
@@ -47,8 +46,7 @@ def list_command(as_json: Json = False) -> None:
 @app.command()
 def show(method: Annotated[str, typer.Argument(metavar="METHOD", help=NAME_HELP)], as_json: Json = False) -> None:
     """Show one method: equation, choices, parameters with their sources, differences from the released code."""
-    from rlvr_cli.report.method_sheet import method_sheet
-    from rlvr_cli.report.sheet_views import as_dict, change_line, lines, table_rows
+    from rlvr_cli.describe.sheet import as_dict, change_line, lines, method_sheet, table_rows
 
     sheet = method_sheet(method)
     if as_json:
@@ -88,10 +86,10 @@ def plot(
     as_json: Json = False,
 ) -> None:
     """Draw each method's weight on grad log pi and on grad pi over the ratio, for both signs of the advantage."""
-    from rlvr_cli.report.plot_request import plot_request
+    from rlvr_cli.describe.plot import plot_request
 
     request = plot_request(names, out, old_prob or [], spread)
-    from rlvr_cli.report.plot_weights import as_dict, plot_weights
+    from rlvr_cli.describe.plot import as_dict, plot_weights
 
     drawn = plot_weights(request)
     if as_json:
@@ -101,49 +99,3 @@ def plot(
     echo(f"{request.out}: {', '.join(request.names)}, at old probability {probabilities}")
     for note in drawn.notes:
         echo(f"  {note}")
-
-
-@app.command()
-def compare(
-    first: Annotated[str, typer.Argument(metavar="A", help=FIRST_HELP)],
-    second: Annotated[str, typer.Argument(metavar="B", help="The second method.")],
-    run: Annotated[str, typer.Option("--run", metavar="RUN", help="A run's name in --dir, or its path.")],
-    rollout: Annotated[
-        int | None,
-        typer.Option("--rollout", metavar="K", help="From 0. Default: the newest whose sampling policy was kept."),
-    ] = None,
-    step: Annotated[
-        int | None, typer.Option("--step", metavar="S", help="Compare at this checkpoint. Default: the newest.")
-    ] = None,
-    top: Annotated[int, typer.Option("--top", metavar="N", help="Tokens to list.")] = 10,
-    figure: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Also draw a dot for each token (.png or .svg).")
-    ] = None,
-    root: Annotated[Path, typer.Option("--dir", metavar="FOLDER", help="Folder that holds the runs (run.dir).")] = Path(
-        "runs"
-    ),
-    as_json: Json = False,
-) -> None:
-    """Say on which tokens of a saved rollout two methods' gradients differ, and by how much."""
-    from rlvr_cli.report.compare_request import compare_request
-
-    request = compare_request(first, second, run, root, rollout=rollout, step=step, top=top, figure=figure)
-    from rlvr_cli.report import difference_view as view
-    from rlvr_cli.report.compare_methods import compare_methods
-
-    outcome = compare_methods(request)
-    if as_json:
-        print_json(view.as_dict(outcome))
-        return
-    echo(view.headline(outcome))
-    for line in view.notes(outcome):
-        echo(f"Note: {line}")
-    for header, rows in ((view.GROUP_HEADER, view.group_rows(outcome)), (view.TOKEN_HEADER, view.token_rows(outcome))):
-        table = plain_table(*header)
-        for row in rows:
-            table.add_row(*row)
-        if table.row_count:
-            echo()
-            print_table(table)
-    if figure is not None:
-        echo(f"\n{figure}: one dot a token")

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from rlvr_cli.config.analysis_kinds import ANALYSES
+from rlvr_cli.analyses.base import analyses
+from rlvr_cli.analyses.request import options_of
 from rlvr_cli.config.section_problems import section_problems
 from rlvr_cli.core.errors import UserError, layout
 from rlvr_cli.core.section import Section
@@ -17,7 +18,6 @@ from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import Document, YamlProblem, parse, read_text, shown
 from rlvr_cli.ledger import exact
 from rlvr_cli.ledger.schema import LAB, PAPERS, Arm, Claim
-from rlvr_cli.report.analyze_request import options_of
 from rlvr_cli.sweeps.axes import full_key, key_problem
 
 DATA = Path(__file__).parent / "data"
@@ -187,7 +187,7 @@ def _claim_problems(claim: Claim, paper: str, arms: dict[str, Arm]) -> Iterator[
             options_of(call.analysis, call.options)
         except UserError as error:
             said.update(f"measure: {one}" for one in error.problems)
-        kind = ANALYSES.get(call.analysis)
+        kind = analyses().get(call.analysis)
         if kind is not None and call.at.step is not None and not kind.policy:
             said.add(f"at.step: {call.analysis} looks at rollouts alone")
     yield from sorted(said)

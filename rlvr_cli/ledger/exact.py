@@ -33,8 +33,8 @@ def weight_exponent(method: str, region: str) -> float:
     without bound (DGPO paper, equation 9 and figure 2). Raises UserError for another region, and where the weight is
     0, as behind a hard clip.
     """
-    from rlvr_cli.report.named_methods import policy_config
-    from rlvr_cli.report.weight_limits import far_slope
+    from rlvr_cli.describe.named import policy_config
+    from rlvr_cli.describe.weights import far_slope
 
     if region not in REGIONS:
         raise UserError(f"region: must be one of {', '.join(REGIONS)}; got {region}")
@@ -54,8 +54,8 @@ def passes_rise(method: str) -> float:
     """
     import torch
 
+    from rlvr_cli.describe.named import policy_config
     from rlvr_cli.methods.base import Tokens
-    from rlvr_cli.report.named_methods import policy_config
 
     schedule = policy_config(method).bound(1).schedule
     old = ((torch.arange(1000, dtype=torch.float64) + 0.5) / 1000).unsqueeze(0)

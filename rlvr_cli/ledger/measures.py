@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import time
@@ -10,18 +11,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlvr_cli.analyses.base import Subject
+from rlvr_cli.analyses.request import analysis_of, options_of
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.text import did_you_mean, some
-from rlvr_cli.ledger.fingerprint import code_of, digest
 from rlvr_cli.ledger.jobs import Job
 from rlvr_cli.ledger.schema import At, Call
-from rlvr_cli.report.analyses.findings import Subject
-from rlvr_cli.report.analyze_request import options_of
 from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.runs.checkpoints import file_hash
 from rlvr_cli.runs.directory import RunDir
 
 SHOWN = 12
+_SIZE = 16
+
+
+def digest(value: Any) -> str:
+    """A hash of JSON values, 16 hexadecimal digits."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:_SIZE]
 
 
 class NoValue(RunError):
@@ -59,7 +65,7 @@ class Reading:
             "options": self.options,
             "rollout": self.at.rollout,
             "step": self.at.step,
-            "code": code_of(f"rlvr_cli.report.analyses.{self.analysis}"),
+            "version": analysis_of(self.analysis).version,
         }
 
     def path(self, folder: Path) -> Path:
@@ -90,12 +96,10 @@ def compute(content: Mapping[str, Any]) -> None:
         UserError: the run does not hold what the analysis needs.
         RunError: the analysis gave what no file can hold.
     """
-    from rlvr_cli.report.analyses.catalog import analyze
-
     key, run, out = content["key"], RunDir(Path(content["run"])), Path(content["out"])
     subject = Subject((run,), run.path.parent, key["rollout"], key["step"])
     begun = time.perf_counter()
-    found = analyze(key["analysis"], subject, options_of(key["analysis"], key["options"]))
+    found = analysis_of(key["analysis"]).measure(subject, options_of(key["analysis"], key["options"]))
     seconds = round(time.perf_counter() - begun, 2)
     try:
         # As it will be read: tuples are lists, numbers as keys are text.

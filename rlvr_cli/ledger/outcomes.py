@@ -10,8 +10,7 @@ from typing import Any
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.ledger import exact
 from rlvr_cli.ledger.book import Book
-from rlvr_cli.ledger.fingerprint import digest
-from rlvr_cli.ledger.measures import NoValue, number_of
+from rlvr_cli.ledger.measures import NoValue, digest, number_of
 from rlvr_cli.ledger.schema import Call, Claim
 from rlvr_cli.ledger.verdicts import Verdict, judge
 

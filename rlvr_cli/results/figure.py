@@ -18,6 +18,16 @@ if TYPE_CHECKING:
 FORMATS = {".png": "png", ".svg": "svg"}
 # Okabe and Ito's colours, told apart with any kind of colour vision; their yellow is too light for lines on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
+DASHES: tuple[Any, ...] = (
+    "solid",
+    (0, (6, 2)),
+    (0, (1.2, 1.6)),
+    (0, (6, 2, 1.2, 2)),
+    (0, (10, 2.5)),
+    (0, (3, 1.5)),
+    (0, (6, 1.6, 1.2, 1.6, 1.2, 1.6)),
+    (0, (2, 3)),
+)
 _STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9.0,

@@ -1,4 +1,4 @@
-"""`rlvr methods`: list, show, plot; `compare` on a run is in tests/analysis."""
+"""`rlvr methods`: list, show, plot."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_composition_says_what_its_modifiers_set(capsys: pytest.CaptureFixture
     assert text.startswith("reweight+lopti\n")
     assert 'method.schedule.kind: "one_pass" -> "lopti"  (+lopti)' in text
     changed = as_json(capsys, "show", "dgpo+reweight")["changed_by_modifiers"]
-    assert changed == [{"key": "method.shaping.reweight", "before": 0.0, "after": 0.3, "modifier": "reweight"}]
+    assert changed == [{"key": "method.shaping.reweight.alpha", "before": 0.0, "after": 0.3, "modifier": "reweight"}]
 
 
 def test_an_unknown_name_offers_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rlvr_cli.analyses.base import analyses
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.ledger import fingerprint
+from rlvr_cli.ledger import measures
 from rlvr_cli.ledger.measures import Reading, number_of
 from rlvr_cli.ledger.outcomes import outcome
 from rlvr_cli.ledger.schema import At, Call
@@ -100,7 +101,7 @@ def keep(one: Reading, folder: Path) -> Path:
     path = one.path(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"key": one.key(), "numbers": NUMBERS, "notes": [], "seconds": 1.0}
-    path.write_text(json.dumps({**content, "check": fingerprint.digest(NUMBERS)}))
+    path.write_text(json.dumps({**content, "check": measures.digest(NUMBERS)}))
     return path
 
 
@@ -128,28 +129,8 @@ def test_a_damaged_file_is_no_measure(tmp_path: Path, damage: Any) -> None:
     assert one.read(tmp_path) is None
 
 
-def test_the_code_of_an_analysis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it imports counts, what it does not import and what only words are does not."""
-    package = Path(fingerprint._ROOT) / "rlvr_cli"
-    copy = tmp_path / "rlvr_cli"
-    for part in ("report/analyses", "analysis"):
-        shutil.copytree(package / part, copy / part)
-    monkeypatch.setattr(fingerprint, "_ROOT", tmp_path)
-
-    def code(name: str = "landscape") -> str:
-        fingerprint.code_of.cache_clear()
-        return fingerprint.code_of(f"rlvr_cli.report.analyses.{name}")
-
-    def append(path: str, text: str) -> None:
-        with (copy / path).open("a") as stream:
-            stream.write(text)
-
-    first, other = code(), code("conflicts")
-    append("analysis/landscape.py", "\n# A remark.\n")
-    assert code() == first
-    append("analysis/landscape.py", "\nX = 1\n")
-    second = code()
-    assert second != first and code("conflicts") == other
-    append("report/analyses/landscape.py", "\nY = 1\n")
-    assert code() not in (first, second)
-    fingerprint.code_of.cache_clear()
+def test_another_version_of_an_analysis_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(reading(tmp_path), tmp_path)
+    newer = replace(analyses()["landscape"], version=99)
+    monkeypatch.setattr(measures, "analysis_of", lambda name: newer)
+    assert reading(tmp_path).read(tmp_path) is None

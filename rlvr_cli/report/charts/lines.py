@@ -13,6 +13,7 @@ from rlvr_cli.report.charts.labels import APART, MOST_TITLE, ROW, SAMPLE, fit_be
 from rlvr_cli.report.charts.numbers import percent_tick, tick
 from rlvr_cli.report.charts.svg import GRID, MUTED, PAPER, SERIES, WIDTH
 from rlvr_cli.report.charts.thin import kept
+from rlvr_cli.results.figure import DASHES
 from rlvr_cli.results.lines import Extent, Line, Panel, XAxis, YAxis
 
 if TYPE_CHECKING:
@@ -20,16 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_ARMS = len(SERIES)
-DASHES: tuple[Any, ...] = (
-    "solid",
-    (0, (6, 2)),
-    (0, (1.2, 1.6)),
-    (0, (6, 2, 1.2, 2)),
-    (0, (10, 2.5)),
-    (0, (3, 1.5)),
-    (0, (6, 1.6, 1.2, 1.6, 1.2, 1.6)),
-    (0, (2, 3)),
-)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 _LEFT, _RIGHT, _TOP, _BOTTOM, _TICKS = 48.0, 12.0, 24.0, 38.0, 24.0
 _HEIGHT, _SMALL_HEIGHT, _FLAT_HEIGHT = 200.0, 110.0, 40.0

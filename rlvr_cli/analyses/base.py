@@ -1,0 +1,178 @@
+"""What an analysis is given and what it gives, and how it has its place: by being defined. Imports no torch.
+
+    @analysis("how often kinds of words occur", paper="AR-Lopti", options=WordsOptions, policy=False)
+    def words(subject: Subject, options: WordsOptions) -> Findings:
+        ...
+
+Its name is the function's. `rlvr analyze` lists and runs it, and claims of the ledger may name its numbers.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, Field
+
+from rlvr_cli.analyses.saved_rollout import SavedRollout, find_saved_rollout
+from rlvr_cli.config.schema import FromList
+from rlvr_cli.core.lazy import Tensor
+from rlvr_cli.core.section import Section, Text, define_all
+from rlvr_cli.runs.directory import RunDir
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def rising(bounds: tuple[Any, ...]) -> tuple[Any, ...]:
+    """``bounds``; ValueError unless each is above the one before."""
+    if any(low >= high for low, high in itertools.pairwise(bounds)):
+        raise ValueError("must rise")
+    return bounds
+
+
+Share = Annotated[float, Field(gt=0.0, lt=1.0)]
+Bounds = Annotated[tuple[Share, ...], FromList, Field(min_length=1), AfterValidator(rising)]
+Methods = Annotated[tuple[Text, ...], FromList, Field(min_length=1, max_length=8)]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is analysed.
+
+    Attributes:
+        runs: in the order given; no two are the same.
+        root: folder that holds the runs.
+        rollout: its number, from 0; None for the newest that can be used.
+        step: of the checkpoint; None for the newest.
+    """
+
+    runs: tuple[RunDir, ...]
+    root: Path
+    rollout: int | None = None
+    step: int | None = None
+
+    @property
+    def run(self) -> RunDir:
+        """The one run of an analysis that takes one."""
+        return self.runs[0]
+
+    def saved(self) -> SavedRollout:
+        """The rollout and the policies around it. Raises UserError as `find_saved_rollout`."""
+        return find_saved_rollout(str(self.run.path), self.root, rollout=self.rollout, step=self.step)
+
+
+def names_of(runs: Sequence[RunDir]) -> list[str]:
+    """The runs' names; the path of one whose name another has too."""
+    names = [run.name for run in runs]
+    return [run.name if names.count(run.name) == 1 else str(run.path) for run in runs]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Numbers for people: ``rows`` have as many cells as ``header``."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What an analysis found.
+
+    Attributes:
+        headline: the main number in one sentence.
+        numbers: JSON values, all that was computed; ``summary`` in it holds the scalars by which runs are compared
+            and which the ledger's claims name.
+        tables: for people.
+        reading: a paragraph on how to read the figure, and what the paper saw.
+        draw: makes the figure, inside ``results.figure.style()``.
+        notes: what weakens the numbers here.
+    """
+
+    headline: str
+    numbers: dict[str, Any]
+    tables: tuple[Table, ...]
+    reading: str
+    draw: Callable[[], Figure]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """An analysis that has its place.
+
+    Attributes:
+        summary: one line for people. paper: whose question it is.
+        options: the keys that it takes.
+        measure: looks at the subject. Raises UserError where the runs do not hold what it needs.
+        runs: most runs that it takes; None for any number.
+        policy: whether it needs a checkpoint, of which there must be one then.
+        version: raised where the same run gives other numbers than before, also by a change of what it uses: numbers
+            that the ledger keeps are then computed again.
+    """
+
+    name: str
+    summary: str
+    paper: str
+    options: type[Section]
+    measure: Callable[[Subject, Any], Findings]
+    runs: int | None
+    policy: bool
+    version: int
+
+
+_DEFINED: dict[str, Analysis] = {}
+Options = TypeVar("Options", bound=Section)
+Measure = Callable[[Subject, Options], Findings]
+
+
+def analysis(
+    summary: str,
+    *,
+    paper: str,
+    options: type[Options],
+    runs: int | None = 1,
+    policy: bool = True,
+    version: int = 1,
+) -> Callable[[Measure[Options]], Measure[Options]]:
+    """Give a function its place among the analyses, by its name. The arguments are those of `Analysis`."""
+
+    def define(measure: Measure[Options]) -> Measure[Options]:
+        name = measure.__name__
+        _DEFINED[name] = Analysis(name, summary, paper, options, measure, runs, policy, version)
+        return measure
+
+    return define
+
+
+@cache
+def analyses() -> Mapping[str, Analysis]:
+    """Every analysis by its name, in the order of names."""
+    define_all(__package__)
+    return dict(sorted(_DEFINED.items()))
+
+
+def over(first: float | None, second: float | None) -> float | None:
+    """``first / second``; None where one of them does not exist, or the second is 0."""
+    return None if first is None or not second else first / second
+
+
+def minus(first: float | None, second: float | None) -> float | None:
+    """``first - second``; None where one of them does not exist."""
+    return None if first is None or second is None else first - second
+
+
+def shown(value: float | None, form: str) -> str:
+    """The number in the format ``form``; `-` where there is none."""
+    return "-" if value is None else format(value, form)
+
+
+def mean_of(values: Tensor) -> float | None:
+    """The mean; None of nothing."""
+    return float(values.double().mean()) if values.numel() else None

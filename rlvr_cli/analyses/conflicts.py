@@ -1,0 +1,482 @@
+"""`rlvr analyze conflicts`: tokens that right and wrong completions of a problem share, over the rollouts of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import Field
+
+from rlvr_cli.analyses.base import Findings, Subject, Table, analysis, shown
+from rlvr_cli.analyses.saved_rollout import last_rollouts, read_groups
+from rlvr_cli.analyses.scoring import learned_from, padded
+from rlvr_cli.config.load import load_config
+from rlvr_cli.config.schema import Config
+from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.core.section import Count, Section
+from rlvr_cli.core.text import shortened, visible
+from rlvr_cli.methods.base import Rollout
+from rlvr_cli.methods.grpo import group_advantage
+from rlvr_cli.methods.gtpo import ConflictMask, mirrored
+from rlvr_cli.models.load import load_tokenizer
+from rlvr_cli.results.figure import COLOURS
+from rlvr_cli.results.lines import running_mean
+from rlvr_cli.runs.directory import RunDir
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_READING = (
+    "A token is in conflict where completions of both signs of the advantage have it at the same place, counted from "
+    "the start (prefix) or from the end (suffix), without a gap up to it. GRPO pushes it up in some completions and "
+    "down in others; GTPO drops the pushes down and doubles those up (equation 9), which keeps the size of the signal "
+    "where the two balance. A shared prefix is pushed by the sum of A / |o| of the completions that begin with it "
+    "(equation 6): that is negative where the right ones are longer, although right completions need the prefix. The "
+    "GTPO paper finds conflicts mostly in formatting tokens, and more of them with larger groups (figure 5b)."
+)
+
+
+class ConflictsOptions(Section):
+    """Keys of `rlvr analyze conflicts`."""
+
+    rollouts: Count = Field(10, description="Saved rollouts that are looked at, the last of them --rollout.")
+    top: Count = Field(12, description="Tokens shown: those that are most often in conflict.")
+
+
+@analysis(
+    "tokens that right and wrong completions of a problem share", paper="GTPO", options=ConflictsOptions, policy=False
+)
+def conflicts(subject: Subject, options: ConflictsOptions) -> Findings:
+    """The conflicts in the last ``options.rollouts`` saved rollouts up to ``subject.rollout``.
+
+    Raises:
+        UserError: no saved rollout, one without token ids, a file that was altered.
+    """
+    run = subject.run
+    config = load_config([run.config_path])
+    numbers = last_rollouts(run, subject.rollout, options.rollouts)
+    tallies = {number: tally(_rollout(run, number, config)) for number in numbers}
+    total = pooled(tallies.values())
+    found = summary(total)
+    tokens = _tokens(total, config, options.top)
+    return Findings(
+        headline=_headline(found, total, numbers),
+        numbers={
+            "summary": found,
+            "rollouts": {str(number): summary(one) for number, one in tallies.items()},
+            "counts": {name: value for name, value in dataclasses.asdict(total).items() if not isinstance(value, dict)},
+            "spans": {"prefix": _sorted(total.prefix_spans), "suffix": _sorted(total.suffix_spans)},
+            "tokens": tokens,
+        },
+        tables=(_trend(tallies), _pushes(total), _top(tokens)),
+        reading=_READING,
+        draw=lambda: conflicts_figure(tallies, total, tokens),
+        notes=_notes(total, config),
+    )
+
+
+def _rollout(run: RunDir, number: int, config: Config) -> Rollout:
+    rows = read_groups(run, number, config.rollout.group_size)
+    ids, mask = padded([row["token_ids"] for row in rows])
+    rewards = [math.nan if row["reward"] is None else row["reward"] for row in rows]
+    return Rollout(
+        rewards=torch.tensor(rewards, dtype=torch.float64),
+        group_size=config.rollout.group_size,
+        token_ids=ids,
+        mask=mask * learned_from(rows, config),
+    )
+
+
+def _tokens(total: Tally, config: Config, top: int) -> list[dict[str, Any]]:
+    """The tokens that are most often in conflict; one in both runs of a row counts for each."""
+    often = total.prefix_ids + total.suffix_ids
+    # By id where they are as frequent, so that equal runs give equal tables.
+    chosen = sorted(often, key=lambda token: (-often[token], token))[:top]
+    if not chosen:
+        return []
+    tokenizer = load_tokenizer(config.model.name, revision=config.model.revision)
+    return [
+        {
+            "id": token,
+            "text": visible(str(tokenizer.decode([token], skip_special_tokens=False))),
+            "prefix": total.prefix_ids[token],
+            "suffix": total.suffix_ids[token],
+            "share": often[token] / often.total(),
+            "penalised": total.penalised_ids[token],
+        }
+        for token in chosen
+    ]
+
+
+def _headline(found: Mapping[str, float | None], total: Tally, numbers: Sequence[int]) -> str:
+    where = f"rollout {numbers[0]}" if len(numbers) == 1 else f"rollouts {numbers[0]} to {numbers[-1]}"
+    if not total.conflict:
+        return f"No token of {where} is in conflict."
+    return (
+        f"{_percent(found['conflict_share'])} of the {total.tokens:,} tokens of {where} are in conflict "
+        f"({_percent(found['conflict_prefix_share'])} in prefixes, {_percent(found['conflict_suffix_share'])} in "
+        f"suffixes), in {_percent(found['groups_share'])} of the groups. GRPO's pushes on them are "
+        f"{_percent(found['negative_push_share'])} downwards, and {_percent(found['penalised_correct_share'])} of them "
+        "are pushed down on the whole."
+    )
+
+
+def _trend(tallies: Mapping[int, Tally]) -> Table:
+    names = {
+        "conflict_share": "in conflict",
+        "conflict_prefix_share": "prefix",
+        "conflict_suffix_share": "suffix",
+        "groups_share": "of groups",
+        "negative_push_share": "pushed down",
+        "penalised_correct_share": "net down",
+        "negative_net_share": "shared prefixes net down",
+    }
+    rows = [
+        (str(number), *(_percent(summary(one)[name]) for name in names), shown(summary(one)["span_mean"], ".1f"))
+        for number, one in tallies.items()
+    ]
+    return Table("by rollout", ("from 0", *names.values(), "mean span"), rows)
+
+
+def _pushes(total: Tally) -> Table:
+    rows = [
+        ("GRPO", f"{total.up:.4g}", f"{total.down:.4g}", f"{total.up - total.down:+.4g}"),
+        ("GTPO", f"{total.gtpo_up:.4g}", f"{total.gtpo_down:.4g}", f"{total.gtpo_up - total.gtpo_down:+.4g}"),
+    ]
+    return Table("sum of |A| / |o| over conflict tokens", ("gradient", "up", "down", "net"), rows)
+
+
+def _top(tokens: Sequence[Mapping[str, Any]]) -> Table:
+    rows = [
+        (
+            repr(one["text"]),
+            str(one["prefix"]),
+            str(one["suffix"]),
+            _percent(one["share"]),
+            _percent(one["penalised"] / (one["prefix"] + one["suffix"])),
+        )
+        for one in tokens
+    ]
+    return Table("tokens most often in conflict", ("token", "in prefixes", "in suffixes", "share", "net down"), rows)
+
+
+def _notes(total: Tally, config: Config) -> tuple[str, ...]:
+    notes = []
+    if not total.mixed:
+        notes.append(
+            "No group has completions of both signs: all of a problem's completions have the same reward, so GRPO has "
+            "no gradient there and nothing can conflict."
+        )
+    if config.method.name != "grpo":
+        notes.append(
+            f"The run was trained with {config.method.name}; the pushes are those that GRPO would have made on its "
+            "rollouts."
+        )
+    return tuple(notes)
+
+
+def _sorted(counts: Mapping[int, int]) -> dict[str, int]:
+    return {str(length): counts[length] for length in sorted(counts)}
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+# A sum this small beside the sum of the sizes of its terms is 0 but for rounding, whose sign means nothing.
+ROUNDING = 1e-12
+# Equation 9: nothing on conflict tokens of rows with A < 0, twice on those of rows with A > 0.
+GTPO = ConflictMask(ends="both", positive=2.0, negative=0.0)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Tokens ``start`` to ``start + length`` of a prefix that exactly ``rows``, of both signs, share.
+
+    ``net``: the sum of the rows' A / |o|.
+    """
+
+    rows: tuple[int, ...]
+    start: int
+    length: int
+    net: float
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Counts of a rollout, which add up over rollouts.
+
+    Attributes:
+        tokens: that are learned from. mixed: those of groups with advantages of both signs.
+        conflict: in conflict. prefix, suffix: in a row's first and in its last run of them; a token may be in both.
+        groups, groups_in_conflict: all, and those with a conflict token.
+        up, down: sum of |c_i| over the conflict tokens that GRPO pushes up, and down. gtpo_up, gtpo_down: the same
+            times lambda.
+        penalised: conflict tokens whose net is negative.
+        shared, shared_negative: spans of shared prefixes, and those whose net is negative. shared_tokens,
+            shared_negative_tokens: their tokens, each prefix counted once.
+        prefix_spans, suffix_spans: how many runs of conflict tokens have which length.
+        prefix_ids, suffix_ids, penalised_ids: how often which token is in conflict, and with a negative net.
+    """
+
+    tokens: int = 0
+    mixed: int = 0
+    conflict: int = 0
+    prefix: int = 0
+    suffix: int = 0
+    groups: int = 0
+    groups_in_conflict: int = 0
+    up: float = 0.0
+    down: float = 0.0
+    gtpo_up: float = 0.0
+    gtpo_down: float = 0.0
+    penalised: int = 0
+    shared: int = 0
+    shared_negative: int = 0
+    shared_tokens: int = 0
+    shared_negative_tokens: int = 0
+    prefix_spans: Counter[int] = field(default_factory=Counter)
+    suffix_spans: Counter[int] = field(default_factory=Counter)
+    prefix_ids: Counter[int] = field(default_factory=Counter)
+    suffix_ids: Counter[int] = field(default_factory=Counter)
+    penalised_ids: Counter[int] = field(default_factory=Counter)
+
+    def __add__(self, other: Tally) -> Tally:
+        names = [part.name for part in dataclasses.fields(self)]
+        return Tally(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+
+def tally(rollout: Rollout) -> Tally:
+    """The conflicts of a rollout; rows of reward NaN have no part in them.
+
+    Args:
+        rollout: rewards (N,), token_ids and mask (N, T), groups contiguous.
+    """
+    mask = rollout.mask.bool()
+    lengths = mask.sum(dim=1)
+    advantages = group_advantage(rollout.rewards.double(), rollout.group_size, divide_by_std=True).unsqueeze(1)
+    coefficients = advantages / lengths.clamp(min=1).unsqueeze(1)
+    forward, backward = GTPO.masks(rollout, advantages)
+    conflict = forward | backward
+    net = net_coefficients(rollout, coefficients, forward, backward)
+    penalised = conflict & (net < 0)
+    weighed = coefficients * GTPO.weights(rollout, advantages)
+    groups = advantages.reshape(-1, rollout.group_size)
+    is_mixed = (groups > 0).any(dim=1) & (groups < 0).any(dim=1)
+    rows_mixed = is_mixed.repeat_interleave(rollout.group_size).unsqueeze(1)
+    spans = [span for one in range(len(groups)) for span in _spans_of_group(rollout, coefficients, one)]
+    negative = [span for span in spans if span.net < 0]
+    return Tally(
+        tokens=int(mask.sum()),
+        mixed=int((mask & rows_mixed).sum()),
+        conflict=int(conflict.sum()),
+        prefix=int(forward.sum()),
+        suffix=int(backward.sum()),
+        groups=len(groups),
+        groups_in_conflict=int(conflict.reshape(len(groups), -1).any(dim=1).sum()),
+        up=_sum(conflict, coefficients.clamp(min=0)),
+        down=_sum(conflict, (-coefficients).clamp(min=0)),
+        gtpo_up=_sum(conflict, weighed.clamp(min=0)),
+        gtpo_down=_sum(conflict, (-weighed).clamp(min=0)),
+        penalised=int(penalised.sum()),
+        shared=len(spans),
+        shared_negative=len(negative),
+        shared_tokens=sum(span.length for span in spans),
+        shared_negative_tokens=sum(span.length for span in negative),
+        prefix_spans=_lengths(forward),
+        suffix_spans=_lengths(backward),
+        prefix_ids=Counter(rollout.token_ids[forward].tolist()),
+        suffix_ids=Counter(rollout.token_ids[backward].tolist()),
+        penalised_ids=Counter(rollout.token_ids[penalised].tolist()),
+    )
+
+
+def net_coefficients(rollout: Rollout, coefficients: Tensor, forward: Tensor, backward: Tensor) -> Tensor:
+    """(N, T) net of each conflict token; 0 elsewhere. One that is in both runs is counted from the start.
+
+    Args:
+        coefficients: (N, 1) c_i. forward, backward: (N, T) the runs from the start and from the end.
+    """
+    ids, mask = rollout.token_ids, rollout.mask.bool()
+    from_start = _net_by_offset(ids, mask, coefficients, rollout.group_size)
+    from_end = mirrored(_net_by_offset(mirrored(ids, mask), mask, coefficients, rollout.group_size), mask)
+    return torch.where(forward, from_start, torch.where(backward, from_end, 0.0))
+
+
+def shared_spans(rows: Sequence[Sequence[int]], coefficients: Sequence[float]) -> list[Span]:
+    """The prefixes that rows of both signs share, cut where a row leaves: on a span the net is constant.
+
+    Args:
+        rows: token ids of one group. coefficients: c_i of each; a row of 0 has no part.
+    """
+    found = []
+    waiting = [(tuple(row for row in range(len(rows)) if coefficients[row]), 0)]
+    while waiting:
+        members, start = waiting.pop()
+        branches: dict[int, list[int]] = {}
+        for row in members:
+            if len(rows[row]) > start:
+                branches.setdefault(rows[row][start], []).append(row)
+        for branch in branches.values():
+            values = [coefficients[row] for row in branch]
+            if min(values) >= 0 or max(values) <= 0:
+                continue
+            end, shortest = start + 1, min(len(rows[row]) for row in branch)
+            while end < shortest and len({rows[row][end] for row in branch}) == 1:
+                end += 1
+            found.append(Span(tuple(branch), start, end - start, _net(values)))
+            waiting.append((tuple(branch), end))
+    return found
+
+
+def pooled(tallies: Iterable[Tally]) -> Tally:
+    """All of them together."""
+    return sum(tallies, Tally())
+
+
+def summary(of: Tally) -> dict[str, float | None]:
+    """Shares and means, None where there is nothing that they would be of."""
+    spans = of.prefix_spans + of.suffix_spans
+    return {
+        "conflict_share": _share(of.conflict, of.tokens),
+        "conflict_mixed_share": _share(of.conflict, of.mixed),
+        "conflict_prefix_share": _share(of.prefix, of.tokens),
+        "conflict_suffix_share": _share(of.suffix, of.tokens),
+        "groups_share": _share(of.groups_in_conflict, of.groups),
+        "span_mean": _mean(spans),
+        "span_prefix_mean": _mean(of.prefix_spans),
+        "span_suffix_mean": _mean(of.suffix_spans),
+        "span_largest": max(spans, default=None),
+        "negative_net_share": _share(of.shared_negative, of.shared),
+        "negative_net_token_share": _share(of.shared_negative_tokens, of.shared_tokens),
+        "negative_push_share": _share(of.down, of.up + of.down),
+        "negative_push_share_gtpo": _share(of.gtpo_down, of.gtpo_up + of.gtpo_down),
+        "push_gtpo_over_grpo": _share(of.gtpo_up + of.gtpo_down, of.up + of.down),
+        "penalised_correct_share": _share(of.penalised, of.conflict),
+    }
+
+
+def _net_by_offset(ids: Tensor, mask: Tensor, coefficients: Tensor, group_size: int) -> Tensor:
+    """(N, T) sum of the coefficients of the group's rows with the same token at the same place; 0 on padding."""
+    rows, width = ids.shape
+    if not mask.any():
+        return torch.zeros(rows, width, dtype=coefficients.dtype)
+    places = (torch.arange(rows) // group_size).unsqueeze(1) * width + torch.arange(width)
+    keys = places * (int(ids.max()) + 1) + ids
+    which = torch.unique(keys[mask], return_inverse=True)[1]
+    values = coefficients.expand(rows, width)[mask]
+    nothing = torch.zeros(int(which.max()) + 1, dtype=values.dtype)
+    sums, sizes = (nothing.scatter_add(0, which, terms) for terms in (values, values.abs()))
+    sums = torch.where(sums.abs() > ROUNDING * sizes, sums, 0.0)
+    net = torch.zeros(rows, width, dtype=values.dtype)
+    net[mask] = sums[which]
+    return net
+
+
+def _spans_of_group(rollout: Rollout, coefficients: Tensor, group: int) -> list[Span]:
+    first = group * rollout.group_size
+    rows = range(first, first + rollout.group_size)
+    ids = [rollout.token_ids[row][rollout.mask[row].bool()].tolist() for row in rows]
+    return shared_spans(ids, [float(coefficients[row, 0]) for row in rows])
+
+
+def _net(values: Sequence[float]) -> float:
+    total = math.fsum(values)
+    return total if abs(total) > ROUNDING * math.fsum(map(abs, values)) else 0.0
+
+
+def _lengths(run: Tensor) -> Counter[int]:
+    """How many rows have a run of which length; none of length 0."""
+    return Counter(length for length in run.sum(dim=1).tolist() if length)
+
+
+def _sum(where: Tensor, values: Tensor) -> float:
+    return float(torch.where(where, values, 0.0).sum())
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
+
+
+def _mean(lengths: Counter[int]) -> float | None:
+    return _share(sum(length * count for length, count in lengths.items()), lengths.total())
+
+
+_SHARES = {
+    "conflict_share": "all",
+    "conflict_prefix_share": "in prefixes",
+    "conflict_suffix_share": "in suffixes",
+}
+_PUSHES = {
+    "negative_push_share": "of pushes",
+    "penalised_correct_share": "of tokens, net",
+    "negative_net_share": "of shared prefixes, net",
+}
+MOST_TEXT = 16
+
+
+def conflicts_figure(tallies: Mapping[int, Tally], total: Tally, tokens: Sequence[Mapping[str, Any]]) -> Figure:
+    """Must be called inside ``results.figure.style()``."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.0, 7.2), layout="constrained")
+    (left, right), (below, beside) = figure.subplots(2, 2)
+    _draw_lines(left, tallies, _SHARES, "share of all tokens in conflict", 0)
+    _draw_lines(right, tallies, _PUSHES, "share that GRPO pushes down (GTPO: none)", len(_SHARES))
+    right.axhline(0.5, color="#7F7F7F", linewidth=0.8, zorder=0.9)
+    right.set_ylim(-0.02, 1.02)
+    _draw_spans(below, total)
+    _draw_bars(beside, tokens)
+    return figure
+
+
+def _draw_lines(axes: Any, tallies: Mapping[int, Tally], names: Mapping[str, str], title: str, first: int) -> None:
+    """Dots, and a running mean over a tenth of the rollouts."""
+    axes.set_title(title)
+    axes.set_xlabel("rollout, from 0")
+    for place, (name, label) in enumerate(names.items(), start=first):
+        points = [(number, value) for number, one in tallies.items() if (value := summary(one)[name]) is not None]
+        x, y = np.array([at for at, _ in points]), np.array([value for _, value in points])
+        look: dict[str, Any] = {"color": COLOURS[place]}
+        axes.plot(x, y, "o", markersize=3, alpha=0.4, markeredgewidth=0, **look)
+        axes.plot(x, running_mean(y, max(1, round(len(y) / 10))), linewidth=1.5, label=label, **look)
+    axes.set_ylim(bottom=0)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=len(names), columnspacing=1.0)
+
+
+def _draw_spans(axes: Any, total: Tally) -> None:
+    """Of how many completions the run is at least so long; logarithmic, as a few are very long."""
+    axes.set_title("completions whose run of conflict tokens is at least so long")
+    axes.set_xlabel("tokens")
+    for place, (label, counts) in enumerate((("prefix", total.prefix_spans), ("suffix", total.suffix_spans)), start=1):
+        if counts:
+            lengths = sorted(counts)
+            left = [sum(counts[other] for other in lengths[at:]) for at in range(len(lengths))]
+            axes.step(lengths, left, where="pre", color=COLOURS[place], linewidth=1.5, label=label)
+            axes.plot(lengths[-1], left[-1], "o", markersize=3, color=COLOURS[place])
+    if total.conflict:
+        axes.set_yscale("log")
+        axes.set_xlim(left=0)
+        axes.legend(fontsize=8)
+
+
+def _draw_bars(axes: Any, tokens: Sequence[Mapping[str, Any]]) -> None:
+    axes.set_title("tokens most often in conflict")
+    if not tokens:
+        axes.text(0.5, 0.5, "none", transform=axes.transAxes, ha="center", color="#777777")
+        return
+    places = list(range(len(tokens)))
+    prefix, suffix = ([one[side] for one in tokens] for side in ("prefix", "suffix"))
+    axes.barh(places, prefix, color=COLOURS[1], label="prefix")
+    axes.barh(places, suffix, left=prefix, color=COLOURS[2], label="suffix")
+    # Dollar signs are mathematics to matplotlib.
+    axes.set_yticks(places, [shortened(repr(one["text"]), MOST_TEXT).replace("$", r"\$") for one in tokens])
+    axes.invert_yaxis()
+    axes.set_xlabel("times in conflict")
+    axes.legend(fontsize=8)

@@ -1,0 +1,557 @@
+"""`rlvr analyze landscape`: the course of training of runs and arms, and completions from around a collapse."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import Field
+
+from rlvr_cli.analyses.base import Findings, Subject, Table, analysis, names_of
+from rlvr_cli.collapse.watch import Collapse, CollapseWatch
+from rlvr_cli.config.batch import batch_arithmetic
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.section import Count, Section
+from rlvr_cli.core.text import one_line, shortened, told_apart
+from rlvr_cli.results.arms import Arm, group_arms
+from rlvr_cli.results.completions import sampled_completions
+from rlvr_cli.results.figure import COLOURS, DASHES
+from rlvr_cli.results.find import Run, find_runs
+from rlvr_cli.results.lines import ArmLine, Panel, YAxis, arm_line, extent
+from rlvr_cli.runs.curves import HELD_OUT, Curve, by_rollout, learning_curves, whole_rows
+from rlvr_cli.runs.numbers import number
+from rlvr_cli.runs.seals import read_record
+from rlvr_cli.stats.intervals import mean_interval
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_TEXT = 400
+# Columns of the tables: what is shown of the summary, and its name for people.
+_COLUMNS = {
+    "courses: accuracy and collapse": {
+        "accuracy_start": "start",
+        "accuracy_best": "best",
+        "accuracy_end": "end",
+        "accuracy_held_out": "held-out",
+        "collapsed": "collapsed",
+        "collapse_at": "at rollout",
+        "truncated_end": "truncated",
+    },
+    "courses: length and entropy": {
+        "length_start": "length",
+        "length_end": "end",
+        "length_largest_ratio": "largest/start",
+        "entropy_start": "entropy",
+        "entropy_end": "end",
+        "entropy_largest_ratio": "largest/start",
+    },
+    "courses: updates": {
+        "steps_per_rollout": "a rollout",
+        "grad_norm_mean": "grad norm",
+        "prob_distance_mean": "|pi - pi_old|",
+        "ratio_distance_mean": "rms of r - 1",
+        "clip_share_mean": "clipped",
+        "value_correct_end": "value if right",
+        "value_incorrect_end": "if wrong",
+    },
+}
+_READING = (
+    "Each panel is one number over the rollouts: a line is the mean over the runs of an arm, its band Student's 95% "
+    "interval over them at each rollout by itself (of two runs: their curves); a cross is the rollout at which a run's "
+    "collapse was told. The landscape paper sees, with one update a rollout: PL loses entropy and length and then "
+    "accuracy, and stays there (figures 2, 9, 10); NL gains entropy and length with bursts of the gradient norm, and "
+    "is not stable there (11); CL collapses later, GRPO hardly ever (4). Clipping with several updates, and token "
+    "normalisation, delay or prevent it (3, 5); several updates without clipping hasten it (7), and |pi - pi_old| "
+    "grows until the collapse (13). PPO's value head predicts less than 0 on wrong completions, which no value can be "
+    "where rewards are 0 and 1 (8)."
+)
+
+
+class LandscapeOptions(Section):
+    """Keys of `rlvr analyze landscape`."""
+
+    samples: Count = Field(1, description="Problems whose completions before and after the collapse are shown.")
+
+
+@analysis(
+    "length, entropy, gradient norm and accuracy over training",
+    paper="landscape",
+    options=LandscapeOptions,
+    runs=None,
+    policy=False,
+)
+def landscape(subject: Subject, options: LandscapeOptions) -> Findings:
+    """The courses of the runs, up to ``subject.rollout`` where that is given.
+
+    Raises:
+        UserError: a run without any optimizer step, or without that rollout; two runs of one arm with the same seed.
+    """
+    problems: list[str] = []
+    runs = find_runs([str(run.path) for run in subject.runs], subject.root, problems, [], unfinished=True)
+    arms = group_arms(runs, problems, alone=True) if runs else ()
+    names = dict(zip((run.path for run in runs), names_of([run.dir for run in runs]), strict=True))
+    courses = {names[run.path]: found for run in runs if (found := _course(run, subject.rollout, problems)) is not None}
+    if problems:
+        raise UserError(problems)
+    members = {arm.name: [names[run.path] for run in arm.runs.values()] for arm in arms}
+    samples = _samples(arms, names, courses, options.samples)
+    of_arms = {arm: [courses[name] for name in members[arm]] for arm in members}
+    return Findings(
+        headline=_headline(of_arms),
+        numbers={
+            "summary": next(iter(courses.values())).summary if len(courses) == 1 else {},
+            "runs": {name: _as_json(found) for name, found in courses.items()},
+            "arms": {arm: {"runs": members[arm], "summary": _means(of_arms[arm])} for arm in members},
+            "samples": samples,
+        },
+        tables=(*_tables(of_arms), _collapses(courses), *_shown(samples)),
+        reading=_READING,
+        draw=lambda: landscape_figure(of_arms),
+        notes=_notes(courses),
+    )
+
+
+def _course(run: Run, last: int | None, problems: list[str]) -> Course | None:
+    rows = whole_rows(read_record(run.dir, run.dir.metrics_path))
+    if not rows:
+        problems.append(f"{run.path}: has no optimizer step yet, so there is nothing to look at.")
+        return None
+    newest = max(row["rollout"] for row in rows)
+    if last is not None and last > newest:
+        problems.append(f"{run.path}: there is no rollout {last} yet; the newest is {newest}.")
+        return None
+    kept = [row for row in rows if last is None or row["rollout"] <= last]
+    return course(kept, run.config.rollout.prompts, batch_arithmetic(run.config).steps_per_rollout)
+
+
+def _as_json(found: Course) -> dict[str, Any]:
+    return {
+        "summary": found.summary,
+        "collapses": [collapse.as_json() for collapse in found.collapses],
+        "kl": found.kl,
+        "curves": {name: curve.as_json() for name, curve in found.curves.items() if curve.points},
+    }
+
+
+def _means(courses: Sequence[Course]) -> dict[str, dict[str, Any]]:
+    """Of each number, over the runs that have it: the mean and Student's 95% interval."""
+    means = {}
+    for name in courses[0].summary:
+        values = [float(value) for one in courses if (value := one.summary[name]) is not None]
+        if values:
+            found = mean_interval(values)
+            means[name] = {"mean": found.value, "low": found.low, "high": found.high, "runs": found.n}
+    return means
+
+
+def _headline(arms: Mapping[str, Sequence[Course]]) -> str:
+    courses = [found for group in arms.values() for found in group]
+    if len(courses) > 1:
+        told = [f"{sum(bool(found.collapses) for found in group)} of {len(group)} {arm}" for arm, group in arms.items()]
+        return f"{len(courses)} runs in {len(arms)} arms. Collapsed: {', '.join(told)}."
+    (found,) = courses
+    numbers = {name: _figure(found.summary[f"accuracy_{name}"]) for name in ("start", "best", "end")}
+    end = f"Accuracy {numbers['start']} at the start, {numbers['best']} at best, {numbers['end']} at the end"
+    if not found.collapses:
+        return f"{end} of {found.rollouts} rollouts; no collapse."
+    first = found.collapses[0]
+    return f"{end} of {found.rollouts} rollouts; {first.name} at rollout {first.first + 1}."
+
+
+def _tables(arms: Mapping[str, Sequence[Course]]) -> list[Table]:
+    tables = []
+    for title, columns in _COLUMNS.items():
+        rows = []
+        for arm, group in arms.items():
+            means = _means(group)
+            cells = [_figure(means[name]["mean"]) if name in means else "-" for name in columns]
+            rows.append((arm, str(len(group)), *cells))
+        tables.append(Table(f"{title}, means over runs", ("arm", "runs", *columns.values()), rows))
+    return tables
+
+
+def _collapses(courses: Mapping[str, Course]) -> Table:
+    rows = [
+        (name, str(collapse.first + 1), collapse.name, str(collapse))
+        for name, found in courses.items()
+        for collapse in found.collapses
+    ]
+    return Table("collapses", ("run", "at rollout", "pattern", "what moved"), rows or [("none", "", "", "")])
+
+
+def _samples(
+    arms: Sequence[Arm], names: Mapping[str, str], courses: Mapping[str, Course], most: int
+) -> list[dict[str, Any]]:
+    """Completions of the first run of each arm that collapsed, from before and after; of its ends where none did."""
+    found = []
+    for arm in arms:
+        runs = list(arm.runs.values())
+        run = next((one for one in runs if courses[names[one.path]].collapses), runs[0])
+        one = courses[names[run.path]]
+        # Not the last of the run: what was saved after the rollouts looked at is no part of this.
+        around = (one.sound[0], one.collapses[0].first) if one.collapses else (0, one.rollouts - 1)
+        for pair in sampled_completions(run.dir, most, rollouts=around).pairs:
+            for sampled in pair:
+                found += [
+                    {
+                        "run": names[run.path],
+                        "rollout": sampled.rollout,
+                        "problem": sampled.problem,
+                        "correct": completion.correct,
+                        "reason": completion.reason,
+                        "tokens": completion.tokens,
+                        "text": completion.text or "".join(piece.text for piece in completion.pieces),
+                    }
+                    for completion in sampled.completions
+                ]
+    return found
+
+
+def _shown(samples: Sequence[Mapping[str, Any]]) -> list[Table]:
+    rows = [
+        (
+            str(one["run"]),
+            str(one["rollout"]),
+            str(one["reason"]),
+            str(one["tokens"]),
+            shortened(one_line(one["text"]), MOST_TEXT),
+        )
+        for one in samples
+    ]
+    return (
+        [Table("completions before and after", ("run", "rollout", "verdict", "tokens", "text"), rows)] if rows else []
+    )
+
+
+def _notes(courses: Mapping[str, Course]) -> tuple[str, ...]:
+    notes = []
+    short = [name for name, found in courses.items() if found.rollouts < 8]
+    if short:
+        notes.append(f"{', '.join(short)}: fewer than 8 rollouts, too few for starts, ends and warnings to mean much.")
+    if not any(found.curves["probability distance"].points for found in courses.values()):
+        notes.append(
+            "|pi - pi_old| was not recorded (older runs have no `prob_distance`); the distance of the ratio from 1 was."
+        )
+    if all(found.summary["steps_per_rollout"] == 1 for found in courses.values()):
+        notes.append("With one update a rollout the updated policy is the one that sampled: both distances are 0.")
+    return tuple(notes)
+
+
+def _figure(value: float | int | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+# Rollouts that the start and the end of a run are the mean of.
+START, END = 3, 5
+# A length has collapsed or exploded when it is beyond this factor of its start for so many rollouts in a row.
+SHORT, LONG, LASTING = 0.5, 2.0, 5
+# A number warns when it is so many standard deviations from the mean of its first rollouts, so many in a row.
+WARNING_FIRST, WARNING_SPREAD, WARNING_LASTING = 5, 4.0, 3
+
+Points = Sequence[tuple[int, float]]
+Summary = dict[str, float | int | None]
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a run went.
+
+    Attributes:
+        curves: by name; a value is the mean over the rollout's updates. What the run did not record has no points.
+        summary: single numbers, None where there is none; rollouts in it count from 1.
+        collapses: as `collapse.watch.detect` tells them.
+        sound: of each collapse, the last rollout, from 0, from before it began.
+        rollouts: how many there were.
+        kl: the curve that stands for the KL divergence: to the reference, else, with several updates a rollout, to the
+            policy that sampled; None where there is neither.
+    """
+
+    curves: dict[str, Curve]
+    summary: Summary
+    collapses: tuple[Collapse, ...]
+    sound: tuple[int, ...]
+    rollouts: int
+    kl: str | None
+
+
+def course(rows: Sequence[Mapping[str, Any]], problems: int, steps_per_rollout: int) -> Course:
+    """The course that the lines of metrics.jsonl tell.
+
+    Args:
+        rows: at least one, each with an integer `rollout`, in their order.
+        problems: of each rollout (`rollout.prompts`). steps_per_rollout: optimizer steps made from one.
+    """
+    curves = _curves(rows)
+    rollouts = max(row["rollout"] for row in rows) + 1
+    watch = CollapseWatch(problems)
+    told: list[tuple[Collapse, int]] = []
+    firsts: dict[int, Mapping[str, Any]] = {}
+    for row in rows:
+        firsts.setdefault(row["rollout"], row)
+    for rollout, row in firsts.items():
+        watch.see(row)
+        # Asked while the rollout is the newest: what comes later would move the place where the collapse began.
+        told += [(found, watch.last_sound([found])) for found in watch.begins(rollout)]
+    # With one update the policy is the one that sampled, and what the divergence has is rounding.
+    known = ("KL to reference", *(("KL to sampler",) if steps_per_rollout > 1 else ()))
+    kl = next((name for name in known if any(value for _, value in curves[name].points)), None)
+    collapses = tuple(found for found, _ in told)
+    first = collapses[0].first + 1 if collapses else None
+    summary = {
+        **_levels(curves),
+        **_moments(curves, rollouts, kl),
+        "collapsed": int(bool(collapses)),
+        "collapse_at": first or rollouts + 1,
+        "steps_per_rollout": steps_per_rollout,
+        "updates": len(rows),
+        "rollouts": rollouts,
+    }
+    return Course(curves, summary, collapses, tuple(sound for _, sound in told), rollouts, kl)
+
+
+def stays_beyond(points: Points, beyond: Callable[[float], bool], lasting: int) -> int | None:
+    """The rollout, from 1, of the first of ``lasting`` values in a row that are ``beyond``; None without any."""
+    run = 0
+    for place, (_, value) in enumerate(points):
+        run = run + 1 if beyond(value) else 0
+        if run == lasting:
+            return points[place - lasting + 1][0] + 1
+    return None
+
+
+def warning(points: Points) -> int | None:
+    """The rollout, from 1, from which a number leaves mean +- 4 standard deviations of its first 5 rollouts.
+
+    It must stay outside for 3 rollouts in a row, on either side; the standard deviation is the sample's. None where it
+    never does, or has no more than 5 values.
+    """
+    if len(points) <= WARNING_FIRST:
+        return None
+    start = [value for _, value in points[:WARNING_FIRST]]
+    mean, bound = fmean(start), WARNING_SPREAD * stdev(start)
+    return stays_beyond(points[WARNING_FIRST:], lambda value: abs(value - mean) > bound, WARNING_LASTING)
+
+
+def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
+    recorded = {curve.name: curve for curve in learning_curves(rows)}
+
+    def of(name: str, read: Callable[[Mapping[str, Any]], float | None]) -> Curve:
+        return Curve(name, by_rollout((row["rollout"], read(row)) for row in rows))
+
+    def key(key: str) -> Callable[[Mapping[str, Any]], float | None]:
+        return lambda row: number(row.get(key))
+
+    own = {
+        "probability distance": key("prob_distance"),
+        "ratio distance": _ratio_distance,
+        "KL to sampler": key("kl"),
+        "KL to reference": key("kl_reference"),
+        "clip share": _clip_share,
+        "truncated": key("truncated"),
+        "value of correct": key("value/correct"),
+        "value of incorrect": key("value/incorrect"),
+    }
+    names = ("accuracy", HELD_OUT, "length", "entropy", "gradient norm")
+    # Whichever accuracy it is: the arms of a landscape are evaluated alike.
+    if held_out := next((curve for name, curve in recorded.items() if name.startswith(HELD_OUT)), None):
+        recorded[HELD_OUT] = held_out
+    return {
+        **{name: recorded.get(name, Curve(name, ())) for name in names},
+        **{name: of(name, read) for name, read in own.items()},
+    }
+
+
+def _ratio_distance(row: Mapping[str, Any]) -> float | None:
+    """sqrt(E (r - 1)^2) over the tokens of an update, from the mean and the spread of the ratio r."""
+    mean, spread = number(row.get("ratio_mean")), number(row.get("ratio_std"))
+    return None if mean is None or spread is None else math.hypot(mean - 1, spread)
+
+
+def _clip_share(row: Mapping[str, Any]) -> float | None:
+    """Share of tokens beyond the trust region in the direction of their advantage, which clipping cuts off."""
+    low, high = number(row.get("clip_frac/low")), number(row.get("clip_frac/high"))
+    return None if low is None or high is None else low + high
+
+
+def _levels(curves: Mapping[str, Curve]) -> Summary:
+    """Start, end and extremes of the curves, and their ratios."""
+
+    def values(name: str) -> list[float]:
+        return [value for _, value in curves[name].points]
+
+    def start(name: str) -> float | None:
+        return _mean(values(name)[:START])
+
+    def end(name: str) -> float | None:
+        return _mean(values(name)[-END:])
+
+    accuracy, best = values("accuracy"), max(values("accuracy"), default=None)
+    last, ratio, prob = end("accuracy"), values("ratio distance"), values("probability distance")
+    summary: Summary = {
+        "accuracy_start": start("accuracy"),
+        "accuracy_best": best,
+        "accuracy_end": last,
+        "accuracy_held_out": values(HELD_OUT)[-1] if values(HELD_OUT) else None,
+        "accuracy_loss": None if best is None or last is None else best - last,
+        "accuracy_gain": None if not accuracy or last is None else last - fmean(accuracy[:START]),
+    }
+    for name in ("length", "entropy"):
+        at = start(name)
+        summary |= {
+            f"{name}_start": at,
+            f"{name}_end": end(name),
+            f"{name}_ratio": _ratio(end(name), at),
+            # Of what comes after: the start's own largest value is above its mean in any case.
+            f"{name}_largest_ratio": _ratio(max(values(name)[START:], default=None), at),
+            f"{name}_smallest_ratio": _ratio(min(values(name)[START:], default=None), at),
+        }
+    return {
+        **summary,
+        "grad_norm_mean": _mean(values("gradient norm")),
+        "grad_norm_largest": max(values("gradient norm"), default=None),
+        "clip_share_mean": _mean(values("clip share")),
+        "ratio_distance_mean": _mean(ratio),
+        "ratio_distance_end": _mean(ratio[-END:]),
+        "ratio_distance_largest": max(ratio, default=None),
+        "prob_distance_mean": _mean(prob),
+        "prob_distance_end": _mean(prob[-END:]),
+        "prob_distance_largest": max(prob, default=None),
+        "kl_mean": _mean(values("KL to sampler")),
+        "truncated_end": end("truncated"),
+        "value_correct_end": end("value of correct"),
+        "value_incorrect_end": end("value of incorrect"),
+        "value_incorrect_smallest": min(values("value of incorrect"), default=None),
+    }
+
+
+def _moments(curves: Mapping[str, Curve], rollouts: int, kl: str | None) -> Summary:
+    """When lengths left their bounds, and entropy and KL warned; the rollout after the last where they did not."""
+    length = curves["length"].points
+    start = _mean([value for _, value in length[:START]]) or 0.0
+    never = rollouts + 1
+    entropy_at = warning(curves["entropy"].points)
+    kl_at = None if kl is None else warning(curves[kl].points)
+    no_lead = kl is None or (entropy_at is None and kl_at is None)
+    return {
+        "length_collapse_at": stays_beyond(length, lambda value: value < SHORT * start, LASTING) or never,
+        "length_explosion_at": stays_beyond(length, lambda value: value > LONG * start, LASTING) or never,
+        "entropy_warning_at": entropy_at or never,
+        "kl_warning_at": None if kl is None else kl_at or never,
+        "entropy_warning_lead": None if no_lead else (kl_at or never) - (entropy_at or never),
+    }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None
+
+
+def _ratio(value: float | None, start: float | None) -> float | None:
+    return value / start if value is not None and start else None
+
+
+COLUMNS = 3
+MOST_NAME = 60
+# A panel: its axis, and the curves in it, the second of them dashed.
+_ALWAYS: dict[tuple[str, ...], YAxis] = {
+    ("accuracy",): YAxis("accuracy of the rollout", share=True),
+    ("length",): YAxis("length, tokens"),
+    ("entropy",): YAxis("entropy, nats a token"),
+    ("gradient norm",): YAxis("gradient norm", wide=True),
+}
+# Where some run has values that are not all 0.
+_WHERE_KNOWN: dict[tuple[str, ...], YAxis] = {
+    ("probability distance",): YAxis(r"mean $|\pi - \pi_\mathrm{old}|$"),
+    ("ratio distance",): YAxis("√ mean (r - 1)²", wide=True),
+    ("KL to reference",): YAxis("KL(π ‖ reference), nats", wide=True),
+    ("clip share",): YAxis("share clipped", share=True),
+    ("truncated",): YAxis("share truncated", share=True),
+    (HELD_OUT,): YAxis("held-out accuracy", share=True),
+    ("value of correct", "value of incorrect"): YAxis("predicted value (dashed: if wrong)", floor=False),
+}
+_DASHED = (0, (4, 2))
+
+
+def landscape_figure(arms: Mapping[str, Sequence[Course]]) -> Figure:
+    """A panel for each number that some run has. Must be called inside ``results.figure.style()``."""
+    from matplotlib.figure import Figure
+
+    courses = [found for group in arms.values() for found in group]
+    moved = [
+        names
+        for names in _WHERE_KNOWN
+        if any(value for found in courses for name in names for _, value in found.curves[name].points)
+    ]
+    axes_of = {**_ALWAYS, **{names: _WHERE_KNOWN[names] for names in moved}}
+    rows = -(-len(axes_of) // COLUMNS)
+    shown = told_apart(list(arms), MOST_NAME)
+    figure = Figure(figsize=(11.0, 2.5 * rows + 0.5 + 0.18 * len(arms)), layout="constrained")
+    grid = figure.subplots(rows, COLUMNS, squeeze=False)
+    for axes, (names, scale) in zip(grid.flat, axes_of.items(), strict=False):
+        _panel(axes, names, scale, arms)
+    for axes in grid.flat[len(axes_of) :]:
+        axes.set_visible(False)
+    _legend(figure, list(shown.values()))
+    return figure
+
+
+def _panel(axes: Any, names: Sequence[str], scale: YAxis, arms: Mapping[str, Sequence[Course]]) -> None:
+    axes.set_title(scale.label)
+    axes.set_xlabel("rollout")
+    lines = []
+    for second, name in enumerate(names):
+        for place, (arm, group) in enumerate(arms.items()):
+            look = {**_look(place), **({"linestyle": _DASHED} if second else {})}
+            curves = [_points(found, name) for found in group if found.curves[name].points]
+            found = arm_line(place, arm, curves, scale, alone=len(arms) == 1, intervals=[None] * len(curves))
+            if found is not None:
+                # Of two runs no band is drawn, and none takes room.
+                lines.append(replace(found.line, low=None, high=None) if found.line.faint else found.line)
+                _draw(axes, found, look)
+            if name in ("accuracy", "length"):
+                _mark(axes, group, name, look)
+    height = extent([Panel(scale.label, tuple(lines))], scale)
+    if height.linear is not None:
+        axes.set_yscale("symlog", linthresh=height.linear)
+    if height.high > height.low:
+        axes.set_ylim(height.low, height.high)
+
+
+def _points(found: Course, name: str) -> tuple[np.ndarray, np.ndarray]:
+    points = np.array(found.curves[name].points, dtype=np.float64)
+    return points[:, 0] + 1, points[:, 1]
+
+
+def _look(place: int) -> dict[str, Any]:
+    return {"color": COLOURS[place % len(COLOURS)], "linestyle": DASHES[place // len(COLOURS) % len(DASHES)]}
+
+
+def _draw(axes: Any, found: ArmLine, look: dict[str, Any]) -> None:
+    line = found.line
+    for x, y in [*([line.raw] if line.raw is not None else []), *line.singles]:
+        axes.plot(x, y, linewidth=0.6, alpha=0.5, **look)
+    if line.low is not None and line.high is not None and not line.faint:
+        axes.fill_between(line.x, line.low, line.high, color=look["color"], alpha=0.16, linewidth=0)
+    axes.plot(line.x, line.mean, linewidth=1.5, **look)
+
+
+def _mark(axes: Any, group: Sequence[Course], name: str, look: dict[str, Any]) -> None:
+    """A cross on the run's own curve where its collapse was told."""
+    for found in group:
+        values = dict(found.curves[name].points)
+        for collapse in found.collapses[:1]:
+            if collapse.first in values:
+                axes.plot(collapse.first + 1, values[collapse.first], "x", color=look["color"], markersize=6, zorder=5)
+
+
+def _legend(figure: Any, names: Sequence[str]) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], linewidth=1.5, **_look(place)) for place in range(len(names))]
+    handles.append(Line2D([], [], color="#555555", marker="x", linestyle="none"))
+    columns = max(1, min(4, 150 // (max(map(len, names)) + 8)))
+    figure.legend(handles, [*names, "collapse told"], loc="outside lower center", ncols=columns)

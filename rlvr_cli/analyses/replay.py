@@ -1,0 +1,118 @@
+"""The updates of a run on a saved rollout, made once more from the policy that sampled it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.analyses.gradients import gradient
+from rlvr_cli.analyses.method_step import MethodStep
+from rlvr_cli.analyses.saved_rollout import SavedRollout
+from rlvr_cli.analyses.scoring import LoadedPolicy
+from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.models.architecture import parameters_of
+from rlvr_cli.training.schedule import learning_rate_factor
+
+
+@dataclass(frozen=True)
+class Replay:
+    """How the updates are made.
+
+    Attributes:
+        optimizer: ``adamw`` as in training, with its gradient clipping, or plain ``sgd``: theta + lr * grad J.
+        lr: of every update; None for what the run's schedule gives each.
+        split: parts of the rollout, one for each update; the parts come again once all were used.
+    """
+
+    optimizer: str
+    lr: float | None
+    split: int
+
+
+class ReplayedUpdates:
+    """Makes update after update; the weights of ``policy`` are changed.
+
+    The rows are dealt to the updates as the run deals them. A schedule of several passes (Lopti) makes each over all
+    parts before the next; after the last, the first begins again.
+
+    Args:
+        policy: ``saved.old``. step: the whole rollout at that policy.
+    """
+
+    def __init__(self, policy: LoadedPolicy, saved: SavedRollout, step: MethodStep, how: Replay) -> None:
+        from rlvr_cli.training.buffer import row_order
+
+        self.policy, self.saved, self.step, self.how = policy, saved, step, how
+        order = row_order(saved.config.run.seed, saved.number, len(saved.rows))
+        self._parts = order.tensor_split(how.split)
+        self._peak = saved.config.optimizer.peak_lr(lambda: parameters_of(policy.model)) if how.lr is None else how.lr
+        self.has_state = False
+        self._adamw = self._make_adamw() if how.optimizer == "adamw" else None
+
+    def __iter__(self) -> Iterator[int]:
+        """Without end: the number of updates made so far, after each of them."""
+        for made in itertools.count():
+            self._update(made)
+            yield made + 1
+
+    def _update(self, made: int) -> None:
+        rounds, part = divmod(made, len(self._parts))
+        passes = self.step.method.schedule.passes
+        chosen = self._parts[part]
+        rows = [self.saved.rows[int(index)] for index in chosen]
+        now = self.step.part(chosen)
+        now = now.at(*self.policy.score(rows, now.tokens.mask.shape[1]))
+        coefficients = now.coefficients(passes[rounds % len(passes)])
+        direction = gradient(self.policy, rows, coefficients)
+        rate = self._rate(made)
+        if self._adamw is None:
+            with torch.no_grad():
+                for name, parameter in self.policy.model.named_parameters():
+                    parameter.add_(direction[name], alpha=rate)
+            return
+        for name, parameter in self.policy.model.named_parameters():
+            parameter.grad = -direction[name]
+        torch.nn.utils.clip_grad_norm_(self.policy.model.parameters(), self.saved.config.update.max_grad_norm)
+        for group in self._adamw.param_groups:
+            group["lr"] = rate
+        self._adamw.step()
+        self._adamw.zero_grad()
+
+    def _rate(self, made: int) -> float:
+        if self.how.lr is not None:
+            return self._peak
+        return self._peak * learning_rate_factor(self.saved.config, self.saved.sampled_after + made)
+
+    def _make_adamw(self) -> torch.optim.AdamW:
+        settings = self.saved.config.optimizer
+        parameters = list(self.policy.model.parameters())
+        # As transformers' trainer has it: no decay on norms and biases, and their state after that of the matrices.
+        decayed = [parameter for parameter in parameters if parameter.dim() > 1]
+        others = [parameter for parameter in parameters if parameter.dim() < 2]
+        adamw = torch.optim.AdamW(
+            [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}],
+            lr=self._peak,
+            betas=settings.betas,
+            eps=settings.eps,
+        )
+        state = self._kept_state([*decayed, *others])
+        if state is not None:
+            adamw.load_state_dict({"state": state, "param_groups": adamw.state_dict()["param_groups"]})
+            self.has_state = True
+        return adamw
+
+    def _kept_state(self, parameters: list[Tensor]) -> dict[int, Any] | None:
+        """AdamW's state in the checkpoint of the policy; None where there is none that fits these parameters."""
+        from rlvr_cli.training.state import FOLDER, OPTIMIZER, load_optimizer
+
+        if self.saved.old.step == 0:
+            return None
+        folder = Path(self.saved.old.model) / FOLDER
+        if not (folder / f"{OPTIMIZER}.json").exists():
+            return None
+        state: dict[int, Any] = load_optimizer(folder)["state"]
+        shapes = {index: values["exp_avg"].shape for index, values in state.items()}
+        return state if shapes == {index: of.shape for index, of in enumerate(parameters)} else None

@@ -1,0 +1,191 @@
+"""What `rlvr analyze` was asked, checked before torch is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from rlvr_cli.analyses.base import Analysis, Findings, Subject, analyses
+from rlvr_cli.config.keys import describe_field
+from rlvr_cli.config.load import load_config
+from rlvr_cli.config.overrides import label
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.section import Section
+from rlvr_cli.core.text import did_you_mean
+from rlvr_cli.core.yaml import YamlProblem, parse, shown
+from rlvr_cli.models.libraries import set_threads
+from rlvr_cli.results.figure import check_path, style, write_figure
+from rlvr_cli.runs.atomic import write_json
+from rlvr_cli.runs.directory import find_run
+
+FOLDER = "analysis"
+
+
+@dataclass(frozen=True)
+class AnalyzeRequest:
+    """An analysis, its keys, what it looks at, and where figure and numbers go (``.json`` beside the figure)."""
+
+    name: str
+    options: Section
+    subject: Subject
+    figure: Path
+
+    @property
+    def numbers(self) -> Path:
+        return self.figure.with_suffix(".json")
+
+
+def analyze_request(
+    name: str,
+    runs: Sequence[str],
+    root: Path,
+    *,
+    rollout: int | None = None,
+    step: int | None = None,
+    overrides: Sequence[str] = (),
+    figure: Path | None = None,
+) -> AnalyzeRequest:
+    """The request of a command line.
+
+    Raises:
+        UserError: an unknown analysis or key, a value out of range, too many runs, a run that is not there, a file that
+            cannot be.
+    """
+    kind = analysis_of(name)
+    problems: list[str] = []
+    options = _options(name, kind, overrides, problems)
+    if not runs:
+        problems.append(f"{name}: needs a run, as --run RUN.")
+    if kind.runs is not None and len(runs) > kind.runs:
+        problems.append(f"{name}: looks at one run; {len(runs)} were given.")
+    found = []
+    for run in dict.fromkeys(runs):
+        try:
+            found.append(find_run(run, root))
+        except UserError as error:
+            problems += error.problems
+    for value, what in ((rollout, "--rollout"), (step, "--step")):
+        if value is not None and value < 0:
+            problems.append(f"{what} {value}: must be 0 or more.")
+    if step is not None and not kind.policy:
+        problems.append(f"{name}: looks at rollouts alone; --step has no meaning for it.")
+    if figure is not None:
+        try:
+            check_path(figure)
+        except UserError as error:
+            problems += error.problems
+    if problems:
+        raise UserError(problems)
+    subject = Subject(tuple(found), root, rollout, step)
+    return AnalyzeRequest(name, options, subject, figure or _default_figure(name, subject))
+
+
+def analysis_of(name: str) -> Analysis:
+    """The analysis of that name. Raises UserError for a name that is none."""
+    known = analyses()
+    if name not in known:
+        raise UserError(f"{name}: no such analysis.{did_you_mean(name, known)} There are: {', '.join(known)}.")
+    return known[name]
+
+
+def options_of(name: str, values: Mapping[str, Any]) -> Section:
+    """The keys of analysis ``name`` from plain values.
+
+    Raises:
+        UserError: every unknown key and every value out of range.
+    """
+    kind, problems = analysis_of(name), list[str]()
+    options = _checked(name, kind, values, {}, problems)
+    if problems:
+        raise UserError(problems)
+    return options
+
+
+def _options(name: str, kind: Analysis, overrides: Sequence[str], problems: list[str]) -> Section:
+    values: dict[str, Any] = {}
+    places: dict[str, str] = {}
+    for text in overrides:
+        key, equals, written = text.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            problems.append(f"{label(text)}: expected `key=value`, as in {_example(kind)}")
+            continue
+        try:
+            values[key] = parse(written).data
+            places[key] = label(text)
+        except YamlProblem as problem:
+            problems.append(f"{label(text)}: {problem.message}")
+    return _checked(name, kind, values, places, problems)
+
+
+def _checked(
+    name: str, kind: Analysis, values: Mapping[str, Any], places: Mapping[str, str], problems: list[str]
+) -> Section:
+    try:
+        return kind.options.model_validate(dict(values))
+    except ValidationError as error:
+        bad: dict[str, ErrorDetails] = {}
+        for detail in error.errors(include_url=False, include_context=False):
+            bad.setdefault(str(detail["loc"][0]), detail)
+        fields = kind.options.model_fields
+        for key, detail in bad.items():
+            place = places.get(key, f"{name}.{key}")
+            if key not in fields:
+                hint = did_you_mean(key, fields)
+                problems.append(f"{place}: unknown key.{hint} Keys of {name}: {', '.join(fields) or 'none'}")
+            elif detail["type"] == "value_error":
+                message = detail["msg"].removeprefix("Value error, ")
+                problems.append(f"{place}: {message}; got {shown(values[key])}")
+            else:
+                problems.append(f"{place}: must be {describe_field(fields[key])}; got {shown(values[key])}")
+        return kind.options.model_validate({key: value for key, value in values.items() if key not in bad})
+
+
+def _example(kind: Analysis) -> str:
+    return next((f"{key}={shown(field.default)}" for key, field in kind.options.model_fields.items()), "key=value")
+
+
+def _default_figure(name: str, subject: Subject) -> Path:
+    """In the run's folder; with several runs, in the folder that holds them."""
+    parts = [name]
+    if subject.rollout is not None:
+        parts.append(f"rollout-{subject.rollout}")
+    if subject.step is not None:
+        parts.append(f"step-{subject.step}")
+    folder = subject.run.path if len(subject.runs) == 1 else subject.root
+    return folder / FOLDER / f"{'-'.join(parts)}.svg"
+
+
+def analyze_and_write(request: AnalyzeRequest) -> Findings:
+    """The findings; the figure and, beside it, the numbers are written before it returns.
+
+    Raises:
+        UserError: the runs do not hold what the analysis needs.
+    """
+    set_threads(load_config([request.subject.run.config_path]).run.threads)
+    found = analysis_of(request.name).measure(request.subject, request.options)
+    request.figure.parent.mkdir(parents=True, exist_ok=True)
+    with style():
+        write_figure(found.draw(), request.figure)
+    write_json(request.numbers, as_json(request, found))
+    return found
+
+
+def as_json(request: AnalyzeRequest, found: Findings) -> dict[str, object]:
+    """What was analysed, how, and what came out."""
+    return {
+        "analysis": request.name,
+        "options": request.options.model_dump(mode="json"),
+        "runs": [str(run.path) for run in request.subject.runs],
+        "rollout": request.subject.rollout,
+        "step": request.subject.step,
+        "headline": found.headline,
+        "numbers": found.numbers,
+        "notes": list(found.notes),
+        "figure": str(request.figure),
+    }

@@ -1,0 +1,251 @@
+"""Score a saved rollout: a policy of its run in memory, and the log-probs and entropies of its tokens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlvr_cli.analyses.method_step import Scored
+from rlvr_cli.analyses.saved_rollout import Policy, SavedRollout, read_rollout
+from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.methods.base import Rollout
+from rlvr_cli.methods.method import Method
+from rlvr_cli.models.libraries import quiet_hub
+from rlvr_cli.models.load import load_model
+
+Rows = Sequence[dict[str, Any]]
+
+
+class LoadedPolicy:
+    """A model in eval mode; rows are records of a rollout file, all distributions those that were sampled from.
+
+    Args:
+        model: a causal language model. tokenizer: its own.
+        temperature: of the sampling (``rollout.temperature``).
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, temperature: float) -> None:
+        self.model, self.tokenizer, self.temperature = model, tokenizer, temperature
+        self.device: torch.device = next(model.parameters()).device
+
+    def batches(self, rows: Rows) -> Iterator[list[int]]:
+        """Indices of rows of one prompt, as many as their logits allow; completions then begin in the same column.
+
+        A row without tokens is in none.
+        """
+        from rlvr_cli.training.head import MOST_LOGITS
+
+        vocabulary = self.model.config.vocab_size
+        by_prompt: dict[str, list[int]] = {}
+        for index, row in enumerate(rows):
+            if row["token_ids"]:
+                by_prompt.setdefault(row["prompt"], []).append(index)
+        for indices in by_prompt.values():
+            longest = max(len(rows[index]["token_ids"]) for index in indices)
+            size = max(1, MOST_LOGITS // ((longest + 1) * vocabulary))
+            yield from (indices[start : start + size] for start in range(0, len(indices), size))
+
+    def forward(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """(n, T) log-probs, with gradient, and entropies (nats) of the tokens of rows of one prompt."""
+        distributions = self.distributions(rows)
+        tokens, _ = padded([row["token_ids"] for row in rows])
+        log_probs = distributions.gather(-1, tokens.to(self.device).unsqueeze(-1)).squeeze(-1)
+        with torch.no_grad():
+            entropies = -(distributions.exp() * distributions).sum(dim=-1)
+        return log_probs, entropies
+
+    def distributions(self, rows: Rows) -> Tensor:
+        """(n, T, V) log-probs of the whole vocabulary at the tokens of rows of one prompt."""
+        prompt = list(self.tokenizer(rows[0]["prompt"], add_special_tokens=False)["input_ids"])
+        ids, mask = (of.to(self.device) for of in padded([[*prompt, *row["token_ids"]] for row in rows]))
+        length = ids.shape[1] - len(prompt)
+        logits = self.model(input_ids=ids, attention_mask=mask, logits_to_keep=length + 1).logits[:, -length - 1 : -1]
+        # As in the trainer: which of the two is used must not decide the precision.
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        log_softmax: Tensor = (logits / self.temperature).log_softmax(dim=-1)
+        return log_softmax
+
+    def score(self, rows: Rows, width: int | None = None) -> tuple[Tensor, Tensor]:
+        """(N, T) log-probs and entropies (nats) of the rows' tokens, float64, 0 on padding.
+
+        Args:
+            width: T; None = the length of the longest row.
+        """
+        width = max(len(row["token_ids"]) for row in rows) if width is None else width
+        log_probs, entropies = torch.zeros(2, len(rows), width, dtype=torch.float64)
+        for indices in self.batches(rows):
+            chosen = [rows[index] for index in indices]
+            with torch.no_grad():
+                scores, spreads = (of.double().cpu() for of in self.forward(chosen))
+            for place, (index, row) in enumerate(zip(indices, chosen, strict=True)):
+                length = len(row["token_ids"])
+                log_probs[index, :length] = scores[place, :length]
+                entropies[index, :length] = spreads[place, :length]
+        return log_probs, entropies
+
+
+def load_policy(saved: SavedRollout, policy: Policy, *, dtype: torch.dtype | None = None) -> LoadedPolicy:
+    """``policy`` of the run, on a GPU where there is one.
+
+    Args:
+        dtype: of the weights; None for the run's own (``model.dtype``; auto: float32, in which training keeps them).
+
+    Raises:
+        UserError: it cannot be loaded.
+    """
+    quiet_hub()
+    settings = saved.config.model
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    # Only the model before training has a revision.
+    revision = settings.revision if policy.step == 0 else None
+    own = "float32" if settings.dtype == "auto" else settings.dtype
+    model, tokenizer = load_model(policy.model, revision=revision, dtype=own, device=device)
+    if dtype is not None:
+        model = model.to(dtype)
+    # The weights that an adapter was merged into were frozen beside it; gradients are of the whole model.
+    model.requires_grad_(True)
+    return LoadedPolicy(model, tokenizer, saved.config.rollout.temperature)
+
+
+def padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """(N, T) the rows, right-padded with 0, and the (N, T) mask of what is not padding."""
+    width = max((len(row) for row in rows), default=0)
+    values = torch.zeros(len(rows), width, dtype=torch.int64)
+    mask = torch.zeros(len(rows), width, dtype=torch.int64)
+    for index, row in enumerate(rows):
+        values[index, : len(row)] = torch.tensor(list(row), dtype=torch.int64)
+        mask[index, : len(row)] = 1
+    return values, mask
+
+
+@dataclass(frozen=True)
+class ScoredRun:
+    """A rollout of a run, ready to be compared on.
+
+    Attributes:
+        scored: the rollout under the old and the current policy.
+        tokenizer: of the model.
+        sampling_gap: mean over tokens of |log-prob under ``old`` - log-prob at sampling|, from the rows' sums: how
+            far the old policy is from the one that sampled.
+    """
+
+    scored: Scored
+    tokenizer: Any
+    sampling_gap: float
+
+
+def score(saved: SavedRollout, methods: Sequence[Method], old: LoadedPolicy | None = None) -> ScoredRun:
+    """Run the policies that ``methods`` need over the rollout.
+
+    Args:
+        old: ``saved.old``, where it is in memory already.
+
+    Raises:
+        UserError: a method needs what no saved rollout holds, or a policy cannot be loaded.
+    """
+    _check(methods)
+    rows = saved.rows
+    sampled_by = old or load_policy(saved, saved.old)
+    tokenizer = sampled_by.tokenizer
+    old_log_probs, old_entropies = sampled_by.score(rows)
+    del sampled_by  # one model in memory at a time
+    if saved.current == saved.old:
+        log_probs, entropies = old_log_probs, old_entropies
+    else:
+        log_probs, entropies = load_policy(saved, saved.current).score(rows)
+    reference, initial = _of_the_base(saved, methods)
+    ids, mask = padded([row["token_ids"] for row in rows])
+    rollout = Rollout(
+        rewards=_rewards(saved),
+        group_size=saved.config.rollout.group_size,
+        token_ids=ids,
+        mask=mask * learned_from(rows, saved.config),
+        old_log_probs=old_log_probs,
+        entropies=old_entropies,
+        ref_log_probs=reference,
+        initial_entropy=initial,
+        correct=torch.tensor([row["correct"] for row in rows]),
+    )
+    sums = torch.tensor([row["log_prob"] for row in rows], dtype=torch.float64)
+    gap = float(((old_log_probs * mask).sum(dim=1) - sums).abs().sum() / mask.sum().clamp(min=1))
+    return ScoredRun(Scored(rollout, old_log_probs, log_probs, entropies), tokenizer, gap)
+
+
+def _check(methods: Sequence[Method]) -> None:
+    problems = [
+        f"{method.name}: its advantages come from a value head, whose predictions of each token no rollout file holds; "
+        "compare its weight with `rlvr methods plot`."
+        for method in methods
+        if method.advantage.needs_values
+    ]
+    if problems:
+        raise UserError(problems)
+
+
+def _rewards(saved: SavedRollout) -> Tensor:
+    """(N,) the verifier's rewards; NaN for a row without one."""
+    values = [row["clean_reward"] for row in saved.rows]
+    return torch.tensor([math.nan if value is None else value for value in values], dtype=torch.float64)
+
+
+def learned_from(rows: Sequence[dict[str, Any]], config: Config) -> Tensor:
+    """(N, 1) 0 on the rows that ``rollout.drop_truncated`` keeps out of the update."""
+    dropped = [bool(row["truncated"]) and config.rollout.drop_truncated for row in rows]
+    return 1 - torch.tensor(dropped, dtype=torch.int64).unsqueeze(1)
+
+
+def _of_the_base(saved: SavedRollout, methods: Sequence[Method]) -> tuple[Tensor | None, float | None]:
+    """Reference log-probs and initial entropy, each where a method needs it."""
+    reference = any(method.needs_reference for method in methods)
+    initial = any(method.needs_initial_entropy for method in methods)
+    if not reference and not initial:
+        return None, None
+    base = load_policy(saved, saved.base)
+    return base.score(saved.rows)[0] if reference else None, _initial_entropy(saved, base, methods) if initial else None
+
+
+def _initial_entropy(saved: SavedRollout, base: LoadedPolicy, methods: Sequence[Method]) -> float:
+    """Mean token entropy of the model before training: as the run measured it, or on its first rollout.
+
+    Raises UserError where a method measures it on problems and the run did not.
+    """
+    asking = [method for method in methods if method.initial_entropy_samples is not None]
+    if asking:
+        known = saved.run.read_manifest().get("initial_entropy")
+        if known is None:
+            raise UserError(
+                f"{asking[0].name}: measures the entropy before training on {asking[0].initial_entropy_samples} "
+                "problems, and this run did not. Set method.shaping.entropy_filter.samples=null for its first rollout."
+            )
+        return float(known)
+    rows = read_rollout(saved.run, 0)
+    _, entropies = base.score(rows)
+    tokens = sum(len(row["token_ids"]) for row in rows)
+    return float(entropies.sum() / max(tokens, 1))
+
+
+# Log-probs of the same weights, sampled and scored by different code, agree to about this in float32.
+SAME_POLICY = 1e-3
+
+
+def policy_notes(saved: SavedRollout, sampling_gap: float) -> list[str]:
+    """A line where the old policy is not the one that sampled, or does not give the log-probs it gave then.
+
+    Args:
+        sampling_gap: as in ``analysis.scoring.ScoredRun``, nats a token.
+    """
+    if not saved.old_is_exact:
+        return [
+            f"The policy that sampled this rollout (step {saved.sampled_after}) was not kept: {saved.old.label} stands "
+            f"in for it, and is {sampling_gap:.2g} nats a token away from it. Ratios are those to the stand-in."
+        ]
+    if sampling_gap > SAME_POLICY:
+        return [
+            f"The old policy's log-probs are {sampling_gap:.2g} nats a token away from those at sampling, though "
+            "it is the same checkpoint: sampled on another device or in another number format."
+        ]
+    return []

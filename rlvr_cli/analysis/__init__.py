@@ -1,1 +1,0 @@
-"""What runs left behind, looked at closely."""

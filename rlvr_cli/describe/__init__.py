@@ -1,0 +1,1 @@
+"""What a method is, for people: its sheet, its page, and its weights in a picture."""

@@ -1,0 +1,72 @@
+"""From a method's name to the method itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rlvr_cli.config.load import load_config
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.describe.sheet import known_name
+from rlvr_cli.methods.method import Method
+
+
+def policy_config(text: str) -> Method:
+    """The configuration of the policy-gradient method that `text` names; needs no torch.
+
+    Raises:
+        UserError: an unknown name, or a method without a token weight (sft).
+    """
+    name = known_name(text)
+    if name == "sft":
+        raise UserError(
+            "sft imitates worked solutions: there are no old policy, no ratio and no advantage, so it has no token "
+            "weight to look at (each token of a solution weighs 1 on grad log pi)."
+        )
+    return _policy(name)
+
+
+def variant_config(text: str) -> Method:
+    """The configuration of a method and its overrides, as `lopti:schedule.order=high_first:schedule.eta=0.3`.
+
+    Each key counts from `method.`; the configuration's name is `text` as it was written.
+
+    Raises:
+        UserError: as `policy_config`, or an override that the configuration refuses.
+    """
+    name, *overrides = text.split(":")
+    plain = policy_config(name)
+    if not overrides:
+        return plain
+    changed = _policy(plain.name, [f"method.{override}" for override in overrides])
+    return changed.model_copy(update={"name": text})
+
+
+def _policy(name: str, overrides: Sequence[str] = ()) -> Method:
+    config = load_config(method=name, overrides=overrides).method
+    assert isinstance(config, Method)
+    return config
+
+
+def replayed_configs(names: Iterable[str]) -> tuple[Method, ...]:
+    """The configurations of methods that are to be applied to a rollout that is there already, in order.
+
+    Raises:
+        UserError: every name that is no such method.
+    """
+    configs: list[Method] = []
+    problems: list[str] = []
+    for name in names:
+        try:
+            config = variant_config(name)
+        except UserError as error:
+            problems += error.problems
+            continue
+        if config.reward.noise > 0:
+            problems.append(
+                f"{config.name}: noise decides which rewards a rollout gets, not what is made of them; on a rollout "
+                "that is there already it has nothing to change."
+            )
+        configs.append(config)
+    if problems:
+        raise UserError(problems)
+    return tuple(configs)

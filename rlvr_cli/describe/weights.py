@@ -1,0 +1,254 @@
+"""The weight of a token over its ratio: the numbers behind `rlvr methods plot`.
+
+With advantage A, the gradient of a token is w A grad log pi = (w / pi) A grad pi, where w is the token weight F times
+the factors of shaping, summed over the passes of the schedule. Both weights are functions of the ratio r, the sign of A
+and the old probability p; pi = r p. (DGPO paper, figure 2 and equation 9.)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.methods.base import Tokens
+from rlvr_cli.methods.lopti import ByProbability
+from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.unclipped import One, Ratio
+
+RATIOS = (0.25, 4.0)
+# kappa of the ratio's standard deviation kappa (1 - p)^2, where nothing else is said.
+SPREAD = 0.1
+_POINTS = 800
+_EDGE = 1e-7
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One method's weights for one sign of the advantage and one old probability.
+
+    Attributes:
+        label: the method's name, and the kind of token where it tells two apart.
+        sign: of the advantage, -1 or +1.
+        old_prob: probability of the token under the policy that sampled it.
+        ratios: (R,) increasing; none with pi = ratio * old_prob above 1.
+        on_log_prob: (R,) what multiplies A grad log pi.
+        on_prob: (R,) what multiplies A grad pi: ``on_log_prob / (ratios * old_prob)``.
+        region: the trust region as (lowest, highest) ratio, as far as it has ends; None for a method without one.
+    """
+
+    label: str
+    sign: int
+    old_prob: float
+    ratios: Tensor
+    on_log_prob: Tensor
+    on_prob: Tensor
+    region: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Everything to draw, and what a reader must know to read it."""
+
+    curves: tuple[Curve, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """One line of the picture: a method, and where entropies matter the kind of its token."""
+
+    method: Method
+    label: str
+    high_entropy: bool | None = None
+
+
+def weight_curves(
+    methods: Sequence[Method], old_probs: Sequence[float], *, spread: float = SPREAD, span: tuple[float, float] = RATIOS
+) -> Curves:
+    """The curves of ``methods``, in their order, for both signs and every old probability.
+
+    Args:
+        spread: kappa of the ratio's standard deviation kappa (1 - p)^2, assumed where bounds depend on it (ACPO).
+        span: lowest and highest ratio.
+    """
+    curves = [
+        curve
+        for method in methods
+        for variant in _variants(method)
+        for old_prob in old_probs
+        for sign in method.advantage.signs
+        if (curve := _curve(variant, sign, old_prob, spread, span)) is not None
+    ]
+    return Curves(tuple(curves), tuple(_joined_notes(methods, spread)))
+
+
+def effective_weight(
+    method: Method,
+    ratios: Tensor,
+    old_prob: float,
+    sign: int,
+    *,
+    spread: float = SPREAD,
+    high_entropy: bool | None = None,
+) -> tuple[Tensor, tuple[float, float]]:
+    """(R,) w at each of the (R,) ``ratios``, and the trust region as (lowest, highest) ratio.
+
+    ``high_entropy`` says of which kind the token is, for a weight that tells two kinds apart.
+    """
+    tokens = _probe(method, ratios.double(), old_prob, sign, high_entropy)
+    statistics = method.weight.statistics(_step_with_spread(spread)) if method.weight.needs_statistics else None
+    total = torch.zeros_like(ratios, dtype=torch.float64)
+    for which in method.schedule.passes:
+        shaped = method.shaped(tokens, which)
+        values = method.weight.weight(shaped, statistics) * shaped.advantages / sign
+        total += torch.where(shaped.advantages == 0, 0.0, values)[:, 0]
+    low, high = method.weight.bounds(tokens, statistics)
+    return total, (1 - _first(low), 1 + _first(high))
+
+
+def _curve(variant: _Variant, sign: int, old_prob: float, spread: float, span: tuple[float, float]) -> Curve | None:
+    highest = min(span[1], 1 / old_prob)
+    if highest <= span[0]:
+        return None
+    grid = span[0] * torch.logspace(0, 1, _POINTS, base=highest / span[0], dtype=torch.float64)
+
+    def weigh(ratios: Tensor) -> tuple[Tensor, tuple[float, float]]:
+        return effective_weight(
+            variant.method, ratios, old_prob, sign, spread=spread, high_entropy=variant.high_entropy
+        )
+
+    low, high = weigh(grid[:1])[1]
+    # On both sides of each bound, so that a jump is drawn where it is.
+    edges = [edge * side for edge in (low, high) for side in (1 - _EDGE, 1.0, 1 + _EDGE)]
+    inside = torch.tensor([edge for edge in edges if grid[0] < edge < grid[-1]], dtype=torch.float64)
+    ratios = torch.cat([grid, inside]).sort().values
+    weights = weigh(ratios)[0]
+    # The weights without a clip have bounds for statistics only.
+    region = None if isinstance(variant.method.weight, Ratio | One) else (low, high)
+    return Curve(variant.label, sign, old_prob, ratios, weights, weights / (ratios * old_prob), region)
+
+
+def _variants(method: Method) -> list[_Variant]:
+    if not method.weight.needs_entropies:
+        return [_Variant(method, method.name)]
+    return [
+        _Variant(method, f"{method.name} (low entropy)", high_entropy=False),
+        _Variant(method, f"{method.name} (high entropy)", high_entropy=True),
+    ]
+
+
+def _probe(method: Method, ratios: Tensor, old_prob: float, sign: int, high_entropy: bool | None) -> Tokens:
+    """One row for each ratio; the token in question is the first, and the only one where no entropies matter."""
+    old = torch.full((len(ratios), 1), old_prob, dtype=torch.float64).log()
+    log_probs = old + ratios.log().unsqueeze(1)
+    if high_entropy is None:
+        return Tokens(log_probs, old, torch.full_like(old, sign), torch.ones_like(old))
+    # A row long enough for one token to stand above its quantile, and the others to stand on both sides of another.
+    others = torch.linspace(0.1, 0.9, 1000, dtype=torch.float64).expand(len(ratios), -1)
+    entropies = torch.cat([torch.full_like(old, 1.0 if high_entropy else 0.0), others], dim=1)
+    shape = entropies.shape
+    return Tokens(
+        log_probs.expand(shape),
+        old.expand(shape),
+        torch.full(shape, float(sign), dtype=torch.float64),
+        torch.ones(shape, dtype=torch.float64),
+        entropies=entropies,
+    )
+
+
+def _step_with_spread(spread: float) -> Tokens:
+    """A step with old probabilities p evenly over [0, 1], and ratios of mean 1 and deviation ``spread`` (1 - p)^2."""
+    probs = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
+    deviation = spread * (1 - probs) ** 2
+    old = probs.log().expand(2, -1)
+    ratios = torch.stack([1 + deviation, 1 - deviation])
+    signs = torch.tensor([[1.0], [-1.0]], dtype=torch.float64).expand_as(old)
+    return Tokens(old + ratios.log(), old, signs, torch.ones_like(old))
+
+
+def _first(bound: float | Tensor) -> float:
+    return float(bound.flatten()[0]) if isinstance(bound, torch.Tensor) else float(bound)
+
+
+def _joined_notes(methods: Sequence[Method], spread: float) -> Iterator[str]:
+    """Each note once, with all the methods that it is about."""
+    about: dict[str, list[str]] = {}
+    for method in methods:
+        for note in _notes(method, spread):
+            about.setdefault(note, []).append(method.name)
+    for note, names in about.items():
+        yield f"{', '.join(names)}: {note}"
+
+
+def _notes(method: Method, spread: float) -> Iterator[str]:
+    """What the curves of ``method`` assume or leave out."""
+    if method.weight.needs_statistics:
+        yield (
+            f"bounds depend on the step's ratios; drawn for ratios of standard deviation {spread:g} (1 - p)\u00b2 (the "
+            "ACPO paper's lemma 1) and old probabilities p spread evenly over 0 to 1"
+        )
+    if method.weight.per_sequence:
+        yield "the ratio is that of the whole sequence; drawn as if all its tokens had the same"
+    if isinstance(method.schedule, ByProbability) and method.schedule.rule == "quantile":
+        yield "eta is a quantile; drawn for old probabilities spread evenly over 0 to 1"
+    if len(method.schedule.passes) > 1:
+        yield "each token is drawn in its own pass"
+    if method.rollout_shapings:
+        what = ", ".join(_words(type(shaping).__name__) for shaping in method.rollout_shapings)
+        yield f"not drawn, since it depends on whole rows or groups: {what}"
+    if method.kl.beta > 0:
+        yield f"not drawn: the KL penalty, {method.kl.beta:g} (\u03c0_ref / \u03c0 - 1) more on grad log \u03c0"
+    if len(method.advantage.signs) == 1:
+        yield f"no advantage is {'negative' if method.advantage.signs == (1,) else 'positive'}"
+
+
+def _words(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
+
+
+# The ratio runs over this decade, far outside any trust region, for a token so unlikely that pi stays below 1.
+_FAR = {"LN": (-1, 1e-7, 1e-6), "HP": (1, 1e6, 1e7)}
+_UNLIKELY = 1e-9
+_STEPS = 20_000
+# Beyond e^-600 a ratio is no longer a normal number.
+_LONGEST = 600.0
+
+
+def far_slope(method: Method, region: str) -> float | None:
+    """Slope of log W over log r as r -> 0 in ``LN``, as r -> infinity in ``HP``; W is the weight on grad pi at fixed p.
+
+    Negative in LN: the weight diverges as the token vanishes. None where the weight is 0 far out, or the method has no
+    advantages of that sign.
+    """
+    sign, *ends = _FAR[region]
+    if sign not in method.advantage.signs:
+        return None
+    ratios = torch.tensor(ends, dtype=torch.float64)
+    on_prob = effective_weight(method, ratios, _UNLIKELY, sign)[0] / ratios
+    if bool((on_prob <= 0).any()):
+        return None
+    return float((on_prob.log().diff() / ratios.log().diff())[0])
+
+
+def left_bias(method: Method, gamma: float, lowest: float, old_prob: float) -> float | None:
+    """Bias in LN relative to the true gradient there, for ratios of density k r^gamma on (0, lowest).
+
+    integral |F - r| r^gamma dr / integral r^(gamma + 1) dr: appendix A.3.4, equations 29 to 32, each over that of GRPO.
+    In CE-GPPO's equation 31 the paper takes the absolute value of the integral, here it is taken inside, as printed in
+    the step before.
+
+    Args:
+        gamma: above -1.
+        lowest: 1 - eps_low.
+        old_prob: for methods whose weight depends on it.
+    """
+    if -1 not in method.advantage.signs:
+        return None
+    # r = lowest e^-s turns the density into an exponential one; |F / r - 1| grows like e^s at most for bounded F.
+    width = min(40 / (gamma + 1), _LONGEST) / _STEPS
+    s = (torch.arange(_STEPS, dtype=torch.float64) + 0.5) * width
+    ratios = lowest * torch.exp(-s)
+    relative = effective_weight(method, ratios, old_prob, -1)[0] / ratios
+    return float(((relative - 1).abs() * (gamma + 2) * torch.exp(-(gamma + 2) * s)).sum() * width)

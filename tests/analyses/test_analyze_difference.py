@@ -1,0 +1,165 @@
+"""`rlvr analyze difference` on a run of the lab, from the command line to the numbers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_cli.analyses.saved_rollout import find_saved_rollout
+from rlvr_cli.cli.app import run
+from rlvr_cli.core.errors import UserError
+from tests.analyses.lab_runs import trained
+from tests.runs.made_seals import reseal
+
+SETTINGS = [
+    "train.rollouts=3",
+    "rollout.prompts=8",
+    "rollout.max_new_tokens=48",
+    "update.mini_batches=4",
+    "checkpoint.every=4",
+    "checkpoint.keep=9",
+    "task.train_size=64",
+    # Fast enough for ratios to leave the trust region.
+    "optimizer.lr=1e-3",
+    "run.threads=1",
+]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(tmp_path_factory, SETTINGS)
+
+
+@pytest.fixture
+def copy(root: Path, tmp_path: Path) -> Path:
+    """The run, to be damaged."""
+    return shutil.copytree(root / "lab", tmp_path / "lab")
+
+
+def line(first: str, second: str, *arguments: str) -> list[str]:
+    return ["analyze", "difference", f"methods=[{first},{second}]", *arguments]
+
+
+def compared(capsys: pytest.CaptureFixture[str], root: Path, *arguments: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert run([*line(*arguments), "--run", "lab", "--dir", str(root), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    return {**found["numbers"], "notes": found["notes"]}
+
+
+def refused(capsys: pytest.CaptureFixture[str], root: Path, *arguments: str) -> str:
+    capsys.readouterr()
+    assert run([*line(*arguments), "--run", "lab", "--dir", str(root)]) == 2
+    return capsys.readouterr().err
+
+
+def test_dgpo_and_grpo_differ_where_grpo_clips(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = compared(capsys, root, "dgpo", "grpo")
+    assert (found["rollout"], found["old_policy"], found["current_policy"]) == (2, 8, 12)
+    regions = {group["name"]: group for group in found["by_region"]}
+    assert regions["LN"]["tokens"] + regions["HP"]["tokens"] > 0
+    assert regions["LN"]["sum_difference"] + regions["HP"]["sum_difference"] > 0
+    for name in ("LP", "HN", "M"):
+        assert regions[name]["sum_difference"] == 0
+    token = found["largest"][0]
+    assert token["weight_b"] == 0 < token["weight_a"]
+    assert token["token"] and token["problem"]
+    assert found["notes"] == []
+
+
+def test_the_old_policy_is_the_one_that_sampled(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The log-probs of the checkpoint are those that the sampler recorded, in the base model's rollout too."""
+    for rollout in ("0", "1", "2"):
+        assert compared(capsys, root, "grpo", "grpo", "--rollout", rollout)["sampling_gap"] < 1e-5
+
+
+@pytest.mark.parametrize("name", ["grpo", "dgpo+lopti", "acpo", "gspo", "gtpo", "reinforce-pp+reweight"])
+def test_equal_methods_differ_by_exactly_nothing(name: str, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = compared(capsys, root, name, name)
+    assert found["total"]["sum_difference"] == 0
+    assert found["largest"] == []
+
+
+def test_an_older_rollout_at_an_older_checkpoint(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = compared(capsys, root, "dgpo", "grpo", "--rollout", "0", "--step", "8")
+    assert (found["rollout"], found["old_policy"], found["current_policy"]) == (0, 0, 8)
+
+
+def test_at_the_policy_that_sampled_every_ratio_is_1(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = compared(capsys, root, "dgpo", "cispo", "--rollout", "1", "--step", "4")
+    assert found["largest_log_ratio"] == 0
+    assert found["total"]["differing"] == 0
+    assert any("Every ratio is 1" in note for note in found["notes"])
+    assert compared(capsys, root, "grpo+reweight", "grpo", "--rollout", "1", "--step", "4")["total"]["differing"] > 0
+
+
+def test_a_policy_that_was_not_kept_has_a_stand_in_and_a_note(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(copy / "checkpoints" / "step-8")
+    found = compared(capsys, copy.parent, "dgpo", "grpo", "--rollout", "2")
+    assert (found["sampled_after_step"], found["old_policy"]) == (8, 4)
+    assert found["sampling_gap"] > 1e-3
+    assert any("was not kept" in note for note in found["notes"])
+    # Without being told, it takes a rollout whose policy is there.
+    assert compared(capsys, copy.parent, "dgpo", "grpo")["rollout"] == 1
+
+
+def test_the_human_view_and_the_picture(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "difference.svg"
+    capsys.readouterr()
+    arguments = ["--run", str(root / "lab"), "--plot", str(picture)]
+    assert run([*line("dgpo", "grpo", "top=3"), *arguments]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("dgpo (a) and grpo (b) differ on ")
+    for word in ("LN", "HP", "p 0.75 to 1.00", "cosine", "row:token", str(picture)):
+        assert word in text
+    assert picture.read_text().startswith("<?xml")
+
+
+def test_a_file_without_token_ids_is_refused_with_the_reason(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = copy / "rollouts" / "rollout-000001.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    for row in rows:
+        del row["token_ids"]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    reseal(copy)
+    message = refused(capsys, copy.parent, "dgpo", "grpo", "--rollout", "1")
+    assert "token ids" in message and "rollout-000001.jsonl" in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["dgpo", "grop"], "Did you mean `grpo`?"),
+        (["dgpo", "sft"], "no old policy"),
+        (["dgpo", "ppo"], "value head"),
+        (["grpo", "grpo+noise"], "noise"),
+        (["dgpo", "grpo", "--step", "5"], "There are: 4, 8, 12"),
+        (["dgpo", "grpo", "--rollout", "2", "--step", "4"], "steps 9 to 12"),
+        (["dgpo", "grpo", "--rollout", "7"], "earlier --rollout"),
+        (["dgpo", "grpo", "--rollout", "-1"], "must be 0 or more"),
+        (["dgpo", "grpo", "top=-1"], "top=-1"),
+        (["dgpo", "grpo", "--plot", "x.pdf"], ".png or .svg"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(
+    arguments: list[str], expected: str, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert expected in refused(capsys, root, *arguments)
+
+
+def test_a_run_without_checkpoints_or_rollouts_is_refused(copy: Path) -> None:
+    for file in (copy / "rollouts").iterdir():
+        file.unlink()
+    with pytest.raises(UserError, match="no rollout was saved"):
+        find_saved_rollout("lab", copy.parent)
+    with pytest.raises(UserError, match="None was saved"):
+        find_saved_rollout("lab", copy.parent, rollout=0)
+    shutil.rmtree(copy / "checkpoints")
+    with pytest.raises(UserError, match="no checkpoint"):
+        find_saved_rollout("lab", copy.parent)
+    with pytest.raises(UserError, match="no such run"):
+        find_saved_rollout("other", copy.parent)

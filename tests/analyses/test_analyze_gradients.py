@@ -1,0 +1,141 @@
+"""`rlvr analyze probability` and `ratio` on a run of the lab, from the command line to the numbers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rlvr_cli.analyses.method_step import MethodStep
+from rlvr_cli.analyses.replay import Replay, ReplayedUpdates
+from rlvr_cli.analyses.saved_rollout import find_saved_rollout
+from rlvr_cli.analyses.scoring import load_policy, score
+from rlvr_cli.cli.app import run
+from rlvr_cli.methods.method import Method
+from tests.analyses.lab_runs import analyzed, trained
+from tests.runs.made_seals import reseal
+
+SETTINGS = [
+    "method=lopti",
+    "train.rollouts=2",
+    "rollout.prompts=4",
+    "rollout.max_new_tokens=24",
+    "update.mini_batches=2",
+    # So that a rate that falls and a weight decay are made again too.
+    "optimizer.schedule=linear",
+    "optimizer.weight_decay=0.1",
+    "optimizer.lr=1e-3",
+    "checkpoint.every=1",
+    "checkpoint.keep=9",
+    "task.train_size=64",
+    "run.threads=1",
+]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(tmp_path_factory, SETTINGS)
+
+
+@pytest.mark.parametrize("rollout", [0, 1])
+def test_the_updates_made_again_are_those_of_the_run(root: Path, rollout: int) -> None:
+    """Lopti: the low pass over both parts, then the high one; with AdamW's state of the second rollout's beginning."""
+    saved = find_saved_rollout("lab", root, rollout=rollout)
+    config = saved.config.method
+    assert isinstance(config, Method)
+    policy = load_policy(saved, saved.old)
+    scored = score(saved, [config.bound(24)], policy).scored
+    step = MethodStep.of(config.bound(24), scored)
+    start = step.at(scored.old_log_probs, scored.rollout.entropies)
+    replay = ReplayedUpdates(policy, saved, start, Replay("adamw", None, 2))
+    assert replay.has_state == (rollout == 1)
+    before = {name: value.clone() for name, value in policy.model.state_dict().items()}
+    for made in replay:
+        kept = find_saved_rollout("lab", root, rollout=rollout, step=saved.sampled_after + made).current
+        expected = load_policy(saved, kept).model.state_dict()
+        for name, value in policy.model.state_dict().items():
+            # The run took old log-probs from the sampler; AdamW makes steps of one size of gradients of any size.
+            apart, moved = (value - expected[name]).norm(), (expected[name] - before[name]).norm()
+            assert apart <= 1e-2 * moved, f"update {made}: {name}"
+        if made == 4:
+            break
+
+
+def test_probability(root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    figure = tmp_path / "probability.png"
+    keys = ["methods=[grpo, grpo+lopti, 'grpo+lopti:schedule.order=high_first']", "tokens=5", "rows=20"]
+    found = analyzed(capsys, root, "probability", *keys, "--rollout", "0", "--plot", str(figure))
+    assert figure.stat().st_size > 10_000
+    summary = found["numbers"]["summary"]
+    assert summary["bounds_violated"] == 0
+    assert summary["norm_low_over_high"] > 1
+    assert summary["norm_low_over_high"] == summary["norm_per_token_low"] / summary["norm_per_token_high"]
+    assert {"right_high_grpo", "right_high_lopti", "right_all_lopti_schedule_order_high_first"} <= summary.keys()
+    assert sum(summary[f"share_{index}"] for index in range(1, 5)) == pytest.approx(1)
+    assert (found["numbers"]["rows"], found["notes"]) == (20, [])
+
+
+def test_ratio(root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    figure = tmp_path / "ratio.png"
+    found = analyzed(capsys, root, "ratio", "updates=[1, 4]", "--rollout", "1", "--step", "8", "--plot", str(figure))
+    assert figure.stat().st_size > 10_000
+    numbers = found["numbers"]
+    assert [of["updates"] for of in numbers["updates"]] == [1, 4]
+    # All four updates of the run are made again, and their policy is the checkpoint's.
+    at_checkpoint = numbers["checkpoint"]
+    assert (at_checkpoint["step"], at_checkpoint["updates"]) == (8, 4)
+    for made, kept in zip(numbers["updates"][-1]["bins"], at_checkpoint["bins"], strict=True):
+        assert made["spread"] == pytest.approx(kept["spread"], rel=0.02, abs=1e-4)
+    summary = numbers["summary"]
+    assert summary["spread_low_over_high"] > 1
+    assert summary["spread_growth"] > 1
+    assert summary["dominance_first"] > 0
+    assert summary["reversal_kappa_magnitude"] is None
+
+
+def test_plain_gradient_steps_need_a_rate(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small, large = (
+        analyzed(capsys, root, "ratio", "optimizer=sgd", f"lr={lr}", "split=1", "updates=[1]", "--rollout", "0")
+        for lr in ("1e-3", "1e-2")
+    )
+    spreads = [found["numbers"]["summary"]["kappa_first"] for found in (small, large)]
+    assert spreads[1] == pytest.approx(10 * spreads[0], rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["probability", "methods=[grop]"], "Did you mean `grpo`?"),
+        (["probability", "methods=[ppo]"], "value head"),
+        (["probability", "methods=['grpo:weight.eps_hgh=1']"], "eps_hgh"),
+        (["probability", "bounds=[0.5, 0.5]"], "must rise"),
+        (["probability", "lr=0"], "lr"),
+        (["probability", "--rollout", "9"], "earlier --rollout"),
+        (["ratio", "optimizer=sgd"], "needs lr"),
+        (["ratio", "split=100"], "32 completions"),
+        (["ratio", "updates=[4, 2]"], "must rise"),
+        (["ratio", "bins=1"], "bins"),
+    ],
+)
+def test_what_cannot_be_analyzed_is_refused(
+    arguments: list[str], expected: str, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert run(["analyze", *arguments, "--run", "lab", "--dir", str(root)]) == 2
+    assert expected in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["probability", "ratio"])
+def test_a_rollout_of_equal_rewards_has_nothing_to_show(
+    name: str, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(root / "lab", tmp_path / "lab")
+    file = copy / "rollouts" / "rollout-000000.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    file.write_text("".join(json.dumps({**row, "clean_reward": 1.0}) + "\n" for row in rows))
+    reseal(copy)
+    capsys.readouterr()
+    assert run(["analyze", name, "--run", "lab", "--dir", str(tmp_path), "--rollout", "0"]) == 2
+    assert "same reward" in capsys.readouterr().err

@@ -1,0 +1,227 @@
+"""GTPO's conflict tokens against loops over single rows and tokens, on small random rollouts."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rlvr_cli.analyses.base import Subject
+from rlvr_cli.analyses.conflicts import ConflictsOptions, Tally, conflicts, pooled, shared_spans, summary, tally
+from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.methods.base import Rollout
+from rlvr_cli.methods.grpo import group_advantage
+from rlvr_cli.results.figure import style
+from rlvr_cli.runs.directory import RunDir, create_run
+from rlvr_cli.runs.records import append_jsonl
+
+Rows = Sequence[Sequence[int]]
+
+
+def rollout_of(rows: Rows, rewards: Sequence[float], group_size: int) -> Rollout:
+    width = max(map(len, rows))
+    return Rollout(
+        rewards=torch.tensor(rewards, dtype=torch.float64),
+        group_size=group_size,
+        token_ids=torch.tensor([[*row, *[0] * (width - len(row))] for row in rows]),
+        mask=torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows]),
+    )
+
+
+def random_rows(seed: int) -> tuple[list[list[int]], list[float]]:
+    """Four groups of four rows of few distinct tokens, so that much is shared; some rewards are equal."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(high: int, size: int) -> list[int]:
+        return torch.randint(high, (size,), generator=generator).tolist()
+
+    rows = [draw(2, 1 + draw(7, 1)[0]) for _ in range(16)]
+    return rows, [float(value) for value in draw(3, 16)]
+
+
+def by_loops(rows: Rows, rewards: Sequence[float], size: int) -> dict[str, float | None]:
+    """The same numbers from the definitions, token by token and row by row."""
+    advantages = group_advantage(torch.tensor(rewards, dtype=torch.float64), size, divide_by_std=True).tolist()
+    counts = dict.fromkeys(("tokens", "mixed", "prefix", "suffix", "conflict", "up", "down", "penalised"), 0.0)
+    spans: list[int] = []
+    groups_hit = 0
+    for first in range(0, len(rows), size):
+        group = range(first, first + size)
+        hit = False
+
+        def conflicts(row: int, offset: int, backwards: bool, group: range = group) -> bool:
+            """Whether a right and a wrong row have this token at this offset."""
+
+            def at(other: int) -> int | None:
+                tokens = rows[other][::-1] if backwards else rows[other]
+                return tokens[offset] if offset < len(tokens) else None
+
+            same = [other for other in group if at(other) == at(row)]
+            return any(advantages[i] > 0 for i in same) and any(advantages[i] < 0 for i in same)
+
+        both = any(advantages[i] > 0 for i in group) and any(advantages[i] < 0 for i in group)
+        for row in group:
+            length = len(rows[row])
+            counts["tokens"] += length
+            counts["mixed"] += length if both else 0
+            if not advantages[row]:
+                continue
+            runs = []
+            for backwards in (False, True):
+                run = 0
+                while run < length and conflicts(row, run, backwards):
+                    run += 1
+                runs.append(run)
+            counts["prefix"] += runs[0]
+            counts["suffix"] += runs[1]
+            spans += [run for run in runs if run]
+            for place, token in enumerate(rows[row]):
+                from_end = length - 1 - place
+                if place >= runs[0] and from_end >= runs[1]:
+                    continue
+                hit = True
+                net = 0.0
+                for other in group:
+                    tokens = rows[other] if place < runs[0] else rows[other][::-1]
+                    offset = place if place < runs[0] else from_end
+                    if offset < len(tokens) and tokens[offset] == token:
+                        net += advantages[other] / len(tokens)
+                counts["conflict"] += 1
+                counts["penalised"] += net < 0
+                counts["up" if advantages[row] > 0 else "down"] += abs(advantages[row]) / length
+        groups_hit += hit
+    conflict = counts["conflict"]
+    return {
+        "conflict_share": conflict / counts["tokens"],
+        "conflict_mixed_share": conflict / counts["mixed"],
+        "conflict_prefix_share": counts["prefix"] / counts["tokens"],
+        "conflict_suffix_share": counts["suffix"] / counts["tokens"],
+        "groups_share": groups_hit / (len(rows) / size),
+        "span_mean": sum(spans) / len(spans),
+        "span_largest": max(spans),
+        "negative_push_share": counts["down"] / (counts["up"] + counts["down"]),
+        "penalised_correct_share": counts["penalised"] / conflict,
+        "push_gtpo_over_grpo": 2 * counts["up"] / (counts["up"] + counts["down"]),
+    }
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_number_is_that_of_a_loop_over_rows_and_tokens(seed: int) -> None:
+    rows, rewards = random_rows(seed)
+    found = summary(tally(rollout_of(rows, rewards, 4)))
+    expected = by_loops(rows, rewards, 4)
+    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-12)
+    assert found["negative_push_share_gtpo"] == 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_shared_prefixes_are_those_of_all_pairs(seed: int) -> None:
+    """Every prefix that a right and a wrong row share, once each, with the sum of A / |o| of the rows that begin so."""
+    rows, rewards = random_rows(seed)
+    group, advantages = rows[:4], group_advantage(torch.tensor(rewards[:4]), 4, divide_by_std=True).tolist()
+    coefficients = [a / len(row) for a, row in zip(advantages, group, strict=True)]
+    nets: dict[tuple[int, ...], float] = {}
+    for row in group:
+        for end in range(1, len(row) + 1):
+            prefix = tuple(row[:end])
+            having = [c for other, c in zip(group, coefficients, strict=True) if tuple(other[:end]) == prefix]
+            if max(having) > 0 > min(having):
+                nets[prefix] = sum(having)
+    spans = shared_spans(group, coefficients)
+    found = {
+        tuple(group[span.rows[0]][: span.start + 1 + step]): span.net for span in spans for step in range(span.length)
+    }
+    assert found == pytest.approx(nets)
+    assert sum(span.length for span in spans) == len(nets)
+
+
+def test_a_prefix_is_penalised_where_the_right_completions_are_longer() -> None:
+    """Equation 6: advantages of one right and one wrong row balance, their divisors do not."""
+    longer_right = tally(rollout_of([[1, 2, 3, 3, 3, 3], [1, 2, 4]], [1.0, 0.0], 2))
+    longer_wrong = tally(rollout_of([[1, 2, 3, 3, 3, 3], [1, 2, 4]], [0.0, 1.0], 2))
+    assert (longer_right.shared, longer_right.shared_negative, longer_right.shared_tokens) == (1, 1, 2)
+    assert (longer_wrong.shared, longer_wrong.shared_negative) == (1, 0)
+    assert longer_right.penalised == 4 and longer_wrong.penalised == 0
+    # The same lengths balance: the net is 0, which is no penalty.
+    even = tally(rollout_of([[1, 2, 3], [1, 2, 4]], [1.0, 0.0], 2))
+    assert even.penalised == even.shared_negative == 0 and even.prefix == 4
+    assert summary(even)["push_gtpo_over_grpo"] == pytest.approx(1)
+
+
+def test_no_conflict_without_both_signs_and_none_of_rows_that_are_not_learned_from() -> None:
+    rows = [[1, 2], [1, 2], [1, 3], [1, 3]]
+    equal = summary(tally(rollout_of(rows, [1.0, 1.0, 0.0, 0.0], 2)))
+    assert equal["conflict_share"] == 0 and equal["groups_share"] == 0
+    empty = ("conflict_mixed_share", "span_mean", "negative_push_share", "penalised_correct_share")
+    assert all(equal[name] is None for name in empty)
+    unscored = tally(rollout_of(rows, [1.0, math.nan, 1.0, 0.0], 2))
+    assert unscored.conflict == 4 and unscored.groups_in_conflict == 1
+
+
+def test_tallies_add_up() -> None:
+    rows, rewards = random_rows(3)
+    whole = tally(rollout_of(rows, rewards, 4))
+    halves = pooled(tally(rollout_of(rows[at : at + 8], rewards[at : at + 8], 4)) for at in (0, 8))
+    assert summary(halves) == pytest.approx(summary(whole))
+    assert (halves.prefix_ids, halves.suffix_spans) == (whole.prefix_ids, whole.suffix_spans)
+    assert summary(pooled([])) == summary(Tally())
+
+
+def make_run(root: Path, rollouts: dict[int, list[dict[str, Any]]]) -> RunDir:
+    run = create_run(root, "made", overwrite=False)
+    config = load_config(overrides=[f"run.dir={root}", "run.name=made", "rollout.group_size=2", "rollout.prompts=16"])
+    run.config_path.write_text(dump_yaml(config), encoding="utf-8")
+    run.update_manifest(name="made", status="finished")
+    for number, rows in rollouts.items():
+        append_jsonl(run.rollouts_dir / f"rollout-{number:06d}.jsonl", rows)
+    return run
+
+
+def record(ids: list[int], reward: float | None) -> dict[str, Any]:
+    return {"token_ids": ids, "reward": reward, "truncated": False, "problem": "p", "prompt": "p", "completion": "t"}
+
+
+def test_the_last_rollouts_up_to_the_one_that_is_asked_for(tmp_path: Path) -> None:
+    conflicting = [record([11, 23, 1], 1.0), record([11, 23, 31, 1], 0.0)]
+    quiet = [record([11, 23, 1], 1.0), record([11, 23, 31, 1], 1.0)]
+    run = make_run(tmp_path, {0: quiet, 4: conflicting, 5: quiet})
+    subject = Subject((run,), tmp_path)
+    found = conflicts(subject, ConflictsOptions(rollouts=2)).numbers
+    assert list(found["rollouts"]) == ["4", "5"]
+    assert found["summary"]["groups_share"] == 0.5
+    # 11 and 23 from the start, the end of the text from the end, in both rows.
+    assert found["summary"]["conflict_share"] == 6 / 14
+    assert [one["id"] for one in found["tokens"]] == [1, 11, 23]
+    assert all(one["text"] for one in found["tokens"])
+    json.dumps(found, allow_nan=False)
+    nothing = conflicts(Subject((run,), tmp_path, rollout=0), ConflictsOptions())
+    assert nothing.numbers["summary"]["conflict_share"] == 0
+    assert any("same reward" in note for note in nothing.notes)
+    with style():
+        nothing.draw()
+    with pytest.raises(UserError, match="no rollout 3"):
+        conflicts(Subject((run,), tmp_path, rollout=3), ConflictsOptions())
+
+
+def test_a_run_without_rollouts_or_with_half_a_group_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no rollout was saved"):
+        conflicts(Subject((make_run(tmp_path / "a", {}),), tmp_path), ConflictsOptions())
+    odd = make_run(tmp_path / "b", {0: [record([1], 1.0)] * 3})
+    with pytest.raises(UserError, match="do not form groups of 2"):
+        conflicts(Subject((odd,), tmp_path), ConflictsOptions())
+
+
+@pytest.mark.parametrize("length", range(1, 8))
+@pytest.mark.parametrize("right", range(1, 8))
+def test_where_pushes_balance_rounding_is_no_push_down(right: int, length: int) -> None:
+    """Rows of one length that are all alike: their A / |o| add up to 0."""
+    rewards = [0.1 + 2.2 * (row < right) for row in range(8)]
+    found = summary(tally(rollout_of([list(range(length))] * 8, rewards, 8)))
+    assert found["conflict_share"] == 1
+    assert found["negative_net_share"] == found["penalised_correct_share"] == 0

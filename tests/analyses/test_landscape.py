@@ -1,0 +1,191 @@
+"""The course of a run in single numbers, from lines of metrics.jsonl written by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_cli.analyses.base import Subject
+from rlvr_cli.analyses.landscape import LandscapeOptions, course, landscape, stays_beyond, warning
+from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.results.figure import style
+from rlvr_cli.runs.directory import RunDir, create_run
+from rlvr_cli.runs.records import append_jsonl
+
+
+def line(rollout: int, update: int = 0, **values: Any) -> dict[str, Any]:
+    steady = {"accuracy": 0.5, "length": 20.0, "entropy": 0.2, "grad_norm": 1.0, "truncated": 0.0, "diversity": 0.9}
+    moves = {
+        "ratio_mean": 1.0,
+        "ratio_std": 0.0,
+        "kl": 0.0,
+        "kl_reference": 0.0,
+        "clip_frac/low": 0.0,
+        "clip_frac/high": 0.0,
+    }
+    return {"step": 1, "rollout": rollout, "update": update, **steady, **moves, **values}
+
+
+def lines(count: int = 12, **series: Sequence[Any]) -> list[dict[str, Any]]:
+    return [line(place, **{name: values[place] for name, values in series.items()}) for place in range(count)]
+
+
+def test_starts_ends_and_extremes() -> None:
+    accuracy = [0.1, 0.2, 0.3, 0.9, 0.8, 0.5, 0.5, 0.5, 0.5, 0.5]
+    length = [10.0, 20.0, 30.0, 100.0, 5.0, 40.0, 40.0, 40.0, 40.0, 40.0]
+    found = course(lines(10, accuracy=accuracy, length=length), 16, 1).summary
+    expected = {
+        "accuracy_start": 0.2,
+        "accuracy_best": 0.9,
+        "accuracy_end": 0.5,
+        "accuracy_loss": 0.4,
+        "accuracy_gain": 0.3,
+        "length_start": 20,
+        "length_end": 40,
+        "length_ratio": 2,
+        "length_largest_ratio": 5,
+        "length_smallest_ratio": 0.25,
+        "grad_norm_mean": 1,
+        "rollouts": 10,
+        "updates": 10,
+    }
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    unknown = ("accuracy_held_out", "value_correct_end", "value_incorrect_end", "prob_distance_mean", "kl_warning_at")
+    assert all(found[name] is None for name in unknown)
+
+
+def test_a_value_of_a_rollout_is_the_mean_over_its_updates() -> None:
+    """RMS of r - 1 is sqrt(spread^2 + (mean - 1)^2): 0 and 0.5, so 0.25; clipped is LN + HP."""
+    rows = [
+        line(rollout, update, **moved)
+        for rollout in range(6)
+        for update, moved in enumerate(
+            (
+                {"prob_distance": 0.0},
+                {
+                    "ratio_mean": 1.3,
+                    "ratio_std": 0.4,
+                    "clip_frac/low": 0.1,
+                    "clip_frac/high": 0.2,
+                    "prob_distance": 0.02,
+                },
+            )
+        )
+    ]
+    found = course(rows, 16, 2).summary
+    assert found["ratio_distance_mean"] == pytest.approx(0.25)
+    assert found["prob_distance_mean"] == pytest.approx(0.01)
+    assert found["clip_share_mean"] == pytest.approx(0.15)
+    assert (found["steps_per_rollout"], found["updates"], found["rollouts"]) == (2, 12, 6)
+
+
+def test_held_out_and_predicted_values() -> None:
+    rows = lines(8)
+    rows[3]["eval"], rows[6]["eval"] = {"greedy": 0.4}, {"greedy": 0.6}
+    for place, row in enumerate(rows):
+        row["value/incorrect"] = -0.1 * place
+        # Where no completion was right there is no value of one.
+        if place != 7:
+            row["value/correct"] = 0.5
+    found = course(rows, 16, 1).summary
+    assert found["accuracy_held_out"] == 0.6
+    assert found["value_correct_end"] == 0.5
+    assert found["value_incorrect_end"] == pytest.approx(-0.5)
+    assert found["value_incorrect_smallest"] == pytest.approx(-0.7)
+
+
+def test_a_length_that_stays_short_has_collapsed_and_one_that_comes_back_has_not() -> None:
+    stays = [20.0, 20, 20, 9, 20, 9, 9, 9, 9, 9, 9, 9]
+    comes_back = [20.0, 20, 20, 9, 9, 9, 9, 20, 20, 20, 20, 20]
+    explodes = [20.0, 20, 20, 20, 20, 20, 20, 41, 41, 41, 41, 41]
+    assert course(lines(length=stays), 16, 1).summary["length_collapse_at"] == 6
+    assert course(lines(length=comes_back), 16, 1).summary["length_collapse_at"] == 13
+    assert course(lines(length=explodes), 16, 1).summary["length_explosion_at"] == 8
+    assert course(lines(), 16, 1).summary["length_explosion_at"] == 13
+
+
+def test_stays_beyond_counts_values_in_a_row() -> None:
+    points = [(0, 0.0), (1, 1.0), (2, 1.0), (5, 1.0)]
+    assert stays_beyond(points, lambda value: value > 0.5, 3) == 2
+    assert stays_beyond(points, lambda value: value > 0.5, 4) is None
+
+
+def test_a_warning_is_far_from_the_first_rollouts_for_three_in_a_row() -> None:
+    start = [1.0, 1.1, 0.9, 1.0, 1.0]  # standard deviation 0.0707: the bound is 0.283
+    after = [1.2, 1.3, 1.0, 1.29, 1.3, 1.4]
+    assert warning(list(enumerate([*start, *after]))) == 9
+    assert warning(list(enumerate([*start, 1.2, 1.3, 1.0, 0.7, 0.7, 0.7]))) == 9
+    assert warning(list(enumerate([*start, 1.3, 1.3, 1.0]))) is None
+    assert warning(list(enumerate(start))) is None
+
+
+def test_the_lead_of_entropy_over_kl() -> None:
+    entropy = [0.2, 0.21, 0.2, 0.19, 0.2, 0.2, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9]
+    kl = [0.0, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.5, 0.5, 0.5]
+    found = course(lines(entropy=entropy, kl_reference=kl), 16, 1)
+    assert found.kl == "KL to reference"
+    assert [found.summary[f"{name}_warning_at"] for name in ("entropy", "kl")] == [7, 10]
+    assert found.summary["entropy_warning_lead"] == 3
+    # Without a reference the policy that sampled stands in; one that never warns counts as after the last rollout.
+    noise = [0.001, *[0.0] * 10, 0.001]
+    late = course(lines(entropy=entropy, kl=noise), 16, 2)
+    assert (late.kl, late.summary["entropy_warning_lead"]) == ("KL to sampler", 6)
+    # With one update it is the policy that sampled, and its divergence is rounding.
+    assert course(lines(entropy=entropy, kl=noise), 16, 1).summary["entropy_warning_lead"] is None
+
+
+def test_the_collapse_is_the_detectors_and_none_is_one_after_the_last() -> None:
+    healthy = course(lines(20), 16, 1).summary
+    assert (healthy["collapsed"], healthy["collapse_at"]) == (0, 21)
+    accuracy = [0.3, 0.5, 0.6, 0.6, 0.6, 0.6, *[0.0] * 14]
+    length = [20.0] * 6 + [144.0] * 14
+    rows = lines(20, accuracy=accuracy, length=length, truncated=[0.0] * 6 + [1.0] * 14)
+    found = course(rows, 16, 1)
+    assert found.summary["collapsed"] == 1
+    assert found.summary["collapse_at"] == found.collapses[0].first + 1
+    assert 7 <= found.collapses[0].first + 1 <= 13
+    assert found.sound[0] <= 6
+
+
+def make_run(root: Path, name: str, rows: Sequence[dict[str, Any]], method: str = "grpo", seed: int = 0) -> RunDir:
+    run = create_run(root, name, overwrite=False)
+    config = load_config(method=method, overrides=[f"run.seed={seed}", f"run.dir={root}", f"run.name={name}"])
+    run.config_path.write_text(dump_yaml(config), encoding="utf-8")
+    run.update_manifest(name=name, status="finished", method=method, seed=seed)
+    append_jsonl(run.metrics_path, rows)
+    return run
+
+
+def test_runs_of_one_arm_are_averaged_and_one_run_is_flat(tmp_path: Path) -> None:
+    runs = [
+        make_run(tmp_path, "a", lines(10, accuracy=[0.4] * 10), seed=0),
+        make_run(tmp_path, "b", lines(10, accuracy=[0.6] * 10), seed=1),
+        make_run(tmp_path, "c", lines(10, accuracy=[0.1] * 10), method="pl"),
+    ]
+    found = landscape(Subject(tuple(runs), tmp_path), LandscapeOptions())
+    assert set(found.numbers["runs"]) == {"a", "b", "c"}
+    assert found.numbers["summary"] == {}
+    assert found.numbers["arms"]["grpo"]["summary"]["accuracy_end"]["mean"] == pytest.approx(0.5)
+    assert found.numbers["arms"]["grpo"]["runs"] == ["a", "b"]
+    json.dumps(found.numbers, allow_nan=False)
+    with style():
+        found.draw()
+    alone = landscape(Subject((runs[0],), tmp_path), LandscapeOptions())
+    assert alone.numbers["summary"] == found.numbers["runs"]["a"]["summary"]
+    assert all(value is None or math.isfinite(value) for value in alone.numbers["summary"].values())
+    cut = landscape(Subject((runs[0],), tmp_path, rollout=6), LandscapeOptions())
+    assert cut.numbers["summary"]["rollouts"] == 7
+
+
+def test_what_cannot_be_looked_at_is_said_for_every_run(tmp_path: Path) -> None:
+    runs = (make_run(tmp_path, "empty", []), make_run(tmp_path, "short", lines(3), seed=1))
+    with pytest.raises(UserError) as error:
+        landscape(Subject(runs, tmp_path, rollout=5), LandscapeOptions())
+    assert len(error.value.problems) == 2
+    assert "no optimizer step" in error.value.problems[0] and "no rollout 5" in error.value.problems[1]

@@ -1,0 +1,173 @@
+"""Two methods on one rollout: where their coefficients differ, by hand-made log-probs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from rlvr_cli.analyses.difference import apply_method, differs, method_difference
+from rlvr_cli.analyses.method_step import Scored
+from rlvr_cli.config.load import load_config
+from rlvr_cli.methods.base import Rollout
+from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.names import BASES, MODIFIERS
+
+ROWS, LENGTH, GROUP = 12, 9, 4
+NEEDS_VALUES = {"ppo", "sft"}
+NAMES = [name for name in BASES if name not in NEEDS_VALUES] + [f"grpo+{name}" for name in MODIFIERS]
+
+
+def method(name: str, *overrides: str) -> Method:
+    return load_config(method=name, overrides=overrides).method.bound(LENGTH)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def scored() -> Scored:
+    """Three groups of four rows, ratios from 0.3 to 3, everything that any method needs."""
+    generator = torch.Generator().manual_seed(7)
+
+    def uniform(*shape: int) -> torch.Tensor:
+        return torch.rand(*shape, generator=generator, dtype=torch.float64)
+
+    lengths = torch.randint(3, LENGTH + 1, (ROWS, 1), generator=generator)
+    mask = (torch.arange(LENGTH) < lengths).long()
+    old = torch.log(0.02 + 0.97 * uniform(ROWS, LENGTH)) * mask
+    new = torch.minimum(old + (uniform(ROWS, LENGTH) - 0.5) * 2, torch.zeros(())) * mask
+    rollout = Rollout(
+        rewards=torch.tensor([3.0, -3.0, -0.5, 3.0] * 3, dtype=torch.float64),
+        group_size=GROUP,
+        token_ids=torch.randint(3, 6, (ROWS, LENGTH), generator=generator) * mask,
+        mask=mask,
+        entropies=uniform(ROWS, LENGTH) * mask,
+        ref_log_probs=old - 0.1 * mask,
+        correct=torch.tensor([True, False, False, True] * 3),
+        initial_entropy=0.3,
+    )
+    return Scored(rollout, old, new, uniform(ROWS, LENGTH) * mask)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_method_does_not_differ_from_itself(name: str, scored: Scored) -> None:
+    found = method_difference(method(name), method(name), scored)
+    assert found.total.differing == found.total.sum_difference == 0
+    assert found.total.norm_ratio == 1
+    assert found.total.cosine == pytest.approx(1)
+    assert found.largest == ()
+
+
+def test_dgpo_and_grpo_differ_in_ln_and_hp_alone(scored: Scored) -> None:
+    found = method_difference(method("dgpo"), method("grpo"), scored)
+    by_region = {group.name: group for group in found.by_region}
+    assert by_region["LN"].differing == by_region["HP"].differing == 1
+    assert by_region["LN"].tokens and by_region["HP"].tokens and by_region["LP"].tokens and by_region["HN"].tokens
+    for name in ("LP", "HN", "M"):
+        assert by_region[name].differing == by_region[name].sum_difference == 0
+    assert {token.region for token in found.largest} <= {"LN", "HP"}
+
+
+def test_the_numbers_of_a_token(scored: Scored) -> None:
+    """F A / number of tokens, with DGPO's F by hand."""
+    found = method_difference(method("dgpo"), method("grpo"), scored, top=1000)
+    tokens = int(scored.rollout.mask.sum())
+    assert found.largest
+    for token in found.largest:
+        at = (token.row, token.position)
+        ratio = math.exp(float(scored.log_probs[at] - scored.old_log_probs[at]))
+        weight = ratio**2 / 0.8 if token.region == "LN" else math.sqrt(1.2 * ratio)
+        assert token.ratio == pytest.approx(ratio)
+        assert token.old_prob == pytest.approx(math.exp(float(scored.old_log_probs[at])))
+        assert token.weight_a == pytest.approx(weight)
+        assert token.weight_b == 0
+        assert token.coefficient_a == pytest.approx(weight * token.advantage_a / tokens)
+        assert (token.advantage_a < 0) == (token.region == "LN")
+
+
+def test_tokens_are_listed_from_the_largest_difference_on(scored: Scored) -> None:
+    found = method_difference(method("gppo"), method("aspo"), scored, top=7)
+    distances = [abs(token.coefficient_a - token.coefficient_b) for token in found.largest]
+    assert len(distances) == 7
+    assert distances == sorted(distances, reverse=True)
+
+
+def test_groups_add_up(scored: Scored) -> None:
+    found = method_difference(method("cispo"), method("dapo"), scored)
+    for groups in (found.by_region, found.by_old_prob):
+        assert sum(group.tokens for group in groups) == found.total.tokens == int(scored.rollout.mask.sum())
+        assert sum(group.sum_difference for group in groups) == pytest.approx(found.total.sum_difference)
+    assert [group.name for group in found.by_old_prob] == [
+        "p 0.00 to 0.25",
+        "p 0.25 to 0.50",
+        "p 0.50 to 0.75",
+        "p 0.75 to 1.00",
+    ]
+
+
+def test_norms_and_cosine(scored: Scored) -> None:
+    halved = method_difference(method("grpo"), method("grpo", "method.aggregation=constant_length"), scored)
+    a = apply_method(method("grpo"), scored).coefficients
+    b = apply_method(method("grpo", "method.aggregation=constant_length"), scored).coefficients
+    assert halved.total.cosine == pytest.approx(1)
+    assert halved.total.norm_ratio == pytest.approx(float(a.norm() / b.norm()))
+    opposite = method_difference(method("pl"), method("nl"), scored)
+    assert opposite.total.cosine == pytest.approx(0)
+
+
+def test_at_ratio_1_the_clip_makes_no_difference(scored: Scored) -> None:
+    still = dataclasses.replace(scored, log_probs=scored.old_log_probs)
+    for name in ("dapo", "cispo", "gppo", "ce-gppo", "dgpo"):
+        found = method_difference(method(name), method("grpo"), still)
+        assert found.total.sum_difference == 0
+        assert found.largest_drift == 0
+    assert method_difference(method("grpo+reweight"), method("grpo"), still).total.differing > 0
+
+
+def test_the_passes_of_lopti_add_up_to_its_base(scored: Scored) -> None:
+    assert method_difference(method("grpo+lopti"), method("grpo"), scored).total.differing == 0
+    low = method_difference(method("grpo+low-only"), method("grpo"), scored)
+    by_prob = {group.name: group.sum_difference for group in low.by_old_prob}
+    assert by_prob["p 0.00 to 0.25"] == by_prob["p 0.25 to 0.50"] == 0 < by_prob["p 0.75 to 1.00"]
+
+
+def test_the_kl_term_is_part_of_the_coefficient(scored: Scored) -> None:
+    with_kl = apply_method(method("grpo", "method.kl.beta=0.5"), scored)
+    without = apply_method(method("grpo"), scored)
+    assert scored.rollout.ref_log_probs is not None
+    penalty = 0.5 * torch.expm1(scored.rollout.ref_log_probs - scored.log_probs) / scored.rollout.mask.sum()
+    difference = with_kl.coefficients - without.coefficients
+    torch.testing.assert_close(difference, torch.where(scored.rollout.mask.bool(), penalty, 0.0))
+    torch.testing.assert_close(with_kl.weights, without.weights)
+
+
+def test_a_row_without_a_reward_and_a_masked_row_have_no_part(scored: Scored) -> None:
+    rewards = scored.rollout.rewards.clone()
+    rewards[1] = math.nan
+    mask = scored.rollout.mask.clone()
+    mask[5] = 0
+    holed = dataclasses.replace(scored, rollout=dataclasses.replace(scored.rollout, rewards=rewards, mask=mask))
+    coefficients = apply_method(method("dgpo"), holed).coefficients
+    assert torch.isfinite(coefficients).all()
+    assert (coefficients[1] == 0).all() and (coefficients[5] == 0).all()
+
+
+def test_entropy_as_the_reward_takes_the_place_of_the_verifier(scored: Scored) -> None:
+    turned = dataclasses.replace(scored, rollout=dataclasses.replace(scored.rollout, rewards=-scored.rollout.rewards))
+    name = "grpo+entropy-min"
+    torch.testing.assert_close(
+        apply_method(method(name), scored).coefficients, apply_method(method(name), turned).coefficients
+    )
+
+
+def test_rounding_is_no_difference() -> None:
+    a = torch.tensor([1.0, 1.0, 0.0, 1e-30], dtype=torch.float64)
+    b = torch.tensor([1.0 + 1e-15, 1.0 + 1e-6, 0.0, 0.0], dtype=torch.float64)
+    assert differs(a, b).tolist() == [False, True, False, True]
+
+
+def test_an_empty_rollout_has_no_difference(scored: Scored) -> None:
+    empty = dataclasses.replace(scored.rollout, mask=torch.zeros_like(scored.rollout.mask))
+    found = method_difference(method("dgpo"), method("grpo"), dataclasses.replace(scored, rollout=empty))
+    assert found.total.tokens == 0
+    assert found.total.cosine is None and found.total.norm_ratio is None

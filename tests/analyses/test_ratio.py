@@ -1,0 +1,156 @@
+"""`rlvr analyze ratio`: spread, exponent, clipping and entropy bounds on made-up tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlvr_cli.analyses.method_step import MethodStep
+from rlvr_cli.analyses.ratio import entropy_bounds, headline, measure, plane, ratio_figure
+from rlvr_cli.config.load import load_config
+from rlvr_cli.methods.base import Tokens
+from rlvr_cli.results.figure import style, write_figure
+
+ROWS, LENGTH = 400, 10
+
+
+def step(old_probs: Tensor, ratios: Tensor, advantages: Tensor, name: str = "grpo") -> MethodStep:
+    method = load_config(method=name).method.bound(LENGTH)  # type: ignore[arg-type]
+    old = old_probs.log()
+    tokens = Tokens(
+        log_probs=old + ratios.log(),
+        old_log_probs=old,
+        advantages=advantages.double(),
+        mask=torch.ones_like(old_probs, dtype=torch.int64),
+    )
+    return MethodStep(method, tokens, advantages.double())
+
+
+def drawn(kappa: float = 0.02) -> tuple[Tensor, Tensor, Tensor]:
+    """Probabilities, ratios of lemma 1 and independent advantages."""
+    generator = torch.Generator().manual_seed(2)
+    probabilities = 0.01 + 0.98 * torch.rand(ROWS, LENGTH, generator=generator, dtype=torch.float64)
+    noise, advantages = torch.randn(2, ROWS, LENGTH, generator=generator, dtype=torch.float64)
+    return probabilities, 1 + kappa * (1 - probabilities).square() * noise, advantages
+
+
+def test_ratios_of_lemma_1_have_its_exponent_and_kappa() -> None:
+    probabilities, ratios, advantages = drawn()
+    # Of narrow groups, so that 1 - p is one number in each.
+    found = measure(3, step(probabilities, ratios, advantages), torch.zeros(ROWS, LENGTH), bins=5, groups=100)
+    assert found.updates == 3
+    assert found.exponent.exponent == pytest.approx(2, abs=0.08)
+    assert found.exponent.fit == pytest.approx(1, abs=0.01)
+    assert found.kappa == pytest.approx(0.02, rel=0.05)
+    for of in found.bins:
+        inside = (probabilities >= of.low) & (probabilities < of.high)
+        assert of.tokens == int(inside.sum())
+        assert of.spread == pytest.approx(float(ratios[inside].std(correction=0)))
+        assert of.mean == pytest.approx(float(ratios[inside].mean()))
+
+
+def test_the_measured_gradient_is_equation_3_and_near_proposition_1() -> None:
+    probabilities, ratios, advantages = drawn(kappa=0.4)
+    found = measure(1, step(probabilities, ratios, advantages), torch.zeros(ROWS, LENGTH), bins=5, groups=20)
+    cut = ((advantages > 0) & (ratios > 1.2)) | ((advantages < 0) & (ratios < 0.8))
+    gradients = torch.where(cut, 0.0, (1 - probabilities * ratios) * ratios * advantages)
+    for of in found.bins:
+        inside = (probabilities >= of.low) & (probabilities < of.high)
+        assert of.magnitude == pytest.approx(float(gradients[inside].abs().mean()))
+        assert of.signed == pytest.approx(abs(float(gradients[inside].mean())))
+        assert of.clipped == pytest.approx(float(cut[inside].double().mean()))
+        assert of.expected_magnitude == pytest.approx(of.magnitude, rel=0.15)
+
+
+def test_clipped_tokens_are_compared_at_equal_probability() -> None:
+    """Inside a bin the clipped are the less likely ones, where entropies are higher; beside others they are lower."""
+    probabilities = (0.8 + 0.2 * (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000).unsqueeze(0)
+    ratios = torch.ones_like(probabilities)
+    ratios[0, 20:520:20] = 1.3
+    entropies = 5 * (1 - probabilities) - torch.where(ratios > 1.2, 0.1, 0.0)
+    now = step(probabilities, ratios, torch.ones_like(probabilities))
+    clipped = measure(1, now, entropies, bins=5, groups=3).clipped
+    assert (clipped.tokens, clipped.share) == (25, 0.025)
+    assert clipped.entropy_difference == pytest.approx(-0.1, abs=0.001)
+    assert clipped.entropy is not None and clipped.entropy_of_others is not None
+    assert clipped.entropy > clipped.entropy_of_others + 0.1
+    assert plane(now, entropies).clipped == tuple((ratios > 1.2).flatten().tolist())
+
+
+def test_clipped_tokens_have_neighbours_at_the_ends_and_in_ties() -> None:
+    probabilities = torch.tensor([[0.1] * 12 + [0.9] * 12], dtype=torch.float64)
+    ratios = torch.ones_like(probabilities)
+    ratios[0, [0, 1, 2, 23]] = 2.0
+    entropies = torch.where(probabilities < 0.5, 1.0, 0.2) - torch.where(ratios > 1.2, 0.1, 0.0)
+    clipped = measure(1, step(probabilities, ratios, torch.ones(1, 24)), entropies, bins=2, groups=3).clipped
+    assert (clipped.low_share, clipped.low_share_of_all) == (0.75, 0.5)
+    # Five on either side of the likely one, of which those below are the unlikely ones' last.
+    assert clipped.entropy_difference == pytest.approx(-0.1 - 0.4 / 4)
+
+
+def test_without_any_move_there_is_no_spread_and_nothing_is_clipped() -> None:
+    probabilities, ratios, advantages = drawn()
+    found = measure(
+        0, step(probabilities, torch.ones_like(ratios), advantages), torch.zeros(ROWS, LENGTH), bins=5, groups=20
+    )
+    assert (found.kappa, found.exponent.exponent, found.clipped.tokens) == (0.0, None, 0)
+    assert found.clipped.low_share is None and found.clipped.entropy_difference is None
+    for of in found.bins:
+        inside = (probabilities >= of.low) & (probabilities < of.high)
+        expected = float(((1 - probabilities) * advantages)[inside].abs().mean())
+        assert of.magnitude == pytest.approx(expected)
+        assert of.expected_magnitude == pytest.approx(expected, rel=0.1)
+
+
+def test_tokens_without_an_advantage_have_no_part_in_gradients() -> None:
+    probabilities, ratios, advantages = drawn(kappa=0.4)
+    half = torch.arange(ROWS).unsqueeze(1) < ROWS // 2
+    some = torch.where(half, advantages, 0.0)
+    whole = measure(1, step(probabilities, ratios, some), torch.zeros(ROWS, LENGTH), bins=5, groups=20)
+    full = step(probabilities, ratios, some)
+    part = full.part(torch.arange(ROWS // 2))
+    alone = measure(1, part, torch.zeros(ROWS // 2, LENGTH), bins=5, groups=20)
+    for a, b in zip(whole.bins, alone.bins, strict=True):
+        assert a.magnitude == pytest.approx(b.magnitude)
+        assert a.tokens > b.tokens
+
+
+def test_entropies_lie_between_the_bounds() -> None:
+    generator = torch.Generator().manual_seed(1)
+    distributions = torch.softmax(3 * torch.randn(500, 93, generator=generator, dtype=torch.float64), dim=-1)
+    entropies = -(distributions * distributions.log()).sum(dim=-1)
+    least, most = entropy_bounds(distributions[:, 0], 93)
+    assert bool((least <= entropies + 1e-12).all()) and bool((entropies <= most + 1e-12).all())
+    uniform = torch.tensor([1 / 93], dtype=torch.float64)
+    assert entropy_bounds(uniform, 93)[1].item() == pytest.approx(math.log(93))
+    assert entropy_bounds(torch.tensor([0.5]), 2)[0].item() == pytest.approx(math.log(2))
+
+
+def test_a_method_that_does_not_clip_has_its_own_gradient() -> None:
+    """CISPO clamps the ratio where GRPO cuts the gradient away."""
+    probabilities, ratios, advantages = drawn(kappa=2.0)
+    ratios = ratios.clamp(min=0.05)
+    grpo, cispo = (
+        measure(1, dataclasses.replace(step(probabilities, ratios, advantages, name)), ratios, bins=5, groups=20)
+        for name in ("grpo", "cispo")
+    )
+    assert grpo.bins[0].magnitude is not None and cispo.bins[0].magnitude is not None
+    assert cispo.bins[0].magnitude > grpo.bins[0].magnitude
+
+
+def test_a_rollout_of_few_tokens_has_a_figure(tmp_path: Path) -> None:
+    """Fewer tokens than groups: no group has a spread."""
+    probabilities, ratios, advantages = (of[:3, :1] for of in drawn())
+    now = step(probabilities, ratios, advantages)
+    found = measure(1, now, torch.zeros(3, 1), bins=5, groups=20)
+    assert found.exponent.rest == ()
+    only_low = measure(1, step(probabilities * 0.1, ratios, advantages), torch.zeros(3, 1), bins=5, groups=20)
+    assert "cannot be compared" in headline([only_low], {"spread_low_over_high": None, "reversal_at": None})
+    with style():
+        write_figure(ratio_figure(found, [found], plane(now, torch.zeros(3, 1)), 93), tmp_path / "ratio.svg")
+    assert (tmp_path / "ratio.svg").stat().st_size

@@ -1,0 +1,188 @@
+"""Kinds of words against texts counted by hand, and the lists of words against what people may write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlvr_cli.analyses.base import Subject
+from rlvr_cli.analyses.word_lists import Kind, compiled, past, plural, read_lists
+from rlvr_cli.analyses.words import WordsOptions, binned, count, words
+from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.results.figure import style
+from rlvr_cli.runs.directory import RunDir, create_run
+from rlvr_cli.runs.records import append_jsonl
+
+TEXT = (
+    "Let's analyze Zoey's statement. If Zoey lies, then Bob\u2019s statements must be false, so Bob is a knave. We "
+    "considered it SINCE she looked  at it; because of that, due\nto this. As a result he checks, checking what was "
+    "checked: soon, thus. The statement of Bob is definite, not definitely. Assumed: if not. Then assume so."
+)
+
+
+def test_the_words_of_table_5_counted_by_hand() -> None:
+    """Past forms and plurals count, -s and -ing do not; `soon` is not `so`; a gap ends with its sentence."""
+    patterns = {name: compiled(kind) for name, kind in read_lists(None).items()}
+    found = {name: len(pattern.findall(TEXT.lower())) for name, pattern in patterns.items()}
+    assert found == {
+        "analysis": 4,  # analyze, considered, looked at, checked
+        "statement": 2,  # Zoey's statement, Bob's statements
+        "causal_indicator": 3,  # since, because, due to
+        "conclusion_indicator": 4,  # so, as a result, thus, so
+        "assumption": 3,  # if ... then, assumed, assume
+        "assertion": 2,  # must be, definite
+    }
+
+
+def test_regular_forms() -> None:
+    assert [past(verb) for verb in ("analyze", "check", "try", "play")] == ["analyzed", "checked", "tried", "played"]
+    assert [plural(noun) for noun in ("lie", "guess", "case", "try")] == ["lies", "guesses", "cases", "tries"]
+    kind = Kind(verbs=("look at",), nouns=("first guess",), words=("Hence",))
+    assert kind.forms() == ("hence", "look at", "looked at", "first guess", "first guesses")
+
+
+def test_the_longest_form_is_counted_once_and_patterns_are_only_text() -> None:
+    pattern = compiled(Kind(words=("so", "so that", "a.b", "c++")))
+    assert pattern.findall("so that so a.b axb c++") == ["so that", "so", "a.b", "c++"]
+
+
+def test_a_text_of_nothing_but_openings_takes_no_more_than_linear_time() -> None:
+    """The gap of `if ... then` is bounded: its end is looked for in 200 characters, not in the whole text."""
+    near, far = "if " + "x" * 190 + " then", "if " + "x" * 210 + " then"
+    pattern = compiled(Kind(words=("if...then",)))
+    assert len(pattern.findall(near)) == 1 and not pattern.findall(far)
+    assert not pattern.findall("if " * 20_000)
+
+
+def records(texts: Sequence[str], rewards: Sequence[float | None]) -> list[dict[str, Any]]:
+    return [
+        {"problem": f"p{place // 2}", "completion": text, "clean_reward": reward}
+        for place, (text, reward) in enumerate(zip(texts, rewards, strict=True))
+    ]
+
+
+def test_counts_by_completion_and_by_hundred_words() -> None:
+    patterns = [compiled(Kind(words=("so",)))]
+    counted = count(records(["so so it is", "it", "so"], [1.0, 0.0, None]), patterns)
+    assert counted.counts.tolist() == [[2], [0]]
+    assert counted.words.tolist() == [4, 1]
+    assert counted.frequencies("100 words").tolist() == [[50], [0]]
+    assert counted.frequencies("completion").tolist() == [[2], [0]]
+    assert counted.problems == ("p0", "p0")
+
+
+def test_bins_keep_completions_of_one_frequency_together() -> None:
+    frequencies = np.array([0.0] * 8 + [1, 2, 3, 4])
+    found = binned(frequencies, frequencies * 2, 4)
+    assert sum(estimate.n for _, estimate in found) == 12
+    assert found[0][0] == 0 and found[0][1].n == 8
+    assert [estimate.value for _, estimate in found] == pytest.approx([2 * at for at, _ in found])
+    assert len(binned(np.zeros(5), np.ones(5), 10)) == 1
+
+
+def make_run(root: Path, name: str, rollouts: dict[int, list[dict[str, Any]]]) -> RunDir:
+    run = create_run(root, name, overwrite=False)
+    config = load_config(overrides=[f"run.dir={root}", f"run.name={name}"])
+    run.config_path.write_text(dump_yaml(config), encoding="utf-8")
+    run.update_manifest(name=name, status="finished")
+    for number, rows in rollouts.items():
+        append_jsonl(run.rollouts_dir / f"rollout-{number:06d}.jsonl", rows)
+    return run
+
+
+def test_words_that_are_paid_and_the_start(tmp_path: Path) -> None:
+    """24 problems; `thus` is in every right completion, `assume` in every wrong one, `since` in none but the start."""
+    texts = [text for _ in range(24) for text in ("thus it is", "we assume it")]
+    run = make_run(
+        tmp_path,
+        "a",
+        {0: records(["since"] * 4, [0.0] * 4), 7: records(texts, [1.0, -1.0] * 24), 8: records(["so"], [1.0])},
+    )
+    found = words(Subject((run,), tmp_path, rollout=7), WordsOptions(rollouts=1))
+    summary = found.numbers["summary"]
+    assert summary["conclusion_indicator_pearson"] == summary["conclusion_indicator_spearman"] == pytest.approx(1)
+    assert summary["assumption_pearson"] == pytest.approx(-1)
+    assert summary["causal_indicator_pearson"] is None
+    assert (summary["causal_indicator_start"], summary["causal_indicator_change"]) == (1, -1)
+    assert (summary["completions"], summary["words_mean"], summary["reward_mean"]) == (48, 3, 0)
+    assert summary["conclusion_indicator_frequency"] == summary["conclusion_indicator_share"] == 0.5
+    assert "conclusion_indicator with higher rewards" in found.headline
+    both = words(Subject((run, make_run(tmp_path, "b", {3: records(texts, [0.0] * 48)})), tmp_path), WordsOptions())
+    assert both.numbers["summary"] == {} and set(both.numbers["runs"]) == {"a", "b"}
+    assert any("all rewards are the same" in note for note in both.notes)
+    for one in (found, both):
+        json.dumps(one.numbers, allow_nan=False)
+        with style():
+            one.draw()
+
+
+def test_the_samples_of_an_evaluation_but_not_the_greedy_ones(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "a", {0: records(["so"], [0.0])})
+
+    def sample(index: object, text: str, scorable: bool = True) -> dict[str, Any]:
+        return {"problem": "p", "sample": index, "text": text, "reward": 1.0, "scorable": scorable}
+
+    for name in ("kk-test-1", "kk-dev-1"):
+        (run.eval_dir / name).mkdir(parents=True)
+        samples = [sample("greedy", "so"), sample(0, "so so"), sample(1, "it"), sample(2, "so", scorable=False)]
+        # The record of a sample that was judged again comes later.
+        append_jsonl(run.eval_dir / name / "samples.jsonl", [*samples, sample(1, "so so so so")])
+    subject = Subject((run,), tmp_path)
+    found = words(subject, WordsOptions(evaluation="kk-test-*")).numbers
+    assert found["summary"]["completions"] == 2 and found["summary"]["conclusion_indicator_frequency"] == 3
+    assert found["runs"]["a"]["of"] == "kk-test-1" and found["summary"]["conclusion_indicator_start"] == 1
+    with pytest.raises(UserError, match="several evaluations are called kk"):
+        words(subject, WordsOptions(evaluation="kk-*"))
+    with pytest.raises(UserError, match=r"no evaluation is called math.* There are: kk-dev-1, kk-test-1"):
+        words(subject, WordsOptions(evaluation="math"))
+
+
+def test_a_text_without_any_of_the_words_is_said_plainly(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "lab", {0: records(["KNK A: BK t no"] * 4, [1.0, 0.0, 1.0, 0.0])})
+    found = words(Subject((run,), tmp_path), WordsOptions())
+    assert found.headline.startswith("No such word")
+    assert found.numbers["summary"]["assertion_pearson"] is None
+    lists = tmp_path / "lists.yaml"
+    lists.write_text("checks:\n  words: [t, f]\n", encoding="utf-8")
+    own = words(Subject((run,), tmp_path), WordsOptions(lists=str(lists), per="100 words"))
+    assert own.numbers["summary"]["checks_frequency"] == 20
+
+
+def test_every_fault_of_a_list_is_said_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "lists.yaml"
+    path.write_text(
+        "good:\n  words: [yes]\nBad-name:\n  words: [x]\nodd:\n  verb: [go]\nempty: {}\nnumbers:\n  words: [1]\n"
+        "gap:\n  words: ['... so']\nplain: maybe\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(UserError) as error:
+        read_lists(path)
+    told = [problem.removeprefix(f"{path}:") for problem in error.value.problems]
+    assert [one.split("  ")[0] for one in told] == ["3", "6", "7", "9", "10", "12"]
+    assert "Did you mean `verbs`?" in told[1]
+    with pytest.raises(UserError, match="no such file"):
+        read_lists(tmp_path / "none.yaml")
+
+
+def test_runs_without_rollouts_are_all_named(tmp_path: Path) -> None:
+    runs = (make_run(tmp_path, "a", {}), make_run(tmp_path, "b", {0: records(["so"], [None])}))
+    with pytest.raises(UserError) as error:
+        words(Subject(runs, tmp_path), WordsOptions())
+    assert ["no rollout was saved" in error.value.problems[0], "has a reward" in error.value.problems[1]] == [
+        True,
+        True,
+    ]
+
+
+def test_the_lists_of_the_labs_language_fit_it() -> None:
+    path = Path(__file__).parents[2] / "configs" / "words" / "kk-compact.yaml"
+    patterns = {name: compiled(kind) for name, kind in read_lists(path).items()}
+    text = "KKNK A: BN f DK t B: not DK t no KKNN A: BN t </think> <answer> KKNN </answer>".lower()
+    found = {name: len(pattern.findall(text)) for name, pattern in patterns.items()}
+    assert found == {"true_check": 3, "false_check": 1, "new_guess": 1, "negation": 1}

@@ -1,0 +1,108 @@
+"""The pages under docs/methods say what the code says, and name nothing that is not there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.methods_cost import COMPOSITIONS, PAGE
+from rlvr_cli.config.keys import all_keys
+from rlvr_cli.describe.pages import (
+    COMMAND,
+    INDEX,
+    MARKER,
+    MODIFIER_PAGE,
+    generated_parts,
+    main,
+    prose,
+    stale_pages,
+    write_pages,
+)
+from rlvr_cli.methods.names import BASES, MODIFIERS
+
+ROOT = Path(__file__).parents[2]
+COST_PAGE = "cost.md"
+PAGES = ROOT / "docs" / "methods"
+SECTIONS = (
+    "What it is for",
+    "Intuition",
+    "When it coincides with others",
+    "What to watch",
+    "Details",
+    "Weaknesses",
+    "Cost",
+)
+
+
+def text(name: str) -> str:
+    return (PAGES / name).read_text(encoding="utf-8")
+
+
+def test_no_generated_part_is_stale() -> None:
+    assert stale_pages(PAGES) == [], f"run: {COMMAND}"
+
+
+def test_a_page_for_every_method_and_no_other() -> None:
+    pages = {path.name for path in PAGES.glob("*.md")}
+    assert pages == {INDEX, MODIFIER_PAGE, COST_PAGE, *(f"{name}.md" for name in BASES)}
+
+
+def test_the_costs_are_those_of_every_method_that_samples() -> None:
+    """As benchmarks/methods_cost.py prints them; tests/training/test_cost.py says what they must be."""
+    page = text(COST_PAGE)
+    assert page.startswith(f"{PAGE}\n\n## 1 update a rollout\n")
+    for part in page.split("\n## ")[1:]:
+        assert all(line.startswith("|") for line in part.splitlines()[1:] if line), "only the table"
+        rows = re.findall(r"^\| ([^ ]+) \| \d", part, flags=re.MULTILINE)
+        assert sorted(rows) == sorted([*(name for name in BASES if name != "sft"), *COMPOSITIONS])
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_every_page_has_its_sections_filled(name: str) -> None:
+    parts = re.split(r"^## (.+)$", prose(PAGES, f"{name}.md"), flags=re.MULTILINE)
+    assert tuple(parts[1::2]) == SECTIONS
+    assert all(len(body.split()) >= 2 for body in parts[2::2])
+
+
+def test_every_modifier_has_its_notes() -> None:
+    notes = prose(PAGES, MODIFIER_PAGE)
+    for name in MODIFIERS:
+        assert f"**{name}**" in notes
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in PAGES.glob("*.md")))
+def test_links_and_pictures_are_there(name: str) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", text(name)):
+        if not target.startswith("https://"):
+            assert (PAGES / target).exists(), target
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in PAGES.glob("*.md")))
+def test_every_key_that_is_named_exists(name: str) -> None:
+    known = {key.name for key in all_keys()}
+    known |= {key.rsplit(".", end)[0] for key in known for end in (1, 2) if key.count(".") >= end}
+    for quoted in re.findall(r"`([^`]+)`", text(name)):
+        for word in quoted.split():
+            if re.match(r"(method|rollout|update|run|train)\.[a-z]", word):
+                assert word.partition("=")[0] in known, word
+
+
+def test_bringing_a_page_up_to_date_keeps_its_prose(tmp_path: Path) -> None:
+    assert set(write_pages(tmp_path)) == set(generated_parts())
+    assert stale_pages(tmp_path) == []
+    page = tmp_path / "dgpo.md"
+    page.write_text(page.read_text().replace("# dgpo", "# an old title") + "Prose.\n")
+    assert stale_pages(tmp_path) == ["dgpo.md"]
+    assert write_pages(tmp_path) == ["dgpo.md"]
+    assert page.read_text().startswith("# dgpo:")
+    assert page.read_text().endswith(f"\n{MARKER}\nProse.\n")
+
+
+def test_the_check_names_stale_pages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 0
+    assert main([str(tmp_path), "--check"]) == 0
+    (tmp_path / "grpo.md").unlink()
+    assert main([str(tmp_path), "--check"]) == 1
+    assert "grpo.md" in capsys.readouterr().err
