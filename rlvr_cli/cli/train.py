@@ -24,7 +24,6 @@ from rlvr_cli.cli.common import (
 )
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import for_terminal
-from rlvr_cli.tasks.sets import data_sets, is_generated
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -184,6 +183,7 @@ def _next(config: Config, run: Path) -> str:
     A configuration that names benchmarks, or the greedy completion alone, says itself what is sampled.
     """
     from rlvr_cli.tasks.rows import split_mark
+    from rlvr_cli.tasks.sets import data_sets, is_generated
 
     if config.eval.benchmark:
         return f"next: rlvr eval {run}"

@@ -43,7 +43,7 @@ def test_origins_of_a_composition_name_the_preset_of_each_part(capsys: pytest.Ca
     assert rows["method.shaping.reweight.alpha"] == (0.1, "preset reweight")
     assert rows["method.schedule.order"] == ("low_first", "preset lopti")
     assert rows["method.schedule.eta"] == (0.4, "override method.schedule.eta=0.4")
-    assert rows["method.shaping.conflict"] == ("off", "default")
+    assert rows["method.shaping.conflict.ends"] == ("off", "default")
 
 
 def test_keys_lists_every_key(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -212,7 +211,7 @@ def divided(method: Method) -> Method:
     """``method`` with a threshold among the small probabilities of the random model: both passes have tokens."""
     if not isinstance(method.schedule, ByProbability):
         return method
-    return dataclasses.replace(method, schedule=method.schedule.replace(eta=MEDIAN_PROBABILITY))
+    return method.replace(schedule=method.schedule.replace(eta=MEDIAN_PROBABILITY))
 
 
 def arguments(
