@@ -22,6 +22,7 @@ from rlvr_cli.analyses.saved_rollout import SavedRollout, find_saved_rollout
 from rlvr_cli.config.schema import FromList
 from rlvr_cli.core.lazy import Tensor
 from rlvr_cli.core.section import Section, Text, define_all
+from rlvr_cli.core.table import Table
 from rlvr_cli.runs.directory import RunDir
 
 if TYPE_CHECKING:
@@ -70,15 +71,6 @@ def names_of(runs: Sequence[RunDir]) -> list[str]:
     """The runs' names; the path of one whose name another has too."""
     names = [run.name for run in runs]
     return [run.name if names.count(run.name) == 1 else str(run.path) for run in runs]
-
-
-@dataclass(frozen=True)
-class Table:
-    """Numbers for people: ``rows`` have as many cells as ``header``."""
-
-    title: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True)

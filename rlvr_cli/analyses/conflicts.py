@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Findings, Subject, Table, analysis, shown
+from rlvr_cli.analyses.base import Findings, Subject, analysis, shown
 from rlvr_cli.analyses.saved_rollout import last_rollouts, read_groups
 from rlvr_cli.analyses.scoring import learned_from, padded
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Count, Section
+from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import shortened, visible
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.grpo import group_advantage

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Findings, Share, Subject, Table, analysis
+from rlvr_cli.analyses.base import Findings, Share, Subject, analysis
 from rlvr_cli.analyses.gradients import gradient, norm
 from rlvr_cli.analyses.method_step import MethodStep, Scored
 from rlvr_cli.analyses.saved_rollout import SavedRollout, drawn_rows
@@ -20,6 +20,7 @@ from rlvr_cli.analyses.scoring import ScoredRun, load_policy, policy_notes, scor
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Count, Section, Text
 from rlvr_cli.core.streams import stream_seed
+from rlvr_cli.core.table import Table
 from rlvr_cli.describe.named import policy_config, replayed_configs
 from rlvr_cli.methods.base import TokenWeight
 from rlvr_cli.methods.high_entropy import HighEntropy

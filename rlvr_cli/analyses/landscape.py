@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Findings, Subject, Table, analysis, names_of
+from rlvr_cli.analyses.base import Findings, Subject, analysis, names_of
 from rlvr_cli.collapse.watch import Collapse, CollapseWatch
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.section import Count, Section
+from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import one_line, shortened, told_apart
 from rlvr_cli.results.arms import Arm, group_arms
 from rlvr_cli.results.completions import sampled_completions

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Bounds, Findings, Methods, Subject, Table, analysis, mean_of, over, shown
+from rlvr_cli.analyses.base import Bounds, Findings, Methods, Subject, analysis, mean_of, over, shown
 from rlvr_cli.analyses.gradients import Gradient, gradient, logit_gradients, norm, stepped, token_norms
 from rlvr_cli.analyses.method_step import MethodStep
 from rlvr_cli.analyses.saved_rollout import drawn_rows
@@ -24,6 +24,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Count, Section
 from rlvr_cli.core.streams import stream_seed
+from rlvr_cli.core.table import Table
 from rlvr_cli.describe.named import replayed_configs
 from rlvr_cli.methods.statistics import quantile
 from rlvr_cli.results.figure import COLOURS

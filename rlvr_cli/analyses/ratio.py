@@ -15,7 +15,6 @@ from pydantic import AfterValidator, Field
 from rlvr_cli.analyses.base import (
     Findings,
     Subject,
-    Table,
     analysis,
     mean_of,
     minus,
@@ -32,6 +31,7 @@ from rlvr_cli.config.schema import FromList
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Count, Section
+from rlvr_cli.core.table import Table
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.statistics import quantile
 from rlvr_cli.results.figure import COLOURS

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Findings, Methods, Share, Subject, Table, analysis
+from rlvr_cli.analyses.base import Findings, Methods, Share, Subject, analysis
 from rlvr_cli.analyses.gradients import gradient, norm
 from rlvr_cli.analyses.method_step import REGIONS, Scored, apply_method, differs, quarters
 from rlvr_cli.analyses.saved_rollout import SavedRollout, drawn_rows
 from rlvr_cli.analyses.scoring import ScoredRun, load_policy, policy_notes, score
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Count, Section
+from rlvr_cli.core.table import Table
 from rlvr_cli.describe.named import replayed_configs
 from rlvr_cli.describe.weights import effective_weight, far_slope, left_bias
 from rlvr_cli.methods.base import Regions, Tokens, regions

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Findings, Subject, Table, analysis, names_of
+from rlvr_cli.analyses.base import Findings, Subject, analysis, names_of
 from rlvr_cli.analyses.saved_rollout import last_rollouts, saved_numbers
 from rlvr_cli.analyses.word_lists import Kind, compiled, find_lists, read_lists
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.section import Count, Section, Text
+from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import listed, shortened, some, told_apart
 from rlvr_cli.results.evaluations import GREEDY, read_samples
 from rlvr_cli.results.figure import COLOURS

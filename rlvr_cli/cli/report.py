@@ -59,7 +59,7 @@ def command(
     is replaced; nothing else is changed.
     """
     from rlvr_cli.compare.options import Question
-    from rlvr_cli.report.report_write import write_report
+    from rlvr_cli.report.write import write_report
     from rlvr_cli.sweeps.find import with_sweep_files
 
     written = write_report(

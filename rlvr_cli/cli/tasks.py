@@ -38,7 +38,7 @@ def tasks(context: typer.Context, as_json: Json = False) -> None:
 @app.command("list")
 def list_command(as_json: Json = False) -> None:
     """List every task: what it is, its keys, and the reasons of its verdicts."""
-    from rlvr_cli.report.task_sheet import described
+    from rlvr_cli.describe.task import described
 
     rows = described()
     if as_json:
@@ -65,7 +65,7 @@ def sets(
     as_json: Json = False,
 ) -> None:
     """List the data sets that task.data and --benchmark know by name: task, rows, hub data set, licence."""
-    from rlvr_cli.report.task_sheet import data_set_rows
+    from rlvr_cli.describe.task import data_set_rows
 
     rows = data_set_rows(data_dir)
     if as_json:
@@ -120,8 +120,8 @@ def show(
     The prompt is for a model without a chat template, or with --model exactly what that model is given.
     """
     from rlvr_cli.cli.task_choice import choose_task
+    from rlvr_cli.describe.task import example
     from rlvr_cli.models.libraries import allow_remote_code
-    from rlvr_cli.report.task_sheet import example
 
     allow_remote_code(trust_remote_code)
     if trust_remote_code and model is None:
@@ -169,7 +169,7 @@ def generate(
     `task.data` reads it, and `problem` of `rlvr score` is a line of it.
     """
     from rlvr_cli.cli.task_choice import choose_task
-    from rlvr_cli.report.task_sheet import write_problems
+    from rlvr_cli.describe.task import write_problems
     from rlvr_cli.tasks.sets import problems_name
 
     config = choose_task(task, with_data_dir(overrides, data_dir), generated=True)

@@ -100,6 +100,18 @@ def listed(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
+def capital(text: str) -> str:
+    """``text`` as the beginning of a sentence."""
+    return text[:1].upper() + text[1:]
+
+
+def clock(seconds: float) -> str:
+    """`8.1 s`, `3.3 min`, `2.1 h`."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
 def _alike(one: str, other: str) -> int:
     """How many characters they begin with alike."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))

@@ -24,9 +24,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Findings, Subject, Table, analysis
+from rlvr_cli.analyses.base import Findings, Subject, analysis
 from rlvr_cli.analyses.saved_rollout import last_rollouts, read_rollout
 from rlvr_cli.core.section import Count, Section
+from rlvr_cli.core.table import Table
 
 
 class LengthsOptions(Section):

@@ -12,7 +12,7 @@ import numpy as np
 
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.load import dump_yaml, load_config
-from rlvr_cli.report.charts.figure_html import Figure
+from rlvr_cli.report.charts.svg import Chart
 from rlvr_cli.runs.directory import RunDir, create_run
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -45,17 +45,17 @@ def charted(
     return run
 
 
-def by_key(figures: Sequence[Figure]) -> dict[str, Figure]:
+def by_key(figures: Sequence[Chart]) -> dict[str, Chart]:
     return {figure.key: figure for figure in figures}
 
 
-def column(figure: Figure, name: str, **where: str) -> list[str]:
+def column(figure: Chart, name: str, **where: str) -> list[str]:
     """A column of the table, of the rows with these values in other columns."""
     header, *rows = figure.table
     return [row[header.index(name)] for row in rows if all(row[header.index(key)] == v for key, v in where.items())]
 
 
-def heights(figure: Figure, colour: str = "--c0", width: str = "1.8") -> np.ndarray:
+def heights(figure: Chart, colour: str = "--c0", width: str = "1.8") -> np.ndarray:
     """[points] y in the picture of the line of this colour and width, positive upwards."""
     (path,) = [
         element.attrib["d"]

@@ -13,8 +13,8 @@ from rlvr_cli.compare.inputs import gather
 from rlvr_cli.compare.options import Question
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.report.charts.effects import effects_figure
+from rlvr_cli.report.charts.over_k import over_k_figures
 from rlvr_cli.report.charts.reasons import reasons_figure
-from rlvr_cli.report.charts.samples_over_k import over_k_figures
 from rlvr_cli.results.evaluations import Evaluation, read_evaluation
 from rlvr_cli.stats.clustered import crossed_interval
 from rlvr_cli.stats.majority import majority_at_k

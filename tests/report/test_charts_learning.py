@@ -16,7 +16,7 @@ from rlvr_cli.compare.inputs import gather
 from rlvr_cli.compare.options import Question
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.report.charts.learning import learning_figures
-from rlvr_cli.report.charts.thin import kept
+from rlvr_cli.report.charts.lines import kept
 from rlvr_cli.results.lines import running_mean
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.training.metrics import REGION_METRICS

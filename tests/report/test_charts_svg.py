@@ -10,11 +10,10 @@ from xml.etree import ElementTree
 import pytest
 
 from rlvr_cli.core.text import told_apart
-from rlvr_cli.report.charts.figure_html import Figure
-from rlvr_cli.report.charts.labels import legend_rows, spread
 from rlvr_cli.report.charts.learning import learning_figures
+from rlvr_cli.report.charts.lines import legend_rows, spread
 from rlvr_cli.report.charts.reasons import reasons_figure
-from rlvr_cli.report.charts.svg import INK, WIDTH, page_style, page_svg
+from rlvr_cli.report.charts.svg import INK, WIDTH, Chart, page_style, page_svg
 from tests.report.charted_runs import SVG, charted, texts
 
 HOSTILE = "</text><script>1</script> $x^2$ \x00\x1b[31m \u202e&amp; 日"
@@ -25,7 +24,7 @@ ROWS = [
 ]
 
 
-def draw(root: Path) -> list[Figure]:
+def draw(root: Path) -> list[Chart]:
     arms = {name: [charted(root, f"r{place}", ROWS)] for place, name in enumerate(("grpo", HOSTILE))}
     reasons = reasons_figure(arms)
     assert reasons is not None
@@ -33,11 +32,11 @@ def draw(root: Path) -> list[Figure]:
 
 
 @pytest.fixture(scope="module")
-def figures(tmp_path_factory: pytest.TempPathFactory) -> list[Figure]:
+def figures(tmp_path_factory: pytest.TempPathFactory) -> list[Chart]:
     return draw(tmp_path_factory.mktemp("runs"))
 
 
-def test_every_colour_is_the_pages_and_nothing_is_from_outside(figures: list[Figure]) -> None:
+def test_every_colour_is_the_pages_and_nothing_is_from_outside(figures: list[Chart]) -> None:
     for figure in figures:
         root = ElementTree.fromstring(figure.svg)
         assert root.tag == f"{SVG}svg"
@@ -54,7 +53,7 @@ def test_every_colour_is_the_pages_and_nothing_is_from_outside(figures: list[Fig
             )
 
 
-def test_no_id_is_twice_in_a_page_and_every_reference_is_met(figures: list[Figure]) -> None:
+def test_no_id_is_twice_in_a_page_and_every_reference_is_met(figures: list[Chart]) -> None:
     ids: list[str] = []
     for figure in figures:
         elements = list(ElementTree.fromstring(figure.svg).iter())
@@ -66,7 +65,7 @@ def test_no_id_is_twice_in_a_page_and_every_reference_is_met(figures: list[Figur
     assert len(ids) == len(set(ids))
 
 
-def test_who_hears_it_is_told_the_title_and_the_caption(figures: list[Figure]) -> None:
+def test_who_hears_it_is_told_the_title_and_the_caption(figures: list[Chart]) -> None:
     for figure in figures:
         root = ElementTree.fromstring(figure.svg)
         assert root.attrib["role"] == "img"
@@ -75,11 +74,11 @@ def test_who_hears_it_is_told_the_title_and_the_caption(figures: list[Figure]) -
         assert len({len(row) for row in figure.table}) == 1
 
 
-def test_equal_numbers_give_equal_bytes(figures: list[Figure], tmp_path: Path) -> None:
+def test_equal_numbers_give_equal_bytes(figures: list[Chart], tmp_path: Path) -> None:
     assert figures == draw(tmp_path)
 
 
-def test_a_hostile_name_is_text(figures: list[Figure]) -> None:
+def test_a_hostile_name_is_text(figures: list[Chart]) -> None:
     for figure in figures:
         assert "<script" not in figure.svg
         assert not re.search("[\x00-\x08\x1b\u202e]", figure.svg + figure.caption + str(figure.table))
@@ -88,10 +87,10 @@ def test_a_hostile_name_is_text(figures: list[Figure]) -> None:
 
 
 def test_a_colour_that_the_page_does_not_know_is_refused() -> None:
-    from matplotlib.figure import Figure as Picture
+    from matplotlib.figure import Figure
 
     with page_style():
-        picture = Picture()
+        picture = Figure()
         picture.text(0, 0, "x", color=INK)
         assert "var(--ink)" in page_svg(picture, "k", "t", "d")
         picture.text(0, 0, "x", color="#123456")

@@ -13,7 +13,7 @@ import jinja2
 import pytest
 
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.report.report_render import TEMPLATES
+from rlvr_cli.report.write import TEMPLATES
 from rlvr_cli.results.completions import BINS, bin_names, bin_of, sampled_completions
 from rlvr_cli.runs.directory import RunDir
 

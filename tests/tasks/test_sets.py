@@ -10,7 +10,7 @@ import pytest
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.tree import choices
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.report.task_sheet import data_set_rows
+from rlvr_cli.describe.task import data_set_rows
 from rlvr_cli.tasks.countdown.task import Countdown
 from rlvr_cli.tasks.gsm8k.task import GSM8K
 from rlvr_cli.tasks.hitab.task import HiTab

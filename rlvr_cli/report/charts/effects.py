@@ -8,20 +8,18 @@ from rlvr_cli.compare.contrasts import Comparison, Contrast, Row
 from rlvr_cli.compare.sentences import decimals, p_text
 from rlvr_cli.core.text import one_line, shortened, told_apart
 from rlvr_cli.evaluation.tables import metric_name
-from rlvr_cli.report.charts.figure_html import Figure
-from rlvr_cli.report.charts.labels import CHARACTER
-from rlvr_cli.report.charts.numbers import tick
-from rlvr_cli.report.charts.svg import FONT, GRID, INK, MUTED, PAPER, SERIES, WIDTH, page_style, page_svg
+from rlvr_cli.report.charts.lines import CHARACTER
+from rlvr_cli.report.charts.svg import FONT, GRID, INK, MUTED, PAPER, SERIES, WIDTH, Chart, page_style, page_svg, tick
 from rlvr_cli.results.values import higher_is_better, unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Picture
+    from matplotlib.figure import Figure
 
 _ROW, _HEAD, _FOOT, _SIDE = 3.2 * FONT, 6.0, 40.0, 14.0
 
 
-def effects_figure(comparison: Comparison) -> Figure:
+def effects_figure(comparison: Comparison) -> Chart:
     """A row for each arm but the baseline, in the order of the comparison's table, the largest difference first."""
     material = comparison.material
     metric, base = material.read.metric, one_line(material.baseline)
@@ -38,7 +36,7 @@ def effects_figure(comparison: Comparison) -> Figure:
     )
     with page_style():
         svg = page_svg(_draw(rows, metric, base), "effects", title, caption)
-    return Figure("effects", title, svg, caption, _table(rows, metric))
+    return Chart("effects", title, svg, caption, _table(rows, metric))
 
 
 def _comparisons(count: int) -> str:
@@ -49,11 +47,11 @@ def _one_run(rows: list[tuple[Row, Contrast]]) -> bool:
     return any(not contrast.difference.spread_of_runs for _, contrast in rows)
 
 
-def _draw(rows: list[tuple[Row, Contrast]], metric: str, base: str) -> Picture:
-    from matplotlib.figure import Figure as Picture
+def _draw(rows: list[tuple[Row, Contrast]], metric: str, base: str) -> Figure:
+    from matplotlib.figure import Figure
 
     height = _HEAD + _ROW * len(rows) + _FOOT
-    picture = Picture(figsize=(WIDTH / 72, height / 72))
+    picture = Figure(figsize=(WIDTH / 72, height / 72))
     wide = WIDTH - 2 * _SIDE
     axes = picture.add_axes((_SIDE / WIDTH, _FOOT / height, wide / WIDTH, _ROW * len(rows) / height))
     factor, of = unit(metric)

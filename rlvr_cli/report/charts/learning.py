@@ -9,23 +9,17 @@ from functools import partial
 import numpy as np
 
 from rlvr_cli.core.text import listed, one_line, told_apart
-from rlvr_cli.report.charts.captions import learning_caption
-from rlvr_cli.report.charts.figure_html import Figure
-from rlvr_cli.report.charts.held_out import crossed_band
-from rlvr_cli.report.charts.labels import MOST_TITLE
-from rlvr_cli.report.charts.lines import MOST_ARMS, draw
-from rlvr_cli.report.charts.metrics import Metric, metrics
-from rlvr_cli.report.charts.series import Recorded, recorded
-from rlvr_cli.report.charts.svg import page_style, page_svg
-from rlvr_cli.report.charts.tables import curve_table
-from rlvr_cli.results.lines import ArmLine, Interval, Panel, Points, XAxis, arm_line, extents
+from rlvr_cli.report.charts.lines import MOST_ARMS, MOST_TITLE, STRETCHES, draw
+from rlvr_cli.report.charts.metrics import Metric, Recorded, crossed_band, metrics, recorded
+from rlvr_cli.report.charts.svg import Chart, figure, page_style, page_svg
+from rlvr_cli.results.lines import MOST_RAW, ArmLine, Extent, Interval, Panel, Points, XAxis, arm_line, extents
 from rlvr_cli.results.spending import BUDGETS
 from rlvr_cli.runs.directory import RunDir
 
 Arms = Mapping[str, Sequence[Recorded]]
 
 
-def learning_figures(arms: Mapping[str, Sequence[RunDir]], budget: str = "rollouts") -> list[Figure]:
+def learning_figures(arms: Mapping[str, Sequence[RunDir]], budget: str = "rollouts") -> list[Chart]:
     """The learning curves of arms over a budget, in the order of a report; figures without a value are left out.
 
     A value is placed where its rollout's last update was done. Runs without a step have no part.
@@ -42,7 +36,7 @@ def learning_figures(arms: Mapping[str, Sequence[RunDir]], budget: str = "rollou
         return [figure for metric in metrics(every) for figure in _figures(metric, read, budget)]
 
 
-def _figures(metric: Metric, arms: Arms, budget: str) -> list[Figure]:
+def _figures(metric: Metric, arms: Arms, budget: str) -> list[Chart]:
     panels = {title: _lines(metric, title, arms, budget) for title in metric.panels}
     if not any(lines for lines, _ in panels.values()):
         return []
@@ -55,7 +49,7 @@ def _figures(metric: Metric, arms: Arms, budget: str) -> list[Figure]:
 
 def _figure(
     metric: Metric, panels: Mapping[str, tuple[list[ArmLine], int]], arms: Arms, budget: str, part: str = ""
-) -> Figure:
+) -> Chart:
     names = [one_line(name) for name in arms]
     x = _x_axis(budget, [one for lines, _ in panels.values() for one in lines])
     apart = any(len(lines) > MOST_ARMS for lines, _ in panels.values())
@@ -74,7 +68,7 @@ def _figure(
     missing = sum(gaps for _, gaps in panels.values())
     every = [one for lines, _ in panels.values() for one in lines]
     caption = learning_caption(metric, every, names, x, scales, ranged=apart, missing=missing)
-    return Figure(
+    return Chart(
         key=key,
         title=title,
         svg=page_svg(picture, key, title, caption),
@@ -148,3 +142,125 @@ def _x_axis(budget: str, lines: Sequence[ArmLine]) -> XAxis:
                 return XAxis(f"{unit} of training", seconds)
         return XAxis("seconds of training")
     return XAxis({"tokens": "sampled tokens", "updates": "updates", "rollouts": "rollouts"}[budget])
+
+
+def learning_caption(
+    metric: Metric,
+    lines: Sequence[ArmLine],
+    names: Sequence[str],
+    x: XAxis,
+    scales: Sequence[Extent],
+    *,
+    ranged: bool,
+    missing: int,
+) -> str:
+    """The caption of a figure of :mod:`learning`, plain sentences.
+
+    ``names``: of all arms. ``ranged``: whether the range of all means lies behind. ``missing``: values left out.
+    """
+    parts = [metric.note, *_bands(lines), *_early_ends(lines, x), *_drawing(lines, scales, ranged=ranged)]
+    without = [name for name in names if name not in {one.line.name for one in lines}]
+    if without:
+        parts.append(f"Without a value: {listed(without)}.")
+    if missing:
+        parts.append(f"Left out: {missing} value{'s that are' if missing > 1 else ' that is'} no finite number.")
+    if all((y == 0).all() for one in lines for _, y in one.line.curves):
+        parts.append("Every value is 0.")
+    return " ".join(part for part in parts if part)
+
+
+def _bands(lines: Sequence[ArmLine]) -> list[str]:
+    counts = {one.line.name: one.runs for one in lines}
+    several = {name: count for name, count in counts.items() if count > 1}
+    parts = []
+    if several:
+        same = len(set(several.values())) == 1
+        of = f"{next(iter(several.values()))} runs" if same else "runs"
+        counted = "" if same else f" ({', '.join(f'{name} {count}' for name, count in several.items())})"
+        both = any(one.banded == "both" for one in lines)
+        over = "over runs and problems, as in the comparison" if both else "Student's t over runs"
+        parts.append(
+            f"Line: mean over {of}{counted}; band: 95% interval of that mean ({over}, at each point by itself)."
+        )
+        if both and any(one.banded == "runs" for one in lines):
+            less = list(dict.fromkeys(one.line.name for one in lines if one.banded == "runs"))
+            parts.append(
+                f"Of {listed(less)} it is over runs alone: evaluations are not on disk, or not of the same problems."
+            )
+        thin = [one.line.name for one in lines if len(one.line.x) and len(one.line.singles) == one.runs > 1]
+        if thin and len(set(thin)) == len(several):
+            parts.append("Thin lines: the runs.")
+        elif thin:
+            parts.append(f"Thin lines: the runs of {listed(list(dict.fromkeys(thin)))}.")
+        if 2 in several.values():
+            parts.append("Two runs give an interval of little worth, drawn faintly.")
+    single = [name for name, count in counts.items() if count == 1]
+    if single:
+        own = any(one.banded == "problems" for one in lines)
+        band = (
+            "band: its 95% interval over problems, which says nothing of another run"
+            if own
+            else "no band, which would be over runs"
+        )
+        parts.append(f"{listed(single) + ': one' if several else 'One'} run; {band}.")
+    return parts
+
+
+def _early_ends(lines: Sequence[ArmLine], x: XAxis) -> list[str]:
+    parts = []
+    apart = list(dict.fromkeys(one.line.name for one in lines if not len(one.line.x)))
+    if apart:
+        parts.append(f"No mean of {listed(apart)}, whose runs have no stretch in common: thin lines are the runs.")
+    early = {one.line.name: one.ends for one in lines if one.ends is not None}
+    if early:
+        where = ", ".join(f"{name} at {end / x.divide:,.4g}" for name, end in early.items())
+        parts.append(
+            f"A mean ends where its shortest run does ({where} {x.label}); thin lines are the runs that go on."
+        )
+    return parts
+
+
+def _drawing(lines: Sequence[ArmLine], scales: Sequence[Extent], *, ranged: bool) -> list[str]:
+    parts = []
+    windows = sorted({one.window for one in lines if one.window > 1})
+    if windows:
+        parts.append(
+            f"Lines are running means of each run over {' or '.join(map(str, windows))} rollouts (there are more than "
+            f"{MOST_RAW}); the light line is without it."
+        )
+    if any(len(at) > 4 * STRETCHES for one in lines for at, _ in one.line.curves):
+        parts.append("Of points too many to be seen, the least and the greatest of each stretch are drawn.")
+    if any(scale.linear is not None for scale in scales):
+        parts.append("The scale of heights is linear at the bottom, with its 0, and logarithmic above.")
+    if ranged:
+        parts.append("Grey: from the lowest to the highest of all arms' means.")
+    if any(scale.cut for scale in scales):
+        parts.append("A band leaves the frame; its ends are in the table.")
+    return parts
+
+
+_ROWS = 60
+Table = tuple[tuple[str, ...], ...]
+
+
+def curve_table(panels: Mapping[str, Sequence[ArmLine]], x: XAxis, *, share: bool) -> Table:
+    """Up to a dozen points of every line, the first and the last among them: mean, interval, number of runs."""
+    several = len(panels) > 1
+    lines = sum(map(len, panels.values()))
+    most = min(12, max(2, _ROWS // max(1, lines)))
+    rows: list[tuple[str, ...]] = [(*(["panel"] if several else []), "arm", x.label, "mean", "low", "high", "runs")]
+    for title, arms in panels.items():
+        for one in arms:
+            line = one.line
+            for place in _spaced(len(line.x), most):
+                ends = [part[place] if part is not None else None for part in (line.low, line.high)]
+                numbers = [figure(value, share=share) for value in (line.mean[place], *ends)]
+                at = f"{line.x[place] / x.divide:,.6g}"
+                rows.append((*([title] if several else []), line.name, at, *numbers, str(one.runs)))
+    return tuple(rows)
+
+
+def _spaced(count: int, most: int) -> list[int]:
+    if count == 0:
+        return []
+    return sorted({int(place) for place in np.linspace(0, count - 1, min(most, count)).round()})

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from rlvr_cli.report.charts.series import Read, Recorded, evaluated, evaluated_names, held_out_ends, key
-from rlvr_cli.report.report_table import capital
-from rlvr_cli.results.lines import YAxis
+import numpy as np
+
+from rlvr_cli.compare.means import arm_mean
+from rlvr_cli.config.load import load_config
+from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import RunError
+from rlvr_cli.core.text import capital
+from rlvr_cli.results.evaluations import read_result
+from rlvr_cli.results.find import Run
+from rlvr_cli.results.lines import Interval, Points, YAxis
 from rlvr_cli.results.metrics import accuracy_of, held_out_accuracy
+from rlvr_cli.results.spending import Curve, curve_values, read_curve, spending_by_rollout
+from rlvr_cli.runs.curves import by_rollout, whole_rows
+from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.runs.numbers import number
+from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.runs.seals import read_record
 from rlvr_cli.stats.intervals import student_quantile
 
 # By rollout from 0.
@@ -180,3 +193,128 @@ def _in_training(name: str) -> Callable[[Recorded, str], Ends]:
         return found
 
     return ends
+
+
+ABSENT = object()
+Read = Callable[[Mapping[str, Any]], Any]
+# Beyond any number of training; sums of larger ones may not be finite.
+_MOST = 1e100
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A run's lines of metrics.jsonl, and what of the budget was spent at the end of each rollout from 0."""
+
+    run: RunDir
+    config: Config
+    rows: tuple[dict[str, Any], ...]
+    spent: Mapping[int, float]
+
+    @cached_property
+    def held_out(self) -> Curve | None:
+        """Its held-out evaluations, problem by problem; None where they are not all on disk and whole."""
+        problems: list[str] = []
+        return read_curve(Run(self.run, self.config, {}, {}, 0), problems)
+
+    def curve(self, read: Read) -> tuple[Points, int] | None:
+        """A value over the budget, one point a rollout, and in how many rollouts it was no finite number.
+
+        None where no line has it. ``read`` gives ``ABSENT`` for such a line.
+        """
+        values = [(row["rollout"], value) for row in self.rows if (value := read(row)) is not ABSENT]
+        if not values:
+            return None
+        found = {rollout: value for rollout, value in by_rollout(values) if abs(value) < _MOST}
+        missing = len({rollout for rollout, _ in values}) - len(found)
+        x = np.array([self.spent[rollout] for rollout in found])
+        y = np.array(list(found.values()))
+        x, y = x[np.isfinite(x)], y[np.isfinite(x)]
+        # A budget that did not grow in a rollout, as a clock that stood still, has one point.
+        grown = np.append(np.diff(x) > 0, True) if len(x) else np.zeros(0, bool)
+        return (x[grown], y[grown]), missing
+
+
+def recorded(run: RunDir, budget: str) -> Recorded:
+    """The records of a run; without lines where no step is done.
+
+    Raises UserError for a damaged config.yaml, RunError for other damaged records.
+    """
+    config = load_config([run.config_path])
+    rows = tuple(whole_rows(read_record(run, run.metrics_path)))
+    if len(read_jsonl(run.timings_path)) == len(rows) - 1:
+        # The run is between a step and its time.
+        rows = rows[:-1]
+    if not rows:
+        return Recorded(run, config, (), {})
+    spent = spending_by_rollout(Run(run, config, {}, {}, 0))
+    return Recorded(run, config, rows, {done - 1: one.of(budget) for done, one in spent.items()})
+
+
+def key(name: str) -> Read:
+    """Reads a key of a line."""
+    return lambda row: row.get(name, ABSENT)
+
+
+def evaluated(name: str) -> Read:
+    """Reads a metric of the held-out evaluation of a line."""
+
+    def read(row: Mapping[str, Any]) -> Any:
+        evaluation = row.get("eval")
+        return evaluation.get(name, ABSENT) if isinstance(evaluation, dict) else ABSENT
+
+    return read
+
+
+def held_out_ends(records: Recorded, name: str) -> dict[int, tuple[float, float]]:
+    """The 95% interval over problems of a metric, by the rollout from 0 after which it was evaluated.
+
+    Read from the evaluations' own files, as far as they are there. Raises RunError for a damaged one.
+    """
+    found = {}
+    for path in sorted(records.run.held_out_dir.glob("rollout-*/metrics.json")):
+        try:
+            estimate = read_result(path)["metrics"].get(name, {})
+            low, high = number(estimate.get("low")), number(estimate.get("high"))
+            rollouts = int(path.parent.name.removeprefix("rollout-"))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RunError(f"{path}: the evaluation cannot be read ({error!r}). The file was altered.") from error
+        if low is not None and high is not None:
+            found[rollouts - 1] = (low, high)
+    return found
+
+
+def evaluated_names(records: Recorded) -> list[str]:
+    """The metrics of the run's held-out evaluations, those that each of them has."""
+    found = [row["eval"] for row in records.rows if isinstance(row.get("eval"), dict)]
+    return [name for name in found[0] if all(name in one for one in found)] if found else []
+
+
+def crossed_band(runs: Sequence[Recorded], budget: str, metric: str, at: np.ndarray) -> Interval | None:
+    """The ends of the 95% interval of the mean over runs and problems at each budget of ``at``, NaN where none is.
+
+    A problem's values are joined by straight lines, as in `rlvr compare --match`. None where the evaluations are not
+    all on disk, or not of the same problems: then there are only the runs' means.
+    """
+    curves = [run.held_out for run in runs]
+    whole = [curve for curve in curves if curve is not None]
+    if len(whole) < len(curves):
+        return None
+    every = [one for curve in whole for one in curve.evaluations]
+    ids = [row.id for row in every[0].rows]
+    if any({row.id for row in one.rows} != set(ids) or metric not in one.rows[0].values for one in every):
+        return None
+    scores = np.stack([_at(curve, budget, metric, ids, at) for curve in whole])
+    means = [arm_mean(scores[:, place], metric) for place in range(len(at))]
+    ends = np.array([[np.nan if end is None else end for end in (one.low, one.high)] for one in means])
+    return ends[:, 0], ends[:, 1]
+
+
+def _at(curve: Curve, budget: str, metric: str, ids: Sequence[str], at: np.ndarray) -> np.ndarray:
+    """[budgets, problems]"""
+    values = curve_values(curve, metric, int(curve.evaluations[0].result["samples"]), ids)
+    places = np.interp(at, curve.budget(budget), np.arange(len(values)))
+    before = np.floor(places).astype(int)
+    after = np.minimum(before + 1, len(values) - 1)
+    share = (places - before)[:, None]
+    between: np.ndarray = values[before] * (1 - share) + values[after] * share
+    return between

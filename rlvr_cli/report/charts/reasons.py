@@ -9,18 +9,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlvr_cli.core.text import listed, one_line, shortened, told_apart
-from rlvr_cli.report.charts.figure_html import Figure
-from rlvr_cli.report.charts.labels import CHARACTER
-from rlvr_cli.report.charts.lines import MARKERS, MOST_ARMS
-from rlvr_cli.report.charts.numbers import figure, percent_tick
-from rlvr_cli.report.charts.series import Recorded, key, recorded
-from rlvr_cli.report.charts.svg import FONT, GRID, MUTED, PAPER, SERIES, WIDTH, page_style, page_svg
+from rlvr_cli.report.charts.lines import CHARACTER, MARKERS, MOST_ARMS
+from rlvr_cli.report.charts.metrics import Recorded, key, recorded
+from rlvr_cli.report.charts.svg import (
+    FONT,
+    GRID,
+    MUTED,
+    PAPER,
+    SERIES,
+    WIDTH,
+    Chart,
+    figure,
+    page_style,
+    page_svg,
+    percent_tick,
+)
 from rlvr_cli.runs.directory import RunDir
 from rlvr_cli.stats.intervals import Estimate, mean_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Picture
+    from matplotlib.figure import Figure
 
 # The policy hardly moves within its last rollouts, and one rollout alone is noisy.
 LAST = 5
@@ -37,7 +46,7 @@ class _Rate:
     last: Estimate
 
 
-def reasons_figure(arms: Mapping[str, Sequence[RunDir]]) -> Figure | None:
+def reasons_figure(arms: Mapping[str, Sequence[RunDir]]) -> Chart | None:
     """Each reason's rate in the first rollout and over the last ones, of each arm; None where no run has reasons.
 
     A rate is the mean over an arm's runs; its 95% interval Student's t over them. The last rollouts are 5, of short
@@ -67,7 +76,7 @@ def reasons_figure(arms: Mapping[str, Sequence[RunDir]]) -> Figure | None:
     caption = _caption(shown, read, never)
     with page_style():
         svg = page_svg(_draw(shown, several=len(arms) > 1), "reasons", title, caption)
-    return Figure("reasons", title, svg, caption, _table(shown))
+    return Chart("reasons", title, svg, caption, _table(shown))
 
 
 def _rates(arms: Mapping[str, Sequence[Recorded]], reason: str) -> list[_Rate]:
@@ -104,8 +113,8 @@ def _caption(shown: Mapping[str, Sequence[_Rate]], arms: Mapping[str, Sequence[R
     )
 
 
-def _draw(shown: Mapping[str, Sequence[_Rate]], *, several: bool) -> Picture:
-    from matplotlib.figure import Figure as Picture
+def _draw(shown: Mapping[str, Sequence[_Rate]], *, several: bool) -> Figure:
+    from matplotlib.figure import Figure
 
     labels = [one.name for found in shown.values() for one in found] if several else list(shown)
     left = CHARACTER * min(_LONGEST, max(map(len, labels))) + 14.0
@@ -114,7 +123,7 @@ def _draw(shown: Mapping[str, Sequence[_Rate]], *, several: bool) -> Picture:
     count = sum(len(found) + 1.25 * several for found in shown.values())
     tall = _ROW * count + 0.5 * _ROW
     height = _HEAD + tall + _FOOT
-    picture = Picture(figsize=(WIDTH / 72, height / 72))
+    picture = Figure(figsize=(WIDTH / 72, height / 72))
     axes = picture.add_axes((left / WIDTH, _FOOT / height, (WIDTH - left - right) / WIDTH, tall / height))
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(tall, 0)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
@@ -165,3 +167,49 @@ def _coarse(match: re.Match[str]) -> str:
 
 def _rounded(match: re.Match[str]) -> str:
     return f"{float(match[0]):.2f}".rstrip("0").rstrip(".")
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One chart.
+
+    Attributes:
+        key: its name among the figures of a page; letters, digits and hyphens.
+        title: what it shows, in a few words.
+        svg: an `<svg>` element without size, with the page's colours as CSS variables and ids that begin with ``key``.
+        caption: plain text: what lines and bands are, how many runs, what was left out.
+        table: a header and rows, the numbers of the chart as text.
+    """
+
+    key: str
+    title: str
+    svg: str
+    caption: str
+    table: tuple[tuple[str, ...], ...]
+
+
+_MINUS = "\N{MINUS SIGN}"
+
+
+def tick(value: float) -> str:
+    """A few digits: `0.2`, `40`, `12k`, `1.5M`, `2.5e-4`."""
+    size = abs(value)
+    if 0 < size < 1e-3:
+        digits, power = f"{value:.2e}".split("e")
+        return f"{float(digits):g}e{int(power)}"
+    for limit, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if limit <= size < 1e13:
+            return f"{value / (1e3 if letter == 'k' else limit):.4g}{letter}"
+    return f"{value:.4g}".replace("-", _MINUS)
+
+
+def percent_tick(value: float) -> str:
+    """A share as `40%`."""
+    return f"{100 * value:.4g}%".replace("-", _MINUS)
+
+
+def figure(value: float | None, *, share: bool) -> str:
+    """A number of a table: a share in percent with one decimal, other numbers with four digits; `-` for none."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{100 * value:.1f}%" if share else f"{value:.4g}"

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 
 from rlvr_cli.compare.contrasts import Comparison, Row, Verdict
 from rlvr_cli.compare.sentences import comparative, headline, power_lines, replicate, sentence
-from rlvr_cli.core.text import count, listed
+from rlvr_cli.core.text import capital, count, listed
 from rlvr_cli.evaluation.tables import metric_name
-from rlvr_cli.report.report_alerts import without_signal
-from rlvr_cli.report.report_learned import Change, in_short, in_words
-from rlvr_cli.report.report_measures import Measured, final_accuracy
-from rlvr_cli.report.report_subject import Subject
-from rlvr_cli.report.report_table import capital
+from rlvr_cli.report.evaluations import Change, Measured, final_accuracy, in_short, in_words
+from rlvr_cli.report.subject import Subject
+from rlvr_cli.report.training import without_signal
 from rlvr_cli.results.values import higher_is_better
 from rlvr_cli.tasks.sets import problems_name
 

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from rlvr_cli.compare.contrasts import Comparison
 from rlvr_cli.compare.sentences import base_cost
 from rlvr_cli.compare.tables import tables
-from rlvr_cli.core.errors import UserError
-from rlvr_cli.report.report_alerts import Alerts, find_alerts
-from rlvr_cli.report.report_answer import Answer, answer
-from rlvr_cli.report.report_budgets import Budgets, budgets
-from rlvr_cli.report.report_commands import Commands, commands
-from rlvr_cli.report.report_configs import configurations, differences_table
-from rlvr_cli.report.report_environment import environment_table, runs_table
-from rlvr_cli.report.report_figures import Figures, draw
-from rlvr_cli.report.report_learned import change_of, changes_table
-from rlvr_cli.report.report_measures import measured, measures_table
-from rlvr_cli.report.report_subject import NOTE, Subject
-from rlvr_cli.report.report_table import Table, table
-from rlvr_cli.report.report_training import cost_table, course_table
-from rlvr_cli.results.completions import bin_names
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.table import Table
+from rlvr_cli.core.text import one_line, told_apart
+from rlvr_cli.report.answer import Answer, answer
+from rlvr_cli.report.charts.effects import effects_figure
+from rlvr_cli.report.charts.learning import learning_figures
+from rlvr_cli.report.charts.lines import MOST_SHOWN
+from rlvr_cli.report.charts.over_k import over_k_figures
+from rlvr_cli.report.charts.reasons import reasons_figure
+from rlvr_cli.report.charts.svg import Chart
+from rlvr_cli.report.evaluations import Budgets, Measured, budgets, change_of, changes_table, measured, measures_table
+from rlvr_cli.report.setup import Commands, commands, configurations, differences_table, environment_table, runs_table
+from rlvr_cli.report.subject import NOTE, Subject
+from rlvr_cli.report.training import Alerts, cost_table, course_table, find_alerts
+from rlvr_cli.results.completions import SampledCompletions, bin_names, sampled_completions
 
 SECTIONS = {
     "curves": "Learning curves",
@@ -127,7 +130,7 @@ def _tables(comparison: Comparison) -> list[Table]:
     captions = [f"Arms by their effect, against {material.baseline}", "Learning curves up to the common budget"]
     found = []
     for caption, (header, rows) in zip(captions, tables(comparison), strict=False):
-        found.append(table(caption, ("arm", *header[1:]), rows))
+        found.append(Table(caption, ("arm", *header[1:]), rows))
     return found
 
 
@@ -145,3 +148,60 @@ def _below(comparison: Comparison) -> list[str]:
 def _notes(subject: Subject) -> tuple[str, ...]:
     own: Sequence[str] = subject.comparison.material.notes if subject.comparison else ()
     return tuple(dict.fromkeys([*subject.notes, *subject.readiness.left_out, *own]))
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One arm's completions: ``title`` names the arm and the run that they are of."""
+
+    title: str
+    found: SampledCompletions
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The charts by their section; an arm has the same colour in all of them. ``over_k_of``: which evaluation."""
+
+    learning: tuple[Chart, ...]
+    over_k: tuple[Chart, ...]
+    over_k_of: str
+    effects: Chart | None
+    reasons: Chart | None
+    completions: tuple[Shown, ...]
+
+
+def draw(subject: Subject, evaluations: Sequence[Measured], problems: list[str]) -> Figures:
+    """All charts; ``problems`` gets a line for each record that is damaged."""
+    # One name of an arm in the legend, the caption and the numbers of every chart.
+    called = told_apart([one_line(arm.name) for arm in subject.arms], MOST_SHOWN)
+    arms = {called[one_line(arm.name)]: [run.dir for run in arm.runs.values()] for arm in subject.arms}
+    completions = []
+    for arm in subject.arms:
+        run = next(iter(arm.runs.values()))
+        found = _try(partial(sampled_completions, run.dir), None, problems)
+        if found is not None:
+            completions.append(Shown(f"{arm.name}: {run.dir.name}", found))
+    # Of several settings the first: a chart holds one.
+    measured = evaluations[0] if evaluations else None
+    own = {called[one_line(arm.name)]: measured.arms.get(arm.name, ()) if measured else () for arm in subject.arms}
+    return Figures(
+        learning=tuple(_try(partial(learning_figures, arms, subject.question.match or "rollouts"), [], problems)),
+        over_k=tuple(_try(partial(over_k_figures, own), [], problems)),
+        over_k_of=measured.title if measured else "",
+        effects=effects_figure(subject.comparison) if subject.comparison else None,
+        reasons=_try(partial(reasons_figure, arms), None, problems),
+        completions=tuple(completions),
+    )
+
+
+def _try(make: Callable[[], T], otherwise: T, problems: list[str]) -> T:
+    try:
+        return make()
+    except UserError as error:
+        problems.extend(error.problems)
+    except RunError as error:
+        problems.append(str(error))
+    return otherwise

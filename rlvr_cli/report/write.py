@@ -6,14 +6,19 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.compare.options import Question
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.report.report_page import make_page
-from rlvr_cli.report.report_render import render
-from rlvr_cli.report.report_subject import NOTE, read_subject
+from rlvr_cli.core.text import visible
+from rlvr_cli.report.page import make_page
+from rlvr_cli.report.subject import NOTE, read_subject
 from rlvr_cli.runs.atomic import write_text
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+    from rlvr_cli.report.page import Page
 
 NAME = "report.html"
 
@@ -76,3 +81,44 @@ def _place(runs: Sequence[Path]) -> Path:
         shown = ", ".join(map(str, folders[:4]))
         raise UserError(f"the runs lie in several folders ({shown}): say with --output where the page goes.", note=NOTE)
     return folders[0] / NAME
+
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def render(page: Page) -> str:
+    """The page as HTML.
+
+    Everything but the charts' own markup is escaped, and characters that cannot be seen or written are shown as
+    escapes, as `\\x1b`. The same content gives the same text.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["code"] = _code
+    return environment.get_template("page.html").render(page=page)
+
+
+def _code(text: str) -> Markup:
+    """A sentence with what stands between back-quotes as code."""
+    from markupsafe import Markup, escape
+
+    parts = visible(text).split("`")
+    if len(parts) % 2 == 0:
+        return escape(visible(text))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if place % 2 else escape(part) for place, part in enumerate(parts)
+    )
+
+
+def _printable(value: Any) -> Any:
+    # Markup stays markup.
+    return type(value)(visible(value)) if isinstance(value, str) else value

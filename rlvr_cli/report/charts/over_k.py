@@ -10,11 +10,9 @@ import numpy as np
 from rlvr_cli.compare.means import arm_mean
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.text import listed, one_line
-from rlvr_cli.report.charts.figure_html import Figure
-from rlvr_cli.report.charts.learning import by_arm
+from rlvr_cli.report.charts.learning import by_arm, curve_table
 from rlvr_cli.report.charts.lines import MOST_ARMS, draw
-from rlvr_cli.report.charts.svg import page_style, page_svg
-from rlvr_cli.report.charts.tables import curve_table
+from rlvr_cli.report.charts.svg import Chart, page_style, page_svg
 from rlvr_cli.results.evaluations import Evaluation, read_samples
 from rlvr_cli.results.lines import ArmLine, Line, Panel, XAxis, YAxis, extents
 from rlvr_cli.stats.majority import majority_at_k
@@ -49,7 +47,7 @@ _KINDS = (
 )
 
 
-def over_k_figures(arms: Mapping[str, Sequence[Evaluation]]) -> list[Figure]:
+def over_k_figures(arms: Mapping[str, Sequence[Evaluation]]) -> list[Chart]:
     """pass@k and maj@k at k = 1, 2, 4 ... n, two figures; none where there is no second sample.
 
     Every k is from the same samples: the first n of each problem, n the smallest number that a run has. The band is the
@@ -100,7 +98,7 @@ def _figure(
     ids: Sequence[str],
     ks: Sequence[int],
     notes: str,
-) -> Figure:
+) -> Chart:
     lines = [_line(names.index(name), one_line(name), runs, kind, ids, ks) for name, runs in tables.items()]
     x = XAxis("samples k", ticks=tuple(ks))
     y = YAxis(f"{kind.name}@k", share=True)
@@ -122,7 +120,7 @@ def _figure(
     scales = extents(panels, y, shared=True)
     picture = draw(panels, x, y, scales, named=len(names) > 1 and not many, marked=True)
     svg = page_svg(picture, key, title, caption)
-    return Figure(key, title, svg, caption, curve_table({"": lines}, x, share=True))
+    return Chart(key, title, svg, caption, curve_table({"": lines}, x, share=True))
 
 
 def _line(arm: int, name: str, runs: Sequence[Samples], kind: _Kind, ids: Sequence[str], ks: Sequence[int]) -> ArmLine:

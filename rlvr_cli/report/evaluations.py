@@ -1,28 +1,134 @@
-"""Before and after: held-out evaluations at two times of each arm, with the difference and its interval."""
+"""What the evaluations say: all that was measured, before and after training, and at equal budgets."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from rlvr_cli.compare.contrasts import Comparison, Row, compare
+from rlvr_cli.compare.inputs import gather_from
 from rlvr_cli.compare.means import arm_mean, possible
-from rlvr_cli.core.errors import RunError
-from rlvr_cli.core.text import count
+from rlvr_cli.compare.sentences import p_text
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.table import Table
+from rlvr_cli.core.text import capital, count
 from rlvr_cli.evaluation.tables import metric_name, with_interval
-from rlvr_cli.report.report_table import Table, capital, table
+from rlvr_cli.report.subject import Subject
 from rlvr_cli.results.arms import Arm
 from rlvr_cli.results.evaluations import SETTINGS, Evaluation, read_checked, steps_of
 from rlvr_cli.results.find import Run
 from rlvr_cli.results.metrics import held_out_accuracy
+from rlvr_cli.results.spending import BUDGETS
 from rlvr_cli.results.values import metric_of, problem_values
 from rlvr_cli.runs.curves import whole_rows
 from rlvr_cli.runs.seals import read_record
 from rlvr_cli.stats.clustered import CrossedEstimate, paired_crossed_interval
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Evaluations under one setting: the newest of each run that has one, by arm. ``title`` says which setting."""
+
+    title: str
+    arms: Mapping[str, tuple[Evaluation, ...]]
+
+
+def measured(subject: Subject, problems: list[str]) -> list[Measured]:
+    """The evaluations of a page: those that are compared, else all settings that some run was evaluated under.
+
+    Args:
+        problems: gets a line for each that is damaged.
+    """
+    comparison = subject.comparison
+    if comparison is not None and comparison.material.read.chosen:
+        material = comparison.material
+        compared = [arm.runs[one].path for arm in material.arms for one in material.runs[arm.name]]
+        own = {
+            arm.name: tuple(
+                material.read.chosen[run.path].evaluation for run in arm.runs.values() if run.path in compared
+            )
+            for arm in subject.arms
+        }
+        own = {name: evaluations for name, evaluations in own.items() if evaluations}
+        return [Measured(_title(next(iter(own.values()))[0]), own)]
+    found: dict[str, dict[str, list[Evaluation]]] = {}
+    for arm in subject.arms:
+        for run in arm.runs.values():
+            for key, evaluation in _newest(run, problems).items():
+                found.setdefault(key, {}).setdefault(arm.name, []).append(evaluation)
+    return [
+        Measured(_title(next(iter(arms.values()))[0]), {name: tuple(own) for name, own in arms.items()})
+        for _, arms in sorted(found.items())
+    ]
+
+
+def measures_table(one: Measured) -> Table | None:
+    """Metrics by arms, means over runs and the problems that all have; None where they have no problem in common."""
+    ids, metrics = _common(one)
+    if not ids:
+        return None
+    tables = {name: [{row.id: row.values for row in each.rows} for each in own] for name, own in one.arms.items()}
+    rows = [[metric_name(metric).strip(), *(_cell(metric, own, ids) for own in tables.values())] for metric in metrics]
+    seeds = "; ".join(f"{name}: {count(len(own), 'run')}" for name, own in one.arms.items())
+    return Table(
+        f"{one.title}, {count(len(ids), 'problem')}",
+        ("measure", *(f"{name} [95%]" for name in one.arms)),
+        rows,
+        note=f"Means over problems and runs ({seeds}). Intervals of two arms may overlap where their paired difference "
+        "is clear.",
+    )
+
+
+def final_accuracy(one: Measured) -> str | None:
+    """`avg@8 0.733 [0.676, 0.791] (kk-gen, test: ...)` of the only arm; None without problems or accuracy."""
+    ids, metrics = _common(one)
+    metric = next((name for name in metrics if name.startswith("avg@")), "greedy" if "greedy" in metrics else None)
+    if not ids or metric is None:
+        return None
+    ((_, own),) = one.arms.items()
+    cell = _cell(metric, [{row.id: row.values for row in each.rows} for each in own], ids)
+    return f"{metric_name(metric)} {cell} ({one.title}, {count(len(ids), 'problem')}, {count(len(own), 'run')})"
+
+
+def _common(one: Measured) -> tuple[list[str], list[str]]:
+    """The problems that all evaluations have, and the metrics that all of their problems have."""
+    everything = [evaluation for own in one.arms.values() for evaluation in own]
+    ids = sorted(frozenset.intersection(*(frozenset(row.id for row in each.rows) for each in everything)))
+    names = everything[0].rows[0].values
+    return ids, [name for name in names if all(name in row.values for each in everything for row in each.rows)]
+
+
+def _cell(metric: str, own: Sequence[Mapping[str, Mapping[str, float]]], ids: Sequence[str]) -> str:
+    estimate = arm_mean(np.array([[values[name][metric] for name in ids] for values in own]), metric)
+    return with_interval(metric, {"value": estimate.value, "low": estimate.low, "high": estimate.high})
+
+
+def _newest(run: Run, problems: list[str]) -> dict[str, Evaluation]:
+    """A run's evaluations, of those under one setting the one of the last checkpoint."""
+    found: dict[str, tuple[int, Evaluation]] = {}
+    for path in sorted(run.dir.eval_dir.glob("*/metrics.json")):
+        evaluation = read_checked(path.parent, problems)
+        if evaluation is None:
+            continue
+        key = json.dumps([evaluation.result[part] for part in SETTINGS], sort_keys=True)
+        step = max(steps_of(evaluation), default=-1)
+        if key not in found or found[key][0] < step:
+            found[key] = step, evaluation
+    return {key: evaluation for key, (_, evaluation) in found.items()}
+
+
+def _title(evaluation: Evaluation) -> str:
+    result = evaluation.result
+    sampling = result["sampling"]
+    samples = count(result["samples"], "sample") + " a problem" if result["samples"] else "greedy"
+    shown = ", ".join(f"{key} {value}" for key, value in sampling.items() if key != "seed")
+    return f"{result['benchmark']}, {result['split']}: {samples}, {shown}"
+
 
 BASE = "before training"
 
@@ -145,7 +251,7 @@ def changes_table(changes: Mapping[str, Change]) -> Table | None:
     )
     caption = f"In the course of training: {own[0].said_of}" if len(of) == 1 else "In the course of training"
     seeds = "; ".join(f"{name}: {count(one.difference.seeds, 'run')}" for name, one in changes.items())
-    return table(caption, header, rows, texts=(1,) if len(of) > 1 else (), note=seeds)
+    return Table(caption, header, rows, texts=(1,) if len(of) > 1 else (), note=seeds)
 
 
 def _figure(metric: str, estimate: CrossedEstimate, *, signed: bool = False) -> str:
@@ -245,3 +351,65 @@ def _result(path: Path) -> dict[str, object]:
     except (OSError, ValueError):
         return {}
     return result if isinstance(result, dict) else {}
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """``table``: None where no budget gives one. ``without``: why a budget gives none, a line each."""
+
+    table: Table | None
+    without: tuple[str, ...]
+
+
+def budgets(subject: Subject) -> Budgets:
+    """The difference of each arm to the baseline at the largest common budget, a row for each budget.
+
+    Nothing where final checkpoints are not what is compared, or the runs have no held-out evaluations from training.
+    """
+    if subject.comparison is None or subject.question.match is not None:
+        return Budgets(None, ())
+    if not all(any(run.dir.held_out_dir.glob("*/metrics.json")) for run in subject.readiness.runs):
+        return Budgets(None, ())
+    base = subject.comparison.material.baseline
+    asked = replace(subject.question, baseline=base, benchmark=None, where=(), power=None)
+    found: dict[str, Comparison] = {}
+    without: list[str] = []
+    for budget in BUDGETS:
+        try:
+            found[budget] = compare(gather_from(replace(asked, match=budget), subject.readiness.runs, [], []))
+        except UserError as error:
+            without.append(f"Not at equal {budget}: {' '.join(error.problems)}")
+    return Budgets(_table(found, base) if found else None, tuple(without))
+
+
+def _table(found: Mapping[str, Comparison], base: str) -> Table:
+    first = next(iter(found.values()))
+    read = first.material.read
+    arms = [row.arm for row in first.rows if row.contrast is not None]
+    rows = []
+    for budget, one in found.items():
+        own = {row.arm: row for row in one.rows}
+        rows.append(
+            (f"{_amount(one.material.read.end)} {budget}", *(_budget_cell(read.metric, own[arm]) for arm in arms))
+        )
+    samples = f" x {count(read.samples, 'sample')}" if read.samples else ", greedy"
+    return Table(
+        f"At equal budget: difference to {base} [95%]",
+        ("at", *arms),
+        rows,
+        note=f"{metric_name(read.metric).strip()} of the held-out evaluations in training ({read.result['split']}, "
+        f"{count(len(read.problems), 'problem')}{samples}), linear between them, at the most that all runs have; not "
+        "of the final checkpoints above. p after Holm's correction within a budget. `rlvr compare --match` has the "
+        "rest.",
+    )
+
+
+def _amount(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
+
+
+def _budget_cell(metric: str, row: Row) -> str:
+    assert row.contrast is not None
+    one = row.contrast.difference
+    shown = with_interval(metric, {"value": one.value, "low": one.low, "high": one.high}, signed=True)
+    return f"{shown}, p {p_text(row.contrast.p_value)}"
