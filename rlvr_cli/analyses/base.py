@@ -28,6 +28,10 @@ from rlvr_cli.runs.directory import RunDir
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Share = Annotated[float, Field(gt=0.0, lt=1.0)]
+Methods = Annotated[tuple[Text, ...], FromList, Field(min_length=1, max_length=8)]
+Options = TypeVar("Options", bound=Section)
+
 
 def rising(bounds: tuple[Any, ...]) -> tuple[Any, ...]:
     """``bounds``; ValueError unless each is above the one before."""
@@ -36,9 +40,7 @@ def rising(bounds: tuple[Any, ...]) -> tuple[Any, ...]:
     return bounds
 
 
-Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 Bounds = Annotated[tuple[Share, ...], FromList, Field(min_length=1), AfterValidator(rising)]
-Methods = Annotated[tuple[Text, ...], FromList, Field(min_length=1, max_length=8)]
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,6 @@ class Analysis:
 
 
 _DEFINED: dict[str, Analysis] = {}
-Options = TypeVar("Options", bound=Section)
 Measure = Callable[[Subject, Options], Findings]
 
 

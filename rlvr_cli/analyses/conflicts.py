@@ -1,4 +1,14 @@
-"""`rlvr analyze conflicts`: tokens that right and wrong completions of a problem share, over the rollouts of a run."""
+"""`rlvr analyze conflicts`: tokens that right and wrong completions of a problem share, over the rollouts of a run.
+
+    c_i = A_i / |o_i|                                                 what multiplies grad log pi of row i's tokens
+    net of a token    = sum of c_i over the rows of the group that have it at the same offset
+    net of a shared prefix = sum of c_i over the rows that begin with it          (Delta_pref of equation 6)
+
+Simoni et al., arXiv:2508.03772, sections 4.1 and 5.1. A is GRPO's advantage of the rewards that training used, whatever
+method trained. Conflict tokens are those of `methods.gtpo.ConflictMask`: offsets are counted from the start in a row's
+first run of them and from the end in its last. A shared prefix is stricter: rows that agree on every token from the
+start, so that their log-probs are the same function and their coefficients do add up, as equation 6 has it.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +50,21 @@ _READING = (
     "(equation 6): that is negative where the right ones are longer, although right completions need the prefix. The "
     "GTPO paper finds conflicts mostly in formatting tokens, and more of them with larger groups (figure 5b)."
 )
+# A sum this small beside the sum of the sizes of its terms is 0 but for rounding, whose sign means nothing.
+ROUNDING = 1e-12
+# Equation 9: nothing on conflict tokens of rows with A < 0, twice on those of rows with A > 0.
+GTPO = ConflictMask(ends="both", positive=2.0, negative=0.0)
+_SHARES = {
+    "conflict_share": "all",
+    "conflict_prefix_share": "in prefixes",
+    "conflict_suffix_share": "in suffixes",
+}
+_PUSHES = {
+    "negative_push_share": "of pushes",
+    "penalised_correct_share": "of tokens, net",
+    "negative_net_share": "of shared prefixes, net",
+}
+MOST_TEXT = 16
 
 
 class ConflictsOptions(Section):
@@ -187,12 +212,6 @@ def _sorted(counts: Mapping[int, int]) -> dict[str, int]:
 
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
-
-
-# A sum this small beside the sum of the sizes of its terms is 0 but for rounding, whose sign means nothing.
-ROUNDING = 1e-12
-# Equation 9: nothing on conflict tokens of rows with A < 0, twice on those of rows with A > 0.
-GTPO = ConflictMask(ends="both", positive=2.0, negative=0.0)
 
 
 @dataclass(frozen=True)
@@ -406,19 +425,6 @@ def _share(part: float, whole: float) -> float | None:
 
 def _mean(lengths: Counter[int]) -> float | None:
     return _share(sum(length * count for length, count in lengths.items()), lengths.total())
-
-
-_SHARES = {
-    "conflict_share": "all",
-    "conflict_prefix_share": "in prefixes",
-    "conflict_suffix_share": "in suffixes",
-}
-_PUSHES = {
-    "negative_push_share": "of pushes",
-    "penalised_correct_share": "of tokens, net",
-    "negative_net_share": "of shared prefixes, net",
-}
-MOST_TEXT = 16
 
 
 def conflicts_figure(tallies: Mapping[int, Tally], total: Tally, tokens: Sequence[Mapping[str, Any]]) -> Figure:

@@ -35,6 +35,17 @@ READING = (
     "its grad log pi in the gradient of each method; on the line both give it the same. Right: the difference of the "
     "two over the ratio. Coefficients include the KL term and the normaliser."
 )
+BEFORE, AFTER = 8, 4
+GROUP_HEADER = ("", "tokens", "differ", "sum |a|", "sum |b|", "sum |a - b|", "|a| / |b|", "cosine")
+TOKEN_HEADER = ("row:token", "region", "p_old", "ratio", "A of a", "A of b", "w of a", "w of b", "a - b", "text")
+# Told apart by shape too, where they lie on one another.
+_LOOKS = {
+    "LN": (COLOURS[0], "v", 22),
+    "HP": (COLOURS[1], "^", 22),
+    "LP": (COLOURS[2], "<", 22),
+    "HN": (COLOURS[3], ">", 22),
+    "M": ("#8C8C8C", "o", 6),
+}
 
 
 class DifferenceOptions(Section):
@@ -191,11 +202,6 @@ def _largest(a: Applied, b: Applied, scored: Scored, top: int) -> Iterator[Token
         )
 
 
-BEFORE, AFTER = 8, 4
-GROUP_HEADER = ("", "tokens", "differ", "sum |a|", "sum |b|", "sum |a - b|", "|a| / |b|", "cosine")
-TOKEN_HEADER = ("row:token", "region", "p_old", "ratio", "A of a", "A of b", "w of a", "w of b", "a - b", "text")
-
-
 def numbers_of(outcome: Outcome) -> dict[str, Any]:
     """All that was computed."""
     first, second, saved, found = outcome.first, outcome.second, outcome.saved, outcome.found
@@ -324,16 +330,6 @@ def _text(tokenizer: Any, ids: list[int]) -> str:
     """What a terminal can show: a model's control characters are written as escapes."""
     text = str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
-
-
-# Told apart by shape too, where they lie on one another.
-_LOOKS = {
-    "LN": (COLOURS[0], "v", 22),
-    "HP": (COLOURS[1], "^", 22),
-    "LP": (COLOURS[2], "<", 22),
-    "HN": (COLOURS[3], ">", 22),
-    "M": ("#8C8C8C", "o", 6),
-}
 
 
 def difference_figure(first: Method, second: Method, scored: Scored) -> Figure:

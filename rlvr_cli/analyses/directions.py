@@ -1,4 +1,14 @@
-"""`rlvr analyze directions`: norms of, and angles between, the updates of groups of tokens and ways of clipping."""
+"""`rlvr analyze directions`: norms of, and angles between, the updates of groups of tokens and ways of clipping.
+
+ACPO paper ("What are key factors for updates in RL for LLM reasoning?"), section 3.1: the subspace of a gradient matrix
+W = U S V^T is spanned by its top k singular vectors; with orthonormal bases Q_A, Q_B of two of them the principal
+angles are (equation 7)
+
+    theta_i = arccos(s_i),    s_i the singular values of Q_A^T Q_B, clamped to [0, 1].
+
+Parts and variants of the update (appendix D, figure 4): tokens by probability and entropy, advantages by sign, and the
+same off-policy batch under other ways of clipping.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +43,24 @@ if TYPE_CHECKING:
 
 # Methods whose weight is put in place of the full update's.
 VARIANTS = ("cispo", "dapo", "acpo")
+READING = (
+    "Upper row: norm of each gradient relative to the full update's, in percent; above each bar the mean principal "
+    "angle to it. 0 degrees: the same dominant directions in every weight matrix; the dashed line below is what "
+    "subspaces drawn at random have. Lower row: the angle matrix by matrix, from the first layer to the last, in the "
+    "colours of the bars. Parts of the update (left, middle) keep its divisor, so that they add up; hollow marks are "
+    "the norms if each is divided by its own number of tokens. The paper (figure 4) has tokens below 0.2 largest and "
+    "best aligned (409%, 27.8 degrees), negative advantages better aligned than positive ones (28.0 against 40.5), and "
+    "norms that explode without clipping (20,177%) and with CISPO (3,268%) but hardly change on policy (98%, at 47.4 "
+    "degrees)."
+)
+TOKENS, SIGNS, CLIPPING = "tokens", "sign of the advantage", "clipping"
+# The paper's k is 128, a 16th of the width of the smaller of its two models.
+PAPER_K = 128
+NARROWEST = 16
+# Singular values below this share of the largest are rounding of float32 gradients and have no direction.
+_RANK = 1e-6
+_FULL: dict[str, Any] = {"color": "#7F7F7F", "linewidth": 0.9, "linestyle": (0, (4, 3)), "zorder": 0.9}
+_LAYER = re.compile(r"\.(\d+)\.")
 
 
 class DirectionsOptions(Section):
@@ -159,18 +187,6 @@ def _summary(saved: SavedRollout, step: MethodStep, found: Found) -> Iterator[tu
             yield f"own_norm_{group.name}", own_norm(group, compared, found.learned) if compared else None
 
 
-READING = (
-    "Upper row: norm of each gradient relative to the full update's, in percent; above each bar the mean principal "
-    "angle to it. 0 degrees: the same dominant directions in every weight matrix; the dashed line below is what "
-    "subspaces drawn at random have. Lower row: the angle matrix by matrix, from the first layer to the last, in the "
-    "colours of the bars. Parts of the update (left, middle) keep its divisor, so that they add up; hollow marks are "
-    "the norms if each is divided by its own number of tokens. The paper (figure 4) has tokens below 0.2 largest and "
-    "best aligned (409%, 27.8 degrees), negative advantages better aligned than positive ones (28.0 against 40.5), and "
-    "norms that explode without clipping (20,177%) and with CISPO (3,268%) but hardly change on policy (98%, at 47.4 "
-    "degrees)."
-)
-
-
 def headline(summary: Mapping[str, Any], saved: SavedRollout, method: str) -> str:
     """One sentence."""
     where = f"rollout {saved.number} under the policy of {saved.current.label}"
@@ -234,9 +250,6 @@ def _percent(value: float | None) -> str:
 
 def _degrees(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}\u00b0"
-
-
-TOKENS, SIGNS, CLIPPING = "tokens", "sign of the advantage", "clipping"
 
 
 @dataclass(frozen=True)
@@ -314,13 +327,6 @@ def clipping_variants(step: MethodStep, weights: Mapping[str, TokenWeight], scor
 def with_weight(method: Method, weight: TokenWeight) -> Method:
     """``method`` with another token weight; all else is as it was."""
     return method.model_copy(update={"weight": weight})
-
-
-# The paper's k is 128, a 16th of the width of the smaller of its two models.
-PAPER_K = 128
-NARROWEST = 16
-# Singular values below this share of the largest are rounding of float32 gradients and have no direction.
-_RANK = 1e-6
 
 
 @dataclass(frozen=True)
@@ -432,10 +438,6 @@ def _orthonormal(columns: Tensor) -> Tensor:
 def _directions(shape: torch.Size, k: int | None) -> int:
     shorter = min(shape)
     return min(PAPER_K, max(1, shorter // NARROWEST)) if k is None else min(k, shorter)
-
-
-_FULL: dict[str, Any] = {"color": "#7F7F7F", "linewidth": 0.9, "linestyle": (0, (4, 3)), "zorder": 0.9}
-_LAYER = re.compile(r"\.(\d+)\.")
 
 
 def directions_figure(found: Found) -> Figure:

@@ -1,4 +1,7 @@
-"""`rlvr analyze landscape`: the course of training of runs and arms, and completions from around a collapse."""
+"""`rlvr analyze landscape`: the course of training of runs and arms, and completions from around a collapse.
+
+Curves and single numbers are those of metrics.jsonl.
+"""
 
 from __future__ import annotations
 
@@ -71,6 +74,34 @@ _READING = (
     "grows until the collapse (13). PPO's value head predicts less than 0 on wrong completions, which no value can be "
     "where rewards are 0 and 1 (8)."
 )
+# Rollouts that the start and the end of a run are the mean of.
+START, END = 3, 5
+# A length has collapsed or exploded when it is beyond this factor of its start for so many rollouts in a row.
+SHORT, LONG, LASTING = 0.5, 2.0, 5
+# A number warns when it is so many standard deviations from the mean of its first rollouts, so many in a row.
+WARNING_FIRST, WARNING_SPREAD, WARNING_LASTING = 5, 4.0, 3
+Points = Sequence[tuple[int, float]]
+Summary = dict[str, float | int | None]
+COLUMNS = 3
+MOST_NAME = 60
+# A panel: its axis, and the curves in it, the second of them dashed.
+_ALWAYS: dict[tuple[str, ...], YAxis] = {
+    ("accuracy",): YAxis("accuracy of the rollout", share=True),
+    ("length",): YAxis("length, tokens"),
+    ("entropy",): YAxis("entropy, nats a token"),
+    ("gradient norm",): YAxis("gradient norm", wide=True),
+}
+# Where some run has values that are not all 0.
+_WHERE_KNOWN: dict[tuple[str, ...], YAxis] = {
+    ("probability distance",): YAxis(r"mean $|\pi - \pi_\mathrm{old}|$"),
+    ("ratio distance",): YAxis("√ mean (r - 1)²", wide=True),
+    ("KL to reference",): YAxis("KL(π ‖ reference), nats", wide=True),
+    ("clip share",): YAxis("share clipped", share=True),
+    ("truncated",): YAxis("share truncated", share=True),
+    (HELD_OUT,): YAxis("held-out accuracy", share=True),
+    ("value of correct", "value of incorrect"): YAxis("predicted value (dashed: if wrong)", floor=False),
+}
+_DASHED = (0, (4, 2))
 
 
 class LandscapeOptions(Section):
@@ -245,17 +276,6 @@ def _notes(courses: Mapping[str, Course]) -> tuple[str, ...]:
 
 def _figure(value: float | int | None) -> str:
     return "-" if value is None else f"{value:.4g}"
-
-
-# Rollouts that the start and the end of a run are the mean of.
-START, END = 3, 5
-# A length has collapsed or exploded when it is beyond this factor of its start for so many rollouts in a row.
-SHORT, LONG, LASTING = 0.5, 2.0, 5
-# A number warns when it is so many standard deviations from the mean of its first rollouts, so many in a row.
-WARNING_FIRST, WARNING_SPREAD, WARNING_LASTING = 5, 4.0, 3
-
-Points = Sequence[tuple[int, float]]
-Summary = dict[str, float | int | None]
 
 
 @dataclass(frozen=True)
@@ -453,28 +473,6 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def _ratio(value: float | None, start: float | None) -> float | None:
     return value / start if value is not None and start else None
-
-
-COLUMNS = 3
-MOST_NAME = 60
-# A panel: its axis, and the curves in it, the second of them dashed.
-_ALWAYS: dict[tuple[str, ...], YAxis] = {
-    ("accuracy",): YAxis("accuracy of the rollout", share=True),
-    ("length",): YAxis("length, tokens"),
-    ("entropy",): YAxis("entropy, nats a token"),
-    ("gradient norm",): YAxis("gradient norm", wide=True),
-}
-# Where some run has values that are not all 0.
-_WHERE_KNOWN: dict[tuple[str, ...], YAxis] = {
-    ("probability distance",): YAxis(r"mean $|\pi - \pi_\mathrm{old}|$"),
-    ("ratio distance",): YAxis("√ mean (r - 1)²", wide=True),
-    ("KL to reference",): YAxis("KL(π ‖ reference), nats", wide=True),
-    ("clip share",): YAxis("share clipped", share=True),
-    ("truncated",): YAxis("share truncated", share=True),
-    (HELD_OUT,): YAxis("held-out accuracy", share=True),
-    ("value of correct", "value of incorrect"): YAxis("predicted value (dashed: if wrong)", floor=False),
-}
-_DASHED = (0, (4, 2))
 
 
 def landscape_figure(arms: Mapping[str, Sequence[Course]]) -> Figure:

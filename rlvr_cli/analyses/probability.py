@@ -1,4 +1,8 @@
-"""`rlvr analyze probability`: gradients and changes by the tokens' probability (AR-Lopti, figures 1 and 3)."""
+"""`rlvr analyze probability`: gradients and changes by the tokens' probability (AR-Lopti, figures 1 and 3).
+
+Yang et al., arXiv:2505.12929 (AR-Lopti), figures 1 and 3 and proposition 4.2. Everything is at the policy that sampled
+the rollout, where every ratio is 1, and a step is one of plain SGD: theta + lr * grad J.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +46,10 @@ READING = (
     "group more than its own does. Right below: the share of tokens with a positive advantage that rise; in the paper "
     "it falls with the probability to about one half, and Advantage Reweighting and Lopti lift it."
 )
+# Of the two sides of a bound, for what float64 rounds.
+ROUNDING = 1e-9
+QUANTILES = (0.01, 0.25, 0.5, 0.75, 0.99)
+_BY = {"all": "all tokens", "low": "lowest group", "high": "highest group"}
 
 
 class ProbabilityOptions(Section):
@@ -211,11 +219,6 @@ def _name(low: float, high: float) -> str:
 
 def _times(value: float | None) -> str:
     return "an unknown number of times" if value is None else f"{value:.3g} times"
-
-
-# Of the two sides of a bound, for what float64 rounds.
-ROUNDING = 1e-9
-QUANTILES = (0.01, 0.25, 0.5, 0.75, 0.99)
 
 
 @dataclass(frozen=True)
@@ -481,9 +484,6 @@ def _direction(policy: LoadedPolicy, rows: Rows, step: MethodStep, masks: Sequen
 
 def _quantiles(values: Tensor) -> tuple[float, ...] | None:
     return tuple(float(quantile(values, share)) for share in QUANTILES) if values.numel() else None
-
-
-_BY = {"all": "all tokens", "low": "lowest group", "high": "highest group"}
 
 
 def probability_figure(found: ByProbability) -> Figure:

@@ -1,4 +1,9 @@
-"""`rlvr analyze ratio`: spread of the importance ratio, clipped tokens, and whose gradient is large (ACPO)."""
+"""`rlvr analyze ratio`: spread of the importance ratio, clipped tokens, and whose gradient is large (ACPO).
+
+"What are key factors for updates in RL for LLM reasoning?" (ACPO), figure 2, lemma 1, proposition 1, remark 1 and
+appendix C. Probabilities and entropies are those of the policy that sampled, but for the factor 1 - pi of a gradient,
+which is the current policy's.
+"""
 
 from __future__ import annotations
 
@@ -48,6 +53,9 @@ READING = (
     "tokens over the updates, also with signs: above 0 low-probability tokens dominate, and the paper has it fall "
     "below."
 )
+QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+# A clipped token's entropy is compared with that of so many others on either side of it in probability.
+NEIGHBOURS = 5
 
 
 class RatioOptions(Section):
@@ -298,11 +306,6 @@ def _pooled(of: Ratios) -> float | None:
     return math.sqrt(
         sum(count * ((spread or 0.0) ** 2 + (middle - mean) ** 2) for count, middle, spread in known) / total
     )
-
-
-QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
-# A clipped token's entropy is compared with that of so many others on either side of it in probability.
-NEIGHBOURS = 5
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What `rlvr analyze` was asked, checked before torch is loaded."""
+"""`rlvr analyze`: what was asked, checked before torch is loaded; the analysis; its figure and numbers as files."""
 
 from __future__ import annotations
 

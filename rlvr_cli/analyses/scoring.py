@@ -18,6 +18,8 @@ from rlvr_cli.models.libraries import quiet_hub
 from rlvr_cli.models.load import load_model
 
 Rows = Sequence[dict[str, Any]]
+# Log-probs of the same weights, sampled and scored by different code, agree to about this in float32.
+SAME_POLICY = 1e-3
 
 
 class LoadedPolicy:
@@ -226,10 +228,6 @@ def _initial_entropy(saved: SavedRollout, base: LoadedPolicy, methods: Sequence[
     _, entropies = base.score(rows)
     tokens = sum(len(row["token_ids"]) for row in rows)
     return float(entropies.sum() / max(tokens, 1))
-
-
-# Log-probs of the same weights, sampled and scored by different code, agree to about this in float32.
-SAME_POLICY = 1e-3
 
 
 def policy_notes(saved: SavedRollout, sampling_gap: float) -> list[str]:

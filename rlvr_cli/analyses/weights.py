@@ -1,4 +1,11 @@
-"""`rlvr analyze weights`: weights of real tokens on grad log pi and grad pi, and their bias, by region and method."""
+"""`rlvr analyze weights`: weights of real tokens on grad log pi and grad pi, and their bias, by region and method.
+
+With advantage A, a token's part of a method's gradient is F A grad log pi = W A grad pi, W = F / pi. The true policy
+gradient has F = r. DGPO paper, arXiv:2603.14389: table 1 (regions), section 4.2 (W), appendix A.3 (bias); figure 4
+shows W relative to 1 / pi_old, which is F / r.
+
+The bias in a region X is ||grad J_method^X - grad J_PG^X|| (appendix A.3.2), here relative to ||grad J_PG^X||.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +34,25 @@ from rlvr_cli.results.figure import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+CORNERS = ("LN", "HP", "LP", "HN")
+READING = (
+    "Upper left: where the tokens lie; the dashed lines are the bounds of the regions. Upper right and lower left: the "
+    "weight on grad pi relative to 1 / pi_old, which is 1 for the true policy gradient; a dot is a token, a line the "
+    "formula; the scale is linear up to 1 and logarithmic above. Where A < 0 and the ratio is low (LN), CISPO and GPPO "
+    "rise without end as the token vanishes, GRPO and ASPO drop to 0, and DGPO falls steadily: the paper's figure "
+    "4(b). Lower right: length of the method's gradient less the true one, relative to the true one, in each region; 1 "
+    "is a region whose gradient is lost whole, more than 1 is worse than no gradient at all. The paper (table 2) has "
+    "GRPO and ASPO highest in LN and HP, and CISPO and ASPO alone above 0 in LP and HN."
+)
+ALL = "all"
+NormOf = Callable[[Tensor], float]
+_BOUND: dict[str, Any] = {"color": "#7F7F7F", "linewidth": 0.8, "linestyle": (0, (4, 3)), "zorder": 0.9}
+# An SVG with an element for every token would be larger than the rollout.
+_DOTS: dict[str, Any] = {"linewidths": 0, "rasterized": True}
+_POINTS = 400
+# Most tokens drawn inside the bounds, and as many outside: there may be millions.
+_MOST = 10_000
 
 
 class WeightsOptions(Section):
@@ -107,9 +133,6 @@ def _limits(method: Method, weights: MethodWeights, gamma: float | None, lowest:
     }
 
 
-CORNERS = ("LN", "HP", "LP", "HN")
-
-
 @dataclasses.dataclass(frozen=True)
 class MethodFound:
     """What was found of one method: ``gradient`` is its bias by region, ``limits`` what the formulas say."""
@@ -184,17 +207,6 @@ def _summary(
             yield f"slope_{of.key}_{name}", of.limits[f"slope_{name}"]
             yield f"token_slope_{of.key}_{name}", group.slope
             yield f"largest_{of.key}_{name}", group.largest
-
-
-READING = (
-    "Upper left: where the tokens lie; the dashed lines are the bounds of the regions. Upper right and lower left: the "
-    "weight on grad pi relative to 1 / pi_old, which is 1 for the true policy gradient; a dot is a token, a line the "
-    "formula; the scale is linear up to 1 and logarithmic above. Where A < 0 and the ratio is low (LN), CISPO and GPPO "
-    "rise without end as the token vanishes, GRPO and ASPO drop to 0, and DGPO falls steadily: the paper's figure "
-    "4(b). Lower right: length of the method's gradient less the true one, relative to the true one, in each region; 1 "
-    "is a region whose gradient is lost whole, more than 1 is worse than no gradient at all. The paper (table 2) has "
-    "GRPO and ASPO highest in LN and HP, and CISPO and ASPO alone above 0 in LP and HN."
-)
 
 
 def headline(summary: Mapping[str, Any], saved: SavedRollout, found: Sequence[MethodFound]) -> str:
@@ -279,9 +291,6 @@ def _far(slope: float | None, method: Method, region: str) -> str:
 
 def _shown(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
-
-
-ALL = "all"
 
 
 @dataclass(frozen=True)
@@ -433,9 +442,6 @@ def _slope(ratio: Tensor, relative: Tensor) -> float | None:
     return float(x @ y) / spread if spread > 0 else None
 
 
-NormOf = Callable[[Tensor], float]
-
-
 def gradient_bias(weights: MethodWeights, norm_of: NormOf) -> dict[str, float | None]:
     """Bias over all tokens and in each region, relative to the true gradient there; None where that is 0.
 
@@ -468,14 +474,6 @@ def _biases(weights: MethodWeights, norm_of: NormOf) -> Iterable[tuple[str, floa
         chosen = weights.region(name)
         true = norm_of(torch.where(chosen, weights.true, 0.0))
         yield name, norm_of(torch.where(chosen, weights.difference, 0.0)) / true if true else None
-
-
-_BOUND: dict[str, Any] = {"color": "#7F7F7F", "linewidth": 0.8, "linestyle": (0, (4, 3)), "zorder": 0.9}
-# An SVG with an element for every token would be larger than the rollout.
-_DOTS: dict[str, Any] = {"linewidths": 0, "rasterized": True}
-_POINTS = 400
-# Most tokens drawn inside the bounds, and as many outside: there may be millions.
-_MOST = 10_000
 
 
 def weights_figure(found: Sequence[MethodFound], scored: Scored, eps_low: float, eps_high: float) -> Figure:

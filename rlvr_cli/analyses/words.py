@@ -1,4 +1,7 @@
-"""`rlvr analyze words`: how often kinds of words occur in the completions of runs, against the reward."""
+"""`rlvr analyze words`: how often kinds of words occur in the completions of runs, against the reward.
+
+AR-Lopti, arXiv:2505.12929, section 5.1, figure 5 and table 5.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +42,11 @@ _READING = (
     "(figure 5). A correlation is no cause: harder problems have longer completions and lower rewards "
     "(`per='100 words'` takes the length out)."
 )
+Kinds = Sequence[re.Pattern[str]]
+SAMPLES = "samples.jsonl"
+COLUMNS = 3
+MOST_NAME = 24
+START = "before training"
 
 
 @dataclass(frozen=True)
@@ -224,10 +232,6 @@ def _notes(runs: Mapping[str, RunWords], per: str) -> tuple[str, ...]:
     return tuple(notes)
 
 
-Kinds = Sequence[re.Pattern[str]]
-SAMPLES = "samples.jsonl"
-
-
 @dataclass(frozen=True)
 class Looked:
     """What was looked at, in numbers.
@@ -392,9 +396,6 @@ def _frequency(values: Array, problems: Sequence[str]) -> Estimate:
     return found if found.low is None else replace(found, low=max(0.0, found.low))
 
 
-COLUMNS = 3
-MOST_NAME = 24
-START = "before training"
 Found = tuple[Counted, Mapping[str, KindFound], Mapping[str, KindFound]]
 
 

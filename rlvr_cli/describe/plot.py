@@ -1,4 +1,4 @@
-"""What `rlvr methods plot` was asked to draw, checked before torch or matplotlib is loaded."""
+"""`rlvr methods plot`: what to draw, checked before matplotlib is loaded, and the picture of the methods' weights."""
 
 from __future__ import annotations
 
@@ -20,6 +20,16 @@ if TYPE_CHECKING:
 
 OLD_PROBS = (0.1, 0.5, 0.9)
 MOST_OLD_PROBS = 5
+SIGNS = {-1: "A < 0", 1: "A > 0"}
+KINDS = {"on_log_prob": "weight on grad log π", "on_prob": "weight on grad π"}
+# Where a ratio lies left and right of the trust region, by sign of the advantage.
+_CORNERS = {-1: ("LN", "HN"), 1: ("LP", "HP")}
+_TICKS = {0.25: "1/4", 0.5: "1/2", 1.0: "1", 2.0: "2", 4.0: "4"}
+_REGION: dict[str, Any] = {"facecolor": "#9E9E9E", "alpha": 0.22, "linewidth": 0}
+_BEYOND: dict[str, Any] = {"facecolor": "none", "edgecolor": "#C8C8C8", "hatch": "////", "linewidth": 0}
+_UNCLIPPED: dict[str, Any] = {"color": "#555555", "linewidth": 1.0, "linestyle": (0, (1, 2)), "zorder": 1.5}
+# Weights that grow without end leave the panel at the top, at this many times the unclipped weight at ratio 1.
+_TALLEST = 4.0
 
 
 @dataclass(frozen=True)
@@ -130,18 +140,6 @@ def as_dict(request: PlotRequest, drawn: Curves) -> dict[str, Any]:
 
 def _rounded(values: list[float]) -> list[float]:
     return [float(f"{value:.8g}") for value in values]
-
-
-SIGNS = {-1: "A < 0", 1: "A > 0"}
-KINDS = {"on_log_prob": "weight on grad log π", "on_prob": "weight on grad π"}
-# Where a ratio lies left and right of the trust region, by sign of the advantage.
-_CORNERS = {-1: ("LN", "HN"), 1: ("LP", "HP")}
-_TICKS = {0.25: "1/4", 0.5: "1/2", 1.0: "1", 2.0: "2", 4.0: "4"}
-_REGION: dict[str, Any] = {"facecolor": "#9E9E9E", "alpha": 0.22, "linewidth": 0}
-_BEYOND: dict[str, Any] = {"facecolor": "none", "edgecolor": "#C8C8C8", "hatch": "////", "linewidth": 0}
-_UNCLIPPED: dict[str, Any] = {"color": "#555555", "linewidth": 1.0, "linestyle": (0, (1, 2)), "zorder": 1.5}
-# Weights that grow without end leave the panel at the top, at this many times the unclipped weight at ratio 1.
-_TALLEST = 4.0
 
 
 def weight_figure(drawn: Curves) -> Figure:

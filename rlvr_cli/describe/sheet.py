@@ -1,4 +1,7 @@
-"""Everything there is to know about a method of a given name, without loading torch: `rlvr methods show` and docs."""
+"""Everything there is to know about a method of a given name, without loading torch: `rlvr methods show` and docs.
+
+Docstrings of the methods' modules are read, not imported.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,8 @@ CHOICES = {
     "critic": "the value head and its loss",
     "reward": "what is rewarded",
 }
+METHODS = Path(__file__).parents[1] / "methods"
+WIDTH = 118
 
 
 @dataclass(frozen=True)
@@ -202,9 +207,6 @@ def _values(part: Preset, base: Preset) -> dict[str, Any]:
     return dict(getattr(part, "for_base", {}).get(base.name, part.values))
 
 
-METHODS = Path(__file__).parents[1] / "methods"
-
-
 @dataclass(frozen=True)
 class MethodText:
     """What a module of `rlvr_cli.methods` says of itself.
@@ -271,9 +273,6 @@ def joined(paragraph: str) -> str:
     """Hard line breaks taken out, but for those in front of a list item."""
     items = re.split(r"\n(?=\s*- )", paragraph)
     return "\n".join(" ".join(item.split()) for item in items)
-
-
-WIDTH = 118
 
 
 def summary(preset: Preset) -> dict[str, Any]:

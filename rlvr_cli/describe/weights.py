@@ -3,6 +3,9 @@
 With advantage A, the gradient of a token is w A grad log pi = (w / pi) A grad pi, where w is the token weight F times
 the factors of shaping, summed over the passes of the schedule. Both weights are functions of the ratio r, the sign of A
 and the old probability p; pi = r p. (DGPO paper, figure 2 and equation 9.)
+
+Beyond any rollout: the weight on grad pi far out (DGPO, arXiv:2603.14389, section 4.2: divergence as pi vanishes), and
+the bias for a density of the ratio (appendix A.3.4).
 """
 
 from __future__ import annotations
@@ -22,6 +25,12 @@ RATIOS = (0.25, 4.0)
 SPREAD = 0.1
 _POINTS = 800
 _EDGE = 1e-7
+# The ratio runs over this decade, far outside any trust region, for a token so unlikely that pi stays below 1.
+_FAR = {"LN": (-1, 1e-7, 1e-6), "HP": (1, 1e6, 1e7)}
+_UNLIKELY = 1e-9
+_STEPS = 20_000
+# Beyond e^-600 a ratio is no longer a normal number.
+_LONGEST = 600.0
 
 
 @dataclass(frozen=True)
@@ -206,14 +215,6 @@ def _notes(method: Method, spread: float) -> Iterator[str]:
 
 def _words(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
-
-
-# The ratio runs over this decade, far outside any trust region, for a token so unlikely that pi stays below 1.
-_FAR = {"LN": (-1, 1e-7, 1e-6), "HP": (1, 1e6, 1e7)}
-_UNLIKELY = 1e-9
-_STEPS = 20_000
-# Beyond e^-600 a ratio is no longer a normal number.
-_LONGEST = 600.0
 
 
 def far_slope(method: Method, region: str) -> float | None:

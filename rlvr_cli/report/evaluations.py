@@ -29,6 +29,8 @@ from rlvr_cli.runs.curves import whole_rows
 from rlvr_cli.runs.seals import read_record
 from rlvr_cli.stats.clustered import CrossedEstimate, paired_crossed_interval
 
+BASE = "before training"
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -128,9 +130,6 @@ def _title(evaluation: Evaluation) -> str:
     samples = count(result["samples"], "sample") + " a problem" if result["samples"] else "greedy"
     shown = ", ".join(f"{key} {value}" for key, value in sampling.items() if key != "seed")
     return f"{result['benchmark']}, {result['split']}: {samples}, {shown}"
-
-
-BASE = "before training"
 
 
 @dataclass(frozen=True)

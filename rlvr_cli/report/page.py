@@ -39,6 +39,7 @@ SECTIONS = {
     "commands": "Commands",
     "notes": "What was left out",
 }
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -148,9 +149,6 @@ def _below(comparison: Comparison) -> list[str]:
 def _notes(subject: Subject) -> tuple[str, ...]:
     own: Sequence[str] = subject.comparison.material.notes if subject.comparison else ()
     return tuple(dict.fromkeys([*subject.notes, *subject.readiness.left_out, *own]))
-
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,10 @@ from rlvr_cli.tasks.sets import data_sets, problems_name
 
 Manifest = Mapping[str, Any]
 SHOWN = 3
+# Names of runs, and the seed that makes several runs of one arm.
+OF_RUN = ("run.name", "run.dir", "run.seed")
+_ABSENT = object()
+AGAIN = "again"
 
 
 def environment_table(subject: Subject) -> Table:
@@ -118,11 +122,6 @@ def _lasted(created: Any, finished: Any) -> str:
         return NONE
 
 
-# Names of runs, and the seed that makes several runs of one arm.
-OF_RUN = ("run.name", "run.dir", "run.seed")
-_ABSENT = object()
-
-
 def differences_table(subject: Subject) -> Table | None:
     """The keys that are not the same in all runs, by arm; None where all agree."""
     rows = []
@@ -165,9 +164,6 @@ def _value_text(value: Any) -> str:
     if value is _ABSENT:
         return NONE
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-AGAIN = "again"
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from rlvr_cli.sweeps.folder import Plan, SweepDir
 NOTE = "No page was written."
 Rows = list[dict[str, Any]]
 T = TypeVar("T")
+SHOWN = 4
 
 
 @dataclass(frozen=True)
@@ -142,9 +143,6 @@ def _sweeps(runs: Sequence[Run], problems: list[str]) -> dict[Path, Plan]:
         if begun <= here:
             found[folder] = plan
     return found
-
-
-SHOWN = 4
 
 
 @dataclass(frozen=True)

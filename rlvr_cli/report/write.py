@@ -1,4 +1,4 @@
-"""From a question to a page on the disk."""
+"""From a question to a page on the disk: one HTML file that needs nothing else."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rlvr_cli.report.page import Page
 
 NAME = "report.html"
+TEMPLATES = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,6 @@ def _place(runs: Sequence[Path]) -> Path:
         shown = ", ".join(map(str, folders[:4]))
         raise UserError(f"the runs lie in several folders ({shown}): say with --output where the page goes.", note=NOTE)
     return folders[0] / NAME
-
-
-TEMPLATES = Path(__file__).parent / "templates"
 
 
 def render(page: Page) -> str:

@@ -12,6 +12,11 @@ from rlvr_cli.stats.curves import band
 # Times the median: above, a linear scale would show one peak and nothing else.
 _FAR = 50.0
 Points = tuple[np.ndarray, np.ndarray]
+Interval = tuple[np.ndarray, np.ndarray]
+# Curves of more points are drawn as a running mean, and lightly as they are.
+MOST_RAW = 150
+WINDOWS = 40
+MOST_SINGLES = 5
 
 
 @dataclass(frozen=True)
@@ -128,13 +133,6 @@ def _linear(values: np.ndarray) -> float | None:
     if not len(positive) or positive.max() <= _FAR * np.median(positive):
         return None
     return float(10.0 ** np.floor(np.log10(np.median(positive))))
-
-
-Interval = tuple[np.ndarray, np.ndarray]
-# Curves of more points are drawn as a running mean, and lightly as they are.
-MOST_RAW = 150
-WINDOWS = 40
-MOST_SINGLES = 5
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ from rlvr_cli.results.spending import BUDGETS
 from rlvr_cli.runs.directory import RunDir
 
 Arms = Mapping[str, Sequence[Recorded]]
+_ROWS = 60
+Table = tuple[tuple[str, ...], ...]
 
 
 def learning_figures(arms: Mapping[str, Sequence[RunDir]], budget: str = "rollouts") -> list[Chart]:
@@ -237,10 +239,6 @@ def _drawing(lines: Sequence[ArmLine], scales: Sequence[Extent], *, ranged: bool
     if any(scale.cut for scale in scales):
         parts.append("A band leaves the frame; its ends are in the table.")
     return parts
-
-
-_ROWS = 60
-Table = tuple[tuple[str, ...], ...]
 
 
 def curve_table(panels: Mapping[str, Sequence[ArmLine]], x: XAxis, *, share: bool) -> Table:

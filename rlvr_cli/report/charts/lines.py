@@ -22,6 +22,20 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 _LEFT, _RIGHT, _TOP, _BOTTOM, _TICKS = 48.0, 12.0, 24.0, 38.0, 24.0
 _HEIGHT, _SMALL_HEIGHT, _FLAT_HEIGHT = 200.0, 110.0, 40.0
 _BESIDE: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
+# Of a character in a page's font, in units of the picture; a little more than the mean of common ones.
+CHARACTER = 0.6 * FONT
+ROW = 1.4 * FONT
+# Between the middles of two names, one above the other.
+APART = 1.2 * FONT
+SAMPLE = 24.0
+GAP = 14.0
+_MOST_BESIDE = 16
+# Characters of a name in a row of the legend.
+MOST_SHOWN = int((WIDTH - SAMPLE - 8.0) / CHARACTER)
+# Of the title of one of two panels beside each other.
+MOST_TITLE = int((WIDTH / 2 - 6.0) / CHARACTER)
+# A chart is some 400 columns wide; two points each for the least and the greatest in a stretch of two columns.
+STRETCHES = 200
 
 
 def draw(
@@ -208,20 +222,6 @@ def _legend(figure: Figure, rows: Sequence[Sequence[tuple[float, int, str]]], he
             figure.text((left + SAMPLE + 5) / WIDTH, at, name, va="center")
 
 
-# Of a character in a page's font, in units of the picture; a little more than the mean of common ones.
-CHARACTER = 0.6 * FONT
-ROW = 1.4 * FONT
-# Between the middles of two names, one above the other.
-APART = 1.2 * FONT
-SAMPLE = 24.0
-GAP = 14.0
-_MOST_BESIDE = 16
-# Characters of a name in a row of the legend.
-MOST_SHOWN = int((WIDTH - SAMPLE - 8.0) / CHARACTER)
-# Of the title of one of two panels beside each other.
-MOST_TITLE = int((WIDTH / 2 - 6.0) / CHARACTER)
-
-
 def fit_beside(names: Sequence[str], tall: float) -> bool:
     """Whether names are short and few enough to stand at the ends of lines in a chart ``tall`` units high."""
     return max(map(len, names)) <= _MOST_BESIDE and (len(names) - 1) * APART <= tall
@@ -267,10 +267,6 @@ def legend_rows(names: Mapping[int, str]) -> list[list[tuple[float, int, str]]]:
         rows[-1].append((edge, arm, shown))
         edge += wide + GAP
     return rows
-
-
-# A chart is some 400 columns wide; two points each for the least and the greatest in a stretch of two columns.
-STRETCHES = 200
 
 
 def kept(*heights: np.ndarray) -> np.ndarray:

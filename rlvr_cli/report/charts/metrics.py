@@ -34,6 +34,10 @@ REGIONS = {
     "outside/low": "LP: ratio fell, A > 0",
     "outside/high": "HN: ratio rose, A < 0",
 }
+ABSENT = object()
+Read = Callable[[Mapping[str, Any]], Any]
+# Beyond any number of training; sums of larger ones may not be finite.
+_MOST = 1e100
 
 
 @dataclass(frozen=True)
@@ -193,12 +197,6 @@ def _in_training(name: str) -> Callable[[Recorded, str], Ends]:
         return found
 
     return ends
-
-
-ABSENT = object()
-Read = Callable[[Mapping[str, Any]], Any]
-# Beyond any number of training; sums of larger ones may not be finite.
-_MOST = 1e100
 
 
 @dataclass(frozen=True)

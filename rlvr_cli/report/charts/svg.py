@@ -60,6 +60,7 @@ _SETTINGS: dict[Any, Any] = {
     "ytick.major.size": 0.0,
     "lines.solid_capstyle": "round",
 }
+_MINUS = "\N{MINUS SIGN}"
 
 
 @contextmanager
@@ -186,9 +187,6 @@ class Chart:
     svg: str
     caption: str
     table: tuple[tuple[str, ...], ...]
-
-
-_MINUS = "\N{MINUS SIGN}"
 
 
 def tick(value: float) -> str:
