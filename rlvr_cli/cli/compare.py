@@ -176,7 +176,7 @@ def _show_tasks(question: Question, form: str | None, plot: Path | None) -> None
             over_sentences.lines_after(comparison),
         )
     if plot is not None:
-        from rlvr_cli.report.over_tasks_figure import comparison_figure
+        from rlvr_cli.compare.over_figure import comparison_figure
         from rlvr_cli.results.figure import style, write_figure
 
         with style():
