@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from typing import Annotated, Any
 
@@ -52,14 +51,11 @@ def list_command(
         ),
     ] = "created",
     reverse: Annotated[bool, typer.Option("--reverse", help="The greatest or newest first.")] = False,
-    no_index: Annotated[
-        bool, typer.Option("--no-index", help="Read every manifest, also where there is an index.")
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """List the runs in a folder and in the sweeps in it, oldest first; all filters must fit."""
-    from rlvr_cli.runs.index import Listing, read_runs
     from rlvr_cli.runs.query import make_query
+    from rlvr_cli.runs.summary import read_runs
 
     query = make_query(
         methods=method or [],
@@ -72,23 +68,21 @@ def list_command(
         reverse=reverse,
     )
     folder = chosen_root(root)
-    listing = read_runs(folder, use_index=not no_index) if folder is not None else Listing([])
-    for note in listing.notes:
-        echo(note, file=sys.stderr)
-    found = query.select(listing.runs)
-    nothing = [f"No run fits all filters; there are {len(listing.runs)} in {folder}:", *query.explained(listing.runs)]
+    runs = read_runs(folder) if folder is not None else []
+    found = query.select(runs)
+    nothing = [f"No run fits all filters; there are {len(runs)} in {folder}:", *query.explained(runs)]
     if as_json:
         print_json(found)
-        if listing.runs and not found:
+        if runs and not found:
             echo("\n".join(nothing), file=sys.stderr)
-    elif not listing.runs:
+    elif not runs:
         echo(f"No runs in {folder or DEFAULT_ROOT}. `rlvr train` starts one.")
     elif not found:
         echo("\n".join(nothing))
     else:
         _print_runs(found)
     if query.conditions and not as_json:
-        _print_unfiltered(listing.runs, found)
+        _print_unfiltered(runs, found)
 
 
 def _print_runs(found: list[dict[str, Any]]) -> None:
@@ -120,31 +114,6 @@ def _print_unfiltered(runs: list[dict[str, Any]], found: list[dict[str, Any]]) -
     if silent:
         some = ", ".join(silent[:5]) + (f" and {len(silent) - 5} more" if len(silent) > 5 else "")
         echo(f"Damaged runs fit no filter but --status damaged: {some}", file=sys.stderr)
-
-
-@app.command()
-def index(
-    root: Root = None,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Read every manifest, changed or not.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Make or update the index that `list` reads in place of unchanged manifests; it may be deleted at any time."""
-    from rlvr_cli.runs.index import update_index
-
-    # A folder that is not there has no index, the default one too.
-    folder = chosen_root(root or DEFAULT_ROOT)
-    assert folder is not None
-    update = update_index(folder, rebuild=rebuild)
-    if as_json:
-        print_json({**dataclasses.asdict(update), "path": str(update.path)})
-        return
-    if update.note is not None:
-        echo(f"{update.note}. It was made anew.", file=sys.stderr)
-    echo(f"{update.path}: {update.indexed} of {update.runs} runs; {update.read} read, {update.removed} gone")
-    if update.moving:
-        echo(f"  {update.moving} running, waiting, or changed within the last seconds: always read directly")
-    if update.damaged:
-        echo(f"  {update.damaged} damaged: always read directly, `rlvr runs list` names them")
 
 
 app.command("show")(runs_show.show)

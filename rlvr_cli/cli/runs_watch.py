@@ -20,8 +20,6 @@ from rlvr_cli.core.text import for_json
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from rlvr_cli.runs.summary import Runs
-
 HEADER = ("run", "status", "rollouts", "reward", "accuracy", "entropy", "length", "tokens/s", "to go")
 # What is left out first where the terminal is too narrow for all.
 LEAST_NEEDED = ("tokens/s", "length", "entropy", "to go", "accuracy", "reward")
@@ -44,10 +42,8 @@ def watch(
     """
     from rich.console import Console
 
-    from rlvr_cli.runs.summary import Runs
-
     folder = chosen_root(root) or DEFAULT_ROOT
-    look = Look(Runs(folder), show_all=show_all)
+    look = Look(folder, show_all=show_all)
     # A process started with a closed standard output has None there.
     terminal = sys.stdout is not None and sys.stdout.isatty()
     console = Console(markup=False, emoji=False, highlight=False, width=None if terminal else 120)
@@ -77,8 +73,8 @@ class Look:
         others: how many runs were left out of the last look.
     """
 
-    def __init__(self, runs: Runs, *, show_all: bool) -> None:
-        self.runs, self.show_all = runs, show_all
+    def __init__(self, root: Path, *, show_all: bool) -> None:
+        self.root, self.show_all = root, show_all
         self.others = 0
         self._seen: set[str] = set()
 
@@ -86,9 +82,10 @@ class Look:
         """What is shown of each run, oldest first (:func:`rlvr_cli.runs.live.live_row`)."""
         from rlvr_cli.runs.live import live_row
         from rlvr_cli.runs.query import Query
+        from rlvr_cli.runs.summary import read_runs
 
         try:
-            found = Query().select(self.runs.read(time.time_ns()))
+            found = Query().select(read_runs(self.root))
         except FileNotFoundError:
             # The folder of runs may be made while one waits for the first of them, or be deleted.
             found = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,11 @@ def test_no_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
 
 def test_a_folder_that_holds_no_runs_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
-    made = make_run(tmp_path, "r")
-    for command in (["list"], ["watch", "--once"], ["index"]):
+    make_run(tmp_path, "r")
+    for command in (["list"], ["watch", "--once"]):
         for folder, reason in (("none", "no such folder"), ("file", "is a file"), ("r", "is itself a run")):
             assert run(["runs", *command, "--dir", str(tmp_path / folder)]) == 2
             assert f"{tmp_path / folder}: {reason}" in capsys.readouterr().err
-    assert not list(made.path.glob(".rlvr-index*"))
 
 
 def test_runs_are_listed_by_age_with_their_last_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,7 +85,7 @@ def test_a_manifest_with_other_things_than_a_run_writes(tmp_path: Path, capsys: 
     rows = {row["name"]: row for row in listed(tmp_path, capsys)}
     assert (rows["odd"]["status"], rows["empty"]["status"], rows["list"]["status"]) == (None, None, "damaged")
     assert rows["odd"]["model"] == "\\ud800 x"
-    for command in (["list"], ["show", "odd"], ["show", "list"], ["watch", "--once", "--all"], ["index"]):
+    for command in (["list"], ["show", "odd"], ["show", "list"], ["watch", "--once", "--all"]):
         assert run(["runs", *command, "--dir", str(tmp_path)]) == 0
 
 
@@ -113,22 +113,10 @@ def test_runs_inside_sweeps_are_found(tmp_path: Path, capsys: pytest.CaptureFixt
     assert json.loads(capsys.readouterr().out)["path"] == str(made.path)
 
 
-def test_the_index_changes_nothing_but_what_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    make_run(tmp_path, "a", status="running")
-    make_run(tmp_path, "torn").manifest_path.write_text("{")
-    before = listed(tmp_path, capsys)
-    assert run(["runs", "index", "--dir", str(tmp_path), "--json"]) == 0
-    update = json.loads(capsys.readouterr().out)
-    assert (update["runs"], update["damaged"], update["note"]) == (2, 1, None)
-    assert update["path"] == str(tmp_path / ".rlvr-index.sqlite")
-    assert listed(tmp_path, capsys) == before
-    Path(update["path"]).write_bytes(b"no database")
-    assert run(["runs", "list", "--dir", str(tmp_path), "--json"]) == 0
-    printed = capsys.readouterr()
-    assert json.loads(printed.out) == before
-    assert "the index cannot be used" in printed.err and printed.err.endswith("It was made anew.\n")
-    assert run(["runs", "list", "--dir", str(tmp_path), "--no-index"]) == 0
-    assert capsys.readouterr().err == ""
+def test_a_folder_whose_name_is_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(tmp_path, "a")
+    (tmp_path / "a").rename(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    assert [row["name"] for row in listed(tmp_path, capsys)] == ["\\udcff"]
 
 
 def test_show_by_name_and_by_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
