@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from rlvr_cli.collapse.watch import PATTERNS, Collapse, CollapseWatch, detect
 from rlvr_cli.config.load import load_config
-from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.core.files import read_jsonl
+from rlvr_cli.runs.folder import RunDir
 
 GROUP = 8
 # Problems of a rollout differ in difficulty by a Beta distribution of this concentration.

@@ -15,9 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.runs.environment import hardware, versions
-from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.runs.folder import RunDir
 
 METRICS = ("avg@32", "greedy", "pass@8", "pass@32", "maj@32", "length")
 

@@ -25,10 +25,10 @@ from safetensors.torch import load_file
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.methods.equivalence import same_gradients
 from rlvr_cli.methods.names import METHODS
 from rlvr_cli.runs.checkpoints import valid_checkpoints
-from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.training.metrics import REGION_METRICS
 from rlvr_cli.training.run import start
 

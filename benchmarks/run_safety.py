@@ -28,7 +28,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rlvr_cli.cli.app import run as rlvr
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 
 SETTINGS = [
     "train.rollouts=3",

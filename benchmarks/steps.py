@@ -25,8 +25,8 @@ from trl import GRPOTrainer
 from benchmarks.turns import compared, heading, line, load_said
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.models.load import load_model
-from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.tasks.base import response_text
 from rlvr_cli.training.run import start
 from rlvr_cli.training.trl_arguments import trl_config

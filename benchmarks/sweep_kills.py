@@ -21,8 +21,8 @@ from pathlib import Path
 
 import psutil
 
+from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.yaml import dump
-from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.sweeps.cost import cost_of
 from rlvr_cli.sweeps.driver import WORKER
 from rlvr_cli.sweeps.expand import expand

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.cli.task_choice import choose_task
-from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.core.files import read_jsonl
 
 # Case -> method, task, overrides of the task.
 CASES: dict[str, tuple[str, str, list[str]]] = {

@@ -23,7 +23,7 @@ from rlvr_cli.config.schema import FromList
 from rlvr_cli.core.lazy import Tensor
 from rlvr_cli.core.section import Section, Text, define_all
 from rlvr_cli.core.table import Table
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

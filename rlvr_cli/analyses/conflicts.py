@@ -37,7 +37,7 @@ from rlvr_cli.methods.gtpo import ConflictMask, mirrored
 from rlvr_cli.models.load import load_tokenizer
 from rlvr_cli.results.figure import COLOURS
 from rlvr_cli.results.lines import running_mean
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,17 +18,17 @@ from rlvr_cli.analyses.base import Findings, Subject, analysis, names_of
 from rlvr_cli.collapse.watch import Collapse, CollapseWatch
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import number
 from rlvr_cli.core.section import Count, Section
 from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import one_line, shortened, told_apart
 from rlvr_cli.results.arms import Arm, group_arms
 from rlvr_cli.results.completions import sampled_completions
+from rlvr_cli.results.curves import HELD_OUT, Curve, by_rollout, learning_curves, whole_rows
 from rlvr_cli.results.figure import COLOURS, DASHES
 from rlvr_cli.results.find import Run, find_runs
 from rlvr_cli.results.lines import ArmLine, Panel, YAxis, arm_line, extent
-from rlvr_cli.runs.curves import HELD_OUT, Curve, by_rollout, learning_curves, whole_rows
-from rlvr_cli.runs.numbers import number
-from rlvr_cli.runs.seals import read_record
+from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.intervals import mean_interval
 
 if TYPE_CHECKING:

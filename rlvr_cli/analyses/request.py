@@ -15,13 +15,13 @@ from rlvr_cli.config.keys import describe_field
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.overrides import label
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import write_json
 from rlvr_cli.core.section import Section
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import YamlProblem, parse, shown
 from rlvr_cli.models.libraries import set_threads
 from rlvr_cli.results.figure import check_path, style, write_figure
-from rlvr_cli.runs.atomic import write_json
-from rlvr_cli.runs.directory import find_run
+from rlvr_cli.runs.folder import find_run
 
 FOLDER = "analysis"
 

@@ -13,8 +13,8 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.runs.checkpoints import Checkpoint, valid_checkpoints
-from rlvr_cli.runs.directory import RunDir, find_run
-from rlvr_cli.runs.seals import read_record
+from rlvr_cli.runs.folder import RunDir, find_run
+from rlvr_cli.runs.records import read_record
 
 NONE_SAVED = "no rollout was saved, so there is nothing to look at (a run of sft samples none)."
 

@@ -17,14 +17,14 @@ from rlvr_cli.analyses.base import Findings, Subject, analysis, names_of
 from rlvr_cli.analyses.saved_rollout import last_rollouts, saved_numbers
 from rlvr_cli.analyses.word_lists import Kind, compiled, find_lists, read_lists
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import number
 from rlvr_cli.core.section import Count, Section, Text
 from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import listed, shortened, some, told_apart
 from rlvr_cli.results.evaluations import GREEDY, read_samples
 from rlvr_cli.results.figure import COLOURS
-from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.runs.numbers import number
-from rlvr_cli.runs.seals import read_record
+from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.clustered_correlation import Correlation, pearson, spearman
 from rlvr_cli.stats.intervals import Estimate, mean_interval
 from rlvr_cli.stats.scores import Array

@@ -47,7 +47,7 @@ def command(
         raise UserError(problems)
     name = run
     if checkpoint is not None:
-        from rlvr_cli.runs.directory import find_run
+        from rlvr_cli.runs.folder import find_run
 
         folder = find_run(run, root).checkpoints_dir
         name = str(folder / f"step-{checkpoint}")

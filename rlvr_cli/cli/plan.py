@@ -147,7 +147,7 @@ def _speed(tokens_per_second: float | None, run: str | None) -> Speed | None:
     if run is None:
         return None
     from rlvr_cli.config.load import load_config
-    from rlvr_cli.runs.directory import find_run
+    from rlvr_cli.runs.folder import find_run
 
     return measured_speed(find_run(run, Path(load_config([]).run.dir)))
 

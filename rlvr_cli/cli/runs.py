@@ -54,8 +54,7 @@ def list_command(
     as_json: Json = False,
 ) -> None:
     """List the runs in a folder and in the sweeps in it, oldest first; all filters must fit."""
-    from rlvr_cli.runs.query import make_query
-    from rlvr_cli.runs.summary import read_runs
+    from rlvr_cli.runs.listing import make_query, read_runs
 
     query = make_query(
         methods=method or [],

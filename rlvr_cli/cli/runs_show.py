@@ -14,7 +14,7 @@ from rlvr_cli.cli.runs_text import DEFAULT_ROOT, Root, text_of, width
 from rlvr_cli.core.errors import RunError
 
 if TYPE_CHECKING:
-    from rlvr_cli.runs.curves import Curve
+    from rlvr_cli.results.curves import Curve
 
 WIDEST_CURVE = 60
 NARROWEST_CURVE = 16
@@ -31,10 +31,10 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show one run: status, progress, learning curves, last metrics, alerts, checkpoints and evaluations."""
-    from rlvr_cli.runs.alerts import PREFIX, Span
-    from rlvr_cli.runs.curves import learning_curves
-    from rlvr_cli.runs.directory import find_run
-    from rlvr_cli.runs.summary import summary
+    from rlvr_cli.collapse.alerts import PREFIX, Span
+    from rlvr_cli.results.curves import learning_curves
+    from rlvr_cli.runs.folder import find_run
+    from rlvr_cli.runs.listing import summary
 
     path = find_run(run, root or DEFAULT_ROOT).path
     contents, rows = _contents(path)
@@ -102,13 +102,13 @@ def _number(value: float | None) -> str:
 
 def _contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """What lies in the run's folder beside its manifest, and the lines of its metrics.jsonl."""
+    from rlvr_cli.collapse.alerts import alert_spans
+    from rlvr_cli.core.files import read_jsonl
     from rlvr_cli.launch.slurm import job_of
-    from rlvr_cli.runs.alerts import alert_spans
+    from rlvr_cli.results.curves import whole_rows
     from rlvr_cli.runs.checkpoints import Checkpoint, survey
-    from rlvr_cli.runs.curves import whole_rows
-    from rlvr_cli.runs.directory import RunDir
-    from rlvr_cli.runs.records import read_jsonl
-    from rlvr_cli.runs.seals import damaged_records, read_seal
+    from rlvr_cli.runs.folder import RunDir
+    from rlvr_cli.runs.records import damaged_records, read_seal
 
     run = RunDir(path)
     found = survey(run.checkpoints_dir)

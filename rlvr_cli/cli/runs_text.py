@@ -28,7 +28,7 @@ def chosen_root(given: Path | None) -> Path | None:
     Raises:
         UserError: the folder that was named is none, or is itself a run.
     """
-    from rlvr_cli.runs.summary import check_root
+    from rlvr_cli.runs.listing import check_root
 
     if given is None and not DEFAULT_ROOT.exists():
         return None

@@ -79,10 +79,8 @@ class Look:
         self._seen: set[str] = set()
 
     def __call__(self) -> list[dict[str, Any]]:
-        """What is shown of each run, oldest first (:func:`rlvr_cli.runs.live.live_row`)."""
-        from rlvr_cli.runs.live import live_row
-        from rlvr_cli.runs.query import Query
-        from rlvr_cli.runs.summary import read_runs
+        """What is shown of each run, oldest first (:func:`rlvr_cli.runs.listing.live_row`)."""
+        from rlvr_cli.runs.listing import Query, live_row, read_runs
 
         try:
             found = Query().select(read_runs(self.root))

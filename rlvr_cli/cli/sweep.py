@@ -163,7 +163,7 @@ def stop(sweep: SweepName) -> None:
     import signal
     import time
 
-    from rlvr_cli.runs.locks import LOCK
+    from rlvr_cli.core.files import LOCK
     from rlvr_cli.sweeps import slurm_queue
     from rlvr_cli.sweeps.find import find_sweep
 
@@ -337,7 +337,7 @@ def _speed(folder: Any, finished: list[str], speed_of: str | None) -> Speed | No
     """The speed of RUN, else of the sweep's own first finished trial; None where there is neither."""
     from rlvr_cli.config.load import load_config
     from rlvr_cli.planning.duration import measured_speed
-    from rlvr_cli.runs.directory import RunDir, find_run
+    from rlvr_cli.runs.folder import RunDir, find_run
 
     if speed_of is not None:
         return measured_speed(find_run(speed_of, Path(load_config([]).run.dir)))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rlvr_cli.config.schema import Config
     from rlvr_cli.launch.supervise import Ended
     from rlvr_cli.launch.world import World
-    from rlvr_cli.runs.directory import RunDir
+    from rlvr_cli.runs.folder import RunDir
     from rlvr_cli.training.run import Outcome
 
 
@@ -169,7 +169,7 @@ def train(
 def _check_place(config: Config, run: RunDir | None, *, overwrite: bool) -> None:
     """Raise UserError where the training cannot begin or go on in its folder, before anything long is done."""
     from rlvr_cli.launch.checks import check_resumable
-    from rlvr_cli.runs.directory import RunDir, check_free
+    from rlvr_cli.runs.folder import RunDir, check_free
 
     if run is not None:
         check_resumable(run)
@@ -274,7 +274,7 @@ def _resumed(name: str, overrides: list[str], *, others: bool, print_only: bool)
     if overrides and print_only:
         raise UserError("--print-script changes no run: leave out the overrides.")
     from rlvr_cli.config.load import load, load_config
-    from rlvr_cli.runs.directory import find_run
+    from rlvr_cli.runs.folder import find_run
     from rlvr_cli.training.extension import extend, finish_extension
 
     run = find_run(name, Path(load_config([]).run.dir))

@@ -8,14 +8,212 @@ needs a number that moved far and, but for format loss, something that got worse
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
-from rlvr_cli.collapse.reward import Mean, mean_of, reward_hacking
-from rlvr_cli.collapse.signals import Point
-from rlvr_cli.collapse.thresholds import Thresholds
+
+@dataclass(frozen=True)
+class Thresholds:
+    """The numbers of the rules of collapse; factors are of the run's own start."""
+
+    # The start of a run: this many first rollouts; what fell is compared with the highest of them, what rose with the
+    # lowest.
+    start: int = 3
+    # Rollouts that are looked at together, so that a pattern has lasted for most of them when it is named: this many,
+    # and with few prompts in a rollout as many as have this number of problems, below which accuracy is too noisy.
+    window: int = 5
+    window_problems: int = 80
+    # One rollout in so many of a window may differ from what is said of the others.
+    others: int = 5
+
+    # Accuracy fell: by this share of the best that the run had over a window, and by this many standard errors.
+    accuracy_drop: float = 0.2
+    accuracy_errors: float = 2.5
+    # An accuracy that is no higher than at the start is no harm where it was this high.
+    solved: float = 0.8
+
+    # Lengths differ by 10% between rollouts of one policy; half and double are far outside.
+    shorter: float = 0.5
+    longer: float = 2.0
+    # Most completions are cut at the limit, and few were at the start.
+    mostly_cut: float = 0.5
+    seldom_cut: float = 0.25
+
+    # Entropy falls in every training that succeeds, to a quarter on the lab: it is a collapse only where the
+    # completions of a problem have become alike too, and accuracy is not better for it.
+    entropy_lower: float = 0.5
+    alike: float = 0.8
+    entropy_higher: float = 2.0
+
+    # The well-formed share fell by this much of all completions from its best, and by this many standard errors: the
+    # best of many windows is high by chance, hence more than accuracy's, which no rule takes alone.
+    format_drop: float = 0.2
+    format_errors: float = 4.5
+
+    # Reward hacking: rollouts before and rollouts since; windows of fewer problems have too rough a standard error.
+    fewest_problems: int = 16
+    reward_windows: tuple[tuple[int, int], ...] = ((2, 5), (5, 5), (10, 10), (20, 20), (40, 40))
+    # The rise of the format's reward in standard errors and in shares of its range, and what share of it accuracy
+    # would have to keep up with, by how many standard errors.
+    rise_errors: float = 4.5
+    smallest_rise: float = 0.02
+    lag: float = 0.25
+    flat_errors: float = 3.0
+
+    # Broken at once: so many rollouts in a row without a right and without a well-formed completion, of which there was
+    # this share before.
+    broken: int = 2
+    formed: float = 0.5
+
+    # A pattern that comes again within this many rollouts is not told again.
+    pause: int = 10
+
+    def rollouts(self, problems: int) -> int:
+        """Rollouts of a window where each has as many ``problems``."""
+        return max(self.window, -(-self.window_problems // problems))
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean with its standard error, problems being what was sampled."""
+
+    value: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Change:
+    """Means over the rollouts before and since, and the standard error of their difference."""
+
+    before: float
+    after: float
+    error: float
+
+    @property
+    def rise(self) -> float:
+        """After minus before."""
+        return self.after - self.before
+
+
+@dataclass(frozen=True)
+class RewardHacking:
+    """What the rule saw: how many rollouts before and since, and how format and accuracy (shares of 1) changed."""
+
+    before: int
+    since: int
+    format: Change
+    accuracy: Change
+
+
+def mean_of(means: Sequence[Mean]) -> Mean:
+    """The mean over rollouts, each counted once."""
+    value = math.fsum(mean.value for mean in means) / len(means)
+    return Mean(value, math.sqrt(math.fsum((mean.error / len(means)) ** 2 for mean in means)))
+
+
+def change(means: Sequence[Mean], before: int, since: int) -> Change:
+    """The last ``since`` rollouts against the ``before`` in front of them; there are as many at least."""
+    first, second = mean_of(means[-since - before : -since]), mean_of(means[-since:])
+    return Change(first.value, second.value, math.hypot(first.error, second.error))
+
+
+def reward_hacking(points: Sequence[tuple[Mean, Mean]], problems: int, thresholds: Thresholds) -> RewardHacking | None:
+    """What the rule of reward hacking saw after the last of ``points``, None where it does not hold.
+
+    The mean of the last rollouts is compared with that of the rollouts before: 5 with the 2 before them (the format is
+    often learned in the first few rollouts), and 5, 10, 20 and 40 with as many. The standard error of the difference
+    comes from the spread between the problems within each rollout, so that a trend does not hide itself as noise. The
+    rule holds where, for one of these pairs,
+
+    - the format rose by more than ``rise_errors`` standard errors, and by at least ``smallest_rise``, and
+    - accuracy rose by less than ``lag`` of that: its rise and ``flat_errors`` standard errors of it stay below.
+
+    So noise does not raise it, and neither does an accuracy that nobody could tell from a rising one. The rates of
+    false alarms are in docs/training-signals.md.
+
+    Args:
+        points: format reward (as a share of its range) and accuracy of each rollout, in order.
+        problems: of each rollout.
+    """
+    for before, since in thresholds.reward_windows:
+        if len(points) < before + since or min(before, since) * problems < thresholds.fewest_problems:
+            continue
+        recent = points[-since - before :]
+        form, accuracy = (change(means, before, since) for means in zip(*recent, strict=True))
+        rises = form.rise >= thresholds.smallest_rise and form.rise > thresholds.rise_errors * form.error
+        if rises and accuracy.rise + thresholds.flat_errors * accuracy.error < thresholds.lag * form.rise:
+            return RewardHacking(before, since, form, accuracy)
+    return None
+
+
+# Reasons of verdicts on what has no form that could be judged, where the reward has no part for the format.
+FORMLESS = ("no_answer", "bad_format", "too_long")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One rollout; None where a number is not known.
+
+    Attributes:
+        rollout: its number, from 0.
+        length: mean completion, in tokens.
+        truncated: share of completions cut at the limit.
+        diversity: share of completions that differ from those before them of the same problem.
+        entropy: of the policy, in nats a token; of the rollout's first optimizer step, whose policy is the one that
+            sampled.
+        grad_norm: of the same step, before clipping.
+        accuracy: share of right completions among those that could be judged.
+        format: share of well-formed completions.
+        format_paid: the format's reward as a share of its range, where the reward has such a part.
+    """
+
+    rollout: int
+    length: float | None
+    truncated: float | None
+    diversity: float | None
+    entropy: float | None
+    grad_norm: float | None
+    accuracy: Mean | None
+    format: Mean | None
+    format_paid: Mean | None
+
+
+def point_of(row: Mapping[str, Any], problems: int) -> Point:
+    """The point of a rollout from its first line.
+
+    A rollout whose completions could none of them be judged says nothing of accuracy and format. Where a line has no
+    standard error, that of a share p stands for it in which a problem's completions all agree: sqrt(p (1 - p) /
+    ``problems``), the largest for such a share.
+    """
+    judged = 1 - row.get("unscorable", 0.0)
+    accuracy = form = paid = None
+
+    def mean(value: float, error: float | None) -> Mean:
+        return Mean(value, math.sqrt(max(0.0, value * (1 - value)) / problems) if error is None else error)
+
+    if judged > 0 and "accuracy" in row:
+        accuracy = mean(row["accuracy"] / judged, row.get("accuracy/se"))
+        if "format" in row:
+            form = mean(row["format"], row.get("format/se"))
+            paid = form if "format/se" in row else None
+        else:
+            # What could not be judged has none of these reasons.
+            formless = sum(row.get(f"reason/{reason}", 0.0) for reason in FORMLESS)
+            form = mean(1 - formless / judged, None)
+    return Point(
+        rollout=row["rollout"],
+        length=row.get("length"),
+        truncated=row.get("truncated"),
+        diversity=row.get("diversity"),
+        entropy=row.get("entropy"),
+        grad_norm=row.get("grad_norm"),
+        accuracy=accuracy,
+        format=form,
+        format_paid=paid,
+    )
+
 
 Against = Literal["start", "best", "before"]
 
@@ -168,7 +366,7 @@ def format_loss(view: View) -> list[Movement]:
 
 
 def hacking(view: View) -> list[Movement]:
-    """The format's reward rose and accuracy did not: reward.py."""
+    """The format's reward rose and accuracy did not (:func:`reward_hacking`)."""
     found = reward_hacking(view.paid, view.problems, view.thresholds)
     if found is None:
         return []

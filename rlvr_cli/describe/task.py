@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import write_text
 from rlvr_cli.evaluation.score import as_json
-from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.tasks import Problem, Split, Task
 from rlvr_cli.tasks.base import prompt_ids
 from rlvr_cli.tasks.jsonl import is_jsonl, lines, output_file, output_problems

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import write_json, write_text
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.metrics import problem_values, summarise
 from rlvr_cli.evaluation.plan import ProgressCallback, Sampler
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import SampleStore
 from rlvr_cli.results.evaluations import ProblemValues, sealed
-from rlvr_cli.runs.atomic import write_json, write_text
 from rlvr_cli.tasks.base import Problem, Task
 from rlvr_cli.tasks.sets import problems_name
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlvr_cli.core.files import write_json
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.benchmarks import Table
 from rlvr_cli.evaluation.macro import average_over, metric_of
@@ -13,7 +14,6 @@ from rlvr_cli.evaluation.request import Plan, Request
 from rlvr_cli.evaluation.session import Outcome
 from rlvr_cli.evaluation.tables import Row, with_interval
 from rlvr_cli.results.evaluations import read_evaluation
-from rlvr_cli.runs.atomic import write_json
 
 _COLUMNS = ("avg@", "pass@", "maj@", "greedy")
 

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.runs.atomic import write_text
-from rlvr_cli.runs.locks import sole_writer
+from rlvr_cli.core.files import sole_writer, write_text
 from rlvr_cli.tasks import Problem, Task, Verdict
 from rlvr_cli.tasks.jsonl import (
     BadLine,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import write_json
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.loading import LoadedModel, load_subject, location, revision_of
 from rlvr_cli.evaluation.metrics import average
@@ -19,7 +20,6 @@ from rlvr_cli.evaluation.request import MOST_COMPLETIONS, Request
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.targets import Subject, slug
 from rlvr_cli.results.evaluations import ProblemValues, read_evaluation
-from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.base import HARDLY_READABLE, PROMPTS_MEASURED, prompt_ids, unread_share
 from rlvr_cli.tasks.sets import data_sets, problems_name

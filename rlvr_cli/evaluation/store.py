@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.files import append_jsonl, sole_writer, truncate_jsonl, write_json
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.results.evaluations import CHECK, CHECKED, read_samples, sample_check
-from rlvr_cli.runs.atomic import write_json
-from rlvr_cli.runs.locks import sole_writer
-from rlvr_cli.runs.records import append_jsonl, truncate_jsonl
 
 Key = tuple[str, int | str]
 

@@ -10,7 +10,7 @@ from rlvr_cli.config.paths import local_path
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.models.source import PRESETS, prompt_style, resolve_model
 from rlvr_cli.runs.checkpoints import STEP, Checkpoint, Damaged, find_damage, survey
-from rlvr_cli.runs.directory import RunDir, newest_run, open_run
+from rlvr_cli.runs.folder import RunDir, newest_run, open_run
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch.world import World
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.sets import problems_name
 
 

@@ -22,13 +22,12 @@ from rlvr_cli.config.load import Loaded, dump_yaml
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.slurm_keys import seconds_of
 from rlvr_cli.core.errors import ConfigError, UserError
+from rlvr_cli.core.files import is_held, write_text
 from rlvr_cli.core.section import Contradiction
 from rlvr_cli.core.text import without_secrets
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
 from rlvr_cli.launch.slurm_script import job_script
-from rlvr_cli.runs.atomic import write_text
-from rlvr_cli.runs.directory import SUBMITTED, RunDir, check_free, create_run, now, unique_name
-from rlvr_cli.runs.locks import is_held
+from rlvr_cli.runs.folder import SUBMITTED, RunDir, check_free, create_run, now, unique_name
 from rlvr_cli.tasks.sets import problems_name
 
 INSTALL = 'pip install "rlvr[slurm]"'

@@ -29,6 +29,7 @@ from rich.console import Console
 from rlvr_cli.config.load import dump_yaml
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.files import write_json
 from rlvr_cli.core.text import without_secrets
 from rlvr_cli.launch import link
 from rlvr_cli.launch.command import Node, command, environment, launcher_of, plan_node
@@ -37,8 +38,7 @@ from rlvr_cli.launch.link import Failure
 from rlvr_cli.launch.stopping import announce, leave_terminal, listen, say
 from rlvr_cli.models.libraries import remote_code_allowed
 from rlvr_cli.models.source import resolve_model
-from rlvr_cli.runs.atomic import write_json
-from rlvr_cli.runs.directory import RunDir, check_free, now
+from rlvr_cli.runs.folder import RunDir, check_free, now
 
 TICK = 0.1
 # How long the others may take to say what happened to them, once one is gone.

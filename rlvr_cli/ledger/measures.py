@@ -14,12 +14,12 @@ from typing import Any
 from rlvr_cli.analyses.base import Subject
 from rlvr_cli.analyses.request import analysis_of, options_of
 from rlvr_cli.core.errors import RunError
+from rlvr_cli.core.files import write_json
 from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.ledger.jobs import Job
 from rlvr_cli.ledger.schema import At, Call
-from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.runs.checkpoints import file_hash
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 
 SHOWN = 12
 _SIZE = 16

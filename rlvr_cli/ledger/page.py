@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import write_text
 from rlvr_cli.core.text import count
 from rlvr_cli.ledger import words
 from rlvr_cli.ledger.book import Book
@@ -17,7 +18,6 @@ from rlvr_cli.ledger.schema import PAPERS, Claim
 from rlvr_cli.ledger.verdicts import DECIDED
 from rlvr_cli.planning.duration import in_words
 from rlvr_cli.results.figure import style, write_figure
-from rlvr_cli.runs.atomic import write_text
 
 WIDTH = 130
 FIGURE = "overview.svg"

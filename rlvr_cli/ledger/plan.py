@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rlvr_cli.core.files import number, read_jsonl
 from rlvr_cli.ledger.bases import is_built
 from rlvr_cli.ledger.full import lacking
 from rlvr_cli.ledger.run import Order, trained
-from rlvr_cli.runs.numbers import number
-from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.sweeps.cost import cost_of
 from rlvr_cli.sweeps.folder import Look, SweepDir
 

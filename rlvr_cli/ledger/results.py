@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import RunError
+from rlvr_cli.core.files import write_json
 from rlvr_cli.ledger.folders import Folders
 from rlvr_cli.ledger.outcomes import Outcome
-from rlvr_cli.runs.atomic import write_json
-from rlvr_cli.runs.directory import now
 from rlvr_cli.runs.environment import hardware, versions
+from rlvr_cli.runs.folder import now
 
 # How often a session says that it is still alive, seconds: one that is killed loses no more than this.
 BEAT = 10.0

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.files import sole_writer
 from rlvr_cli.launch.stopping import say
 from rlvr_cli.ledger.bases import Base, base_folders, is_built
 from rlvr_cli.ledger.book import Book
@@ -21,7 +22,6 @@ from rlvr_cli.ledger.pool import Stopped, carry_out
 from rlvr_cli.ledger.results import Results, read_results, session, this_machine, time_taken
 from rlvr_cli.ledger.schema import Claim
 from rlvr_cli.ledger.trials import ONE_CORE, Need, make_sweep, needs
-from rlvr_cli.runs.locks import sole_writer
 from rlvr_cli.sweeps.driver import Orders, start
 from rlvr_cli.sweeps.expand import Sweep
 from rlvr_cli.sweeps.folder import Look, SweepDir

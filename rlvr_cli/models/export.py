@@ -20,8 +20,8 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.models.source import base_of, holds_adapter, hub_presets
 from rlvr_cli.results.evaluations import read_result
-from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.runs.seals import read_record
+from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.runs.records import read_record
 from rlvr_cli.tasks.sets import problems_name
 
 RECORD = "rlvr_export.json"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.core.files import read_jsonl
+from rlvr_cli.runs.folder import RunDir
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,13 @@ from rlvr_cli.core.text import capital, count
 from rlvr_cli.evaluation.tables import metric_name, with_interval
 from rlvr_cli.report.subject import Subject
 from rlvr_cli.results.arms import Arm
+from rlvr_cli.results.curves import whole_rows
 from rlvr_cli.results.evaluations import SETTINGS, Evaluation, read_checked, steps_of
 from rlvr_cli.results.find import Run
 from rlvr_cli.results.metrics import held_out_accuracy
 from rlvr_cli.results.spending import BUDGETS
 from rlvr_cli.results.values import metric_of, problem_values
-from rlvr_cli.runs.curves import whole_rows
-from rlvr_cli.runs.seals import read_record
+from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.clustered import CrossedEstimate, paired_crossed_interval
 
 BASE = "before training"

@@ -12,13 +12,13 @@ from rlvr_cli.compare.contrasts import Comparison, compare
 from rlvr_cli.compare.inputs import choose_baseline, gather_from
 from rlvr_cli.compare.options import Question
 from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.text import some
 from rlvr_cli.results.arms import Arm, group_arms
+from rlvr_cli.results.curves import whole_rows
 from rlvr_cli.results.find import Run, eval_options, find_runs, sweep_command
-from rlvr_cli.runs.curves import whole_rows
-from rlvr_cli.runs.records import read_jsonl
-from rlvr_cli.runs.seals import read_record
-from rlvr_cli.runs.summary import summary
+from rlvr_cli.runs.listing import summary
+from rlvr_cli.runs.records import read_record
 from rlvr_cli.sweeps.folder import Plan, SweepDir
 
 NOTE = "No page was written."

@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rlvr_cli.collapse.no_signal import SignalWatch
+from rlvr_cli.collapse.alerts import SignalWatch, Span, alert_spans, said
 from rlvr_cli.collapse.watch import MEANINGS, PATTERNS, Collapse, CollapseWatch
 from rlvr_cli.compare.sentences import ratio_text
 from rlvr_cli.core.errors import RunError
+from rlvr_cli.core.files import number
 from rlvr_cli.core.table import NONE, Table
 from rlvr_cli.core.text import clock, count, listed
 from rlvr_cli.report.charts.reasons import last_window
@@ -17,8 +18,6 @@ from rlvr_cli.report.subject import Rows, Subject
 from rlvr_cli.results.arms import Arm
 from rlvr_cli.results.find import Run
 from rlvr_cli.results.spending import spending
-from rlvr_cli.runs.alerts import Span, alert_spans, said
-from rlvr_cli.runs.numbers import number
 
 _MEASURES = {
     "reward": ("reward", "{:.3f}"),

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.compare.options import Question
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import write_text
 from rlvr_cli.core.text import visible
 from rlvr_cli.report.page import make_page
 from rlvr_cli.report.subject import NOTE, read_subject
-from rlvr_cli.runs.atomic import write_text
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import RunError
+from rlvr_cli.core.files import number
 from rlvr_cli.core.text import one_line, shortened, visible
-from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.runs.numbers import number
-from rlvr_cli.runs.seals import read_record
+from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.runs.records import read_record
 
 # Bins of a token's probability, by their lower ends. The page draws bin i in its own way, the lower the stronger.
 BINS = (0.0, 0.01, 0.1, 0.5, 0.9)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.hashes import digest
-from rlvr_cli.runs.records import read_jsonl
 
 # Of metrics.json: the hash of problems.jsonl, and of all the rest of metrics.json.
 PROBLEMS_HASH, OWN_HASH = "problems_sha256", "sha256"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.runs.atomic import fsync
+from rlvr_cli.core.files import fsync
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

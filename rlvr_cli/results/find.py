@@ -15,10 +15,10 @@ from rlvr_cli.config.load import leaves, load_config
 from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.files import is_held
 from rlvr_cli.core.text import did_you_mean, some
-from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.runs.locks import is_held
-from rlvr_cli.runs.summary import is_run, run_folders
+from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.runs.listing import is_run, run_folders
 from rlvr_cli.runs.trials import command_of, is_pruned, is_sweep, read_trials
 
 

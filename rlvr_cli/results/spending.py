@@ -10,11 +10,11 @@ import numpy as np
 
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.core.errors import RunError
+from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.results.evaluations import Evaluation, read_checked
 from rlvr_cli.results.find import Run
 from rlvr_cli.results.values import problem_values
-from rlvr_cli.runs.records import read_jsonl
-from rlvr_cli.runs.seals import read_record
+from rlvr_cli.runs.records import read_record
 
 BUDGETS = ("rollouts", "updates", "tokens", "seconds")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.runs.atomic import fsync, write_text
+from rlvr_cli.core.files import fsync, write_text
 
 MANIFEST = "MANIFEST.json"
 STEP = re.compile(r"step-(\d+)")

@@ -1,94 +1,224 @@
-"""Append-only JSON lines that survive being cut off in the middle of a line."""
+"""A run's records: sealed by hashes, verified when they are read, and taken back to a checkpoint.
+
+Sealed at every checkpoint, in records.json of the run and, as of its step, in the checkpoint itself; each file is
+hashed once. Verified before a resume goes on from a checkpoint, and before a record is read for a result. What lies
+after the newest checkpoint is not sealed yet; a resume makes it again.
+"""
 
 from __future__ import annotations
 
+import filecmp
+import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+import re
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.runs.atomic import write_bytes
+from rlvr_cli.core.files import read_jsonl, truncate_jsonl, write_bytes, write_text
+from rlvr_cli.runs.checkpoints import file_hash
+from rlvr_cli.runs.folder import RunDir
+
+FILE = "records.json"
+IN_CHECKPOINT = "trainer/records.json"
+# What the manifest of a run says whose records are sealed.
+SEALED = "sealed"
+_BLOCK = 1 << 20
+
+# By the path in the run: `size` and `sha256`; of metrics.jsonl, which grows, those of its first `size` bytes.
+Seal = dict[str, dict[str, Any]]
 
 
-def append_jsonl(path: Path, rows: Iterable[Mapping[str, Any]], *, durable: bool = False) -> None:
-    """Append ``rows`` in one write; ``durable`` waits until they are on the disk.
+class Sealer:
+    """Seals the records of a run while it is trained; only what is new since the last time is read."""
 
-    Raises ValueError for NaN or infinity, which JSON cannot hold.
-    """
-    text = "".join(json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in rows)
-    with path.open("a", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        if durable:
-            os.fsync(stream.fileno())
+    def __init__(self, run: RunDir) -> None:
+        self.run = run
+        self._files = read_seal(run) or {}
+        self._metrics, self._at = hashlib.sha256(), 0
+
+    def seal(self) -> Seal:
+        """Hash what was recorded until now, and write it to the run."""
+        for path in _whole_files(self.run):
+            name = path.relative_to(self.run.path).as_posix()
+            if name not in self._files:
+                self._files[name] = {"size": path.stat().st_size, "sha256": file_hash(path)}
+        with self.run.metrics_path.open("rb") as stream:
+            stream.seek(self._at)
+            while block := stream.read(_BLOCK):
+                self._metrics.update(block)
+                self._at += len(block)
+        self._files[self.run.metrics_path.name] = {"size": self._at, "sha256": self._metrics.hexdigest()}
+        write_seal(self.run.path / FILE, self._files)
+        return dict(self._files)
 
 
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """All complete lines of ``path``; an unfinished last line (the writer was killed) is left out.
+def write_seal(path: Path, seal: Mapping[str, Mapping[str, Any]]) -> None:
+    """Replace the seal at ``path``."""
+    write_text(path, seal_text(seal))
 
-    Raises RunError, naming file and line, for a damaged line that is not the last, a line that is no JSON object, and
-    for what is no readable file.
-    """
-    if not path.exists():
-        return []
+
+def seal_text(seal: Mapping[str, Mapping[str, Any]]) -> str:
+    """A seal as the content of a file, with a hash of its own."""
+    own = hashlib.sha256(json.dumps(seal, sort_keys=True).encode()).hexdigest()
+    return json.dumps({"files": seal, "sha256": own}, indent=1, sort_keys=True) + "\n"
+
+
+def parse_seal(path: Path) -> Seal:
+    """The seal in a file. Raises RunError where it is missing or was altered."""
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    except OSError as error:
-        raise RunError(f"{path}: cannot be read ({error.strerror}).") from error
-    rows: list[dict[str, Any]] = []
-    for number, line in enumerate(lines[:-1], start=1):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise RunError(f"{path}:{number}: not a JSON line ({error}). The file was altered.") from error
-        if not isinstance(row, dict):
-            raise RunError(f"{path}:{number}: not a JSON object ({line[:40]}). The file was altered.")
-        rows.append(row)
-    return rows
+        text = path.read_text(encoding="utf-8")
+        seal: Seal = json.loads(text)["files"]
+        whole = text == seal_text(seal)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise RunError(f"{path}: cannot be read ({error}). It holds the hashes of the run's records.") from error
+    if not whole:
+        raise RunError(f"{path}: was altered (its own hash differs). It holds the hashes of the run's records.")
+    return seal
 
 
-def tail_jsonl(path: Path, most_bytes: int = 1 << 17) -> list[dict[str, Any]]:
-    """The last complete lines of a file that is being written; lines that are no JSON object are passed over.
+def read_seal(run: RunDir) -> Seal | None:
+    """The run's seal; None for a run that was begun before there were any. Raises RunError where it is damaged."""
+    path = run.path / FILE
+    if not path.exists() and not (run.manifest_path.exists() and run.read_manifest().get(SEALED)):
+        return None
+    return parse_seal(path)
 
-    A reader that looks while a run is rewound may meet anything; who reads the whole (:func:`read_jsonl`) names damage.
-    """
+
+def damaged_records(run: RunDir, seal: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """A sentence for each record that is not as it was sealed."""
+    for name, entry in seal.items():
+        damage = _damage(run.path / name, entry, grows=name == run.metrics_path.name)
+        if damage:
+            yield f"{run.path / name}: {damage}"
+
+
+def read_record(run: RunDir, path: Path) -> list[dict[str, Any]]:
+    """The lines of a record of the run (:func:`read_jsonl`). Raises RunError where it is not as it was sealed."""
+    name = path.relative_to(run.path).as_posix()
+    entry = (read_seal(run) or {}).get(name)
+    damage = None if entry is None else _damage(path, entry, grows=name == run.metrics_path.name)
+    if damage is not None:
+        read_jsonl(path)  # names the line, where one can't be read
+        raise RunError(f"{path}: {damage}.")
+    return read_jsonl(path)
+
+
+def _damage(path: Path, entry: Mapping[str, Any], *, grows: bool) -> str | None:
+    size = entry["size"]
     try:
+        found = path.stat().st_size
+        if found < size or (found > size and not grows):
+            return f"was altered after it was written (it has {found} bytes, not {size})"
         with path.open("rb") as stream:
-            size = stream.seek(0, 2)
-            stream.seek(max(0, size - most_bytes))
-            lines = stream.read().split(b"\n")[:-1]
+            sha256, left = hashlib.sha256(), size
+            while left and (block := stream.read(min(_BLOCK, left))):
+                sha256.update(block)
+                left -= len(block)
     except FileNotFoundError:
-        return []
+        return "is missing"
     except OSError as error:
-        raise RunError(f"{path}: cannot be read ({error.strerror}).") from error
-    if size > most_bytes:
-        lines = lines[1:]
-    rows = []
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict):
-            rows.append(row)
-    return rows
+        return f"cannot be read ({error.strerror})"
+    return None if sha256.hexdigest() == entry["sha256"] else "was altered after it was written (its hash differs)"
 
 
-def truncate_jsonl(path: Path, keep_lines: int) -> None:
-    """Cut ``path`` after its first ``keep_lines`` lines. Raises RunError if it has fewer."""
-    if keep_lines == 0 and not path.exists():
-        return
-    data = path.read_bytes() if path.exists() else b""
-    position = 0
-    for number in range(keep_lines):
-        position = data.find(b"\n", position) + 1
-        if position == 0:
-            raise RunError(f"{path} has {number} lines where the checkpoint expects {keep_lines}: it was altered.")
-    with path.open("r+b") as stream:
-        stream.truncate(position)
-        os.fsync(stream.fileno())
+def _whole_files(run: RunDir) -> Iterator[Path]:
+    """The records that are written once, but for seconds, and for the files of programs, which begin with a dot."""
+    yield from sorted(run.rollouts_dir.glob("rollout-*.jsonl"))
+    yield from sorted(path for path in run.held_out_dir.glob("rollout-*/[!.]*") if path.is_file())
+
+
+FOLDER = "rewound"
+ROLLOUT_FILE = re.compile(r"\.?rollout-(\d+)\.jsonl.*")
+
+
+def rewind(run: RunDir, step: int, steps_per_rollout: int) -> Path | None:
+    """Move what ``run`` recorded after ``step`` to ``rewound/<n>``, which is returned; None where there was nothing.
+
+    Nothing is lost where a resumed run is not exact (on GPUs, after an update of a library); where it is,
+    :func:`drop_made_again` deletes what stands in the run again. A process that is killed in it leaves the rest to the
+    next one. Raises RunError where metrics.jsonl has fewer lines than ``step``.
+    """
+    aside = RunDir(run.path / FOLDER / str(1 + max((int(path.name) for path in _folders(run)), default=0)))
+    for record, kept in ((run.metrics_path, aside.metrics_path), (run.timings_path, aside.timings_path)):
+        later = _lines_after(record, step)
+        if later:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(kept, later)
+    truncate_jsonl(run.metrics_path, step)
+    for path in _rollouts_after(run, step, steps_per_rollout):
+        if path.name.startswith("."):
+            path.unlink()  # half a file, of a process that was killed while it wrote
+        else:
+            _move(path, aside.rollouts_dir)
+    for path in _held_out_after(run, step, steps_per_rollout):
+        _move(path, aside.held_out_dir)
+    return aside.path if aside.path.exists() else None
+
+
+def _rollouts_after(run: RunDir, step: int, steps_per_rollout: int) -> Iterator[Path]:
+    """The files of the rollouts that had not begun at ``step``, whole or not."""
+    begun = -(-step // steps_per_rollout)
+    for path in sorted(run.rollouts_dir.iterdir()):
+        match = ROLLOUT_FILE.fullmatch(path.name)
+        if match and int(match[1]) >= begun:
+            yield path
+
+
+def _held_out_after(run: RunDir, step: int, steps_per_rollout: int) -> Iterator[Path]:
+    """The folders of the evaluations on the way that came after ``step``."""
+    done = step // steps_per_rollout
+    for path in sorted(run.held_out_dir.glob("rollout-*")):
+        if int(path.name.removeprefix("rollout-")) > done:
+            yield path
+
+
+def _move(path: Path, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    path.rename(folder / path.name)
+
+
+def _lines_after(path: Path, step: int) -> bytes:
+    """What stands after the first ``step`` lines of a file."""
+    lines = path.read_bytes().split(b"\n", step) if path.is_file() else []
+    return lines[step] if len(lines) > step else b""
+
+
+def drop_made_again(run: RunDir) -> None:
+    """Delete what was moved aside and stands in ``run`` again, line by line; the seconds of it too."""
+    for aside in _folders(run):
+        for path in list(_files(aside)):
+            if _made_again(path, run.path / path.relative_to(aside)):
+                path.unlink()
+        if all(path.name == run.timings_path.name for path in _files(aside)):
+            shutil.rmtree(aside)
+    folder = run.path / FOLDER
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Its records; what begins with a dot is none."""
+    for place, _, names in os.walk(folder):
+        yield from (Path(place) / name for name in names if not name.startswith("."))
+
+
+def _made_again(old: Path, new: Path) -> bool:
+    """Whether every whole line of ``old`` is in ``new``."""
+    if not new.is_file():
+        return False
+    if filecmp.cmp(old, new, shallow=False):
+        return True
+    whole = old.read_bytes().split(b"\n")[:-1]
+    return set(whole) <= set(new.read_bytes().split(b"\n"))
+
+
+def _folders(run: RunDir) -> list[Path]:
+    folder = run.path / FOLDER
+    return [path for path in folder.iterdir() if path.name.isdecimal()] if folder.is_dir() else []
 
 
 def truncate_timings(path: Path, step: int) -> int:

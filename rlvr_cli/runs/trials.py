@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.core.files import read_jsonl
 
 TRIALS = "trials.json"
 

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.runs.atomic import write_json
-from rlvr_cli.runs.directory import RunDir, now
-from rlvr_cli.runs.locks import is_held, sole_writer
-from rlvr_cli.runs.records import append_jsonl, read_jsonl, truncate_jsonl
+from rlvr_cli.core.files import append_jsonl, is_held, read_jsonl, sole_writer, truncate_jsonl, write_json
+from rlvr_cli.runs.folder import RunDir, now
 from rlvr_cli.runs.trials import TRIALS, attempts_path, command_of, is_sweep, read_trials
 from rlvr_cli.sweeps.objective import Objective
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError
+from rlvr_cli.core.files import number
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.results.evaluations import read_result
 from rlvr_cli.results.metrics import accuracy_of, metric
-from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.runs.numbers import number
-from rlvr_cli.runs.seals import read_record
+from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.runs.records import read_record
 from rlvr_cli.sweeps.evaluation import benchmarks_of
 from rlvr_cli.sweeps.spec import EvalSpec, ObjectiveSpec, Problem, SweepFile
 from rlvr_cli.tasks.suites import SUITES

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.overrides import parse_override
+from rlvr_cli.core.files import write_text
 from rlvr_cli.core.text import some
 from rlvr_cli.core.yaml import dump, parse
-from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.stats.intervals import Estimate, mean_interval, share_interval
 from rlvr_cli.sweeps.axes import SEED
 from rlvr_cli.sweeps.folder import Look, Plan, SweepDir

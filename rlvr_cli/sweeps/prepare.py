@@ -10,9 +10,9 @@ from pathlib import Path
 from rlvr_cli.config.files import source_files
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import ConfigError, UserError
+from rlvr_cli.core.files import write_text
 from rlvr_cli.core.text import some
-from rlvr_cli.runs.atomic import write_text
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.sweeps.cost import cost_of, same_arms, stand_ins
 from rlvr_cli.sweeps.expand import Sweep, Trial
 from rlvr_cli.sweeps.folder import Entry, Plan, SearchState, SweepDir

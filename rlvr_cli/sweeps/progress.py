@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_cli.runs.numbers import number
-from rlvr_cli.runs.records import tail_jsonl
+from rlvr_cli.core.files import number, tail_jsonl
 from rlvr_cli.sweeps.folder import Look, Plan, SweepDir
 
 TAIL_BYTES = 16_384

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from rlvr_cli.config.slurm_keys import SlurmConfig
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import read_jsonl, truncate_jsonl
 from rlvr_cli.launch import slurm
 from rlvr_cli.launch.slurm_script import Array, array_script
-from rlvr_cli.runs.records import read_jsonl, truncate_jsonl
 from rlvr_cli.sweeps.driver import Orders, begin_again
 from rlvr_cli.sweeps.expand import Sweep
 from rlvr_cli.sweeps.folder import OPEN, Entry, Plan, SweepDir

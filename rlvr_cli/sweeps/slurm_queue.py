@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Literal
 
 from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.files import append_jsonl, read_jsonl, truncate_jsonl, write_text
 from rlvr_cli.launch.slurm_script import stop_file
-from rlvr_cli.runs.atomic import write_text
-from rlvr_cli.runs.directory import now
-from rlvr_cli.runs.records import append_jsonl, read_jsonl, truncate_jsonl
+from rlvr_cli.runs.folder import now
 from rlvr_cli.sweeps.folder import State, SweepDir
 from rlvr_cli.sweeps.progress import Standing
 

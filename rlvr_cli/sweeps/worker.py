@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch.slurm import await_release
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.sweeps.axes import override_text
 from rlvr_cli.sweeps.family import with_parent
 from rlvr_cli.sweeps.folder import OPEN, Entry, Plan, SweepDir, newest_step

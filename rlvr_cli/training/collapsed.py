@@ -8,7 +8,7 @@ from rlvr_cli.collapse.watch import Collapse
 from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.core.errors import JointError
 from rlvr_cli.runs.checkpoints import valid_checkpoints
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 
 
 def collapsed(found: Sequence[Collapse], sound: int, run: RunDir, batch: BatchArithmetic) -> JointError:

@@ -9,8 +9,8 @@ from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.runs.atomic import write_text
-from rlvr_cli.runs.directory import SUBMITTED, RunDir, now
+from rlvr_cli.core.files import write_text
+from rlvr_cli.runs.folder import SUBMITTED, RunDir, now
 
 KEY = "train.rollouts"
 # In the manifest while the configuration is being replaced: a kill in between loses nothing.

@@ -6,7 +6,7 @@ import errno
 
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.models.sampling.memory import SamplingMemoryError, out_of_memory
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 

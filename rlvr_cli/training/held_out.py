@@ -9,7 +9,7 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.evaluation.evaluate import evaluate_with
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.launch.world import world_of_group
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.sets import is_generated
 from rlvr_cli.training.prepare import Prepared
 

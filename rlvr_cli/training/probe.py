@@ -221,7 +221,7 @@ def measure(
     from rich.console import Console
 
     from rlvr_cli.launch.stopping import StopRequest
-    from rlvr_cli.runs.directory import create_run
+    from rlvr_cli.runs.folder import create_run
     from rlvr_cli.training.build import build_trainer
     from rlvr_cli.training.prepare import prepare
     from rlvr_cli.training.progress import Reporter

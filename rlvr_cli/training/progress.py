@@ -14,10 +14,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from rlvr_cli.collapse.alerts import alerts_on
 from rlvr_cli.core.text import for_terminal
 from rlvr_cli.launch.stopping import say
-from rlvr_cli.runs.alerts import alerts_on
-from rlvr_cli.runs.directory import now
+from rlvr_cli.runs.folder import now
 
 HEADLINES = (
     ("loss", "loss", "{:.4f}"),

@@ -24,15 +24,14 @@ from transformers import TrainerCallback
 from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError
+from rlvr_cli.core.files import append_jsonl, fsync
 from rlvr_cli.launch.stopping import SIGNALS, StopRequest
 from rlvr_cli.models.adapter import AdapterFolder, load_adapter_of_checkpoint, trained_tensors
 from rlvr_cli.models.source import Base
-from rlvr_cli.runs import seals
-from rlvr_cli.runs.atomic import fsync
+from rlvr_cli.runs import records
 from rlvr_cli.runs.checkpoints import keep_newest, write_checkpoint
-from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.runs.records import append_jsonl
-from rlvr_cli.runs.rewind import drop_made_again
+from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.runs.records import drop_made_again
 from rlvr_cli.training import state
 from rlvr_cli.training.buffer import Rows
 from rlvr_cli.training.held_out import Evaluate
@@ -74,7 +73,7 @@ class RecordedTrainer(ManagedTrainer):
         self._step_started = time.perf_counter()
         self._use_cache = getattr(arguments["model"].config, "use_cache", True)
         super().__init__(**arguments)
-        self._sealer = seals.Sealer(run)
+        self._sealer = records.Sealer(run)
         self.sharding = sharding_of(self, config)
         self.adapter = AdapterFolder(self.model, base) if base is not None else None
         if base is not None and base.kind == "qlora":
@@ -260,7 +259,7 @@ class RecordedTrainer(ManagedTrainer):
                     save_file(tensors, inner / name)
                 (inner / state.SCHEDULER).write_text(json.dumps(self.lr_scheduler.state_dict()), encoding="utf-8")
                 (inner / state.COUNTERS).write_text(json.dumps(counters), encoding="utf-8")
-                (folder / seals.IN_CHECKPOINT).write_text(seals.seal_text(seal), encoding="utf-8")
+                (folder / records.IN_CHECKPOINT).write_text(records.seal_text(seal), encoding="utf-8")
                 for rank, packed in enumerate(processes):
                     (inner / state.PROCESS.format(rank=rank)).write_bytes(packed)
                 for path in folder.rglob("*.safetensors"):

@@ -16,13 +16,13 @@ import torch
 
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError
+from rlvr_cli.core.files import write_text
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.judged import sample_and_judge
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.reward import flip
 from rlvr_cli.models.load import eos_token_ids, token_pieces
 from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams
-from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.tasks.base import Problem, Task, Verdict, prompt_ids
 from rlvr_cli.training.metrics import rollout_summary
 

@@ -16,27 +16,34 @@ from typing import Any
 
 from rich.console import Console
 
-from rlvr_cli.collapse.no_signal import SignalWatch
+from rlvr_cli.collapse.alerts import SignalWatch
 from rlvr_cli.config.batch import BatchArithmetic, batch_arithmetic
 from rlvr_cli.config.cautions import cautions
 from rlvr_cli.config.engine_checks import uses_vllm
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.files import read_jsonl, write_text
 from rlvr_cli.core.text import without_secrets
 from rlvr_cli.launch.checks import check_processes, check_resumable, default_name, digest
 from rlvr_cli.launch.link import FAILURES
 from rlvr_cli.launch.stopping import StopRequest
 from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.models.architecture import parameters_of
-from rlvr_cli.runs.atomic import write_text
 from rlvr_cli.runs.checkpoints import Checkpoint, Damaged, survey
-from rlvr_cli.runs.directory import SUBMITTED, RunDir, check_free, create_run, now, unique_name
 from rlvr_cli.runs.environment import git_state, hardware, versions
-from rlvr_cli.runs.records import read_jsonl, truncate_timings
-from rlvr_cli.runs.rewind import rewind
-from rlvr_cli.runs.seals import FILE as SEAL
-from rlvr_cli.runs.seals import IN_CHECKPOINT, Seal, damaged_records, parse_seal, read_seal, write_seal
+from rlvr_cli.runs.folder import SUBMITTED, RunDir, check_free, create_run, now, unique_name
+from rlvr_cli.runs.records import FILE as SEAL
+from rlvr_cli.runs.records import (
+    IN_CHECKPOINT,
+    Seal,
+    damaged_records,
+    parse_seal,
+    read_seal,
+    rewind,
+    truncate_timings,
+    write_seal,
+)
 from rlvr_cli.tasks.sets import problems_name
 from rlvr_cli.training.demonstrations import SFTMethod
 from rlvr_cli.training.failures import explain

@@ -22,8 +22,8 @@ from transformers.integrations import (
 from rlvr_cli.config.load import as_plain, dump_yaml, leaves
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.runs.atomic import write_json
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.core.files import write_json
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training.progress import Reporter
 from rlvr_cli.training.trackers import numbers
 

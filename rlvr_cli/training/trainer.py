@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 
-from rlvr_cli.collapse.no_signal import SignalWatch
-from rlvr_cli.collapse.thresholds import Thresholds
+from rlvr_cli.collapse.alerts import SignalWatch
+from rlvr_cli.collapse.rules import Thresholds
 from rlvr_cli.collapse.watch import Collapse, CollapseWatch
 from rlvr_cli.core.errors import JointError
+from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.models.adapter import merged
 from rlvr_cli.models.sampling.engine import Completions, Engine
-from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.training.buffer import Rows, row_order
 from rlvr_cli.training.collapsed import collapsed
 from rlvr_cli.training.metrics import StepMeter

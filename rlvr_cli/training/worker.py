@@ -50,7 +50,7 @@ def _work(link: Link, world: World, stop: StopRequest) -> None:
     from rich.console import Console
 
     from rlvr_cli.config.load import load_config
-    from rlvr_cli.runs.directory import RunDir
+    from rlvr_cli.runs.folder import RunDir
     from rlvr_cli.training import run
 
     order = link.order()

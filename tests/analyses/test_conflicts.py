@@ -15,11 +15,11 @@ from rlvr_cli.analyses.base import Subject
 from rlvr_cli.analyses.conflicts import ConflictsOptions, Tally, conflicts, pooled, shared_spans, summary, tally
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.grpo import group_advantage
 from rlvr_cli.results.figure import style
-from rlvr_cli.runs.directory import RunDir, create_run
-from rlvr_cli.runs.records import append_jsonl
+from rlvr_cli.runs.folder import RunDir, create_run
 
 Rows = Sequence[Sequence[int]]
 

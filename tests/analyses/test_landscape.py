@@ -14,9 +14,9 @@ from rlvr_cli.analyses.base import Subject
 from rlvr_cli.analyses.landscape import LandscapeOptions, course, landscape, stays_beyond, warning
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.results.figure import style
-from rlvr_cli.runs.directory import RunDir, create_run
-from rlvr_cli.runs.records import append_jsonl
+from rlvr_cli.runs.folder import RunDir, create_run
 
 
 def line(rollout: int, update: int = 0, **values: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from rlvr_cli.analyses.base import _DEFINED, analyses
 from rlvr_cli.cli.app import run
 from rlvr_cli.ledger.measures import Reading
 from rlvr_cli.ledger.schema import At, Call
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 from tests.analyses.lab_runs import trained
 
 DOCS = Path(__file__).parents[2] / "docs/analyses"

@@ -15,9 +15,9 @@ from rlvr_cli.analyses.word_lists import Kind, compiled, past, plural, read_list
 from rlvr_cli.analyses.words import WordsOptions, binned, count, words
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.results.figure import style
-from rlvr_cli.runs.directory import RunDir, create_run
-from rlvr_cli.runs.records import append_jsonl
+from rlvr_cli.runs.folder import RunDir, create_run
 
 TEXT = (
     "Let's analyze Zoey's statement. If Zoey lies, then Bob\u2019s statements must be false, so Bob is a knave. We "

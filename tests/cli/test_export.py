@@ -21,7 +21,7 @@ from rlvr_cli.evaluation.sampling import weights_hash
 from rlvr_cli.models import export as exporting
 from rlvr_cli.models.load import load_model
 from rlvr_cli.models.source import PRESETS
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.base import prompt_ids
 from tests.training.sft_runs import configure, newest, start
 

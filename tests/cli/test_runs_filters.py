@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.runs.query import make_query
+from rlvr_cli.runs.listing import make_query
 from tests.runs.folders import make_run
 
 

@@ -22,8 +22,8 @@ import pytest
 
 from rlvr_cli.cli.app import run
 from rlvr_cli.cli.runs_watch import Look, fitted
-from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.runs.records import append_jsonl
+from rlvr_cli.core.files import append_jsonl
+from rlvr_cli.runs.folder import RunDir
 from tests.launch.launches import LONG, ROOT, finish, start, wait_for_steps
 from tests.runs.folders import make_run
 

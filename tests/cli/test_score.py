@@ -21,8 +21,8 @@ from rlvr_cli.cli.app import run
 from rlvr_cli.cli.task_choice import choose_task
 from rlvr_cli.config.tree import choices
 from rlvr_cli.core.errors import RunError
+from rlvr_cli.core.files import sole_writer
 from rlvr_cli.evaluation import score as scoring
-from rlvr_cli.runs.locks import sole_writer
 from rlvr_cli.tasks import Task
 from rlvr_cli.tasks.base import Verdict
 from rlvr_cli.verify.pool import shared_pool

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.collapse.no_signal import SignalWatch
-from rlvr_cli.runs.alerts import alert_spans
+from rlvr_cli.collapse.alerts import SignalWatch, alert_spans
 
 
 def watched(states: str, updates: int = 2) -> tuple[SignalWatch, list[dict[str, Any]]]:

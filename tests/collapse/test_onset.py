@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.collapse import COLLAPSES, LEARNING, STARTS, moving, simulated
 from rlvr_cli.collapse import rules as collapse_rules
-from rlvr_cli.collapse.reward import Mean
+from rlvr_cli.collapse.rules import Mean
 from rlvr_cli.collapse.watch import PATTERNS, CollapseWatch
 from tests.collapse.test_watch import line, run_of
 

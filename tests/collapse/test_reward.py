@@ -7,9 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from rlvr_cli.collapse.reward import Change, Mean, RewardHacking, change, reward_hacking
-from rlvr_cli.collapse.signals import point_of
-from rlvr_cli.collapse.thresholds import Thresholds
+from rlvr_cli.collapse.rules import Change, Mean, RewardHacking, Thresholds, change, point_of, reward_hacking
 from rlvr_cli.collapse.watch import CollapseWatch, detect
 
 Points = list[tuple[Mean, Mean]]

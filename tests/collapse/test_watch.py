@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.collapse import COLLAPSES, LEARNING, STARTS, STEADY, found_in, moving
-from rlvr_cli.collapse.rules import Movement
-from rlvr_cli.collapse.signals import point_of
-from rlvr_cli.collapse.thresholds import Thresholds
+from rlvr_cli.collapse.rules import Movement, Thresholds, point_of
 from rlvr_cli.collapse.watch import MEANINGS, PATTERNS, Collapse, CollapseWatch, detect
 
 PROBLEMS = 16

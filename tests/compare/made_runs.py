@@ -9,13 +9,13 @@ from typing import Any
 
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.evaluation.evaluate import evaluate_with
 from rlvr_cli.evaluation.plan import sample_record
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import Key, SampleStore
 from rlvr_cli.results.evaluations import GREEDY
-from rlvr_cli.runs.directory import RunDir, create_run
-from rlvr_cli.runs.records import append_jsonl
+from rlvr_cli.runs.folder import RunDir, create_run
 from rlvr_cli.tasks import Problem, Task, Verdict
 
 SAMPLES = 4

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from rlvr_cli.compare.contrasts import contrasts
+from rlvr_cli.core.files import write_json
 from rlvr_cli.results.evaluations import sealed
-from rlvr_cli.runs.atomic import write_json
 from rlvr_cli.stats.clustered import VarianceComponents
 from rlvr_cli.stats.passk import pass_at_k
 from rlvr_cli.stats.power import seeds_needed

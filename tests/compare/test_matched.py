@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 from tests.compare.made_runs import make_run
 
 PROBLEMS = 12

@@ -15,7 +15,7 @@ import pytest
 from rlvr_cli.cli.app import run
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.checkpoints import valid_checkpoints
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 
 TINY = ["rollout.prompts=2", "rollout.max_new_tokens=8", "train.rollouts=1", "task.train_size=8", "run.threads=1"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.runs.checkpoints import write_checkpoint
-from rlvr_cli.runs.directory import RunDir, create_run
+from rlvr_cli.runs.folder import RunDir, create_run
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import pytest
 from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.cli.train import _next
 from rlvr_cli.config.load import load_config
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 
 MakeRun = Callable[..., RunDir]
 

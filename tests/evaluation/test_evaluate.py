@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.results.evaluations import read_samples
-from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 

@@ -12,7 +12,7 @@ import pytest
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.request import Options, Plan, Request, make_plan, make_request
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.countdown.task import Countdown
 from rlvr_cli.tasks.math.answers import AnswerTask
 

@@ -20,6 +20,7 @@ import pytest
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.evaluation.served import client as client_module
 from rlvr_cli.evaluation.served.client import Client, Refused, error_message, retry_after
 from rlvr_cli.evaluation.served.kinds import KINDS, Ask, Prompt, read_answer, request_body
@@ -29,7 +30,6 @@ from rlvr_cli.evaluation.served.sampler import in_flight
 from rlvr_cli.evaluation.served.tokenizer import load_facts
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.source import PRESETS
-from rlvr_cli.runs.records import append_jsonl
 from rlvr_cli.training.vllm.requests import read_completion
 
 PARAMS = SamplingParams(max_new_tokens=8, temperature=0.7, top_p=0.9, seed=11, eos_token_ids=(1, 2))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run as rlvr
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.suites import SUITES
 
 Call = Callable[..., tuple[int, str, str]]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.evaluation.plan import deal
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.results.evaluations import read_samples
-from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from tests.training.processes import run_as_two
 

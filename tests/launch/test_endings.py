@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 from tests.launch.launches import LONG, NARROW, finish, kill_tree, manifest, ranks, rows, start, wait_for_steps
 
 # Read by every Python process at its start: rank 1 fails in its second rollout.

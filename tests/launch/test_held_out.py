@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.core.files import read_jsonl
 from tests.launch.launches import NARROW, finish, kill_tree, manifest, ranks, start
 from tests.launch.test_sharded import SHIM, WAYS
 

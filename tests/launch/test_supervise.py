@@ -17,7 +17,7 @@ from rich.console import Console
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.launch import supervise
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 
 # As torchrun does: two ranks, each in a session of its own, and a report of those that fail.
 LAUNCHER = """

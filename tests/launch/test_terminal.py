@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 from tests.launch.launches import LONG, NARROW, ROOT
 
 

@@ -15,7 +15,7 @@ from rlvr_cli.ledger import measures
 from rlvr_cli.ledger.measures import Reading, number_of
 from rlvr_cli.ledger.outcomes import outcome
 from rlvr_cli.ledger.schema import At, Call
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 from tests.ledger.files import CONTRAST, LENGTH, book
 
 NUMBERS = {

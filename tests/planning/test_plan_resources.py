@@ -13,6 +13,7 @@ import pytest
 from rlvr_cli.cli.app import run
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.planning import setup
 from rlvr_cli.planning.duration import Speed, duration, in_words, measured_speed
 from rlvr_cli.planning.memory import GIB
@@ -25,8 +26,7 @@ from rlvr_cli.planning.setup import (
     strategy_of,
     training_of,
 )
-from rlvr_cli.runs.directory import open_run
-from rlvr_cli.runs.records import append_jsonl
+from rlvr_cli.runs.folder import open_run
 
 BIG = ["--model", "qwen2.5-7b", "--task", "math", "update.micro_batch=4", "rollout.max_new_tokens=3072"]
 

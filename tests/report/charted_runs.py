@@ -13,7 +13,7 @@ import numpy as np
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.report.charts.svg import Chart
-from rlvr_cli.runs.directory import RunDir, create_run
+from rlvr_cli.runs.folder import RunDir, create_run
 
 SVG = "{http://www.w3.org/2000/svg}"
 

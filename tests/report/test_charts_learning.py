@@ -18,7 +18,7 @@ from rlvr_cli.core.errors import RunError
 from rlvr_cli.report.charts.learning import learning_figures
 from rlvr_cli.report.charts.lines import kept
 from rlvr_cli.results.lines import running_mean
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training.metrics import REGION_METRICS
 from tests.compare.made_runs import make_run
 from tests.report.charted_runs import by_key, charted, column, heights, texts

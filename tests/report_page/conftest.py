@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.runs.records import append_jsonl
+from rlvr_cli.core.files import append_jsonl
+from rlvr_cli.runs.folder import RunDir
 from tests.compare.made_runs import make_run
 from tests.report_page.page_reader import Page
 

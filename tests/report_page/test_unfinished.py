@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.results.evaluations import sealed
-from rlvr_cli.runs.records import append_jsonl
 from tests.compare.made_runs import evaluate, make_run
 from tests.report_page.conftest import BASE, BETTER
 from tests.report_page.page_reader import Page

@@ -6,9 +6,9 @@ import pytest
 
 from rlvr_cli.compare.sentences import amount, comparative
 from rlvr_cli.evaluation.metrics import is_share
+from rlvr_cli.results.curves import learning_curves
 from rlvr_cli.results.metrics import METRICS, accuracy_of, metric
 from rlvr_cli.results.values import higher_is_better, unit
-from rlvr_cli.runs.curves import learning_curves
 from rlvr_cli.sweeps.objective import OF_SFT, OF_TRAINING, PLAIN, _maximize
 from rlvr_cli.sweeps.spec import ObjectiveSpec
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.runs.directory import RunDir, create_run
+from rlvr_cli.runs.folder import RunDir, create_run
 
 
 def make_run(root: Path, name: str, **manifest: Any) -> RunDir:

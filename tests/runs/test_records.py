@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.runs.atomic import write_json
-from rlvr_cli.runs.records import append_jsonl, read_jsonl, truncate_jsonl
+from rlvr_cli.core.files import append_jsonl, read_jsonl, truncate_jsonl, write_json
 
 ROWS = [{"step": step, "text": "a\u2028b \u00e9"} for step in range(5)]
 

@@ -15,10 +15,10 @@ import pytest
 from rlvr_cli.config.load import load, load_config
 from rlvr_cli.config.slurm_keys import seconds_of
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import sole_writer
 from rlvr_cli.launch import slurm
 from rlvr_cli.launch.slurm_script import job_script
-from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.runs.locks import sole_writer
+from rlvr_cli.runs.folder import RunDir
 
 ROOT = Path(__file__).parents[2]
 # Stands for python -m rlvr_cli train: says that it runs, then saves and ends with 143 on SIGTERM, or with $ENDS.
@@ -163,7 +163,7 @@ def test_any_other_end_is_the_jobs_end(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_started_again_it_waits_for_what_ran_before(tmp_path: Path) -> None:
-    code = "import sys, time; from pathlib import Path; from rlvr_cli.runs.locks import sole_writer\n"
+    code = "import sys, time; from pathlib import Path; from rlvr_cli.core.files import sole_writer\n"
     code += "with sole_writer(Path(sys.argv[1]), ''): print('held', flush=True); time.sleep(2)"
     holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, cwd=ROOT)
     assert holder.stdout is not None and holder.stdout.readline() == b"held\n"

@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from benchmarks.sweep_kills import SETTINGS, compare
+from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.yaml import dump
-from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.sweeps.folder import SweepDir
 from tests.slurm.cluster import Cluster
 

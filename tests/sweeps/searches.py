@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.runs.atomic import write_json
+from rlvr_cli.core.files import write_json
 from rlvr_cli.sweeps.folder import OPEN, Entry, Plan, SweepDir
 from rlvr_cli.sweeps.prepare import prepare, write
 from rlvr_cli.sweeps.search import Search

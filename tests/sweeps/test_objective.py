@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rlvr_cli.runs.atomic import write_json
-from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.runs.records import append_jsonl
+from rlvr_cli.core.files import append_jsonl, write_json
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.stats.intervals import share_interval
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.folder import SweepDir

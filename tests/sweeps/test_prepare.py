@@ -10,8 +10,7 @@ import pytest
 
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.runs.locks import sole_writer
-from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.core.files import read_jsonl, sole_writer
 from rlvr_cli.sweeps.expand import Sweep
 from rlvr_cli.sweeps.folder import MOST_LOST, Plan, SweepDir
 from rlvr_cli.sweeps.prepare import check_not_running, prepare, write

@@ -11,8 +11,8 @@ from typing import Any
 import optuna
 import pytest
 
+from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.results.find import tell_trials
-from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.sweeps.folder import OPEN, Plan, SweepDir
 from rlvr_cli.sweeps.objective_ranking import rank
 from rlvr_cli.sweeps.search import Search

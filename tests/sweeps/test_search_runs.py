@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from benchmarks.sweep_kills import SETTINGS, start, workers
+from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.yaml import dump
-from rlvr_cli.runs.records import read_jsonl
 from rlvr_cli.sweeps.folder import SweepDir
 from rlvr_cli.sweeps.search import Search
 from tests.sweeps.test_sweep_runs import attempts, wait_for

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.cli.app import run
+from rlvr_cli.core.files import sole_writer
 from rlvr_cli.launch.slurm_script import Array, array_script, stop_file
-from rlvr_cli.runs.locks import sole_writer
 from rlvr_cli.sweeps.slurm_queue import Submission, record
 from rlvr_cli.sweeps.slurm_task import carry_out
 from tests.slurm.test_script import TRAINING, options, slurms_commands

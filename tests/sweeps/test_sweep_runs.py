@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from benchmarks.sweep_kills import SETTINGS, start, survive, workers, write_sweep
-from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.sweeps.folder import SweepDir
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training import run as running
 
 STEPS = 12

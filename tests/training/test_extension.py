@@ -13,7 +13,7 @@ from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training import extension
 from rlvr_cli.training.extension import extend, finish_extension
 from tests.training.sft_runs import resume as resume_sft

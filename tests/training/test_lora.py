@@ -21,7 +21,7 @@ from rlvr_cli.lab.tokenizer import make_tokenizer
 from rlvr_cli.models.adapter import merged, peft_config
 from rlvr_cli.models.load import load_model
 from rlvr_cli.runs.checkpoints import valid_checkpoints
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 from tests.models.tiny import rounding
 from tests.training.harness import (
     METHODS,

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rlvr_cli.collapse.thresholds import Thresholds
+from rlvr_cli.collapse.alerts import alert_spans
+from rlvr_cli.collapse.rules import Thresholds
 from rlvr_cli.collapse.watch import PATTERNS, detect
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.runs.alerts import alert_spans
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training import run as running
 from rlvr_cli.training.trainer import RunTrainer
 from tests.training.processes import interrupted_after

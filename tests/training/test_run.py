@@ -17,9 +17,9 @@ from safetensors.torch import load_file
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.runs import seals
+from rlvr_cli.runs import records
 from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
-from rlvr_cli.runs.directory import RunDir, open_run
+from rlvr_cli.runs.folder import RunDir, open_run
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.training import build, head
 from rlvr_cli.training import run as running
@@ -444,12 +444,12 @@ def test_a_record_from_after_the_checkpoint_is_made_again(whole: RunDir, broken:
 def test_every_record_of_a_finished_run_is_sealed(evaluated: RunDir, tmp_path: Path) -> None:
     run = RunDir(Path(shutil.copytree(evaluated.path, tmp_path / "run")))
     resume(run)
-    seal = seals.read_seal(run)
+    seal = records.read_seal(run)
     assert seal is not None and seal["metrics.jsonl"]["size"] == run.metrics_path.stat().st_size
     names = {path.relative_to(run.path).as_posix() for path in (*run.rollouts_dir.iterdir(),)}
     held_out = run.held_out_dir.glob("*/[!.]*")
     assert names | {path.relative_to(run.path).as_posix() for path in held_out} | {"metrics.jsonl"} == seal.keys()
-    assert list(seals.damaged_records(run, seal)) == []
-    (run.path / seals.FILE).unlink()
+    assert list(records.damaged_records(run, seal)) == []
+    (run.path / records.FILE).unlink()
     with pytest.raises(RunError, match=r"records\.json: cannot be read"):
-        seals.read_record(run, run.metrics_path)
+        records.read_record(run, run.metrics_path)

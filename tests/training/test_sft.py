@@ -18,7 +18,7 @@ from rlvr_cli.models.adapter import load_trained, merged, peft_config, trained_t
 from rlvr_cli.models.load import load_model
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.checkpoints import valid_checkpoints
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 from tests.models.tiny import rounding
 from tests.training.processes import interrupted_after
 from tests.training.sft_runs import (

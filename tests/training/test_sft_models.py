@@ -13,7 +13,7 @@ from rlvr_cli.config.adapter_keys import LoRAConfig
 from rlvr_cli.evaluation.sampling import weights_hash
 from rlvr_cli.models.adapter import merged, peft_config
 from rlvr_cli.models.load import load_model
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training.prepare import prepare
 from tests.e2e.test_other_models import CHAT_TEMPLATE, byte_tokenizer, gpt2, qwen2
 from tests.models.tiny import MODELS, VOCABULARY, make

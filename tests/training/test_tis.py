@@ -25,7 +25,7 @@ from rlvr_cli.methods.method import Method
 from rlvr_cli.models.sampling.engine import Completions, SamplingParams
 from rlvr_cli.models.sampling.local import sample
 from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training import run as running
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.prepare import Prepared

@@ -21,7 +21,7 @@ from rich.console import Console
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.runs.checkpoints import valid_checkpoints
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training import run as running
 from rlvr_cli.training.trackers import PACKAGES, check_trackers, numbers
 from tests.training.processes import interrupted_after

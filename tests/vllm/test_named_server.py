@@ -13,7 +13,7 @@ from rich.console import Console
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.models.source import resolve_model
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training import run as running
 from tests.vllm.standin import Standin, serving
 

@@ -17,8 +17,8 @@ from rich.console import Console
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.core.files import read_jsonl
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training import run as running
 from tests.vllm.standin import python_with_vllm
 

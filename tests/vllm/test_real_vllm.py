@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from rlvr_cli.runs.records import read_jsonl
+from rlvr_cli.core.files import read_jsonl
 from tests.conftest import ROOT
 from tests.vllm.wide_heads import same_function, wide_lab
 

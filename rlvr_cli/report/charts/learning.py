@@ -14,7 +14,7 @@ from rlvr_cli.report.charts.metrics import Metric, Recorded, crossed_band, metri
 from rlvr_cli.report.charts.svg import Chart, figure, page_style, page_svg
 from rlvr_cli.results.lines import MOST_RAW, ArmLine, Extent, Interval, Panel, Points, XAxis, arm_line, extents
 from rlvr_cli.results.spending import BUDGETS
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 
 Arms = Mapping[str, Sequence[Recorded]]
 _ROWS = 60

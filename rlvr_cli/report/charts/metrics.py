@@ -13,17 +13,16 @@ from rlvr_cli.compare.means import arm_mean
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError
+from rlvr_cli.core.files import number, read_jsonl
 from rlvr_cli.core.text import capital
+from rlvr_cli.results.curves import by_rollout, whole_rows
 from rlvr_cli.results.evaluations import read_result
 from rlvr_cli.results.find import Run
 from rlvr_cli.results.lines import Interval, Points, YAxis
 from rlvr_cli.results.metrics import accuracy_of, held_out_accuracy
 from rlvr_cli.results.spending import Curve, curve_values, read_curve, spending_by_rollout
-from rlvr_cli.runs.curves import by_rollout, whole_rows
-from rlvr_cli.runs.directory import RunDir
-from rlvr_cli.runs.numbers import number
-from rlvr_cli.runs.records import read_jsonl
-from rlvr_cli.runs.seals import read_record
+from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.intervals import student_quantile
 
 # By rollout from 0.

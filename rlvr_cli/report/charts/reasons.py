@@ -24,7 +24,7 @@ from rlvr_cli.report.charts.svg import (
     page_svg,
     percent_tick,
 )
-from rlvr_cli.runs.directory import RunDir
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.stats.intervals import Estimate, mean_interval
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlvr_cli.core.files import number
 from rlvr_cli.results.metrics import accuracy_of, held_out_accuracy
-from rlvr_cli.runs.numbers import number
 
 # The name of its curve goes on with which accuracy it is.
 HELD_OUT = "held-out accuracy"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from rlvr_cli.core import files
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.runs import locks
-from rlvr_cli.runs.locks import LOCK, is_held, sole_writer
+from rlvr_cli.core.files import LOCK, is_held, sole_writer
 
 
 def test_a_reader_that_asks_is_not_taken_for_a_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,7 +18,7 @@ def test_a_reader_that_asks_is_not_taken_for_a_writer(tmp_path: Path, monkeypatc
     with (tmp_path / LOCK).open() as asking:
         fcntl.flock(asking, fcntl.LOCK_SH)
         # The reader is through while the writer waits.
-        monkeypatch.setattr(locks.time, "sleep", lambda seconds: asking.close())
+        monkeypatch.setattr(files.time, "sleep", lambda seconds: asking.close())
         with sole_writer(tmp_path, ""):
             assert is_held(tmp_path)
 

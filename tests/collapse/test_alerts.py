@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlvr_cli.runs.alerts import Span, alert_spans
+from rlvr_cli.collapse.alerts import Span, alert_spans
 
 
 def lines(states: str, updates: int = 2, name: str = "alert/a_b") -> list[dict[str, Any]]:

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.runs.atomic import fsync, write_json
-from rlvr_cli.runs.locks import LOCK, is_held, sole_writer
+from rlvr_cli.core.files import LOCK, fsync, is_held, sole_writer, write_json
 
 # Status of a run that waits in a queue: made, but never begun.
 SUBMITTED = "submitted"

@@ -1,7 +1,9 @@
-"""Which of the runs are asked for, and in which order: `--method`, `--status`, `--since`, `--sort` and their like."""
+"""The runs in a folder: each in a few fields, chosen and sorted, and how far the running ones are."""
 
 from __future__ import annotations
 
+import math
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -11,11 +13,107 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.files import is_held, number, tail_jsonl
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.methods.names import canonical_name
-from rlvr_cli.runs.numbers import number
-from rlvr_cli.runs.summary import STATUSES
+from rlvr_cli.runs.folder import SUBMITTED, RunDir
+
+DAMAGED = "damaged"
+# What a run can be; the last two are seen from outside and stand in no manifest.
+STATUSES = (SUBMITTED, "running", "finished", "interrupted", "failed", "killed", DAMAGED)
+FIELDS = ("method", "task", "model", "seed", "created", "finished", "rollout", "rollouts_total", "step", "steps_total")
+
+
+def summary(path: Path, name: str | None = None) -> dict[str, Any]:
+    """What a run's manifest says, with `damage` (a reason, or None) and the status corrected for a dead process.
+
+    Args:
+        name: that the run goes by; default: its folder's.
+    """
+    run = RunDir(path)
+    place = {"name": _printable(name or run.name), "path": _printable(str(path))}
+    try:
+        manifest = run.read_manifest()
+    except RunError as error:
+        return {**place, "damage": _printable(str(error)), "status": DAMAGED, "last_metrics": {}}
+    status, last = manifest.get("status"), manifest.get("last_metrics")
+    if status == "running" and not is_held(path):
+        status = "killed"
+    values = {field: manifest.get(field) for field in FIELDS}
+    return {
+        **place,
+        "damage": None,
+        "status": _printable(status) if isinstance(status, str) else None,
+        **{field: _printable(value) if isinstance(value, str) else value for field, value in values.items()},
+        "last_metrics": last if isinstance(last, dict) else {},
+    }
+
+
+def read_runs(root: Path) -> list[dict[str, Any]]:
+    """The summary of every run in ``root`` (:func:`run_folders`), by name. Raises OSError where it cannot be read."""
+    found = [(path, summary(path, name)) for name, path in run_folders(root).items()]
+    # One that was deleted in the meantime is not damaged.
+    return [one for path, one in found if one["damage"] is None or path.exists()]
+
+
+def run_folders(root: Path) -> dict[str, Path]:
+    """Every folder in ``root`` that is, or was, a run, by its name; those inside a sweep's folder as `sweep/run`.
+
+    Raises OSError where ``root`` cannot be read.
+    """
+    found: dict[str, Path] = {}
+    for name in _folders(root):
+        path = root / name
+        if is_run(path):
+            found[name] = path
+        else:
+            found |= {f"{name}/{inner}": path / inner for inner in _inner(path) if is_run(path / inner)}
+    return dict(sorted(found.items()))
+
+
+def check_root(root: Path) -> None:
+    """Raise UserError where ``root`` is no folder that could hold runs."""
+    if not root.exists():
+        raise UserError(f"{root}: no such folder. Name the folder that holds the runs (run.dir).")
+    if not root.is_dir():
+        raise UserError(f"{root}: is a file. Name the folder that holds the runs (run.dir).")
+    if is_run(root):
+        raise UserError(f"{root}: is itself a run. `rlvr runs show {root}` shows it; --dir names the folder around it.")
+
+
+def _folders(root: Path) -> list[str]:
+    """Hidden folders are left out: those of other programs, and runs that are being replaced."""
+    with os.scandir(root) as entries:
+        return [entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
+
+
+def _inner(path: Path) -> list[str]:
+    try:
+        return _folders(path)
+    except (PermissionError, FileNotFoundError):
+        # May not be looked into, or is gone by now.
+        return []
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder is, or was, a run."""
+    run = RunDir(path)
+    try:
+        if run.manifest_path.exists():
+            # A checkpoint's MANIFEST.json is the same file where a file system ignores case; a model lies beside it.
+            return not (path / "config.json").exists()
+        # A folder of configuration files may have a config.yaml as well.
+        return run.config_path.exists() and run.checkpoints_dir.exists()
+    except PermissionError:
+        # What may not be looked into is no run for this reader.
+        return False
+
+
+def _printable(text: str) -> str:
+    """``text`` with escapes for what no output can hold: bytes of a folder's name that are no text, half characters."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
 
 DATE_FORMS = (
     "2025-01-31, 2025-01-31T12:30, 2025-01-31T12:30+01:00 (UTC where no zone is given), today, yesterday, "
@@ -194,3 +292,63 @@ def _left(condition: Condition, runs: Sequence[dict[str, Any]]) -> str:
     there = ", ".join(f"{name} ({count})" for name, count in counts.most_common(8))
     more = f" and {len(counts) - 8} more" if len(counts) > 8 else ""
     return f"{left}; there are {there}{more}" if there else left
+
+
+NUMBERS = ("reward", "loss", "accuracy", "token_accuracy", "entropy", "length")
+# Rollouts that speed and time to go are averaged over.
+RECENT_ROLLOUTS = 10
+
+
+def live_row(run: dict[str, Any]) -> dict[str, Any]:
+    """What `rlvr runs watch` shows of a run, from its summary.
+
+    Of a running one by its newest optimizer step, of another by its manifest: `name`, `status`, `method`, `task`,
+    `model`, `seed`, `rollout` (rollouts done), `rollouts_total`, `step`, `steps_total`, the numbers of the last step
+    (``NUMBERS``), `tokens_per_second` (trained on, over the whole loop) and `seconds_left`; what is not known is None.
+    """
+    same = {name: run.get(name) for name in ("name", "path", "status", "damage", "method", "task", "model", "seed")}
+    totals = {name: number(run.get(name)) for name in ("rollouts_total", "steps_total")}
+    shown = {**same, **totals, "step": number(run.get("step")), "rollout": number(run.get("rollout"))}
+    if run["status"] != "running":
+        return {**shown, **_numbers(run["last_metrics"]), "tokens_per_second": None, "seconds_left": None}
+    place = RunDir(Path(run["path"]))
+    rows, timings = tail_jsonl(place.metrics_path), tail_jsonl(place.timings_path)
+    last = rows[-1] if rows else run["last_metrics"]
+    step = number(last.get("step")) or 0.0
+    updates = _updates(totals)
+    if rows:
+        shown |= {"step": step, "rollout": None if updates is None else float(step // updates)}
+    seconds, tokens = _recent(rows, timings, int(updates or 1))
+    left = (
+        None if seconds is None or totals["steps_total"] is None else max(0.0, totals["steps_total"] - step) * seconds
+    )
+    return {**shown, **_numbers(last), "tokens_per_second": tokens, "seconds_left": left}
+
+
+def _numbers(row: dict[str, Any]) -> dict[str, float | None]:
+    return {name: number(row.get(name)) for name in NUMBERS}
+
+
+def _updates(totals: dict[str, float | None]) -> float | None:
+    """Optimizer steps of a rollout."""
+    rollouts, steps = totals["rollouts_total"], totals["steps_total"]
+    return steps // rollouts if rollouts and steps and rollouts > 0 and steps >= rollouts else None
+
+
+def _recent(
+    rows: list[dict[str, Any]], timings: list[dict[str, Any]], updates: int
+) -> tuple[float | None, float | None]:
+    """Seconds a step, and tokens a second, over the last rollouts of so many steps; without the first, which warms up.
+
+    Saving and evaluating are not among the seconds.
+    """
+    trained = {row["step"]: number(row.get("update_tokens")) for row in rows if type(row.get("step")) is int}
+    timed = {row["step"]: number(row.get("seconds")) for row in timings if type(row.get("step")) is int}
+    both = [
+        (step, seconds, tokens)
+        for step, seconds in sorted(timed.items())[-updates * RECENT_ROLLOUTS :]
+        if seconds is not None and (tokens := trained.get(step)) is not None
+    ]
+    warm = [entry for entry in both if entry[0] > updates] or both
+    spent = math.fsum(seconds for _, seconds, _ in warm)
+    return (spent / len(warm), math.fsum(tokens for _, _, tokens in warm) / spent) if spent > 0 else (None, None)

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.runs.directory import RunDir, create_run, list_runs, newest_run
+from rlvr_cli.runs.folder import RunDir, create_run, list_runs, newest_run
 from tests.runs.folders import make_run
 
 # Starts the run `mine` and is killed while its first files are written.
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from rlvr_cli.runs.directory import create_run
+from rlvr_cli.runs.folder import create_run
 
 def fill(run):
     run.config_path.write_text("run: {}")
