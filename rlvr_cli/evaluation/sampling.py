@@ -20,8 +20,9 @@ from rlvr_cli.evaluation.settings import EvalSettings, row_key
 from rlvr_cli.evaluation.store import Key, SampleStore
 from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.models.load import eos_token_ids
-from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams, choose_engine, greedy_once
+from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams, greedy_once
 from rlvr_cli.models.sampling.local import rows_that_fit, sample
+from rlvr_cli.models.sampling.transformers import choose_engine
 from rlvr_cli.tasks.base import Problem, Task, prompt_ids
 
 __all__ = ["LocalSampler", "Progress", "ProgressCallback", "fill", "fill_batches", "identity", "weights_hash"]

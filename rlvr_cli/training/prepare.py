@@ -197,8 +197,8 @@ def _base(config: Config, model: Any, dtype: str) -> Base | None:
 def _engine(config: Config, model: Any) -> tuple[Engine, str]:
     """What samples ``model``, with adapters if there are any, and why."""
     from rlvr_cli.models.adapter import engine_for_adapters, merged
-    from rlvr_cli.models.sampling.engine import choose_engine
     from rlvr_cli.models.sampling.local import sample
+    from rlvr_cli.models.sampling.transformers import choose_engine
 
     with merged(model) as plain:
         engine, reason = choose_engine(config.rollout.engine, plain)

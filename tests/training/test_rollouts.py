@@ -19,7 +19,8 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.models.load import load_model
 from rlvr_cli.models.sampling import local as sampler
-from rlvr_cli.models.sampling.engine import Completions, choose_engine
+from rlvr_cli.models.sampling.engine import Completions
+from rlvr_cli.models.sampling.transformers import choose_engine
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks import Problem, Task, Verdict
 from rlvr_cli.tasks.countdown.task import Countdown

@@ -1,12 +1,10 @@
-"""What every sampling engine takes and returns, and the choice of one."""
+"""What every sampling engine takes and returns: the parameters, the completions, the call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
-
-from rlvr_cli.core.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,28 +114,6 @@ def check_rows(prompts: Sequence[Sequence[int]], keys: Sequence[int]) -> None:
         raise ValueError(f"{len(prompts)} prompts but {len(keys)} keys; every row needs one key")
     if any(len(prompt) == 0 for prompt in prompts):
         raise ValueError("a prompt without tokens cannot be continued")
-
-
-def choose_engine(name: str, model: Any) -> tuple[Engine, str]:
-    """The sampling function for a model and a sentence that says why it was taken.
-
-    name: "auto" (local where it computes the model exactly, else transformers), "local" or "transformers".
-    Raises UserError when "local" is asked for a model it does not support.
-    """
-    from rlvr_cli.models.sampling.decoder import supports
-    from rlvr_cli.models.sampling.local import sample
-    from rlvr_cli.models.sampling.transformers import generate_with_transformers
-
-    if name == "transformers":
-        return generate_with_transformers, "transformers' generate, as configured"
-    reason = supports(model)
-    if reason is None:
-        return sample, "the local key-value-cache sampler"
-    if name == "local":
-        raise UserError(
-            f"rollout.engine: local cannot run this model: {reason}. Use rollout.engine=auto or transformers."
-        )
-    return generate_with_transformers, f"transformers' generate, because {reason}"
 
 
 def greedy_once(

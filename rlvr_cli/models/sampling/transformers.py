@@ -1,4 +1,4 @@
-"""Sampling with `model.generate`: for architectures the local sampler does not know, and slower."""
+"""Sampling with `model.generate`, slower, and the choice between it and the local sampler."""
 
 from __future__ import annotations
 
@@ -9,12 +9,33 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.models.sampling.decoder import supports
 from rlvr_cli.models.sampling.draws import stream_start
-from rlvr_cli.models.sampling.engine import Completions, OnDone, SamplingParams, check_rows, joined
+from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams, check_rows, joined
+from rlvr_cli.models.sampling.local import sample
 from rlvr_cli.models.sampling.memory import told_with_rows
 
 # Elements of the logits computed at once when the log-probabilities are scored (1 GiB of float32).
 _LOGITS_AT_ONCE = 2**28
+
+
+def choose_engine(name: str, model: Any) -> tuple[Engine, str]:
+    """The sampling function for a model and a sentence that says why it was taken.
+
+    name: "auto" (local where it computes the model exactly, else transformers), "local" or "transformers".
+    Raises UserError when "local" is asked for a model it does not support.
+    """
+    if name == "transformers":
+        return generate_with_transformers, "transformers' generate, as configured"
+    reason = supports(model)
+    if reason is None:
+        return sample, "the local key-value-cache sampler"
+    if name == "local":
+        raise UserError(
+            f"rollout.engine: local cannot run this model: {reason}. Use rollout.engine=auto or transformers."
+        )
+    return generate_with_transformers, f"transformers' generate, because {reason}"
 
 
 def generate_with_transformers(

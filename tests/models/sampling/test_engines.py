@@ -10,9 +10,9 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.models.sampling.engine import Completions, SamplingParams, choose_engine
+from rlvr_cli.models.sampling.engine import Completions, SamplingParams
 from rlvr_cli.models.sampling.local import sample
-from rlvr_cli.models.sampling.transformers import generate_with_transformers
+from rlvr_cli.models.sampling.transformers import choose_engine, generate_with_transformers
 from tests.models.tiny import full_entropies, full_log_probs, make, rounding
 
 PROMPTS = [[1, 2], [1, 2], [5, 6, 7, 8, 9], [3]]
