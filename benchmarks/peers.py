@@ -30,7 +30,7 @@ from trl import GRPOTrainer
 
 from benchmarks.scripted import Rollout, Script
 from rlvr_cli.config.load import load_config
-from rlvr_cli.lab.tokenizer import make_tokenizer
+from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
 from rlvr_cli.training.metrics import StepMeter

@@ -213,9 +213,9 @@ def papers() -> str:
     """The estimates of the papers' recipes on 1, 4 and 8 GPUs of 80 GiB, in Markdown."""
     from rlvr_cli.config.batch import batch_arithmetic
     from rlvr_cli.config.load import load_config
+    from rlvr_cli.models.architecture import find_architecture
     from rlvr_cli.planning.advice import verdict
-    from rlvr_cli.planning.models import find_architecture
-    from rlvr_cli.planning.setup import Device, sampling_of, training_of
+    from rlvr_cli.planning.plan import Device, sampling_of, training_of
 
     gpu = Device(True, 80 * GIB, "80 GiB")
     lines = [

@@ -21,12 +21,11 @@ from rlvr_cli.cli.common import (
     print_table,
     with_data_dir,
 )
-from rlvr_cli.cli.plan_resources import memory_in_short, print_resources
 from rlvr_cli.core.errors import UserError
 
 if TYPE_CHECKING:
     from rlvr_cli.config.schema import Config
-    from rlvr_cli.planning.duration import Speed
+    from rlvr_cli.planning.plan import Speed
 
 
 Methods = Annotated[
@@ -81,7 +80,7 @@ def command(
     """
     from rlvr_cli.config.cautions import cautions
     from rlvr_cli.config.load import load_config
-    from rlvr_cli.planning.report import resources
+    from rlvr_cli.planning.plan import make_plan, resources
     from rlvr_cli.tasks.sets import check_training, waits_for_a_folder
 
     asked = with_data_dir(overrides, data_dir)
@@ -138,7 +137,7 @@ def _speed(tokens_per_second: float | None, run: str | None) -> Speed | None:
     """The speed that the time is estimated from; raises UserError where two are given, or RUN has none."""
     from pathlib import Path
 
-    from rlvr_cli.planning.duration import Speed, measured_speed
+    from rlvr_cli.planning.plan import Speed, measured_speed
 
     if tokens_per_second is not None and run is not None:
         raise UserError("--tokens-per-second and --run both give a speed; give one of them")
@@ -188,6 +187,7 @@ def _of_arms(problem: tuple[str, str], its_arms: Sequence[str], arms: Sequence[s
 
 def _compare(arms: list[Config], needs: list[dict[str, Any]], as_json: bool) -> None:
     from rlvr_cli.methods.equivalence import same_gradients
+    from rlvr_cli.planning.plan import make_plan
 
     plans = [{**make_plan(arm), **need} for arm, need in zip(arms, needs, strict=True)]
     same = same_gradients(
@@ -238,67 +238,6 @@ def _print_plan(plan: dict[str, Any], *, per_method: bool = True) -> None:
             table.add_row(name, number, meaning)
     table.show_header = False
     print_table(table)
-
-
-def make_plan(config: Config) -> dict[str, Any]:
-    """The numbers of a training with `config`; `--json` prints them.
-
-    `policy_age` has one entry for each optimizer step made from a rollout batch: the number of updates between the
-    policy that sampled the data and the policy that the step updates (0 = on-policy). Supervised fine-tuning samples
-    nothing: its rollout batches are demonstrations, and `policy_age` and the numbers of problems are None; the numbers
-    of demonstrations are None for other methods, and where `data` names a file of them, which is not read. Nor are the
-    problems of `problems_from` (`task.data`): there may be fewer than `problems`, each then seen more often.
-    """
-    from rlvr_cli.config.batch import batch_arithmetic
-    from rlvr_cli.evaluation.benchmarks import completions_of
-    from rlvr_cli.methods.sft import SFT
-    from rlvr_cli.tasks.sets import is_generated, problems_name
-
-    batch = batch_arithmetic(config)
-    ages = list(range(batch.steps_per_rollout))
-    sft = config.method if isinstance(config.method, SFT) else None
-    problems = None if sft else config.task.train_size
-    demonstrations = sft.demonstrations if sft and sft.data is None else None
-    completions_total = batch.completions * config.train.rollouts
-    return {
-        "method": config.method.name,
-        "task": problems_name(config.task.name, config.task.data),
-        "model": config.model.name,
-        "prompts": config.rollout.prompts,
-        "group_size": config.rollout.group_size,
-        "completions_per_rollout": batch.completions,
-        "rollout_tokens_at_most": batch.completions * config.rollout.max_new_tokens,
-        "mini_batches": config.update.mini_batches,
-        "epochs": config.update.epochs,
-        "passes": batch.passes,
-        "steps_per_rollout": batch.steps_per_rollout,
-        "completions_per_step": batch.step_batch,
-        "micro_batch": batch.micro_batch,
-        "micro_batches_per_step": batch.micro_batches,
-        "micro_tokens": config.update.micro_tokens,
-        "rollouts": config.train.rollouts,
-        "steps_total": batch.steps_total,
-        "policy_age": None if sft else {"mean": sum(ages) / len(ages), "largest": ages[-1], "of_each_step": ages},
-        "completions_total": completions_total,
-        "completion_tokens_at_most": completions_total * config.rollout.max_new_tokens,
-        "problems": problems,
-        "problems_from": None if sft or is_generated(config.task.data) else config.task.data,
-        "visits_per_problem": config.rollout.prompts * config.train.rollouts / problems if problems else None,
-        "demonstrations": demonstrations,
-        "data": sft.data if sft else None,
-        "visits_per_demonstration": completions_total / demonstrations if demonstrations else None,
-        "checkpoints_written": _checkpoints(batch.steps_total, config.checkpoint.every),
-        "checkpoints_kept": config.checkpoint.keep,
-        "evaluations": config.train.rollouts // config.eval.every if config.eval.every else 0,
-        "eval_completions": config.eval.problems * (config.eval.samples + config.eval.greedy),
-        "eval_benchmarks": list(config.eval.benchmark),
-        "benchmark_completions": completions_of(config) if config.eval.benchmark else None,
-    }
-
-
-def _checkpoints(steps_total: int, every: int) -> int:
-    """One every `every` steps, and one of the last step."""
-    return -(-steps_total // every)
 
 
 # Rows in which methods differ: several of them have a table of their own for these.
@@ -395,4 +334,103 @@ def _data_sentence(plan: dict[str, Any]) -> str:
     return (
         f"Off-policy: the data of a rollout are {ages['mean']:g} updates old on average when they are used, "
         f"{ages['largest']} at most (the first step of each rollout is on-policy)."
+    )
+
+
+MOST_CHANGES = 5
+
+
+def print_resources(plan: dict[str, Any]) -> None:
+    """Print what :func:`rlvr_cli.planning.plan.resources` found."""
+    echo()
+    echo(_model_sentence(plan))
+    if plan["memory"] is not None:
+        _print_memory(plan["memory"])
+    echo(f"\n{_time_sentence(plan)}")
+
+
+def memory_in_short(plan: dict[str, Any]) -> str:
+    """The memory of a plan in a table's cell: `12.3 GiB`, and whether it fits where it does not."""
+    from rlvr_cli.models.sampling.memory import gib
+
+    memory = plan["memory"]
+    if memory is None:
+        return "?"
+    return gib(memory["peak"]) + {"yes": "", "tight": ", tight", "no": ", does not fit"}[memory["fits"]]
+
+
+def _model_sentence(plan: dict[str, Any]) -> str:
+    parameters, rate = plan["parameters"], plan["learning_rate"]
+    said_rate = "" if rate is None else f" Peak learning rate {rate:.4g}."
+    if parameters["total"] is None:
+        return f"Parameters and memory are not known: {parameters['note']}.{said_rate}"
+    trained = "" if parameters["trained"] == parameters["total"] else f", {parameters['trained']:,} of them trained"
+    if parameters["trained"] > parameters["total"]:
+        trained = f", {parameters['trained']:,} trained with the value head"
+    return f"Model: {parameters['total']:,} parameters{trained} ({parameters['note']}).{said_rate}"
+
+
+def _print_memory(memory: dict[str, Any]) -> None:
+    from rlvr_cli.models.sampling.memory import gib
+
+    setting, gpu = memory["setting"], memory["device"] == "gpu"
+    assumed = " (assumed; --prompt-tokens N)" if memory["prompt_tokens_assumed"] else ""
+    unit = "GPU" if gpu else "CPU"
+    each = f"each of {setting['processes']} {'GPUs' if gpu else 'processes on the CPU'}"
+    where = each if setting["processes"] > 1 else f"the {unit}"
+    rows = "rows" if setting["micro_batch"] > 1 else "row"
+    offloads = " with offloading" if setting["offload_optimizer"] or setting["offload_weights"] else ""
+    echo(
+        f"\nMemory of {where}, {setting['strategy']}{offloads}: micro-batches of {setting['micro_batch']} {rows} of "
+        f"{setting['prompt_tokens']:,}{assumed} + {setting['completion_tokens']:,} tokens, gradient checkpointing "
+        f"{'on' if setting['checkpointing'] else 'off'}"
+    )
+    echo(f"At the peak ({memory['peak_phase']}):")
+    table = plain_table("", "", "")
+    for term in memory["terms"]:
+        table.add_row(term["name"], gib(term["bytes"]), term["why"])
+    fits = {"yes": "fits", "tight": "tight: it may fail", "no": "DOES NOT FIT"}[memory["fits"]]
+    table.add_row("sum", gib(memory["peak"]), f"of {gib(memory['available'])} ({memory['available_why']}): {fits}")
+    table.show_header = False
+    print_table(table)
+    if memory["host"]:
+        echo(f"In the computer's memory, for each GPU: {gib(memory['host'])} ({memory['host_why']}).")
+    _print_changes(memory)
+
+
+def _print_changes(memory: dict[str, Any]) -> None:
+    from rlvr_cli.models.sampling.memory import gib
+
+    if memory["fits"] == "yes":
+        return
+    echo("\nWhat to change:")
+    table = plain_table("", "")
+    fits = {"yes": "fits", "tight": "tight", "no": "does not fit alone"}
+    for change in memory["changes"][:MOST_CHANGES]:
+        table.add_row(change["settings"], f"{gib(change['peak'])}, {fits[change['fits']]}")
+    if memory["together"] is not None:
+        table.add_row(memory["together"]["settings"], f"{gib(memory['together']['peak'])}, fits together")
+    if memory["more_gpus"] is not None:
+        table.add_row(memory["more_gpus"]["settings"], f"{gib(memory['more_gpus']['peak'])} on each GPU, fits")
+    table.show_header = False
+    if table.row_count:
+        print_table(table)
+    else:
+        echo("no single setting helps: take a smaller model or a larger GPU.")
+
+
+def _time_sentence(plan: dict[str, Any]) -> str:
+    from rlvr_cli.core.text import in_words
+
+    time, sampled = plan["time"], plan["policy_age"] is not None
+    if time is None:
+        return (
+            f"Time: not known without a speed. --run RUN takes it from a run; --tokens-per-second X gives "
+            f"{'completion' if sampled else 'demonstration'} tokens a second."
+        )
+    expected = time["seconds_expected"]
+    usual = "" if expected is None else f"{in_words(expected)} at {time['tokens_per_completion']:.0f} tokens each, "
+    return (
+        f"Time: {usual}{in_words(time['seconds_at_most'])} if every completion has the full length, at "
+        f"{time['tokens_per_second']:,.0f} tokens a second ({time['source']})."
     )

@@ -236,8 +236,8 @@ def _list(book: Book, folders: Folders, *, as_json: bool) -> None:
 
 
 def _show_plan(order: Order, *, as_json: bool) -> None:
+    from rlvr_cli.core.text import in_words
     from rlvr_cli.ledger.plan import make_plan
-    from rlvr_cli.planning.duration import in_words
 
     plan = make_plan(order)
     if as_json:

@@ -116,7 +116,7 @@ def screen(
 
 def cells_of(row: dict[str, Any]) -> tuple[str, ...]:
     """A run as texts, by ``HEADER``."""
-    from rlvr_cli.planning.duration import in_words
+    from rlvr_cli.core.text import in_words
 
     left = row["seconds_left"]
     return (

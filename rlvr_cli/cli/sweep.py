@@ -14,7 +14,7 @@ from rlvr_cli.core.errors import RunError, UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rlvr_cli.planning.duration import Speed
+    from rlvr_cli.planning.plan import Speed
     from rlvr_cli.sweeps.driver import Ended, Orders
     from rlvr_cli.sweeps.expand import Sweep
 
@@ -273,7 +273,7 @@ def _dry_run(
     """What the sweep would do: its trials, what is done of them, the cost of the rest, identical arms, and its jobs."""
     from dataclasses import asdict
 
-    from rlvr_cli.planning.duration import in_words
+    from rlvr_cli.core.text import in_words
     from rlvr_cli.sweeps.cost import Cost, same_arms, sentences, total
     from rlvr_cli.sweeps.folder import SweepDir
     from rlvr_cli.sweeps.prepare import prepare
@@ -336,7 +336,7 @@ def _dry_run(
 def _speed(folder: Any, finished: list[str], speed_of: str | None) -> Speed | None:
     """The speed of RUN, else of the sweep's own first finished trial; None where there is neither."""
     from rlvr_cli.config.load import load_config
-    from rlvr_cli.planning.duration import measured_speed
+    from rlvr_cli.planning.plan import measured_speed
     from rlvr_cli.runs.folder import RunDir, find_run
 
     if speed_of is not None:
@@ -346,7 +346,7 @@ def _speed(folder: Any, finished: list[str], speed_of: str | None) -> Speed | No
 
 def _seconds(sweep: Sweep, todo: set[str], speed: Speed | None) -> float | None:
     """Seconds of the trials ``todo``, one after the other, completions as long as in the measured run."""
-    from rlvr_cli.planning.duration import duration
+    from rlvr_cli.planning.plan import duration
     from rlvr_cli.sweeps.cost import cost_of
 
     if speed is None:

@@ -4,26 +4,194 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
+import random
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 import transformers
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.streams import stream_seed
-from rlvr_cli.lab.measure import measure
-from rlvr_cli.lab.model import make_model
-from rlvr_cli.lab.recipe import Recipe
-from rlvr_cli.lab.tokenizer import make_tokenizer
-from rlvr_cli.lab.warm_start import Progress, data_hash, stream, train_phase, training_puzzles
+from rlvr_cli.evaluation.evaluate import evaluate
+from rlvr_cli.evaluation.settings import EvalSettings
+from rlvr_cli.lab.model import make_model, make_tokenizer
+from rlvr_cli.lab.recipe import Phase, Recipe
 from rlvr_cli.runs.checkpoints import file_hash
+from rlvr_cli.tasks.kk import compact
+from rlvr_cli.tasks.kk.puzzles import Puzzle, Statement, generate
+from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+
+Progress = Callable[[str, int, int, float], None]
+"""Called with the phase's name, the step done, the phase's steps and the loss."""
+
+_BUCKET = 16  # batches that are drawn together and cut by length, so that little of a batch is padding
+
+
+def stream(seed: int, name: str) -> random.Random:
+    """The random stream `name` of a build; streams of different names are independent."""
+    return random.Random(stream_seed(seed, "lab", name))
+
+
+def training_puzzles(recipe: Recipe, seed: int) -> dict[int, list[Puzzle]]:
+    """Train-split puzzles by number of people, for every number that a phase uses; repeats are left out."""
+    numbers = sorted({number for phase in recipe.phases for number, share in phase.people.items() if share > 0})
+    pools: dict[int, list[Puzzle]] = {}
+    for number in numbers:
+        rng = stream(seed, f"puzzles/{number}")
+        found: dict[tuple[Statement, ...], Puzzle] = {}
+        for _ in range(recipe.puzzles // len(numbers)):
+            puzzle = generate(rng, people=number, compound=recipe.compound, split="train")
+            found.setdefault(puzzle.statements, puzzle)
+        pools[number] = list(found.values())
+    return pools
+
+
+def data_hash(pools: dict[int, list[Puzzle]]) -> str:
+    """SHA-256 of all puzzles' statements, in order."""
+    digest = hashlib.sha256()
+    for number in sorted(pools):
+        for puzzle in pools[number]:
+            digest.update(repr(puzzle.statements).encode())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Example:
+    """Token ids of a prompt with its trace and the end token; the first `prompt` ids are not trained on."""
+
+    ids: list[int]
+    prompt: int
+
+
+def draw_example(
+    pools: dict[int, list[Puzzle]],
+    phase: Phase,
+    tokenizer: PreTrainedTokenizerFast,
+    max_tokens: int,
+    rng: random.Random,
+) -> Example:
+    """A random puzzle of the phase with a random trace, or an answer alone, of at most `max_tokens` ids in all."""
+    noise = compact.Noise(**phase.noise.model_dump())
+    (number,) = rng.choices(list(phase.people), weights=list(phase.people.values()))
+    puzzle = rng.choice(pools[number])
+    vocabulary = tokenizer.vocab
+    prompt = [vocabulary[word] for word in compact.prompt(puzzle).split()]
+    at_once = phase.no_think > 0 and rng.random() < phase.no_think
+    while True:
+        response = compact.answer_at_once(puzzle, rng) if at_once else compact.trace(puzzle, rng, noise)
+        trace = [vocabulary[word] for word in response.split()]
+        if len(prompt) + len(trace) < max_tokens:
+            return Example([*prompt, *trace, tokenizer.eos_token_id], len(prompt))
+
+
+def batches(draw: Callable[[], Example], size: int, count: int, rng: random.Random) -> Iterator[list[Example]]:
+    """`count` batches of `size` examples of similar length, in random order."""
+    waiting: list[list[Example]] = []
+    for _ in range(count):
+        if not waiting:
+            drawn = sorted((draw() for _ in range(size * _BUCKET)), key=lambda example: len(example.ids))
+            waiting = [drawn[start : start + size] for start in range(0, len(drawn), size)]
+            rng.shuffle(waiting)
+        yield waiting.pop()
+
+
+def trace_loss(model: Qwen3ForCausalLM, batch: list[Example], pad: int) -> torch.Tensor:
+    """Mean cross-entropy over the trace tokens of a right-padded batch (causal attention never sees the padding)."""
+    length = max(len(example.ids) for example in batch)
+    ids = torch.full((len(batch), length), pad)
+    trained = torch.zeros(len(batch), length, dtype=torch.bool)
+    for row, example in enumerate(batch):
+        ids[row, : len(example.ids)] = torch.tensor(example.ids)
+        trained[row, example.prompt : len(example.ids)] = True
+    hidden = model.model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
+    logits = model.lm_head(hidden[trained[:, 1:]])
+    return F.cross_entropy(logits, ids[:, 1:][trained[:, 1:]])
+
+
+def learning_rate(phase: Phase, step: int) -> float:
+    """Linear warm-up over `phase.warmup` steps, then a cosine from `phase.lr` to `phase.lr * phase.final_lr_ratio`."""
+    if step < phase.warmup:
+        return phase.lr * (step + 1) / phase.warmup
+    done = (step - phase.warmup) / max(1, phase.steps - phase.warmup)
+    return phase.lr * (phase.final_lr_ratio + (1 - phase.final_lr_ratio) * 0.5 * (1 + math.cos(math.pi * done)))
+
+
+def train_phase(
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    pools: dict[int, list[Puzzle]],
+    phase: Phase,
+    *,
+    max_tokens: int,
+    rng: random.Random,
+    progress: Progress | None = None,
+) -> None:
+    """Train `model` in place: AdamW (0.9, 0.98), weight decay 0.01, gradient norm clipped at 1."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=phase.lr, betas=(0.9, 0.98), weight_decay=0.01)
+    model.train()
+
+    def draw() -> Example:
+        return draw_example(pools, phase, tokenizer, max_tokens, rng)
+
+    for step, batch in enumerate(batches(draw, phase.batch, phase.steps, rng)):
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(phase, step)
+        loss = trace_loss(model, batch, tokenizer.pad_token_id)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if progress is not None:
+            progress(phase.name, step + 1, phase.steps, loss.item())
+
+
+def measure(
+    model: Any, tokenizer: Any, people: dict[int, float], *, count: int, samples: int, max_new_tokens: int
+) -> dict[str, Any]:
+    """Greedy and sampled accuracy (temperature 1) with its 95% interval, pass@k, format rate, tokens a response.
+
+    ``people``: number of people -> weight; ``count`` puzzles, ``samples`` completions of each.
+    """
+    whole = sum(people.values())
+    shares = {number: weight / whole for number, weight in people.items() if weight}
+    task = KnightsAndKnaves(people=shares, style="compact")
+    settings = EvalSettings(
+        problems=count,
+        samples=samples,
+        pass_at=tuple(k for k in (1, 8, 32) if k <= samples),
+        max_new_tokens=max_new_tokens,
+        split="dev",
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        problems = task.problems("dev", count, settings.problems_seed)
+        result = evaluate(model, tokenizer, task, problems, settings, Path(folder))
+    metrics, sampled = result["metrics"], f"avg@{samples}"
+    return {
+        "puzzles": result["problems"],
+        "samples": samples,
+        "greedy": round(metrics["greedy"]["value"], 4),
+        "sampled": round(metrics[sampled]["value"], 4),
+        "sampled_interval": [round(metrics[sampled][end], 4) for end in ("low", "high")],
+        **{f"pass@{k}": round(metrics[f"pass@{k}"]["value"], 4) for k in settings.pass_at if k > 1},
+        "format": round((metrics["reward/format"]["value"] + 1) / 2, 4),
+        "tokens": round(metrics["length"]["value"], 1),
+        "sampled_by_people": {
+            name.removesuffix(" people"): round(group[sampled]["value"], 4)
+            for name, group in result["by_subgroup"].items()
+        },
+    }
+
 
 MANIFEST = "lab_manifest.json"
 BASE = Path(__file__).parent / "base"

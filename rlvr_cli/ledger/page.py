@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_text
-from rlvr_cli.core.text import count
+from rlvr_cli.core.text import count, in_words
 from rlvr_cli.ledger import words
 from rlvr_cli.ledger.book import Book
 from rlvr_cli.ledger.figure import overview
@@ -16,7 +16,6 @@ from rlvr_cli.ledger.outcomes import Outcome
 from rlvr_cli.ledger.results import Results
 from rlvr_cli.ledger.schema import PAPERS, Claim
 from rlvr_cli.ledger.verdicts import DECIDED
-from rlvr_cli.planning.duration import in_words
 from rlvr_cli.results.figure import style, write_figure
 
 WIDTH = 130

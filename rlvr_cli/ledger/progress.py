@@ -9,9 +9,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from rlvr_cli.core.text import some
+from rlvr_cli.core.text import in_words, some
 from rlvr_cli.launch.stopping import say
-from rlvr_cli.planning.duration import in_words
 
 # Without a terminal, seconds between two lines.
 EVERY = 30.0

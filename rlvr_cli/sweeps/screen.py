@@ -11,8 +11,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from rlvr_cli.core.text import in_words
 from rlvr_cli.launch.stopping import say
-from rlvr_cli.planning.duration import in_words
 from rlvr_cli.sweeps.folder import State
 from rlvr_cli.sweeps.progress import Standing
 

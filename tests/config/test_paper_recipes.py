@@ -17,8 +17,7 @@ from rlvr_cli.core.yaml import parse, read_text
 from rlvr_cli.evaluation.benchmarks import chosen
 from rlvr_cli.ledger.book import read_book
 from rlvr_cli.methods.method import Method
-from rlvr_cli.planning.report import resources
-from rlvr_cli.planning.setup import adapter_of
+from rlvr_cli.planning.plan import adapter_of, resources
 from rlvr_cli.sweeps.identity import identity
 from rlvr_cli.tasks.countdown.task import Countdown
 from rlvr_cli.tasks.sets import check_training, data_sets, waits_for_a_folder

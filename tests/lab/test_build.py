@@ -9,10 +9,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.lab import build as lab
-from rlvr_cli.lab.measure import measure
+from rlvr_cli.lab.build import data_hash, draw_example, learning_rate, measure, training_puzzles
+from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.lab.recipe import Phase, Recipe, load_recipe
-from rlvr_cli.lab.tokenizer import make_tokenizer
-from rlvr_cli.lab.warm_start import data_hash, draw_example, learning_rate, training_puzzles
 from rlvr_cli.tasks.kk import compact
 from rlvr_cli.tasks.kk.puzzles import generate, split_of, structure_key
 

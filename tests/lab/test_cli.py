@@ -6,7 +6,7 @@ import json
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.lab.measure import measure
+from rlvr_cli.lab.build import measure
 
 TINY = """
 model: {hidden: 16, layers: 1, heads: 2, feed_forward: 32}

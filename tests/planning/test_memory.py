@@ -25,8 +25,7 @@ from rlvr_cli.planning.memory import (
     estimate,
     trained_parameters,
 )
-from rlvr_cli.planning.report import memory
-from rlvr_cli.planning.setup import Device, sampling_of, training_of
+from rlvr_cli.planning.plan import Device, memory, sampling_of, training_of
 
 ROWS, LENGTH = 2, 96
 SMALL: dict[str, Any] = {

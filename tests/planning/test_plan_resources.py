@@ -10,17 +10,20 @@ from typing import Any
 
 import pytest
 
+import rlvr_cli.planning.plan
 from rlvr_cli.cli.app import run
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import append_jsonl
-from rlvr_cli.planning import setup
-from rlvr_cli.planning.duration import Speed, duration, in_words, measured_speed
+from rlvr_cli.core.text import in_words
+from rlvr_cli.models.architecture import find_architecture
 from rlvr_cli.planning.memory import GIB
-from rlvr_cli.planning.models import find_architecture
-from rlvr_cli.planning.setup import (
+from rlvr_cli.planning.plan import (
     Device,
+    Speed,
     choose_device,
+    duration,
+    measured_speed,
     offloads_of,
     parse_bytes,
     strategy_of,
@@ -83,7 +86,7 @@ def test_the_gpu_of_this_machine_has_the_size_that_it_says(
     (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{said}\n", encoding="utf-8")
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(setup, "GPU_HERE", tmp_path)
+    monkeypatch.setattr(rlvr_cli.planning.plan, "GPU_HERE", tmp_path)
     assert choose_device(None, None, 10**6) == Device(True, size, choose_device(None, None, None).why)
     assert choose_device(None, 2, None).bytes == 80 * GIB
     assert choose_device("141GiB", None, None).bytes == 141 * GIB

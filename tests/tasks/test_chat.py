@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.lab.tokenizer import make_tokenizer
+from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.tasks import chat
 from rlvr_cli.tasks.chat import TemplateFailure, by_chat_template
 from rlvr_cli.tasks.kk.prompt import logic_rl_prompt

@@ -16,7 +16,7 @@ from torch import Tensor
 from rlvr_cli.config.adapter_keys import LoRAConfig, NoAdapterConfig
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.load import load_config
-from rlvr_cli.lab.tokenizer import make_tokenizer
+from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.models.adapter import peft_config
 from rlvr_cli.training.demonstrations import Demonstration
 from rlvr_cli.training.sft import StepTokenTrainer, sft_config, training_data, training_order

@@ -12,7 +12,7 @@ from accelerate import Accelerator
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
-from rlvr_cli.lab.tokenizer import make_tokenizer
+from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.methods.method import Method
 from rlvr_cli.training.trl_adapter import MethodTrainer
 from tests.training.harness import (

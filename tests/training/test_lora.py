@@ -17,7 +17,7 @@ from torch import Tensor
 from rlvr_cli.config.adapter_keys import LoRAConfig
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.sampling import weights_hash
-from rlvr_cli.lab.tokenizer import make_tokenizer
+from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.models.adapter import merged, peft_config
 from rlvr_cli.models.load import load_model
 from rlvr_cli.runs.checkpoints import valid_checkpoints

@@ -14,7 +14,7 @@ from trl import GRPOConfig
 import rlvr_cli
 from rlvr_cli import DGPO
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.lab.tokenizer import make_tokenizer
+from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.methods.grpo import GroupAdvantage
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.names import METHODS

@@ -1,0 +1,405 @@
+"""What a training with a configuration would do and need, in numbers: steps, tokens, memory and time."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from rlvr_cli.config.batch import batch_arithmetic
+from rlvr_cli.config.schema import Config
+from rlvr_cli.config.vllm_keys import COLOCATE_MEMORY
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.files import read_jsonl
+from rlvr_cli.launch.deepspeed_config import deepspeed_settings, stage_of, sums_in_float32
+from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.sft import SFT
+from rlvr_cli.models.architecture import Architecture, Found, find_architecture
+from rlvr_cli.models.source import PRESETS as LOCAL_PRESETS
+from rlvr_cli.planning import advice
+from rlvr_cli.planning.memory import (
+    GIB,
+    Adapter,
+    Attention,
+    Engine,
+    Sampling,
+    Strategy,
+    Training,
+    estimate,
+    trained_parameters,
+)
+from rlvr_cli.runs.folder import RunDir
+
+
+def make_plan(config: Config) -> dict[str, Any]:
+    """The numbers of a training with `config`; `--json` prints them.
+
+    `policy_age` has one entry for each optimizer step made from a rollout batch: the number of updates between the
+    policy that sampled the data and the policy that the step updates (0 = on-policy). Supervised fine-tuning samples
+    nothing: its rollout batches are demonstrations, and `policy_age` and the numbers of problems are None; the numbers
+    of demonstrations are None for other methods, and where `data` names a file of them, which is not read. Nor are the
+    problems of `problems_from` (`task.data`): there may be fewer than `problems`, each then seen more often.
+    """
+    from rlvr_cli.config.batch import batch_arithmetic
+    from rlvr_cli.evaluation.benchmarks import completions_of
+    from rlvr_cli.methods.sft import SFT
+    from rlvr_cli.tasks.sets import is_generated, problems_name
+
+    batch = batch_arithmetic(config)
+    ages = list(range(batch.steps_per_rollout))
+    sft = config.method if isinstance(config.method, SFT) else None
+    problems = None if sft else config.task.train_size
+    demonstrations = sft.demonstrations if sft and sft.data is None else None
+    completions_total = batch.completions * config.train.rollouts
+    return {
+        "method": config.method.name,
+        "task": problems_name(config.task.name, config.task.data),
+        "model": config.model.name,
+        "prompts": config.rollout.prompts,
+        "group_size": config.rollout.group_size,
+        "completions_per_rollout": batch.completions,
+        "rollout_tokens_at_most": batch.completions * config.rollout.max_new_tokens,
+        "mini_batches": config.update.mini_batches,
+        "epochs": config.update.epochs,
+        "passes": batch.passes,
+        "steps_per_rollout": batch.steps_per_rollout,
+        "completions_per_step": batch.step_batch,
+        "micro_batch": batch.micro_batch,
+        "micro_batches_per_step": batch.micro_batches,
+        "micro_tokens": config.update.micro_tokens,
+        "rollouts": config.train.rollouts,
+        "steps_total": batch.steps_total,
+        "policy_age": None if sft else {"mean": sum(ages) / len(ages), "largest": ages[-1], "of_each_step": ages},
+        "completions_total": completions_total,
+        "completion_tokens_at_most": completions_total * config.rollout.max_new_tokens,
+        "problems": problems,
+        "problems_from": None if sft or is_generated(config.task.data) else config.task.data,
+        "visits_per_problem": config.rollout.prompts * config.train.rollouts / problems if problems else None,
+        "demonstrations": demonstrations,
+        "data": sft.data if sft else None,
+        "visits_per_demonstration": completions_total / demonstrations if demonstrations else None,
+        "checkpoints_written": _checkpoints(batch.steps_total, config.checkpoint.every),
+        "checkpoints_kept": config.checkpoint.keep,
+        "evaluations": config.train.rollouts // config.eval.every if config.eval.every else 0,
+        "eval_completions": config.eval.problems * (config.eval.samples + config.eval.greedy),
+        "eval_benchmarks": list(config.eval.benchmark),
+        "benchmark_completions": completions_of(config) if config.eval.benchmark else None,
+    }
+
+
+def _checkpoints(steps_total: int, every: int) -> int:
+    """One every `every` steps, and one of the last step."""
+    return -(-steps_total // every)
+
+
+def resources(
+    config: Config,
+    *,
+    gpus: int | None = None,
+    gpu_memory: str | None = None,
+    prompt_tokens: int | None = None,
+    speed: Speed | None = None,
+) -> dict[str, Any]:
+    """`parameters`, `learning_rate`, `memory` and `time` of a training, for `--json`.
+
+    What is not known is None, with a `note` that says why: parameters and memory of a model whose config.json is not
+    at hand, the time without a speed.
+    """
+    found = find_architecture(config.model.name, config.model.revision)
+    model = found.architecture
+    device = choose_device(gpu_memory, gpus, None if model is None else model.parameters)
+    training, sampling = training_of(config, device, prompt_tokens), sampling_of(config, model)
+    return {
+        "parameters": _parameters(found, training),
+        "learning_rate": _rate(config, model),
+        "memory": None if model is None else memory(model, training, sampling, device, assumed=prompt_tokens is None),
+        "time": _time(config, speed),
+    }
+
+
+def memory(
+    model: Architecture, training: Training, sampling: Sampling, device: Device, *, assumed: bool
+) -> dict[str, Any]:
+    """The memory of one GPU (or of the CPU), whether it suffices, and what would help."""
+    if not device.gpu and training.processes > 1:
+        device = replace(device, bytes=device.bytes // training.processes, why=f"its share of {device.why}")
+    found = estimate(model, training, sampling, device.bytes)
+    fits = advice.verdict(found.peak, device.bytes)
+    changes: tuple[advice.Change, ...] = ()
+    combined = more = None
+    if fits != "yes":
+        changes = advice.single_changes(model, training, sampling, device.bytes)
+        # Adapters are another training, and offloading takes its time: other answers are wanted beside them.
+        same = [change for change in changes if "adapter" not in change.settings and "offload" not in change.settings]
+        if not any(change.fits == "yes" for change in same):
+            combined = advice.together(model, training, sampling, device.bytes)
+            if combined in changes:
+                combined = None
+            more = advice.gpus_that_fit(model, training, sampling, device.bytes) if device.gpu else None
+    return {
+        "device": "gpu" if device.gpu else "cpu",
+        "available": device.bytes,
+        "available_why": device.why,
+        "peak": found.peak,
+        "peak_phase": found.peak_phase,
+        "fits": fits,
+        "phases": {name: found.total(name) for name in found.phases},
+        "terms": [asdict(term) for term in found.terms],
+        "host": found.host.bytes,
+        "host_why": found.host.why,
+        "setting": {**asdict(training), "engine": sampling.engine, "rollout_rows": sampling.rows},
+        "prompt_tokens_assumed": assumed,
+        "changes": [asdict(change) for change in changes],
+        "together": None if combined is None else asdict(combined),
+        "more_gpus": None if more is None else asdict(more),
+    }
+
+
+def _parameters(found: Found, training: Training) -> dict[str, Any]:
+    model = found.architecture
+    if model is None:
+        return {"total": None, "trained": None, "note": found.source}
+    return {"total": model.parameters, "trained": trained_parameters(model, training), "note": found.source}
+
+
+def _rate(config: Config, model: Architecture | None) -> float | None:
+    """The peak learning rate; None where it follows from a number of parameters that is not known."""
+
+    class Unknown(Exception):
+        pass
+
+    def parameters() -> int:
+        if model is None:
+            raise Unknown
+        return model.parameters
+
+    try:
+        return config.optimizer.peak_lr(parameters)
+    except Unknown:
+        return None
+
+
+def _time(config: Config, speed: Speed | None) -> dict[str, Any] | None:
+    if speed is None:
+        return None
+    completions = batch_arithmetic(config).completions * config.train.rollouts
+    found = duration(completions, config.rollout.max_new_tokens, speed)
+    return {**asdict(speed), "seconds_at_most": found.at_most, "seconds_expected": found.expected}
+
+
+DEFAULT_GPU_BYTES = 80 * GIB
+GPU_HERE = Path("/dev/nvidia0")
+# Models beyond this many parameters are planned for GPUs where the machine has none.
+LARGE = 1_000_000_000
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": GIB, "ti": 2**40}
+
+
+@dataclass(frozen=True)
+class Device:
+    """What the training is planned for: bytes of one GPU, or of the computer's memory; ``why`` it was taken."""
+
+    gpu: bool
+    bytes: int
+    why: str
+
+
+def parse_bytes(text: str) -> int:
+    """`80GiB`, `80 GB` or `24g` in bytes. Raises UserError for anything else."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", text.lower())
+    if match is None or float(match[1]) == 0:
+        raise UserError(f"--gpu-memory {text}: expected a size such as 80GiB or 24GB")
+    return round(float(match[1]) * _UNITS[match[2]])
+
+
+def choose_device(gpu_memory: str | None, gpus: int | None, parameters: int | None) -> Device:
+    """What to plan for: what was said; GPUs of 80 GiB for a large model; else the machine at hand."""
+    if gpu_memory is not None:
+        return Device(True, parse_bytes(gpu_memory), "as given (--gpu-memory)")
+    if gpus is not None:
+        return Device(True, DEFAULT_GPU_BYTES, "80 GiB a GPU, as nothing else was said (--gpu-memory)")
+    if GPU_HERE.exists():
+        found = memory_of_the_gpus()
+        if found is not None:
+            return Device(True, found, "the GPU of this machine, as nothing else was said (--gpus, --gpu-memory)")
+        return Device(True, DEFAULT_GPU_BYTES, "a GPU is here; 80 GiB, as nothing else was said (--gpu-memory)")
+    if parameters is not None and parameters >= LARGE:
+        return Device(True, DEFAULT_GPU_BYTES, "a large model, so GPUs of 80 GiB, as nothing else was said")
+    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Device(False, size, "this machine's CPU and memory; for GPUs give --gpus N --gpu-memory 80GiB")
+
+
+def memory_of_the_gpus() -> int | None:
+    """Bytes of the smallest GPU here, by its driver's own command; None where that says nothing."""
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout
+        return min(int(line) for line in said.split()) * 2**20
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+
+
+def strategy_of(config: Config) -> Strategy:
+    """How the training is divided among GPUs."""
+    launch = config.launch
+    if launch.deepspeed is not None:
+        stages: dict[Any, Strategy] = {1: "zero1", 2: "zero2", 3: "zero3"}
+        return stages.get(stage_of(deepspeed_settings(launch) or {}), "ddp")
+    if launch.fsdp:
+        return "fsdp"
+    return "ddp" if launch.processes > 1 else "single"
+
+
+def offloads_of(config: Config) -> tuple[bool, bool]:
+    """Whether DeepSpeed keeps the optimizer's states, and the weights, in the computer's memory."""
+    zero = (deepspeed_settings(config.launch) or {}).get("zero_optimization")
+    parts = [(zero if isinstance(zero, dict) else {}).get(f"offload_{part}") for part in ("optimizer", "param")]
+    optimizer, weights = (isinstance(part, dict) and part.get("device", "none") != "none" for part in parts)
+    return optimizer, weights
+
+
+def training_of(config: Config, device: Device, prompt_tokens: int | None = None) -> Training:
+    """What decides the memory of an update of ``config``."""
+    batch, method, model = batch_arithmetic(config), config.method, config.model
+    wanted = model.gradient_checkpointing
+    weights = 2 if model.dtype == "bfloat16" else 4
+    offload_optimizer, offload_weights = offloads_of(config)
+    prompt = prompt_tokens or _usual_prompt(config)
+    rows = batch.micro_batch
+    if config.update.micro_tokens is not None:
+        rows = max(1, min(batch.share, config.update.micro_tokens // (prompt + config.rollout.max_new_tokens)))
+    return Training(
+        micro_batch=rows,
+        prompt_tokens=prompt,
+        completion_tokens=config.rollout.max_new_tokens,
+        weights=weights,  # type: ignore[arg-type]
+        autocast=device.gpu,
+        checkpointing=device.gpu if wanted == "auto" else wanted == "on",
+        accumulates=batch.share > rows,
+        strategy=strategy_of(config),
+        processes=config.launch.processes,
+        adapter=adapter_of(config),
+        reference=method.needs_reference,
+        value_head=isinstance(method, Method) and method.advantage.needs_values,
+        attention=_attention(model.attention),
+        supervised=isinstance(method, SFT),
+        gpu=device.gpu,
+        offload_optimizer=offload_optimizer,
+        offload_weights=offload_weights,
+        step_rows=batch.step_batch,
+        summed=4 if sums_in_float32(deepspeed_settings(config.launch) or {}) else 2,
+    )
+
+
+def _usual_prompt(config: Config) -> int:
+    """Before any prompt was read; a configuration that no run can have is refused where the run begins."""
+    style = "compact" if _is_lab(config) else "logic_rl"
+    try:
+        return config.task.for_model(style).prompt_tokens
+    except UserError:
+        return config.task.prompt_tokens
+
+
+def _is_lab(config: Config) -> bool:
+    """Whether the model is the one that ships with the package."""
+    return config.model.name in LOCAL_PRESETS
+
+
+def adapter_of(config: Config) -> Adapter | None:
+    """The low-rank adapters that are trained in place of the model."""
+    adapter: Any = config.model.adapter
+    if adapter.kind == "none":
+        return None
+    return Adapter(adapter.rank, adapter.targets, adapter.kind == "qlora")
+
+
+def sampling_of(config: Config, model: Architecture | None = None) -> Sampling:
+    """What decides the memory of a rollout of ``config`` with ``model``, whose family decides the engine `auto`."""
+    batch, rollout = batch_arithmetic(config), config.rollout
+    rows = -(-batch.completions // config.launch.processes)
+    if isinstance(config.method, SFT):
+        return Sampling("none", 0)
+    engine: str = rollout.engine
+    if engine == "auto":
+        engine = "local" if model is None or model.counted is None else "transformers"
+    return Sampling(
+        cast(Engine, engine),
+        rows,
+        rollout.vllm.gpu_memory or COLOCATE_MEMORY,
+        group=rollout.group_size,
+        batch=rollout.batch,
+        sorts=rollout.top_p < 1 or rollout.top_k > 0,
+        sleeps=rollout.vllm.sleep,
+    )
+
+
+def _attention(name: str | None) -> Attention:
+    if name == "eager":
+        return "eager"
+    return "flash_attention_2" if name is not None and "flash" in name else "sdpa"
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Completion tokens a second of the whole loop: sampling, judging and every update on them.
+
+    Attributes:
+        tokens_per_completion: how long completions were on average, where that was measured.
+    """
+
+    tokens_per_second: float
+    source: str
+    tokens_per_completion: float | None = None
+
+
+@dataclass(frozen=True)
+class Duration:
+    """Seconds of a training. ``at_most`` if every completion has the full length, ``expected`` if they are as long as
+    in the measured run (None where none was measured)."""
+
+    at_most: float
+    expected: float | None
+
+
+def measured_speed(run: RunDir) -> Speed:
+    """The speed of a run by its records, the first rollout left out where there are more: it warms up.
+
+    Raises UserError when it has no whole rollout yet, RunError for records that are damaged.
+    """
+    steps, timings = read_jsonl(run.metrics_path), read_jsonl(run.timings_path)
+    rows = [{**step, **timing} for step, timing in zip(steps, timings, strict=False) if "length" in step]
+    for number, row in enumerate(rows, start=1):
+        if not all(isinstance(row.get(key), int | float) for key in ("rollout", "length", "seconds")):
+            raise RunError(
+                f"{run.path}: its step {number} has no rollout, length or seconds in {run.metrics_path.name} and "
+                f"{run.timings_path.name}. The files were altered."
+            )
+    rollouts = sorted({int(row["rollout"]) for row in rows})
+    used = rollouts[1:] or rollouts
+    rows = [row for row in rows if row["rollout"] in used]
+    if not rows:
+        raise UserError(f"--run {run.path}: has no finished rollout, so its speed is not known")
+    seconds = sum(float(row["seconds"]) for row in rows)
+    # Every step of a rollout repeats the rollout's own numbers.
+    lengths = {int(row["rollout"]): float(row["length"]) for row in rows}
+    completions = run_completions(run)
+    tokens = sum(lengths.values()) * completions
+    source = f"{run.path}, {len(used)} rollout{'s' if len(used) > 1 else ''}"
+    return Speed(tokens / seconds, source, sum(lengths.values()) / len(lengths))
+
+
+def run_completions(run: RunDir) -> int:
+    """Completions of one rollout of ``run``."""
+    from rlvr_cli.config.batch import batch_arithmetic
+    from rlvr_cli.config.load import load_config
+
+    return batch_arithmetic(load_config([run.config_path])).completions
+
+
+def duration(completions: int, tokens_each: int, speed: Speed) -> Duration:
+    """The time of a training of ``completions`` completions of at most ``tokens_each`` tokens at ``speed``."""
+    mean = speed.tokens_per_completion
+    expected = None if mean is None else completions * min(mean, tokens_each) / speed.tokens_per_second
+    return Duration(completions * tokens_each / speed.tokens_per_second, expected)
