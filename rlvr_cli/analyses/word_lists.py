@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.schema import FromList
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import local_path
 from rlvr_cli.core.section import Section, Text
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import Document, YamlProblem, parse, read_text

@@ -79,9 +79,10 @@ def command(
     No weights are loaded. Of several methods: also which of them have the same gradient.
     """
     from rlvr_cli.config.cautions import cautions
+    from rlvr_cli.config.checks import check_training
     from rlvr_cli.config.load import load_config
     from rlvr_cli.planning.plan import make_plan, resources
-    from rlvr_cli.tasks.sets import check_training, waits_for_a_folder
+    from rlvr_cli.tasks.sets import generated_hint, waits_for_a_folder
 
     asked = with_data_dir(overrides, data_dir)
     if gpus is not None:
@@ -90,7 +91,7 @@ def command(
 
     def checked(name: str | None) -> Config:
         found = load_config(config or [], name, task, model, asked)
-        if not waits_for_a_folder(found):
+        if not waits_for_a_folder(found.task):
             check_training(found)
         return found
 
@@ -98,11 +99,11 @@ def command(
 
     def needs(settings: Config) -> dict[str, Any]:
         said = cautions(settings)
-        if waits_for_a_folder(settings):
+        if waits_for_a_folder(settings.task):
             # Its numbers do not depend on the problems.
             said.append(
                 f"WARNING: `rlvr train` needs the problems of {settings.task.data} (task.data), which are on no hub "
-                "that the project knows: name their folder with --data-dir.{generated_hint(settings.task.data)}"
+                f"that the project knows: name their folder with --data-dir.{generated_hint(settings.task.data)}"
             )
         found = resources(settings, gpus=gpus, gpu_memory=gpu_memory, prompt_tokens=prompt_tokens, speed=speed)
         return {**found, "cautions": said}

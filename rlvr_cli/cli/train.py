@@ -217,8 +217,8 @@ def _configured(
     files: list[Path], method: str | None, task: str | None, model: str | None, overrides: list[str], world: World
 ) -> Loaded:
     """The configuration; an outer launcher's number of processes is that of the run, unless the user says another."""
+    from rlvr_cli.config.checks import check_training
     from rlvr_cli.config.load import load
-    from rlvr_cli.tasks.sets import check_training
 
     loaded = load(files, method, task, model, overrides)
     if world.processes > 1 and not loaded.merged.set_by_user(("launch", "processes")):

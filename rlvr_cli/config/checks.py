@@ -12,7 +12,8 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.config.tree import Path, default
 from rlvr_cli.core.section import Contradiction
 from rlvr_cli.methods.method import Method
-from rlvr_cli.tasks.sets import data_sets, sets_of
+from rlvr_cli.methods.sft import SFT
+from rlvr_cli.tasks.sets import check_problems, data_sets, sets_of
 from rlvr_cli.tasks.suites import unknown_names
 
 SetByUser = Callable[[Path], bool]
@@ -30,6 +31,15 @@ def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[Contrad
         *_without_effect(config, set_by_user),
         *idle_engine_keys(config, set_by_user),
     ]
+
+
+def check_training(config: Config) -> None:
+    """Refuse a configuration whose training, or the evaluations on its way, would find no problems.
+
+    Looks whether data are there without reading them. Raises UserError.
+    """
+    if not isinstance(config.method, SFT) or config.method.data is None:
+        check_problems(config.task, ("train", *([config.eval.split] if config.eval.every else ())))
 
 
 def _either(values: Iterable[int]) -> str:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.files import file_layers
 from rlvr_cli.config.origins import PRESET, Layer, Merged
 from rlvr_cli.config.overrides import choices_first, label, parse_override
 from rlvr_cli.config.presets import PRESETS, preset_document
@@ -21,6 +20,7 @@ from rlvr_cli.config.problems import validate
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.tree import choices, variants
 from rlvr_cli.core.errors import ConfigError
+from rlvr_cli.core.include import source_files
 from rlvr_cli.core.yaml import Document, dump
 from rlvr_cli.methods.names import BASES, MethodName, nearest_method, parse_method_name, presets_of
 from rlvr_cli.tasks.sets import data_sets, is_generated
@@ -67,7 +67,11 @@ def load(
 ) -> Loaded:
     """`load_config`, with the origin of each value."""
     problems: list[tuple[str, str]] = []
-    files = file_layers(config_files, problems)
+    files = [
+        Layer(str(source.path), source.values, source.document.lines)
+        for file in config_files
+        for source in source_files(Path(file), tuple(Config.model_fields), problems)
+    ]
     user_layers = [
         *files,
         *_option_layers({"method": method, "task": task, "model": model}),

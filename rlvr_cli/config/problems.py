@@ -19,14 +19,6 @@ from rlvr_cli.core.text import did_you_mean, nearest
 from rlvr_cli.core.yaml import shown
 from rlvr_cli.tasks.sets import data_sets
 
-# Keys of earlier versions, and what to write today.
-MOVED = {
-    "method.lora_rank": "model.adapter.rank, for every method, beside model.adapter=lora",
-    "method.lora_alpha": "model.adapter.alpha, for every method, beside model.adapter=lora",
-}
-REMOVED = {
-    "method.advantage.threshold": "correct is the verifier's verdict. Leave the key out",
-}
 PLAIN = re.compile(r"[^\s\"'`]+")
 
 
@@ -139,10 +131,6 @@ def _message(detail: ErrorDetails, path: Path, data: Any) -> str:
 
 def _unknown_key(path: Path, data: Any) -> str:
     section, key = path[:-1], path[-1]
-    if _dotted(path) in MOVED:
-        return f"is now {MOVED[_dotted(path)]}"
-    if _dotted(path) in REMOVED:
-        return f"is gone: {REMOVED[_dotted(path)]}"
     values = _at(data, section)
     own = chosen(section, values)
     others = [variant for variant in variants(section) if variant is not own and key in variant.model_fields]

@@ -1,4 +1,4 @@
-"""Files that survive a crash: replaced whole or not at all, JSON lines that may be cut off, one writer at a time."""
+"""Paths as people write them; files replaced whole or not at all, JSON lines that may be cut off, one writer."""
 
 from __future__ import annotations
 
@@ -14,6 +14,18 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rlvr_cli.core.errors import RunError, UserError
+
+
+def local_path(name: str) -> Path:
+    """``name`` as a path, a leading ``~`` or ``~user`` replaced by that home folder.
+
+    Raises UserError when there is no such home folder.
+    """
+    try:
+        return Path(name).expanduser()
+    except RuntimeError as error:
+        home = name.replace("\\", "/").split("/", 1)[0]
+        raise UserError(f"{name}: there is no home folder {home}. Write the path out.") from error
 
 
 def fsync(path: Path) -> None:

@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
-from rlvr_cli.config.paths import local_path
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.files import write_text
+from rlvr_cli.core.files import local_path, write_text
 from rlvr_cli.evaluation.score import as_json
 from rlvr_cli.tasks import Problem, Split, Task
 from rlvr_cli.tasks.base import prompt_ids

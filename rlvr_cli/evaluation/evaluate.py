@@ -82,7 +82,7 @@ def evaluate_with(
     with store.open() as samples:
         sampler.fill(store, samples, task, problems, settings, progress)
         rows = problem_values(problems, samples, settings, task.reasons)
-        name = benchmark or problems_name(task.name, task.settings.get("data"))
+        name = benchmark or problems_name(task.name, task.settings["data"])
         result = report(rows, settings, task, label=label, fingerprint=digest(whole), benchmark=name)
         return write_results(out_dir, result, rows)
 

@@ -7,7 +7,6 @@ until a model is loaded.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections import Counter
@@ -18,11 +17,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.files import write_text
-from rlvr_cli.core.hashes import digest
+from rlvr_cli.core.files import local_path, write_text
+from rlvr_cli.core.hashes import digest, text_digest
 from rlvr_cli.evaluation.loading import load_subject
 from rlvr_cli.evaluation.plan import ProgressCallback
 from rlvr_cli.evaluation.request import MOST_COMPLETIONS, collect, only
@@ -289,7 +287,7 @@ def _written(
 ) -> Filtered:
     """Write the account first: where the output is, it is whole and accounted for."""
     text = "".join(json.dumps(problem.fields, ensure_ascii=False) + "\n" for problem in kept)
-    account = {**result, "output_sha256": hashlib.sha256(text.encode()).hexdigest()}
+    account = {**result, "output_sha256": text_digest(text)}
     rows = ",\n".join(
         "    " + json.dumps({"problem": problem.id, "correct": right, "unjudged": unjudged, "fate": what})
         for problem, (right, unjudged), what in zip(request.problems, counts, fates, strict=True)

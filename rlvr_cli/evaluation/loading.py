@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import local_path
 from rlvr_cli.evaluation.plan import Sampler
 from rlvr_cli.evaluation.targets import Subject
 from rlvr_cli.models.source import PRESETS, resolve_model

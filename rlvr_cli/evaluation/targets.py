@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlvr_cli.config.paths import local_path
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import local_path
 from rlvr_cli.models.source import PRESETS, prompt_style, resolve_model
 from rlvr_cli.runs.checkpoints import STEP, Checkpoint, Damaged, find_damage, survey
 from rlvr_cli.runs.folder import RunDir, newest_run, open_run

@@ -22,6 +22,7 @@ import transformers
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.evaluate import evaluate
 from rlvr_cli.evaluation.settings import EvalSettings
@@ -201,7 +202,7 @@ def config_hash(folder: Path) -> str:
     """SHA-256 of a model folder's `config.json`, without the version of transformers that wrote it."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config.pop("transformers_version", None)
-    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+    return text_digest(json.dumps(config, sort_keys=True))
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.hashes import text_digest
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -96,7 +96,7 @@ class Recipe(_Part):
 
     def fingerprint(self) -> str:
         """SHA-256 of the recipe as canonical JSON."""
-        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+        return text_digest(json.dumps(self.model_dump(mode="json"), sort_keys=True))
 
 
 def load_recipe(path: Path) -> Recipe:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.launch.world import World
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.sets import problems_name
@@ -34,7 +34,7 @@ def check_resumable(run: RunDir, *, finished: bool = False) -> None:
             f"{run.path}: this run is finished; there is nothing to resume. To extend it: "
             f"rlvr train --resume {run.path} train.rollouts=N, with N above {manifest.get('rollouts_total')}."
         )
-    if manifest.get("config_sha256") != digest(run.config_path.read_text(encoding="utf-8")):
+    if manifest.get("config_sha256") != text_digest(run.config_path.read_text(encoding="utf-8")):
         raise UserError(
             f"{run.config_path}: was changed after the run began, so the rest would be another run's. Restore it, "
             f"or start a new run with it: rlvr train -c {run.config_path} run.name=NEW"
@@ -56,8 +56,3 @@ def check_processes(run: RunDir, config: Config, world: World) -> None:
             f"process{'' if config.launch.processes == 1 else 'es'} and cannot go on exactly with "
             f"{world.processes}. Start as many as before."
         )
-
-
-def digest(text: str) -> str:
-    """sha256 of a configuration's text."""
-    return hashlib.sha256(text.encode()).hexdigest()

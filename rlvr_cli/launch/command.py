@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.launch_keys import LaunchConfig
-from rlvr_cli.config.paths import local_path
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import local_path
 from rlvr_cli.core.yaml import YamlProblem, parse, read_text
 from rlvr_cli.launch.deepspeed_config import is_sharded
 from rlvr_cli.runs.environment import usable_cores

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import os
 import shlex
@@ -23,6 +22,7 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.config.slurm_keys import seconds_of
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.files import is_held, write_text
+from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.section import Contradiction
 from rlvr_cli.core.text import without_secrets
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
@@ -184,7 +184,7 @@ def write_beginning(config: Config, run: RunDir, command: Sequence[str]) -> None
         steps_total=batch_arithmetic(config).steps_total,
         rollouts_total=config.train.rollouts,
         processes=config.launch.processes,
-        config_sha256=hashlib.sha256(text.encode()).hexdigest(),
+        config_sha256=text_digest(text),
         command=without_secrets(shlex.join(command)),
     )
 

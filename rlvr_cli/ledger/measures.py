@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import time
@@ -15,6 +14,7 @@ from rlvr_cli.analyses.base import Subject
 from rlvr_cli.analyses.request import analysis_of, options_of
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import write_json
+from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.ledger.jobs import Job
 from rlvr_cli.ledger.schema import At, Call
@@ -27,7 +27,7 @@ _SIZE = 16
 
 def digest(value: Any) -> str:
     """A hash of JSON values, 16 hexadecimal digits."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:_SIZE]
+    return text_digest(json.dumps(value, sort_keys=True))[:_SIZE]
 
 
 class NoValue(RunError):

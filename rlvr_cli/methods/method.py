@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import inspect
 import json
 import sys
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, create_model
 
+from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Contradiction, Section, Text
 from rlvr_cli.methods.aggregation import Aggregation, prompt_factors
@@ -216,8 +216,8 @@ class Method(Section):
         choices = self.model_dump(mode="json") | {"shaping": {one.key: one.model_dump() for one in self.shapings}}
         return {
             "choices": choices,
-            "choices_sha256": _sha256(json.dumps(choices, sort_keys=True)),
-            "code_sha256": _sha256("".join(inspect.getsource(sys.modules[module]) for module in modules)),
+            "choices_sha256": text_digest(json.dumps(choices, sort_keys=True)),
+            "code_sha256": text_digest("".join(inspect.getsource(sys.modules[module]) for module in modules)),
         }
 
 
@@ -241,7 +241,3 @@ def _modules(names: Iterable[str]) -> set[str]:
             used = {getattr(value, "__module__", None) or "" for value in vars(sys.modules[name]).values()}
             waiting += [module for module in used if module.startswith(f"{__package__}.")]
     return found
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

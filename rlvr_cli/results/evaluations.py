@@ -13,7 +13,7 @@ from typing import Any
 
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl
-from rlvr_cli.core.hashes import digest
+from rlvr_cli.core.hashes import digest, text_digest
 
 # Of metrics.json: the hash of problems.jsonl, and of all the rest of metrics.json.
 PROBLEMS_HASH, OWN_HASH = "problems_sha256", "sha256"
@@ -29,7 +29,7 @@ AGAIN = "The same `rlvr eval` makes it again from the samples."
 def sealed(result: Mapping[str, Any], problems: str) -> dict[str, Any]:
     """``result`` with the hashes of it and of the content of problems.jsonl."""
     content = {key: value for key, value in result.items() if key != OWN_HASH}
-    content[PROBLEMS_HASH] = hashlib.sha256(problems.encode("utf-8")).hexdigest()
+    content[PROBLEMS_HASH] = text_digest(problems)
     # As it is read back: JSON has no integers as keys, and they sort in another order.
     return {**content, OWN_HASH: digest(json.loads(json.dumps(content)))}
 

@@ -12,10 +12,9 @@ from shlex import quote
 from typing import Any
 
 from rlvr_cli.config.load import leaves, load_config
-from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.files import is_held
+from rlvr_cli.core.files import is_held, local_path
 from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.listing import is_run, run_folders

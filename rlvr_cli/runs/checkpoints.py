@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.files import fsync, write_text
+from rlvr_cli.core.hashes import text_digest
 
 MANIFEST = "MANIFEST.json"
 STEP = re.compile(r"step-(\d+)")
@@ -101,7 +102,7 @@ def find_damage(path: Path) -> str | None:
 
 def _manifest_text(step: int, entries: dict[str, dict[str, Any]]) -> str:
     content = {"step": step, "files": entries}
-    own = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    own = text_digest(json.dumps(content, sort_keys=True))
     return json.dumps({**content, "sha256": own}, indent=2) + "\n"
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import read_jsonl, truncate_jsonl, write_bytes, write_text
+from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.runs.checkpoints import file_hash
 from rlvr_cli.runs.folder import RunDir
 
@@ -63,7 +64,7 @@ def write_seal(path: Path, seal: Mapping[str, Mapping[str, Any]]) -> None:
 
 def seal_text(seal: Mapping[str, Mapping[str, Any]]) -> str:
     """A seal as the content of a file, with a hash of its own."""
-    own = hashlib.sha256(json.dumps(seal, sort_keys=True).encode()).hexdigest()
+    own = text_digest(json.dumps(seal, sort_keys=True))
     return json.dumps({"files": seal, "sha256": own}, indent=1, sort_keys=True) + "\n"
 
 

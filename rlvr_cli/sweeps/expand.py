@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlvr_cli.config.checks import check_training
 from rlvr_cli.config.load import load
 from rlvr_cli.config.overrides import label, parse_override
 from rlvr_cli.config.schema import Config
@@ -31,7 +32,6 @@ from rlvr_cli.sweeps.naming import short_keys, trial_name, unique
 from rlvr_cli.sweeps.objective import Objective, intermediate_faults, read_objective
 from rlvr_cli.sweeps.search_space import Space, split_seeds
 from rlvr_cli.sweeps.spec import Problem, SweepFile
-from rlvr_cli.tasks.sets import check_training
 
 SHOWN_TRIALS = 3
 

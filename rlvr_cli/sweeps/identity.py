@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from typing import Any
 
 from rlvr_cli.config.load import leaves
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.yaml import shown
 
 # Where a run is kept, sent and started from, how often it is saved, and what it is evaluated on when it is done.
@@ -34,7 +34,7 @@ def deciding(config: Config) -> Iterator[tuple[str, Any]]:
 def identity(config: Config) -> str:
     """A hash of :func:`deciding`, 16 hexadecimal digits: defaults that are written out change nothing."""
     text = json.dumps(dict(deciding(config)), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return text_digest(text)[:16]
 
 
 def differences(before: Config, after: Config) -> list[str]:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlvr_cli.config.files import source_files
 from rlvr_cli.config.load import load_config
+from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.files import write_text
+from rlvr_cli.core.include import source_files
 from rlvr_cli.core.text import some
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.sweeps.cost import cost_of, same_arms, stand_ins
@@ -169,7 +170,7 @@ def _copies(sweep: Sweep) -> dict[str, str]:
     copies: dict[str, str] = {}
     for number, path in enumerate(sweep.file.base, start=1):
         problems: list[tuple[str, str]] = []
-        sources = source_files(path, problems)
+        sources = source_files(path, tuple(Config.model_fields), problems)
         if problems:
             raise ConfigError(problems)
         for part, source in enumerate(sources, start=1):

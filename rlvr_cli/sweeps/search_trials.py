@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 from collections.abc import Collection, Sequence
@@ -10,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.sweeps.axes import SEED, Point, in_a_name, values_of
 from rlvr_cli.sweeps.expand import Sweep, Trial, load_trial
 from rlvr_cli.sweeps.folder import Plan
@@ -55,7 +55,7 @@ def study_name(sweep: Sweep) -> str:
     axes = [(axis_name(axis), labels(axis), repr(axis.interval)) for axis in sweep.space.axes]
     seeds = [dict(point.values) for point in sweep.space.seeds]
     content = [axes, seeds, repr(sweep.objective), repr(sweep.space.excluding), [trial.id for trial in sweep.corners]]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+    return text_digest(json.dumps(content))[:16]
 
 
 def with_suggested(sweep: Sweep, before: Plan | None) -> Sweep:

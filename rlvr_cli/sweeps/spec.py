@@ -12,11 +12,11 @@ from pydantic import BeforeValidator, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from rlvr_cli.config.files import is_yaml
 from rlvr_cli.config.keys import describe_field
-from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.schema import RUN_NAME, CountOrZero, FromList, OneOrMore, RunName
 from rlvr_cli.core.errors import UserError, layout
+from rlvr_cli.core.files import local_path
+from rlvr_cli.core.include import is_yaml
 from rlvr_cli.core.section import Count, Section, Text
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import Document, YamlProblem, parse, read_text, shown

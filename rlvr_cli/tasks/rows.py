@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-from rlvr_cli.config.paths import local_path
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import local_path
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.tasks.base import Split
 from rlvr_cli.tasks.jsonl import BadLine, is_jsonl, lines, parsed, raise_if, text_problem

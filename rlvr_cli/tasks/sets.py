@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from rlvr_cli.config.paths import local_path
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import local_path
 from rlvr_cli.core.section import define_all
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.methods.sft import SFT
 from rlvr_cli.tasks.base import DataSet, Task
-
-if TYPE_CHECKING:
-    from rlvr_cli.config.schema import Config
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _ENDINGS = ("", ".jsonl", ".jsonl.gz")
@@ -114,22 +109,19 @@ def location(name: str, split: str, folder: Path | None) -> str:
     return str(found)
 
 
-def check_training(config: Config) -> None:
-    """Refuse data without training problems, as far as that shows without reading any.
+def check_problems(task: Task, splits: Sequence[str]) -> None:
+    """Refuse data without problems of each of ``splits``, as far as that shows without reading any.
 
     Raises:
-        UserError: a data set that has none (or none for the evaluations on the way, where there are any), or that is
-            not where it is looked for; data that is nowhere; a folder that nothing is looked for in.
+        UserError: a data set that has none, or that is not where it is looked for; data that is nowhere; a folder that
+            nothing is looked for in.
     """
-    if isinstance(config.method, SFT) and config.method.data is not None:
-        return
-    task = config.task
     if is_generated(task.data):
         check_folder(task)
     elif task.data in data_sets():
         folder = local_path(task.data_dir) if task.data_dir is not None else None
         problems: list[str] = []
-        for split in ("train", *([config.eval.split] if config.eval.every else [])):
+        for split in splits:
             try:
                 location(task.data, split, folder)
             except UserError as error:
@@ -157,10 +149,10 @@ def check_folder(task: Task) -> None:
     )
 
 
-def waits_for_a_folder(config: Config) -> bool:
+def waits_for_a_folder(task: Task) -> bool:
     """Whether the training problems are a data set that is on no hub, and no folder was named yet."""
-    one = data_sets().get(config.task.data)
-    return one is not None and config.task.data_dir is None and one.hub is None and "train" in one.files
+    one = data_sets().get(task.data)
+    return one is not None and task.data_dir is None and one.hub is None and "train" in one.files
 
 
 def looks_like_hub_id(data: str) -> bool:
@@ -173,16 +165,14 @@ def generated_hint(name: str) -> str:
     return f" Generated problems of its kind have the name {generated_name(data_sets()[name].task)}."
 
 
-def problems_name(task: str, data: str | None) -> str:
+def problems_name(task: str, data: str) -> str:
     """What problems are called wherever they are printed, stored and compared: never the name of other problems.
 
     A data set's own name (that of its hub id too); else the name of the file or folder with its ending, or the hub id.
 
     Args:
-        task: the task's name, which says what null (of earlier versions) stood for. data: `task.data`.
+        task: the task's name. data: `task.data`.
     """
-    if data is None:
-        return generated_name(task)
     if data in data_sets():
         return data
     of_hub = [name for name, one in data_sets().items() if (one.task, one.hub) == (task, data)]

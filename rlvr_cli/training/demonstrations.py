@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.adapter_keys import AdapterConfig
-from rlvr_cli.config.paths import local_path
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import local_path
+from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.methods.sft import SFT
 from rlvr_cli.tasks.base import Problem, Task, prompt_ids, response_text
 from rlvr_cli.tasks.jsonl import BadLine, is_jsonl, lines, parsed, raise_if, text_problem
@@ -62,7 +62,7 @@ class SFTMethod:
             "demonstrations": {
                 "source": self.source,
                 "count": len(self.demonstrations),
-                "sha256": _sha256(listed),
+                "sha256": text_digest(listed),
             },
             "lora": None if self.adapter.kind == "none" else self.adapter.model_dump(mode="json"),
         }
@@ -70,8 +70,8 @@ class SFTMethod:
         code = "".join((here / name).read_text(encoding="utf-8") for name in CODE)
         return {
             "choices": choices,
-            "choices_sha256": _sha256(json.dumps(choices, sort_keys=True)),
-            "code_sha256": _sha256(code),
+            "choices_sha256": text_digest(json.dumps(choices, sort_keys=True)),
+            "code_sha256": text_digest(code),
         }
 
 
@@ -243,7 +243,3 @@ def _text_problem(key: str, value: Any, encode: _Encoder) -> str | None:
 def _first_unknown(text: str, ids: Callable[[str], list[int]], unknown: int) -> str:
     word = next((word for word in text.split() if unknown in ids(word)), None)
     return "" if word is None else f": {word[:40]!r}"
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 from rlvr_cli.config.batch import batch_arithmetic
@@ -10,6 +9,7 @@ from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_text
+from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.runs.folder import SUBMITTED, RunDir, now
 
 KEY = "train.rollouts"
@@ -67,7 +67,7 @@ def _write(run: RunDir, config: Config) -> None:
         status="interrupted",
         rollouts_total=config.train.rollouts,
         steps_total=batch_arithmetic(config).steps_total,
-        config_sha256=hashlib.sha256(text.encode()).hexdigest(),
+        config_sha256=text_digest(text),
         **{PENDING: None},
     )
 

@@ -24,8 +24,9 @@ from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl, write_text
+from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.text import without_secrets
-from rlvr_cli.launch.checks import check_processes, check_resumable, default_name, digest
+from rlvr_cli.launch.checks import check_processes, check_resumable, default_name
 from rlvr_cli.launch.link import FAILURES
 from rlvr_cli.launch.stopping import StopRequest
 from rlvr_cli.launch.world import ALONE, World
@@ -127,7 +128,7 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: Prepared, 
         steps_total=batch_arithmetic(config).steps_total,
         rollouts_total=config.train.rollouts,
         processes=config.launch.processes,
-        config_sha256=digest(text),
+        config_sha256=text_digest(text),
         method_fingerprint=prepared.method.fingerprint(),
         sampler=prepared.engine_reason,
         threads=prepared.threads,

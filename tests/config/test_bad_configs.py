@@ -260,10 +260,6 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "correct by an entropy": ("method: cl+entropy-min\n", (":1", "entropy_min", "verdict", "advantage=group")),
     "correct by a coin": ("method: pl\ntask:\n  reward: random\n", (":1,3", "task.reward=random", "verdict")),
-    "correct by a threshold": (
-        "method:\n  name: pl\n  advantage: {threshold: 0.5}\n",
-        (":3", "threshold: is gone", "verifier's verdict"),
-    ),
     "no low token": (
         "method:\n  name: grpo+low-only\n  schedule: {eta: 0}\n",
         (":2,3", "method.schedule.eta=0", "low_only", "none"),
@@ -304,10 +300,6 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "adapters of no kind": (
         "model:\n  adapter:\n    rank: 8\n",
         (":3", "adapter kind none has no rank; lora and qlora have"),
-    ),
-    "adapters as they were set before": (
-        "method:\n  name: sft\n  lora_rank: 8\n",
-        (":3", "lora_rank: is now model.adapter.rank, for every method"),
     ),
     "two sources of solutions": (
         "method:\n  name: sft\n  data: x.jsonl\n  demonstrations: 8\n",

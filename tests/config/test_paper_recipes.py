@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.config.batch import batch_arithmetic
+from rlvr_cli.config.checks import check_training
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.yaml import parse, read_text
@@ -20,7 +21,7 @@ from rlvr_cli.methods.method import Method
 from rlvr_cli.planning.plan import adapter_of, resources
 from rlvr_cli.sweeps.identity import identity
 from rlvr_cli.tasks.countdown.task import Countdown
-from rlvr_cli.tasks.sets import check_training, data_sets, waits_for_a_folder
+from rlvr_cli.tasks.sets import data_sets, waits_for_a_folder
 
 REPOSITORY = Path(__file__).parents[2]
 FOLDER = REPOSITORY / "configs" / "papers"
@@ -70,7 +71,7 @@ def test_each_can_be_planned_and_fits_its_gpus(paper: str) -> None:
     """As `rlvr plan` does: problems, arithmetic, memory; a set that is on no hub waits for its folder."""
     for file in rows(paper):
         config = loaded(file)
-        if not waits_for_a_folder(config):
+        if not waits_for_a_folder(config.task):
             check_training(config)
         needs = resources(config, gpus=None, gpu_memory="80GiB", prompt_tokens=None, speed=None)
         assert needs["memory"]["fits"] == "yes", file
@@ -122,7 +123,7 @@ def test_the_commands_name_a_folder_where_problems_are_on_no_hub() -> None:
     for file in ROWS:
         config, head = loaded(file), read_text(file).partition("\ninclude:")[0].replace("\\\n#", "")
         train, evaluation = (re.search(rf"^# +rlvr {command}.*$", head, re.MULTILINE) for command in ("train", "eval"))
-        assert train is not None and ("--data-dir DATA" in train[0]) == waits_for_a_folder(config), file
+        assert train is not None and ("--data-dir DATA" in train[0]) == waits_for_a_folder(config.task), file
         if evaluation is not None:
             # A run's own folder is in its configuration; that of other sets is not.
             sets = (data_sets()[choice.benchmark] for choice in chosen(config.eval.benchmark)[0])

@@ -16,7 +16,8 @@ LAYERS = (
     ("analyses", "planning"),
     ("training", "evaluation", "lab", "describe"),
     ("models", "launch", "collapse"),
-    ("config", "methods", "tasks", "verify", "runs", "stats", "results"),
+    ("config", "runs", "results"),
+    ("methods", "tasks", "verify", "stats"),
     ("core",),
 )
 

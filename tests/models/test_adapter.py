@@ -258,16 +258,6 @@ def test_4_bits_become_a_plain_model(tmp_path: Path) -> None:
     assert torch.equal(AutoModelForCausalLM.from_pretrained(tmp_path / "plain")(IDS).logits, read(IDS).logits)
 
 
-def test_a_stored_run_with_the_keys_of_before_still_loads(tmp_path: Path) -> None:
-    """Every run of supervised fine-tuning has them in its config.yaml, null where all weights were trained."""
-    text = "model: {name: lab}\nmethod: {name: sft, lora_rank: %s, lora_alpha: 32.0}\n"
-    file = tmp_path / "config.yaml"
-    file.write_text(text % "null")
-    assert load_config([file]).model.adapter.kind == "none"
-    file.write_text(text % "8")
-    assert load_config([file]).model.adapter == LoRAConfig(rank=8, alpha=32.0)
-
-
 def test_the_adapter_stays_with_another_model(tmp_path: Path) -> None:
     """A paper's configuration with another model must not train all weights in silence."""
     file = tmp_path / "a.yaml"

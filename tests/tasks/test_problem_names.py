@@ -73,7 +73,7 @@ def test_the_hubs_error_names_the_folder_and_the_generated_problems(monkeypatch:
 def test_problems_never_go_by_the_name_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gsm8k").mkdir()
-    assert problems_name("kk", None) == problems_name("kk", "kk-gen") == "kk-gen"
+    assert problems_name("kk", "kk-gen") == "kk-gen"
     assert problems_name("gsm8k", "gsm8k") == problems_name("gsm8k", "openai/gsm8k") == "gsm8k"
     assert problems_name("math", "openai/gsm8k") == "openai/gsm8k"
     for data in ("gsm8k.jsonl", "./gsm8k", str(tmp_path / "gsm8k"), "x/math500.test.jsonl.gz"):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rlvr_cli.config.checks import check_training
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.tree import choices
 from rlvr_cli.core.errors import UserError
@@ -16,7 +17,7 @@ from rlvr_cli.tasks.gsm8k.task import GSM8K
 from rlvr_cli.tasks.hitab.task import HiTab
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.tasks.math.task import MathTask
-from rlvr_cli.tasks.sets import benchmarks, check_training, data_sets, location, sets_of
+from rlvr_cli.tasks.sets import benchmarks, data_sets, location, sets_of
 
 _DATA = os.environ.get("RLVR_DATA_DIR") or Path(__file__).resolve().parents[3] / "shared" / "data"
 PUBLIC = Path(_DATA)

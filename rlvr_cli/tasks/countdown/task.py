@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
@@ -10,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks.base import (
     Data,
@@ -173,7 +173,7 @@ def _generated(split: Split, numbers: int, count: int, seed: int) -> list[Proble
             continue
         idle = 0
         seen.add(key(puzzle))
-        identity = hashlib.sha256(repr((puzzle.nums, puzzle.target)).encode()).hexdigest()[:16]
+        identity = text_digest(repr((puzzle.nums, puzzle.target)))[:16]
         problems.append(make_problem(puzzle, f"countdown-{numbers}n-{split}-{identity}"))
     return problems
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from typing import Any
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.tasks.base import Problem
 from rlvr_cli.tasks.hitab.table import Layout, infer_layout, markdown
 
@@ -36,7 +36,7 @@ def problem_from(fields: dict[str, Any], where: str) -> Problem:
     identity = fields.get("id")
     if identity is None:
         text = json.dumps([question, table, answer])
-        identity = f"hitab-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        identity = f"hitab-{text_digest(text)[:16]}"
     return Problem(
         id=str(identity),
         question=question,

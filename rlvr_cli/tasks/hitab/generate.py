@@ -6,13 +6,13 @@ its split, so that no table of one split is another's with other names.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks import rows
 from rlvr_cli.tasks.base import Problem, Split
@@ -176,5 +176,5 @@ def _with_working(
         question=problem.question,
         data={**problem.data, "working": working},
         subgroup=kind,
-        structure=hashlib.sha256(json.dumps(structure).encode()).hexdigest(),
+        structure=text_digest(json.dumps(structure)),
     )

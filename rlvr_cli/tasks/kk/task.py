@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.section import Probability
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks.base import Data, DataSet, DataSplit, Problem, Share, Split, SumToOne, Task, Verdict, made_here
@@ -236,7 +236,7 @@ class _Source:
         self.seen.add(key)
         self.uses[structure] = self.uses.get(structure, 0) + 1
         question = english(puzzle, self.rng)
-        identity = hashlib.sha256(question.encode()).hexdigest()[:16]
+        identity = text_digest(question)[:16]
         self.problems.append(
             Problem(
                 id=f"kk-{self.people}ppl-{self.split}-{identity}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
@@ -10,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks.base import DataSplit, Problem, RuleKey, Split, Task
 from rlvr_cli.tasks.math.load import load_problems
@@ -130,7 +130,7 @@ def problem_split(problem: Problem) -> Split:
 
 def generated_problem(task: str, family: str, structure: str, question: str, answer: str, solution: str) -> Problem:
     """A generated problem with its worked solution; ``structure`` is equal for problems that differ in wording only."""
-    identity = hashlib.sha256(question.encode()).hexdigest()[:16]
+    identity = text_digest(question)[:16]
     data = {"answer": answer, "solution": solution}
     return Problem(f"{task}-{identity}", question, data, family, f"{family}:{structure}")
 

@@ -1,0 +1,134 @@
+"""Reads configuration files, and the files that they `include`, as layers over one another."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import local_path
+from rlvr_cli.core.yaml import Document, YamlProblem, dump, parse, read_text, shown
+
+INCLUDE = "include"
+MAX_DEPTH = 20
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One file of a configuration: where it is, its text, and its values without `include`."""
+
+    path: Path
+    text: str
+    document: Document
+    values: dict[Any, Any]
+
+    @property
+    def alone(self) -> str:
+        """The file as text that includes nothing: as it stands where it does not, else its values."""
+        return dump(self.values) if INCLUDE in self.document.data else self.text
+
+
+def source_files(file: Path, sections: Collection[str], problems: list[tuple[str, str]]) -> list[SourceFile]:
+    """``file`` below which lie, recursively, the files of its key `include`, the lowest first.
+
+    Paths are relative to the file that includes. A file that is included twice is laid once, where it is met first, so
+    that it does not undo what lies above it.
+
+    Args:
+        sections: the keys that a configuration has.
+        problems: gets what is wrong with the files, as (place, message).
+    """
+    return list(_Reading(sections, problems).sources(file, str(file), ()))
+
+
+@dataclass
+class _Reading:
+    """Files on their way in; ``laid`` holds the real paths of all that was read."""
+
+    sections: Collection[str]
+    problems: list[tuple[str, str]]
+    laid: set[str] = field(default_factory=set)
+
+    def sources(self, file: Path, place: str, above: tuple[Path, ...]) -> Iterator[SourceFile]:
+        """``file`` and what it includes.
+
+        Args:
+            place: what names the file: its path, or the line that includes it.
+            above: the files that include this one, the outermost first.
+        """
+        real = os.path.realpath(file)
+        prefix = f"{INCLUDE}: {file}: " if above else ""
+        circle = [number for number, other in enumerate(above) if os.path.realpath(other) == real]
+        if circle:
+            way = " -> ".join(str(path) for path in (*above[circle[0] :], file))
+            self.problems.append((place, f"{prefix}includes itself: {way}"))
+            return
+        if real in self.laid:
+            return
+        self.laid.add(real)
+        if above and not (is_yaml(str(file)) and is_yaml(real)) and not Path(real).is_dir():
+            self.problems.append((place, f"{prefix}is not named *.yaml or *.yml; only such files are included"))
+            return
+        if len(above) > MAX_DEPTH:
+            said = f"{prefix}lies below more than {MAX_DEPTH} files; a configuration has a few levels"
+            self.problems.append((place, said))
+            return
+        try:
+            text = read_text(file)
+            document = parse(text)
+        except YamlProblem as problem:
+            said = problem.message if is_yaml(real) else "not valid YAML"
+            self.problems.append((problem.at(file), said) if problem.line else (place, f"{prefix}{problem.message}"))
+            return
+        if document.data is None:
+            self.problems.append((place, f"{prefix}is empty; a configuration sets at least one key"))
+        elif not isinstance(document.data, dict):
+            # Not shown: it may be any file, of passwords too.
+            got = "a list" if isinstance(document.data, list) else "a single value"
+            where = f"{file}:{document.lines[()]}"
+            self.problems.append((where, f"must be a mapping of sections, as in `rollout: ...`; it is {got}"))
+        elif not is_yaml(real) and not set(document.data) <= {*self.sections, INCLUDE}:
+            # Not shown either.
+            said = "is not a configuration: it is not named *.yaml, and its keys are no sections"
+            self.problems.append((str(file), said))
+        else:
+            for path, line in _included(file, document, self.problems):
+                yield from self.sources(path, f"{file}:{line}", (*above, file))
+            values = {key: value for key, value in document.data.items() if key != INCLUDE}
+            yield SourceFile(file, text, document, values)
+
+
+def is_yaml(name: str) -> bool:
+    """Whether a file says by its name that it is YAML. Of any other one, errors show nothing."""
+    return name.endswith((".yaml", ".yml"))
+
+
+def _short(path: Path) -> Path:
+    """``path`` without `..`, where no link on the way makes that another place."""
+    short = Path(os.path.normpath(path))
+    return short if os.path.realpath(short) == os.path.realpath(path) else path
+
+
+def _included(file: Path, document: Document, problems: list[tuple[str, str]]) -> Iterator[tuple[Path, int]]:
+    """The files that ``file`` includes, each with its line."""
+    if INCLUDE not in document.data:
+        return
+    value, line = document.data[INCLUDE], document.lines[(INCLUDE,)]
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not names or not all(map(_is_name, names)):
+        said = "must be a file or a list of files, their paths from this file's folder"
+        problems.append((f"{file}:{line}", f"{INCLUDE}: {said}; got {shown(value)}"))
+        return
+    for number, name in enumerate(names):
+        at = document.lines.get((INCLUDE, number), line)
+        try:
+            yield _short(file.parent / local_path(name)), at
+        except UserError as error:
+            problems.append((f"{file}:{at}", f"{INCLUDE}: {error}"))
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and value != "" and "\0" not in value
