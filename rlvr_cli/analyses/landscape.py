@@ -24,10 +24,11 @@ from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import one_line, shortened, told_apart
 from rlvr_cli.results.arms import Arm, group_arms
 from rlvr_cli.results.completions import sampled_completions
-from rlvr_cli.results.curves import HELD_OUT, Curve, by_rollout, learning_curves, whole_rows
+from rlvr_cli.results.curves import Curve, by_rollout, learning_curves, whole_rows
 from rlvr_cli.results.figure import COLOURS, DASHES
 from rlvr_cli.results.find import Run, find_runs
 from rlvr_cli.results.lines import ArmLine, Panel, YAxis, arm_line, extent
+from rlvr_cli.results.metrics import HELD_OUT
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.intervals import mean_interval
 

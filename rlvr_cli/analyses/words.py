@@ -21,8 +21,9 @@ from rlvr_cli.core.files import number
 from rlvr_cli.core.section import Count, Section, Text
 from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import listed, shortened, some, told_apart
-from rlvr_cli.results.evaluations import GREEDY, read_samples
+from rlvr_cli.results.evaluations import read_samples
 from rlvr_cli.results.figure import COLOURS
+from rlvr_cli.results.metrics import GREEDY
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.clustered_correlation import Correlation, pearson, spearman

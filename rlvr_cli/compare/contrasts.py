@@ -11,7 +11,7 @@ import numpy as np
 from rlvr_cli.compare.curves import CurveRow, curve_rows
 from rlvr_cli.compare.inputs import Material
 from rlvr_cli.compare.means import arm_mean, possible
-from rlvr_cli.evaluation.metrics import is_share
+from rlvr_cli.results.metrics import metric as declared
 from rlvr_cli.results.spending import PARTS, TIMED, Spent, mean_spent
 from rlvr_cli.stats.clustered import (
     CrossedEstimate,
@@ -196,7 +196,7 @@ def contrasts(
 
 def _target(material: Material) -> float | None:
     """The difference that is to be seen: the one that is asked for, else of shares two points."""
-    return material.question.power or (DEFAULT_DIFFERENCE if is_share(material.read.metric) else None)
+    return material.question.power or (DEFAULT_DIFFERENCE if declared(material.read.metric).share else None)
 
 
 def verdict_of(difference: CrossedEstimate, corrected: float | None) -> Verdict:

@@ -15,10 +15,10 @@ from rlvr_cli.compare.options import Question
 from rlvr_cli.compare.scores import Readings, RunCurve, read_finals, read_matched
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.evaluation.metrics import is_share
 from rlvr_cli.methods.names import parse_method_name
 from rlvr_cli.results.arms import Arm, Replicate, group_arms
 from rlvr_cli.results.find import Run, find_runs, place_in_sweep
+from rlvr_cli.results.metrics import metric as declared
 from rlvr_cli.results.spending import BUDGETS, Spent
 
 T = TypeVar("T")
@@ -104,7 +104,7 @@ def assemble(
 def _misfits(question: Question, read: Readings) -> list[str]:
     """What of the question does not fit the numbers that were read."""
     found = []
-    if question.power is not None and question.power >= 1 and is_share(read.metric):
+    if question.power is not None and question.power >= 1 and declared(read.metric).share:
         points = question.power / 100
         found.append(
             f"--power {question.power:g}: {read.metric} lies between 0 and 1, and so does a difference of it. "

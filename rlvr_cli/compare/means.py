@@ -7,7 +7,7 @@ from math import inf
 
 import numpy as np
 
-from rlvr_cli.evaluation.metrics import is_share
+from rlvr_cli.results.metrics import metric as declared
 from rlvr_cli.stats.clustered import CrossedEstimate, crossed_interval
 
 
@@ -18,7 +18,7 @@ def arm_mean(scores: np.ndarray, metric: str) -> CrossedEstimate:
 
 def possible_mean(mean: CrossedEstimate, metric: str) -> CrossedEstimate:
     """A mean whose interval is cut where no mean can be: of shares at 0 and 1, of lengths at 0."""
-    return _cut(mean, 0.0 if is_share(metric) or metric == "length" else -inf, _highest(metric))
+    return _cut(mean, 0.0 if declared(metric).share or metric == "length" else -inf, _highest(metric))
 
 
 def possible(difference: CrossedEstimate, metric: str) -> CrossedEstimate:
@@ -27,7 +27,7 @@ def possible(difference: CrossedEstimate, metric: str) -> CrossedEstimate:
 
 
 def _highest(metric: str) -> float:
-    return 1.0 if is_share(metric) else inf
+    return 1.0 if declared(metric).share else inf
 
 
 def _cut(estimate: CrossedEstimate, lowest: float, highest: float) -> CrossedEstimate:

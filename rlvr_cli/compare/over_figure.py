@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rlvr_cli.compare.over_contrasts import TasksComparison
 from rlvr_cli.compare.over_sentences import metric_text, noun
 from rlvr_cli.results.figure import COLOURS
-from rlvr_cli.results.values import unit
+from rlvr_cli.results.metrics import metric as declared
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +40,7 @@ def comparison_figure(comparison: TasksComparison) -> Figure:
 
 
 def _differences(axes: Axes, comparison: TasksComparison, looks: dict[str, tuple[str, str]]) -> None:
-    factor, name = unit(comparison.metric)
+    factor, name = declared(comparison.metric).factor, declared(comparison.metric).unit
     arms = [row.arm for row in comparison.rows if row.contrast]
     groups: dict[str, dict[str, CrossedEstimate]] = {
         "mean": {row.arm: row.contrast.difference for row in comparison.rows if row.contrast}

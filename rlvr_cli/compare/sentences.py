@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from rlvr_cli.compare.contrasts import Comparison, Contrast, Row
 from rlvr_cli.core.text import count
-from rlvr_cli.evaluation.metrics import is_share
 from rlvr_cli.evaluation.tables import metric_name
-from rlvr_cli.results.evaluations import GREEDY
+from rlvr_cli.results.metrics import GREEDY
 from rlvr_cli.results.metrics import metric as declared
-from rlvr_cli.results.values import higher_is_better, unit
 from rlvr_cli.stats.clustered import CrossedEstimate
 
 # Costs that are counted, by the fields of ``Spent``.
@@ -89,7 +87,7 @@ def power_lines(comparison: Comparison) -> list[str]:
         seeds, problems = row.contrast.difference.seeds, row.contrast.difference.problems
         most = (
             "can show none"
-            if is_share(metric) and needed.detectable > 1
+            if declared(metric).share and needed.detectable > 1
             else "show " + amount(metric, needed.detectable)
         )
         lines.append(
@@ -102,7 +100,7 @@ def power_lines(comparison: Comparison) -> list[str]:
 
 def amount(metric: str, value: float) -> str:
     """The size of a difference: `2 points`, `3.1 points`, `0.012 of reward`."""
-    factor, name = unit(metric)
+    factor, name = declared(metric).factor, declared(metric).unit
     text = _trimmed(abs(value) * factor, decimals(metric))
     return f"{text} {name.removesuffix('s') if text == '1' else name}".rstrip()
 
@@ -209,7 +207,7 @@ def doubt(family: int, p_value: float | None) -> str:
 
 def comparative(metric: str, difference: float) -> str:
     """`better than`, `worse than`; of lengths and reasons `longer than`, `higher in ... than`."""
-    better = higher_is_better(metric)
+    better = declared(metric).higher_is_better
     if better is not None:
         return "better than" if (difference > 0) == better else "worse than"
     if metric == "length":
@@ -252,12 +250,12 @@ def _of_budget(budget: str) -> str:
 
 
 def _figure(metric: str, value: float, *, signed: bool = False) -> str:
-    factor, _ = unit(metric)
+    factor = declared(metric).factor
     return f"{value * factor:{'+' if signed else ''}z.{decimals(metric)}f}"
 
 
 def _with_unit(metric: str, value: float, *, signed: bool = False) -> str:
-    return f"{_figure(metric, value, signed=signed)} {unit(metric)[1]}".rstrip()
+    return f"{_figure(metric, value, signed=signed)} {declared(metric).unit}".rstrip()
 
 
 def _trimmed(value: float, decimals: int) -> str:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import Key
-from rlvr_cli.results.evaluations import GREEDY, ProblemValues
-from rlvr_cli.results.metrics import metric
+from rlvr_cli.results.evaluations import ProblemValues
+from rlvr_cli.results.metrics import GREEDY, metric, problem_value, sample_metrics
 from rlvr_cli.stats.intervals import Estimate, mean_interval, share_interval
-from rlvr_cli.stats.majority import majority_at_k
-from rlvr_cli.stats.passk import pass_at_k
 from rlvr_cli.tasks.base import Problem
-
-
-def is_share(name: str) -> bool:
-    """Whether a metric's values lie in [0, 1]."""
-    return metric(name).share
 
 
 def problem_values(
@@ -32,47 +25,39 @@ def problem_values(
     end-of-sequence token, and is left out where a server did not count them for every sample; all but ``greedy`` are
     over the n samples. Without samples, reward, length and the like are those of the greedy completion.
     """
-    rows = [_values(problem, samples, settings, reasons) for problem in problems]
-    if any("length" not in row.values for row in rows):
-        for row in rows:
-            row.values.pop("length", None)
-    return rows
+    first = [*(range(settings.samples) or [GREEDY])]
+    parts = samples[problems[0].id, first[0]]["parts"]
+    names = _names(settings, parts, reasons)
+    rows = []
+    for problem in problems:
+        own = [samples[problem.id, index] for index in first]
+        greedy = [samples[problem.id, GREEDY]] if settings.greedy else []
+        rows.append({name: problem_value(name, greedy if name == GREEDY else own) for name in names})
+    unknown = {name for row in rows for name, value in row.items() if value is None}
+    return [
+        ProblemValues(
+            problem.id,
+            problem.subgroup,
+            {name: value for name, value in row.items() if value is not None and name not in unknown},
+        )
+        for problem, row in zip(problems, rows, strict=True)
+    ]
 
 
-def _values(
-    problem: Problem, samples: Mapping[Key, Mapping[str, Any]], settings: EvalSettings, reasons: Sequence[str]
-) -> ProblemValues:
-    rows = [samples[problem.id, index] for index in range(settings.samples)]
-    correct = [bool(row["correct"]) for row in rows]
-    answers = [row["answer"] for row in rows]
-    values: dict[str, float] = {}
-    if settings.greedy:
-        values["greedy"] = float(samples[problem.id, GREEDY]["correct"])
-    n = len(rows)
-    if rows:
-        values[f"avg@{n}"] = sum(correct) / n
-    for k in sorted(set(settings.pass_at)):
-        values[f"pass@{k}"] = pass_at_k(n, sum(correct), k)
-    for k in sorted(set(settings.pass_at)):
-        if k > 1:
-            values[f"maj@{k}"] = majority_at_k(answers, correct, k)
-    rows = rows or [samples[problem.id, GREEDY]]
-    n = len(rows)
-    values["reward"] = sum(row["reward"] for row in rows) / n
-    for part in rows[0]["parts"]:
-        values[f"reward/{part}"] = sum(row["parts"][part] for row in rows) / n
-    lengths = [row["tokens"] for row in rows]
-    if None not in lengths:
-        values["length"] = sum(lengths) / n
-    values["truncated"] = sum(row["truncated"] for row in rows) / n
-    for reason in reasons:
-        values[f"reason/{reason}"] = sum(row["reason"] == reason for row in rows) / n
-    return ProblemValues(problem.id, problem.subgroup, values)
+def _names(settings: EvalSettings, parts: Iterable[str], reasons: Sequence[str]) -> list[str]:
+    """The metrics of an evaluation, in the order of its files."""
+    ks = sorted(set(settings.pass_at))
+    names = [GREEDY] if settings.greedy else []
+    names += [f"avg@{settings.samples}"] if settings.samples else []
+    names += [*(f"pass@{k}" for k in ks), *(f"maj@{k}" for k in ks if k > 1)]
+    for name in sample_metrics():
+        names += [name, *(f"reward/{part}" for part in parts)] if name == "reward" else [name]
+    return [*names, *(f"reason/{reason}" for reason in reasons)]
 
 
-def estimate(metric: str, values: Sequence[float]) -> Estimate:
+def estimate(name: str, values: Sequence[float]) -> Estimate:
     """The mean of a metric over problems with its 95% interval."""
-    return share_interval(values) if is_share(metric) else mean_interval(values)
+    return share_interval(values) if metric(name).share else mean_interval(values)
 
 
 def summarise(rows: Sequence[ProblemValues]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import Key, SampleStore
-from rlvr_cli.results.evaluations import GREEDY
+from rlvr_cli.results.metrics import GREEDY
 from rlvr_cli.tasks.base import Problem, Task, Verdict
 
 

@@ -12,7 +12,7 @@ from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.evaluations import Change, Measured, final_accuracy, in_short, in_words
 from rlvr_cli.report.subject import Subject
 from rlvr_cli.report.training import without_signal
-from rlvr_cli.results.values import higher_is_better
+from rlvr_cli.results.metrics import metric as declared
 from rlvr_cli.tasks.sets import problems_name
 
 # What a verdict is called, as the reader sees it at the head of its sentence.
@@ -101,7 +101,7 @@ def _compared(comparison: Comparison) -> Answer:
 def _question(comparison: Comparison, rows: list[Row]) -> str:
     metric, base = comparison.material.read.metric, comparison.material.baseline
     names = sorted(row.arm for row in rows)
-    if higher_is_better(metric) is None:
+    if declared(metric).higher_is_better is None:
         return f"How does the {metric_name(metric).strip()} of {listed(names)} differ from that of {base}?"
     if len(names) == 1:
         return f"Is {names[0]} better than {base}?"
@@ -142,7 +142,7 @@ def _sentence(comparison: Comparison, row: Row) -> Sentence:
     if contrast.verdict in WORDS:
         return Sentence("open", WORDS[contrast.verdict], text)
     word = comparative(metric, contrast.difference.value).removesuffix(" than")
-    better = higher_is_better(metric)
+    better = declared(metric).higher_is_better
     if contrast.verdict == "uncertain":
         return Sentence("open", f"may be {word}", text)
     tone = "neutral" if better is None else "good" if (contrast.difference.value > 0) == better else "bad"

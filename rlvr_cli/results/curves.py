@@ -8,10 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr_cli.core.files import number
-from rlvr_cli.results.metrics import accuracy_of, held_out_accuracy
-
-# The name of its curve goes on with which accuracy it is.
-HELD_OUT = "held-out accuracy"
+from rlvr_cli.results.metrics import HELD_OUT, METRICS, accuracy_of, held_out_accuracy
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,10 @@ def learning_curves(rows: Sequence[Mapping[str, Any]]) -> list[Curve]:
     evaluations = [row["eval"] for row in rows if isinstance(row.get("eval"), dict)]
     accuracy = accuracy_of(name for name in dict.fromkeys(name for one in evaluations for name in one))
     curves = []
-    for name, key in _CURVES.items():
+    for key, metric in METRICS.items():
+        name = metric.curve
+        if not name:
+            continue
         if name == HELD_OUT:
             if accuracy is None:
                 continue
@@ -62,18 +62,6 @@ def learning_curves(rows: Sequence[Mapping[str, Any]]) -> list[Curve]:
 def whole_rows(rows: Iterable[Any]) -> list[dict[str, Any]]:
     """Those of ``rows`` that are an optimizer step's: with a `rollout` from 0."""
     return [row for row in rows if isinstance(row, dict) and type(row.get("rollout")) is int and row["rollout"] >= 0]
-
-
-_CURVES = {
-    "reward": "reward",
-    "loss": "loss",
-    "accuracy": "accuracy",
-    "token accuracy": "token_accuracy",
-    HELD_OUT: "eval",
-    "entropy": "entropy",
-    "length": "length",
-    "gradient norm": "grad_norm",
-}
 
 
 def by_rollout(values: Iterable[tuple[int, Any]]) -> tuple[tuple[int, float], ...]:

@@ -17,7 +17,6 @@ from rlvr_cli.core.hashes import digest, text_digest
 
 # Of metrics.json: the hash of problems.jsonl, and of all the rest of metrics.json.
 PROBLEMS_HASH, OWN_HASH = "problems_sha256", "sha256"
-GREEDY = "greedy"
 # Of a line of samples.jsonl: a hash of the rest of it; of meta.json: whether every line has one.
 CHECK, CHECKED = "check", "checked"
 # What two evaluations must share for a difference to be one between models.

@@ -1,26 +1,33 @@
-"""Every metric once: its name for people, its unit, and which way is better. Imports nothing of the package."""
+"""Every metric, declared once: its label, unit and direction, its value in one problem, and the trainings with it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from rlvr_cli.stats.majority import majority_at_k
+from rlvr_cli.stats.passk import pass_at_k
 
 Better = Literal["higher", "lower"]
-
-_RANKED = re.compile(r"(avg|pass|maj)@(n|k|\d+)")
+Sample = Mapping[str, Any]  # a line of samples.jsonl
+RL, SFT = "rl", "sft"
+ACCURACY, GREEDY, HELD_OUT = "accuracy", "greedy", "held-out accuracy"
 
 
 @dataclass(frozen=True)
 class Metric:
-    """What is known of a metric whatever its value.
+    """A metric whatever its value.
 
     Attributes:
         label: its name for people. share: its values lie in [0, 1].
-        unit: what a difference is in (of a share percentage points); "" = a number without one.
+        unit: of a difference (of a share percentage points); "" = a number without one.
         decimals: of a value in a table; difference_decimals: of a difference in its unit.
         better: None where it is neither, as for a length.
+        of_sample: its value in one sample of an evaluation, None if unknown; of a problem it is the mean over samples.
+        training: the kinds of training whose metrics.jsonl has it in every step.
+        curve: the name of its curve over training; "" = none.
     """
 
     label: str
@@ -29,55 +36,115 @@ class Metric:
     decimals: int = 3
     difference_decimals: int = 3
     better: Better | None = None
+    of_sample: Callable[[Sample], float | None] | None = None
+    training: tuple[str, ...] = ()
+    curve: str = ""
 
     @property
     def factor(self) -> float:
-        """What a difference is multiplied with to be in ``unit``."""
+        """The factor of a difference in ``unit``: 100 for a share."""
         return 100.0 if self.share else 1.0
 
-
-def _share(label: str, better: Better | None = None) -> Metric:
-    return Metric(label, share=True, unit="points", difference_decimals=1, better=better)
-
-
-def _tokens(label: str) -> Metric:
-    return Metric(label, unit="tokens", decimals=1, difference_decimals=1)
+    @property
+    def higher_is_better(self) -> bool | None:
+        """None where neither is."""
+        return None if self.better is None else self.better == "higher"
 
 
-_REWARD = "of reward"
+def _share(label: str, better: Better | None = None, **more: Any) -> Metric:
+    return Metric(label, share=True, unit="points", difference_decimals=1, better=better, **more)
+
+
+def _reward(label: str, **more: Any) -> Metric:
+    return Metric(label, unit="of reward", better="higher", **more)
+
+
+def _tokens(label: str, **more: Any) -> Metric:
+    return Metric(label, unit="tokens", decimals=1, difference_decimals=1, **more)
+
+
 METRICS: dict[str, Metric] = {
-    "accuracy": _share("accuracy", "higher"),
-    "greedy": _share("greedy accuracy", "higher"),
-    "token_accuracy": _share("token accuracy", "higher"),
-    "truncated": _share("truncated share", "lower"),
-    "diversity": _share("diversity"),
-    "reward": Metric("mean reward", unit=_REWARD, better="higher"),
-    "length": _tokens("mean length (tokens)"),
-    "loss": Metric("loss", unit="nats", better="lower"),
-    "entropy": Metric("entropy", unit="nats"),
+    "reward": _reward("mean reward", of_sample=lambda sample: sample["reward"], training=(RL,), curve="reward"),
+    "loss": Metric("loss", unit="nats", better="lower", training=(SFT,), curve="loss"),
+    ACCURACY: _share("accuracy", "higher", training=(RL,), curve="accuracy"),
+    GREEDY: _share("greedy accuracy", "higher", of_sample=lambda sample: float(sample["correct"])),
+    "token_accuracy": _share("token accuracy", "higher", training=(SFT,), curve="token accuracy"),
+    # The accuracy of the held-out evaluations in training; its name continues with which accuracy it is.
+    "eval": _share(HELD_OUT, "higher", curve=HELD_OUT),
+    "entropy": Metric("entropy", unit="nats", training=(RL, SFT), curve="entropy"),
+    "length": _tokens(
+        "mean length (tokens)", of_sample=lambda sample: sample["tokens"], training=(RL,), curve="length"
+    ),
+    "truncated": _share("truncated share", "lower", of_sample=lambda sample: sample["truncated"], training=(RL,)),
+    "diversity": _share("diversity", training=(RL,)),
+    "grad_norm": Metric("gradient norm", curve="gradient norm"),
 }
+# Metrics of k samples of a problem, by name: from its samples and k.
+AT_K: dict[str, Callable[[Sequence[Sample], int], float]] = {
+    "avg": lambda samples, k: sum(bool(one["correct"]) for one in samples[:k]) / k,
+    "pass": lambda samples, k: pass_at_k(len(samples), sum(bool(one["correct"]) for one in samples), k),
+    "maj": lambda samples, k: majority_at_k(
+        [one["answer"] for one in samples], [bool(one["correct"]) for one in samples], k
+    ),
+}
+_AT = re.compile(rf"({'|'.join(AT_K)})@(n|k|\d+)")
+FORMS = ("avg@n", "pass@K", "maj@K")
 
 
 def metric(name: str) -> Metric:
-    """What is declared of ``name``; a number without unit or direction for one that is not declared."""
+    """The declaration of ``name``; a number without unit or direction where there is none."""
     if name in METRICS:
         return METRICS[name]
-    if _RANKED.fullmatch(name):
+    if _AT.fullmatch(name):
         return _share(name, "higher")
     head, _, part = name.partition("/")
     if head == "reason" and part:
-        return _share(f"judged {part}", "higher" if part == "correct" else None)
+        return _share(
+            f"judged {part}",
+            "higher" if part == "correct" else None,
+            of_sample=lambda sample: float(sample["reason"] == part),
+        )
     if head == "reward" and part:
-        return Metric(f"  {part} part", unit=_REWARD, better="higher")
+        return _reward(f"  {part} part", of_sample=lambda sample: sample["parts"][part])
     return Metric(name)
+
+
+def at_k(name: str) -> tuple[str, str] | None:
+    """``pass@8`` as ("pass", "8"); None for a metric that is not one of k samples. k is "n" for all."""
+    match = _AT.fullmatch(name)
+    return None if match is None or match[2] == "k" else (match[1], match[2])
+
+
+def problem_value(name: str, samples: Sequence[Sample]) -> float | None:
+    """A metric of one problem, from its samples; None where a sample does not know it, as a server's token count.
+
+    Raises KeyError where a sample lacks it.
+    """
+    if (form := at_k(name)) is not None:
+        return AT_K[form[0]](samples, int(form[1]))
+    of_sample = metric(name).of_sample
+    if of_sample is None:
+        raise KeyError(name)
+    values = [value for one in samples if (value := of_sample(one)) is not None]
+    return sum(values) / len(samples) if len(values) == len(samples) else None
+
+
+def sample_metrics() -> tuple[str, ...]:
+    """Metrics that every evaluation records next to the accuracies and the parts of the reward."""
+    return tuple(name for name, one in METRICS.items() if one.of_sample is not None and name != GREEDY)
+
+
+def training_metrics(kind: str) -> tuple[str, ...]:
+    """Metrics in every step of a training of this ``kind``."""
+    return tuple(name for name, one in METRICS.items() if kind in one.training)
 
 
 def accuracy_of(names: Iterable[str]) -> str | None:
     """The metric among ``names`` that is called accuracy: avg@n, and the greedy completion's where there is none."""
     found = list(names)
-    return next((name for name in found if name.startswith("avg@")), "greedy" if "greedy" in found else None)
+    return next((name for name in found if name.startswith("avg@")), GREEDY if GREEDY in found else None)
 
 
 def held_out_accuracy(name: str) -> str:
-    """How the accuracy of a held-out evaluation is called: `held-out accuracy (avg@4)`, or `(greedy)`."""
-    return f"held-out accuracy ({name})"
+    """The name of the accuracy of a held-out evaluation: `held-out accuracy (avg@4)`, or `(greedy)`."""
+    return f"{HELD_OUT} ({name})"

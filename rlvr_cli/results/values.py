@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.results.evaluations import GREEDY, Evaluation, read_samples
-from rlvr_cli.results.metrics import metric
-from rlvr_cli.stats.majority import majority_at_k
-from rlvr_cli.stats.passk import pass_at_k
-
-ACCURACY = "accuracy"
-_AT = re.compile(r"(avg|pass|maj)@(n|\d+)")
+from rlvr_cli.results.evaluations import Evaluation, read_samples
+from rlvr_cli.results.metrics import ACCURACY, FORMS, GREEDY, at_k, problem_value
 
 Values = dict[str, float]
 
@@ -35,15 +29,15 @@ def metric_of(name: str | None, evaluations: Mapping[str, Evaluation], problems:
     if name in (None, ACCURACY):
         return (f"avg@{n}" if n else "greedy", n)
     assert name is not None
-    match = _AT.fullmatch(name)
-    if match is None:
+    form = at_k(name)
+    if form is None:
         known = _plain_metrics(evaluations)
         if name in known:
             return name, 0 if name == GREEDY else n
-        shown = [ACCURACY, "avg@n", "pass@K", "maj@K", *known]
+        shown = [ACCURACY, *FORMS, *known]
         problems.append(f"--metric {name}: no such metric.{did_you_mean(name, shown)} There are: {', '.join(shown)}.")
         return None
-    kind, k = match[1], n if match[2] == "n" else int(match[2])
+    kind, k = form[0], n if form[1] == "n" else int(form[1])
     smallest = 2 if kind == "maj" else 1
     if k < smallest:
         problems.append(f"--metric {name}: k must be at least {smallest}.")
@@ -81,7 +75,11 @@ def problem_values(evaluation: Evaluation, metric: str, n: int) -> Values:
         for record in read_samples(evaluation.folder):
             rows[record["problem"], record["sample"]] = record
         for problem in evaluation.rows:
-            values[problem.id] = _value(metric, [rows[problem.id, index] for index in (range(n) if n else (GREEDY,))])
+            own = [rows[problem.id, index] for index in (range(n) if n else (GREEDY,))]
+            value = problem_value(metric, own)
+            if value is None:
+                raise KeyError(metric)
+            values[problem.id] = value
     except (KeyError, TypeError) as error:
         raise RunError(
             f"{path}: a sample of {problem.id}, or a part of it, is missing ({error}). Evaluate again: what is "
@@ -90,41 +88,7 @@ def problem_values(evaluation: Evaluation, metric: str, n: int) -> Values:
     return values
 
 
-def _value(metric: str, rows: Sequence[Mapping[str, Any]]) -> float:
-    match = _AT.fullmatch(metric)
-    if match is None:
-        return sum(_of_sample(metric, row) for row in rows) / len(rows)
-    kind, k = match[1], int(match[2])
-    correct = [bool(row["correct"]) for row in rows]
-    if kind == "pass":
-        return pass_at_k(len(rows), sum(correct), k)
-    if kind == "maj":
-        return majority_at_k([row["answer"] for row in rows], correct, k)
-    return sum(correct[:k]) / k
-
-
-def _of_sample(metric: str, row: Mapping[str, Any]) -> float:
-    head, _, name = metric.partition("/")
-    if head == "reason":
-        return float(row["reason"] == name)
-    if name:
-        return float(row["parts"][name])
-    return float(row["tokens"] if metric == "length" else row[metric])
-
-
 def _plain_metrics(evaluations: Mapping[str, Evaluation]) -> list[str]:
     """Metrics without a k that every evaluation has."""
     rows = [evaluation.rows[0].values for evaluation in evaluations.values()]
     return [metric for metric in rows[0] if "@" not in metric and all(metric in values for values in rows)]
-
-
-def unit(name: str) -> tuple[float, str]:
-    """How a difference is said: the factor to multiply it with, and its unit, of a share percentage points."""
-    found = metric(name)
-    return found.factor, found.unit
-
-
-def higher_is_better(name: str) -> bool | None:
-    """Whether more of it is better; None where it is neither, as for a length."""
-    better = metric(name).better
-    return None if better is None else better == "higher"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,21 +12,26 @@ from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import number
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.results.evaluations import read_result
-from rlvr_cli.results.metrics import accuracy_of, metric
+from rlvr_cli.results.metrics import (
+    ACCURACY,
+    FORMS,
+    GREEDY,
+    RL,
+    SFT,
+    accuracy_of,
+    at_k,
+    metric,
+    sample_metrics,
+    training_metrics,
+)
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.sweeps.evaluation import benchmarks_of
 from rlvr_cli.sweeps.spec import EvalSpec, ObjectiveSpec, Problem, SweepFile
 from rlvr_cli.tasks.suites import SUITES
 
-ACCURACY = "accuracy"
 HELD_OUT, EVAL, TRAINING = "held_out", "eval", "training"
 WORDS = {HELD_OUT: "held-out, in training", EVAL: "evaluation", TRAINING: "in training, last tenth of the rollouts"}
-# What every evaluation records beside the metrics of k samples, and every training.
-PLAIN = ("reward", "length", "truncated")
-OF_TRAINING = (ACCURACY, "reward", "entropy", "length", "truncated", "diversity")
-OF_SFT = ("token_accuracy", "loss", "entropy")
-_AT = re.compile(r"(avg|pass|maj)@(n|\d+)")
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,7 @@ def _faults(spec: ObjectiveSpec, of: str, evaluation: EvalSpec | None, configs: 
     if of == TRAINING:
         found = []
         for config in configs:
-            known = OF_SFT if config.method.name == "sft" else OF_TRAINING
+            known = training_metrics(SFT if config.method.name == "sft" else RL)
             if spec.metric not in known:
                 found.append(
                     f"objective: training by {config.method.name} records no {spec.metric}."
@@ -142,8 +146,9 @@ def _faults(spec: ObjectiveSpec, of: str, evaluation: EvalSpec | None, configs: 
                     "more: set eval.every, or give `eval`"
                 )
         return found
-    if _AT.fullmatch(spec.metric) is None and spec.metric not in (ACCURACY, "greedy", *PLAIN):
-        shown = (ACCURACY, "avg@n", "pass@K", "maj@K", "greedy", *PLAIN)
+    plain = (GREEDY, *sample_metrics())
+    if at_k(spec.metric) is None and spec.metric not in (ACCURACY, *plain):
+        shown = (ACCURACY, *FORMS, *plain)
         return [
             f"objective: {spec.metric}: no metric of an evaluation.{did_you_mean(spec.metric, shown)} There are: "
             f"{', '.join(shown)}"
@@ -173,14 +178,14 @@ def _faults(spec: ObjectiveSpec, of: str, evaluation: EvalSpec | None, configs: 
 def _not_recorded(metric: str, recorded: Collection[str], where: str, config: Config) -> list[str]:
     if metric in recorded:
         return []
-    match = _AT.fullmatch(metric)
-    if match is None:
+    form = at_k(metric)
+    if form is None:
         wanted = f"{where}greedy to true" if where == "eval." else "eval.greedy to true"
-    elif match[1] == "avg" or match[2] == "n":
-        wanted = f"{where}samples{'' if match[2] == 'n' else ' to ' + match[2]}"
+    elif form[0] == "avg" or form[1] == "n":
+        wanted = f"{where}samples{'' if form[1] == 'n' else ' to ' + form[1]}"
     else:
-        wanted = f"{where}pass_at to a list with {match[2]}, and {where}samples to at least {match[2]}"
-    there = ", ".join(name for name in recorded if name not in PLAIN)
+        wanted = f"{where}pass_at to a list with {form[1]}, and {where}samples to at least {form[1]}"
+    there = ", ".join(name for name in recorded if name not in sample_metrics())
     return [f"objective: {metric} is not recorded; set {wanted}. Recorded: {there}"]
 
 
@@ -200,14 +205,13 @@ def _evaluated(spec: EvalSpec, config: Config) -> list[str]:
 def _names(samples: int, pass_at: Sequence[int], *, greedy: bool) -> list[str]:
     ks = [k for k in pass_at if k <= samples]
     found = [ACCURACY, *(["greedy"] if greedy else []), *(["avg@n", f"avg@{samples}"] if samples else [])]
-    return [*found, *(f"pass@{k}" for k in ks), *(f"maj@{k}" for k in ks if k > 1), *PLAIN]
+    return [*found, *(f"pass@{k}" for k in ks), *(f"maj@{k}" for k in ks if k > 1), *sample_metrics()]
 
 
 def _maximize(spec: ObjectiveSpec) -> bool | None:
     if spec.direction is not None:
         return spec.direction == "maximize"
-    better = metric(spec.metric).better
-    return None if better is None else better == "higher"
+    return metric(spec.metric).higher_is_better
 
 
 def _where(spec: EvalSpec | None, configs: Sequence[Config]) -> dict[str, Any]:

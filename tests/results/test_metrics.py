@@ -5,17 +5,38 @@ from __future__ import annotations
 import pytest
 
 from rlvr_cli.compare.sentences import amount, comparative
-from rlvr_cli.evaluation.metrics import is_share
+from rlvr_cli.evaluation.metrics import problem_values
+from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.results.curves import learning_curves
-from rlvr_cli.results.metrics import METRICS, accuracy_of, metric
-from rlvr_cli.results.values import higher_is_better, unit
-from rlvr_cli.sweeps.objective import OF_SFT, OF_TRAINING, PLAIN, _maximize
+from rlvr_cli.results.metrics import METRICS, SFT, Metric, accuracy_of, metric, problem_value, training_metrics
+from rlvr_cli.results.metrics import metric as declared
+from rlvr_cli.sweeps.objective import _maximize
 from rlvr_cli.sweeps.spec import ObjectiveSpec
+from rlvr_cli.tasks import Problem
 
 
-@pytest.mark.parametrize("name", [*OF_TRAINING, *OF_SFT, *PLAIN])
-def test_every_metric_that_can_be_an_objective_is_declared(name: str) -> None:
-    assert name in METRICS
+def test_a_metric_is_added_by_its_declaration_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evaluations, objectives of sweeps and curves take it from there."""
+    answered = Metric(
+        "answered",
+        share=True,
+        unit="points",
+        better="higher",
+        of_sample=lambda sample: float(sample["answer"] is not None),
+        training=(SFT,),
+        curve="answered",
+    )
+    monkeypatch.setitem(METRICS, "answered", answered)
+    line = {"correct": True, "reward": 1.0, "parts": {}, "tokens": 3, "truncated": False, "reason": "correct"}
+    samples = {("p", index): {**line, "answer": answer} for index, answer in enumerate(["K", None])}
+    (row,) = problem_values(
+        [Problem("p", "?", {}, "all")], samples, EvalSettings(samples=2, pass_at=(1,), greedy=False), ()
+    )
+    assert row.values["answered"] == problem_value("answered", list(samples.values())) == 0.5
+    assert "answered" in training_metrics(SFT)
+    assert _maximize(ObjectiveSpec(metric="answered")) is True
+    assert [curve.name for curve in learning_curves([{"rollout": 0, "answered": 0.5}])] == ["answered"]
+    assert amount("answered", 0.25) == "25 points"
 
 
 @pytest.mark.parametrize(
@@ -36,9 +57,10 @@ def test_every_metric_that_can_be_an_objective_is_declared(name: str) -> None:
     ],
 )
 def test_one_declaration_decides_everywhere(name: str, better: bool | None, of: str) -> None:
-    assert higher_is_better(name) is better
+    assert declared(name).higher_is_better is better
     assert _maximize(ObjectiveSpec(metric=name)) is better
-    assert unit(name) == (100.0 if is_share(name) else 1.0, of)
+    assert declared(name).unit == of
+    assert declared(name).factor == (100.0 if of == "points" else 1.0)
     if better is not None:
         assert comparative(name, 0.1) == ("better than" if better else "worse than")
         assert comparative(name, -0.1) == ("worse than" if better else "better than")

@@ -50,7 +50,7 @@ def test_a_trials_own_benchmark_is_the_one_that_it_is_ranked_by(tmp_path: Path) 
             "no held-out evaluation in training (eval.every=0, train.rollouts=60); set eval.every",
         ),
         ("objective: {of: eval}", "trials are not evaluated when they are finished; give `eval`"),
-        ("objective: pass@8", "training by grpo records no pass@8. There are: accuracy"),
+        ("objective: pass@8", "training by grpo records no pass@8. There are: reward, accuracy"),
         ("objective: rewards", "training by grpo records no rewards. Did you mean `reward`?"),
         ("set: {eval.every: 5}\nobjective: acuracy", "acuracy: no metric of an evaluation. Did you mean `accuracy`?"),
         ("set: {eval.every: 5}\nobjective: pass@4", "pass@4 is not recorded; set eval.pass_at to a list with 4"),

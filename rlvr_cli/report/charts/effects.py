@@ -10,7 +10,7 @@ from rlvr_cli.core.text import one_line, shortened, told_apart
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.charts.lines import CHARACTER
 from rlvr_cli.report.charts.svg import FONT, GRID, INK, MUTED, PAPER, SERIES, WIDTH, Chart, page_style, page_svg, tick
-from rlvr_cli.results.values import higher_is_better, unit
+from rlvr_cli.results.metrics import metric as declared
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,7 +54,7 @@ def _draw(rows: list[tuple[Row, Contrast]], metric: str, base: str) -> Figure:
     picture = Figure(figsize=(WIDTH / 72, height / 72))
     wide = WIDTH - 2 * _SIDE
     axes = picture.add_axes((_SIDE / WIDTH, _FOOT / height, wide / WIDTH, _ROW * len(rows) / height))
-    factor, of = unit(metric)
+    factor, of = declared(metric).factor, declared(metric).unit
     ends = [0.0]
     for _, contrast in rows:
         difference = contrast.difference
@@ -71,7 +71,7 @@ def _draw(rows: list[tuple[Row, Contrast]], metric: str, base: str) -> Figure:
     _scale(axes)
     below: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "top"}
     axes.annotate(f"{of}, less {shortened(base, 28)}", (0.5, 0), (0, -22), ha="center", **below)
-    better = higher_is_better(metric)
+    better = declared(metric).higher_is_better
     left, right = {True: ("worse", "better"), False: ("better", "worse"), None: ("lower", "higher")}[better]
     for share, text, side in ((0.0, f"← {left}", "left"), (1.0, f"{right} →", "right")):
         axes.annotate(text, (share, 0), (0, -22), ha=side, color=MUTED, **below)
@@ -80,7 +80,7 @@ def _draw(rows: list[tuple[Row, Contrast]], metric: str, base: str) -> Figure:
 
 def _row(axes: Axes, contrast: Contrast, metric: str, said: tuple[str, str], top: float) -> None:
     """Name and numbers in one line, the interval below them."""
-    factor, _ = unit(metric)
+    factor = declared(metric).factor
     difference = contrast.difference
     told = contrast.verdict in ("higher", "lower")
     across = axes.get_yaxis_transform()
@@ -118,7 +118,7 @@ def _scale(axes: Axes) -> None:
 
 
 def _text(contrast: Contrast, metric: str) -> str:
-    factor, _ = unit(metric)
+    factor = declared(metric).factor
     difference, digits = contrast.difference, decimals(metric)
     value = f"{difference.value * factor:+z.{digits}f}"
     if difference.low is None or difference.high is None:
@@ -127,7 +127,7 @@ def _text(contrast: Contrast, metric: str) -> str:
 
 
 def _table(rows: list[tuple[Row, Contrast]], metric: str) -> tuple[tuple[str, ...], ...]:
-    factor, name = unit(metric)
+    factor, name = declared(metric).factor, declared(metric).unit
     digits = decimals(metric)
 
     def shown(value: float | None) -> str:
