@@ -17,19 +17,9 @@ from rlvr_cli.report.charts.reasons import last_window
 from rlvr_cli.report.subject import Rows, Subject
 from rlvr_cli.results.arms import Arm
 from rlvr_cli.results.find import Run
+from rlvr_cli.results.metrics import METRICS
 from rlvr_cli.results.spending import spending
 
-_MEASURES = {
-    "reward": ("reward", "{:.3f}"),
-    "accuracy": ("accuracy", "{:.3f}"),
-    "loss": ("loss", "{:.3f}"),
-    "token accuracy": ("token_accuracy", "{:.3f}"),
-    "length (tokens)": ("length", "{:.1f}"),
-    "cut off": ("truncated", "{:.3f}"),
-    "entropy (nats a token)": ("entropy", "{:.3f}"),
-    "diversity": ("diversity", "{:.3f}"),
-    "gradient norm": ("grad_norm", "{:.3g}"),
-}
 UPDATES, ALL = "update time", "time in all"
 _PARTS = {"rollout": "sampling time", "verify": "verification time"}
 
@@ -38,10 +28,10 @@ def course_table(subject: Subject) -> Table | None:
     """Each measure of the sampled completions at the beginning and the end of training; None before a first step."""
     arms = _begun(subject)
     rows = []
-    for name, (key, form) in _MEASURES.items():
-        cells = [_from_to(subject, arm, key, form) for arm in arms]
+    for key, metric in METRICS.items():
+        cells = [_from_to(subject, arm, key, f"{{:.{metric.decimals}f}}") for arm in arms]
         if any(cell != NONE for cell in cells):
-            rows.append([name, *cells])
+            rows.append([metric.label, *cells])
     if not rows:
         return None
     return Table(

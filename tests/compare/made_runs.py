@@ -16,7 +16,6 @@ from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import Key, SampleStore
 from rlvr_cli.results.metrics import GREEDY
 from rlvr_cli.runs.folder import RunDir, create_run
-from rlvr_cli.runs.records import append_jsonl
 from rlvr_cli.tasks import Problem, Task, Verdict
 
 SAMPLES = 4
