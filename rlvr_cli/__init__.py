@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from rlvr_cli.methods.cispo import CISPO
     from rlvr_cli.methods.dgpo import DGPO
     from rlvr_cli.methods.gppo import GPPO
-    from rlvr_cli.methods.grpo import ClippedRatio, GroupAdvantage
+    from rlvr_cli.methods.grpo import GroupAdvantage, PPOClip
     from rlvr_cli.methods.gspo import GSPO
     from rlvr_cli.methods.likelihood import LikelihoodAdvantage
     from rlvr_cli.methods.lopti import ByProbability, OnePass
     from rlvr_cli.methods.ppo import GAEAdvantage
     from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
     from rlvr_cli.methods.rloo import RLOOAdvantage
-    from rlvr_cli.methods.unclipped import One, Ratio
+    from rlvr_cli.methods.unclipped import ImportanceSampling, NoImportanceSampling
     from rlvr_cli.training.trainers import (
         ACPOMaxTrainer,
         ACPOMeanTrainer,
@@ -69,7 +69,6 @@ __all__ = [
     "CEGPPOTrainer",
     "CISPOTrainer",
     "CLTrainer",
-    "ClippedRatio",
     "DAPOTrainer",
     "DGPOTrainer",
     "DrGRPOTrainer",
@@ -79,18 +78,19 @@ __all__ = [
     "GSPOTrainer",
     "GTPOTrainer",
     "GroupAdvantage",
+    "ImportanceSampling",
     "LikelihoodAdvantage",
     "LoptiTrainer",
     "NLTrainer",
-    "One",
+    "NoImportanceSampling",
     "OnePass",
     "PLTrainer",
+    "PPOClip",
     "PPOTrainer",
     "PolicyTrainer",
     "RAFTPPTrainer",
     "RLOOAdvantage",
     "RLOOTrainer",
-    "Ratio",
     "ReinforcePPAdvantage",
     "ReinforcePPTrainer",
     "ReweightTrainer",
@@ -105,17 +105,17 @@ _PARTS = {
     "ASPO": "aspo",
     "ByProbability": "lopti",
     "CISPO": "cispo",
-    "ClippedRatio": "grpo",
+    "PPOClip": "grpo",
     "DGPO": "dgpo",
     "GAEAdvantage": "ppo",
     "GPPO": "gppo",
     "GSPO": "gspo",
     "GroupAdvantage": "grpo",
     "LikelihoodAdvantage": "likelihood",
-    "One": "unclipped",
+    "NoImportanceSampling": "unclipped",
     "OnePass": "lopti",
     "RLOOAdvantage": "rloo",
-    "Ratio": "unclipped",
+    "ImportanceSampling": "unclipped",
     "ReinforcePPAdvantage": "reinforce_pp",
 }
 

@@ -32,16 +32,16 @@ from rlvr_cli.core.section import Count, Section, Text
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.core.table import Table
 from rlvr_cli.describe.named import policy_config, replayed_configs
-from rlvr_cli.methods.base import TokenWeight
+from rlvr_cli.methods.base import PolicyLoss
 from rlvr_cli.methods.high_entropy import HighEntropy
 from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.unclipped import One, Ratio
+from rlvr_cli.methods.unclipped import ImportanceSampling, NoImportanceSampling
 from rlvr_cli.results.figure import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Methods whose weight is put in place of the full update's.
+# Methods whose policy loss is put in place of the full update's.
 VARIANTS = ("cispo", "dapo", "acpo")
 READING = (
     "Upper row: norm of each gradient relative to the full update's, in percent; above each bar the mean principal "
@@ -92,12 +92,12 @@ def directions(subject: Subject, options: DirectionsOptions) -> Findings:
     method = config.bound(length)
     run = score(saved, [method])
     step = MethodStep.of(method, run.scored)
-    weights = {name: policy_config(name).bound(length).weight for name in VARIANTS}
+    losses = {name: policy_config(name).bound(length).policy_loss for name in VARIANTS}
     kept = torch.zeros(len(saved.rows), 1, dtype=torch.bool)
     kept[drawn_rows(saved, options.rows)] = True
     every = [
         *token_groups(step, run.scored, low=options.low, high=options.high, entropy=options.entropy),
-        *clipping_variants(step, weights, run.scored),
+        *clipping_variants(step, losses, run.scored),
     ]
     full = torch.where(kept, step.full_coefficients(), 0.0)
     found = _compare(saved, full, [group.of_rows(kept) for group in every], options)
@@ -304,29 +304,29 @@ def token_groups(step: MethodStep, scored: Scored, *, low: float, high: float, e
         yield Group(name, kind, what, part, chosen & learned)
 
 
-def clipping_variants(step: MethodStep, weights: Mapping[str, TokenWeight], scored: Scored) -> Iterator[Group]:
-    """The whole batch with another token weight in place of the method's.
+def clipping_variants(step: MethodStep, losses: Mapping[str, PolicyLoss], scored: Scored) -> Iterator[Group]:
+    """The whole batch with another policy loss in place of the method's.
 
     Args:
-        weights: name -> weight, beside those without settings: no clipping (F = r), and F = 1 at the current policy
-            and at the old one, which is the update that is made on policy.
+        losses: name -> policy loss, next to those without settings: no clipping (F = r), and F = 1 at the current
+            policy and at the old one, which is the update that is made on policy.
     """
     learned = step.tokens.mask.bool() & (step.tokens.advantages != 0)
 
-    def variant(weight: TokenWeight, of: MethodStep = step) -> Tensor:
-        return dataclasses.replace(of, method=with_weight(of.method, weight)).full_coefficients()
+    def variant(loss: PolicyLoss, of: MethodStep = step) -> Tensor:
+        return dataclasses.replace(of, method=with_policy_loss(of.method, loss)).full_coefficients()
 
     at_old = step.at(scored.old_log_probs, scored.rollout.entropies)
-    yield Group("noclip", CLIPPING, "no clipping", variant(Ratio()), learned)
-    for name, weight in weights.items():
-        yield Group(name, CLIPPING, name.upper(), variant(weight), learned)
-    yield Group("onpolicy", CLIPPING, "ratio 1", variant(One()), learned)
-    yield Group("old", CLIPPING, "old policy", variant(One(), at_old), learned, at_old=True)
+    yield Group("noclip", CLIPPING, "no clipping", variant(ImportanceSampling()), learned)
+    for name, loss in losses.items():
+        yield Group(name, CLIPPING, name.upper(), variant(loss), learned)
+    yield Group("onpolicy", CLIPPING, "ratio 1", variant(NoImportanceSampling()), learned)
+    yield Group("old", CLIPPING, "old policy", variant(NoImportanceSampling(), at_old), learned, at_old=True)
 
 
-def with_weight(method: Method, weight: TokenWeight) -> Method:
-    """``method`` with another token weight; all else is as it was."""
-    return method.model_copy(update={"weight": weight})
+def with_policy_loss(method: Method, policy_loss: PolicyLoss) -> Method:
+    """``method`` with another policy loss; all else is as it was."""
+    return method.model_copy(update={"policy_loss": policy_loss})
 
 
 @dataclass(frozen=True)

@@ -94,20 +94,20 @@ class MethodStep:
     def values(self, which: str) -> Tensor:
         """(n, T) token weight times shaped advantage in pass ``which``: F A, without normaliser and KL term."""
         shaped = self.method.shaped(self.tokens, which)
-        weight = self.method.weight.weight(shaped, self._statistics(which))
+        weight = self.method.policy_loss.weight(shaped, self._statistics(which))
         # A token without advantage has no part, however far its ratio overflowed.
         return torch.where(shaped.advantages == 0, 0.0, weight * shaped.advantages)
 
     def regions(self) -> Regions:
         """By the bounds of the method's weight in the first pass."""
-        return self.method.weight.regions(self.tokens, self._statistics(self.method.schedule.passes[0]))
+        return self.method.policy_loss.regions(self.tokens, self._statistics(self.method.schedule.passes[0]))
 
     def bounds(self) -> tuple[float | Tensor, float | Tensor]:
-        """eps_low and eps_high of the first pass, as `TokenWeight.bounds`."""
-        return self.method.weight.bounds(self.tokens, self._statistics(self.method.schedule.passes[0]))
+        """eps_low and eps_high of the first pass, as `PolicyLoss.bounds`."""
+        return self.method.policy_loss.bounds(self.tokens, self._statistics(self.method.schedule.passes[0]))
 
     def _statistics(self, which: str) -> Tensor | None:
-        weight = self.method.weight
+        weight = self.method.policy_loss
         return weight.statistics(self.method.shaped(self.tokens, which)) if weight.needs_statistics else None
 
 

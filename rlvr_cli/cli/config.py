@@ -62,7 +62,7 @@ def show(
 
 @app.command()
 def keys(
-    section: Annotated[str | None, typer.Argument(help="Only this section, as `optimizer` or `method.weight`.")] = None,
+    section: Annotated[str | None, typer.Argument(help="Only this section, as `method.policy_loss`.")] = None,
     as_json: Json = False,
 ) -> None:
     """List every key: what it takes, its default and its meaning; of a choice, the kinds that have the key."""

@@ -23,7 +23,7 @@ class Key:
     """One configuration key.
 
     Attributes:
-        name: dotted, `method.weight.n`.
+        name: dotted, `method.policy_loss.n`.
         type: the values that it takes, in words.
         default: its default.
         meaning: a sentence.
@@ -45,7 +45,7 @@ def sections() -> dict[str, tuple[Variant, ...]]:
 
 @cache
 def section_names() -> tuple[str, ...]:
-    """Every section by its dotted name: `method`, `method.weight`, ..."""
+    """Every section by its dotted name: `method`, `method.policy_loss`, ..."""
     return tuple(dict.fromkeys(".".join(path) for path in _sections_below(())))
 
 

@@ -38,7 +38,7 @@ class Loaded:
     merged: Merged
 
     def origin(self, *path: str) -> str:
-        """Where a key was set, as `origin("method", "weight", "n")`; `default` where nothing set it."""
+        """Where a key was set, as `origin("method", "policy_loss", "n")`; `default` where nothing set it."""
         return str(self.merged.origin(path) or "default")
 
 

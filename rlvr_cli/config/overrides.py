@@ -1,4 +1,4 @@
-"""Dotted overrides: `optimizer.lr=1e-6`, `method.weight.n=2`."""
+"""Dotted overrides: `optimizer.lr=1e-6`, `method.policy_loss.n=2`."""
 
 from __future__ import annotations
 

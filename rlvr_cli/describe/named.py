@@ -14,7 +14,7 @@ def policy_config(text: str) -> Method:
     """The configuration of the policy-gradient method that `text` names; needs no torch.
 
     Raises:
-        UserError: an unknown name, or a method without a token weight (sft).
+        UserError: an unknown name, or a method without a policy loss (sft).
     """
     name = known_name(text)
     if name == "sft":

@@ -73,7 +73,7 @@ def plot_request(names: Sequence[str], out: Path | None, old_probs: Sequence[str
 
 
 def _draws_two_lines(config: Method) -> bool:
-    return getattr(config.weight, "eps_high_entropy", None) is not None
+    return getattr(config.policy_loss, "eps_high_entropy", None) is not None
 
 
 def _is_number(word: str) -> bool:

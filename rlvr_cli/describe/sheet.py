@@ -26,7 +26,7 @@ DEFAULT = "default"
 # Choice of the configuration -> what it decides.
 CHOICES = {
     "advantage": "the advantage A from the rewards",
-    "weight": "the weight F of a token from its ratio",
+    "policy_loss": "the weight F of a token from its ratio",
     "shaping": "factors on the advantage",
     "aggregation": "what the sum over tokens is divided by",
     "schedule": "the passes over a rollout",
@@ -43,7 +43,7 @@ class Parameter:
     """One key of a method.
 
     Attributes:
-        key: as an override takes it, `method.weight.n`.
+        key: as an override takes it, `method.policy_loss.n`.
         value: with this method.
         default: of the schema, for this kind.
         meaning: one sentence.
@@ -64,7 +64,7 @@ class Choice:
     """One of the choices.
 
     Attributes:
-        name: `weight`.
+        name: `policy_loss`.
         decides: what is chosen, in words.
         kind: the kind that was chosen; None where there is one only.
         source: where the kind comes from; empty where nothing but the schema sets it.

@@ -18,7 +18,7 @@ from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.base import Tokens
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.unclipped import One, Ratio
+from rlvr_cli.methods.unclipped import ImportanceSampling, NoImportanceSampling
 
 RATIOS = (0.25, 4.0)
 # kappa of the ratio's standard deviation kappa (1 - p)^2, where nothing else is said.
@@ -107,13 +107,15 @@ def effective_weight(
     ``high_entropy`` says of which kind the token is, for a weight that tells two kinds apart.
     """
     tokens = _probe(method, ratios.double(), old_prob, sign, high_entropy)
-    statistics = method.weight.statistics(_step_with_spread(spread)) if method.weight.needs_statistics else None
+    statistics = (
+        method.policy_loss.statistics(_step_with_spread(spread)) if method.policy_loss.needs_statistics else None
+    )
     total = torch.zeros_like(ratios, dtype=torch.float64)
     for which in method.schedule.passes:
         shaped = method.shaped(tokens, which)
-        values = method.weight.weight(shaped, statistics) * shaped.advantages / sign
+        values = method.policy_loss.weight(shaped, statistics) * shaped.advantages / sign
         total += torch.where(shaped.advantages == 0, 0.0, values)[:, 0]
-    low, high = method.weight.bounds(tokens, statistics)
+    low, high = method.policy_loss.bounds(tokens, statistics)
     return total, (1 - _first(low), 1 + _first(high))
 
 
@@ -135,12 +137,12 @@ def _curve(variant: _Variant, sign: int, old_prob: float, spread: float, span: t
     ratios = torch.cat([grid, inside]).sort().values
     weights = weigh(ratios)[0]
     # The weights without a clip have bounds for statistics only.
-    region = None if isinstance(variant.method.weight, Ratio | One) else (low, high)
+    region = None if isinstance(variant.method.policy_loss, ImportanceSampling | NoImportanceSampling) else (low, high)
     return Curve(variant.label, sign, old_prob, ratios, weights, weights / (ratios * old_prob), region)
 
 
 def _variants(method: Method) -> list[_Variant]:
-    if not method.weight.needs_entropies:
+    if not method.policy_loss.needs_entropies:
         return [_Variant(method, method.name)]
     return [
         _Variant(method, f"{method.name} (low entropy)", high_entropy=False),
@@ -193,12 +195,12 @@ def _joined_notes(methods: Sequence[Method], spread: float) -> Iterator[str]:
 
 def _notes(method: Method, spread: float) -> Iterator[str]:
     """What the curves of ``method`` assume or leave out."""
-    if method.weight.needs_statistics:
+    if method.policy_loss.needs_statistics:
         yield (
             f"bounds depend on the step's ratios; drawn for ratios of standard deviation {spread:g} (1 - p)\u00b2 (the "
             "ACPO paper's lemma 1) and old probabilities p spread evenly over 0 to 1"
         )
-    if method.weight.per_sequence:
+    if method.policy_loss.per_sequence:
         yield "the ratio is that of the whole sequence; drawn as if all its tokens had the same"
     if isinstance(method.schedule, ByProbability) and method.schedule.rule == "quantile":
         yield "eta is a quantile; drawn for old probabilities spread evenly over 0 to 1"

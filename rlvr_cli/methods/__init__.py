@@ -1,1 +1,1 @@
-"""Policy-gradient methods as pure functions: advantage, token weight, shaping, aggregation, schedule."""
+"""Policy-gradient methods as pure functions: advantage, policy loss, shaping, aggregation, schedule."""

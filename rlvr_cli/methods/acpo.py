@@ -31,8 +31,8 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Scale
-from rlvr_cli.methods.base import EpsLow, Tokens, TokenWeight
-from rlvr_cli.methods.grpo import ClippedRatio
+from rlvr_cli.methods.base import EpsLow, PolicyLoss, Tokens
+from rlvr_cli.methods.grpo import PPOClip
 from rlvr_cli.methods.preset import GROUP_STD, ONE_PASS, MethodPreset, Paper, Sets
 from rlvr_cli.methods.statistics import quantile
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 EPS_LOW_AT_MAX = 0.2
 
 
-class ACPO(TokenWeight):
+class ACPO(PolicyLoss):
     """The ratio, cut off at the bounds of the token's probability bin."""
 
     kind: Literal["acpo"] = Field("acpo", description="acpo = the ratio, clipped at bounds of its probability bin.")
@@ -64,12 +64,16 @@ class ACPO(TokenWeight):
         if self.bins == 1:
             # One bin has one bound; `max` keeps a lower bound of its own.
             for name in ("edges",) if self.bound == "max" else ("edges", "bound"):
-                yield f"method.weight.{name}", "method.weight.bins", "there is one bin. Set method.weight.bins above 1"
+                yield (
+                    f"method.policy_loss.{name}",
+                    "method.policy_loss.bins",
+                    "there is one bin. Set method.policy_loss.bins above 1",
+                )
 
-    def simplest(self) -> TokenWeight:
+    def simplest(self) -> PolicyLoss:
         if self.alpha == 0:
             eps_low = EPS_LOW_AT_MAX if self.bound == "max" else self.eps_b
-            return ClippedRatio(eps_low=eps_low, eps_high=self.eps_b)
+            return PPOClip(eps_low=eps_low, eps_high=self.eps_b)
         if self.bins == 1:
             return self.replace(edges="equal_width", bound="max" if self.bound == "max" else "per_bin")
         return self
@@ -142,19 +146,19 @@ EXTRA_COST = (
 SETS: Sets = {
     "advantage.kind": ("group", "ACPO paper, section 2.1: rewards standardised within the group"),
     **GROUP_STD,
-    "weight.kind": ("acpo", "ACPO paper, equation 8"),
-    "weight.alpha": (3.0, "ACPO paper, section 4.1 (the three-sigma rule)"),
-    "weight.eps_b": (
+    "policy_loss.kind": ("acpo", "ACPO paper, equation 8"),
+    "policy_loss.alpha": (3.0, "ACPO paper, section 4.1 (the three-sigma rule)"),
+    "policy_loss.eps_b": (
         0.1,
         "our choice: the paper says a small constant and gives no number; section 4.3 says that the average "
         "bound is tighter than GRPO's 0.2, which the released script's 0.2 excludes",
     ),
-    "weight.bins": (5, "ACPO paper, section 4.1: five"),
-    "weight.edges": (
+    "policy_loss.bins": (5, "ACPO paper, section 4.1: five"),
+    "policy_loss.edges": (
         "equal_width",
         "our choice, the paper gives no edges: by lemma 1 the spread is a function of the probability itself",
     ),
-    "weight.bound": ("per_bin", "ACPO paper, section 4.1: a range for each bin"),
+    "policy_loss.bound": ("per_bin", "ACPO paper, section 4.1: a range for each bin"),
     "aggregation.kind": ("sequence_mean", "ACPO paper, equation 8"),
     "aggregation.rows": ("valid", "as verl: a completion without a valid token is not counted"),
     **ONE_PASS,
@@ -180,8 +184,8 @@ PRESETS = (
         extra_cost=EXTRA_COST,
         sets={
             **SETS,
-            "weight.kind": ABLATION,
-            "weight.bound": (
+            "policy_loss.kind": ABLATION,
+            "policy_loss.bound": (
                 "max",
                 "ACPO paper, table 3 and section 4.3: Clip-High=Max; there the upper bound alone is raised",
             ),
@@ -197,8 +201,8 @@ PRESETS = (
         aliases=("acpo-avg",),
         sets={
             **SETS,
-            "weight.kind": ABLATION,
-            "weight.bound": ("mean", "ACPO paper, table 3 and section 4.3: Clip=Avg"),
+            "policy_loss.kind": ABLATION,
+            "policy_loss.bound": ("mean", "ACPO paper, table 3 and section 4.3: Clip=Avg"),
         },
     ),
 )

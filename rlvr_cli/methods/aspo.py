@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.methods.base import AboveOne, EpsLow, OpenShare, Tokens, TokenWeight
+from rlvr_cli.methods.base import AboveOne, EpsLow, OpenShare, PolicyLoss, Tokens
 from rlvr_cli.methods.preset import GROUP_ADVANTAGE, ONE_PASS, MethodPreset, Paper
 
 if TYPE_CHECKING:
     from rlvr_cli.methods.method import Method
 
 
-class ASPO(TokenWeight):
+class ASPO(PolicyLoss):
     """1/ratio for positive, ratio for negative advantages."""
 
     kind: Literal["aspo"] = Field("aspo", description="aspo = 1/ratio for positive, ratio for negative advantages.")
@@ -47,10 +47,10 @@ class ASPO(TokenWeight):
 
     def unused(self, method: Method) -> Iterator[tuple[str, str, str]]:
         if self.eps_high_entropy is None:
-            reason = "every token has the same bound. Set method.weight.eps_high_entropy"
-            yield "method.weight.entropy_quantile", "method.weight.eps_high_entropy", reason
+            reason = "every token has the same bound. Set method.policy_loss.eps_high_entropy"
+            yield "method.policy_loss.entropy_quantile", "method.policy_loss.eps_high_entropy", reason
 
-    def simplest(self) -> TokenWeight:
+    def simplest(self) -> PolicyLoss:
         if self.eps_high_entropy in (None, self.eps):
             return self.replace(eps_high_entropy=None, entropy_quantile=0.8)
         return self
@@ -103,21 +103,21 @@ PRESETS = (
         paper=PAPER,
         golden=("aspo",),
         extra_cost="one forward of the reference model a rollout, for the KL penalty; with "
-        "method.weight.eps_high_entropy set, the entropy of each position",
+        "method.policy_loss.eps_high_entropy set, the entropy of each position",
         sets={
             **GROUP_ADVANTAGE,
-            "weight.kind": ("aspo", "released code; DGPO paper, equation 6"),
-            "weight.eps": (0.2, "DGPO paper, table 12; released code (tokens of low entropy)"),
-            "weight.eps_high_entropy": (
+            "policy_loss.kind": ("aspo", "released code; DGPO paper, equation 6"),
+            "policy_loss.eps": (0.2, "DGPO paper, table 12; released code (tokens of low entropy)"),
+            "policy_loss.eps_high_entropy": (
                 None,
                 "off, as in the DGPO paper's comparison; released code: 0.4 on the row's high-entropy tokens",
             ),
-            "weight.entropy_quantile": (0.8, "released code: the quantile 0.8 of each row's entropies"),
-            "weight.soft_clip_positive": (
+            "policy_loss.entropy_quantile": (0.8, "released code: the quantile 0.8 of each row's entropies"),
+            "policy_loss.soft_clip_positive": (
                 3.0,
                 "DGPO paper, table 12: ratio 0.33, whose reciprocal is 3; released code",
             ),
-            "weight.soft_clip_negative": (3.0, "DGPO paper, table 12; released code"),
+            "policy_loss.soft_clip_negative": (3.0, "DGPO paper, table 12; released code"),
             "aggregation.kind": ("token_mean", "DGPO paper, equation 1; released code (always token-mean)"),
             **ONE_PASS,
             "kl.beta": (0.001, "released code's recipe (k3); the DGPO paper's comparison has 0"),

@@ -1,4 +1,4 @@
-"""What a method may look at, and what its parts implement: tokens, rollouts; advantages, token weights, shapings."""
+"""What a method may look at, and what its parts implement: tokens, rollouts; advantages, policy losses, shapings."""
 
 from __future__ import annotations
 
@@ -177,10 +177,10 @@ AboveOne = Annotated[float, Field(gt=1.0)]
 OpenShare = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
-class TokenWeight(Part, Choice, ABC):
-    """F of ratio, sign of the advantage and old probability, under stop-gradient; frozen parameters.
+class PolicyLoss(Part, Choice, ABC):
+    """The loss of a token by its gradient, ``-F A grad log pi``.
 
-    The gradient of a token's loss is ``-F A grad log pi``.
+    F is a function of ratio, sign of the advantage and old probability, under stop-gradient.
 
     Attributes:
         needs_statistics: whether it reads statistics of the whole optimizer step, which :meth:`statistics` computes.

@@ -19,18 +19,18 @@ from typing import Literal
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor
-from rlvr_cli.methods.base import EpsHigh, EpsLow, Tokens, TokenWeight
+from rlvr_cli.methods.base import EpsHigh, EpsLow, PolicyLoss, Tokens
 from rlvr_cli.methods.preset import GROUP_ADVANTAGE, ONE_PASS, MethodPreset, Paper
 
 
-class CISPO(TokenWeight):
+class CISPO(PolicyLoss):
     """The ratio, clipped, for every token."""
 
     kind: Literal["cispo"] = Field("cispo", description="cispo = the ratio, clipped, for every token.")
     eps_low: EpsLow | None = Field(0.2, description="The weight is at least 1 - eps_low; null = no lower bound.")
     eps_high: EpsHigh = Field(0.2, description="The weight is at most 1 + eps_high.")
 
-    def simplest(self) -> TokenWeight:
+    def simplest(self) -> PolicyLoss:
         return self.replace(eps_low=None) if self.eps_low == 1 else self
 
     def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:
@@ -51,12 +51,12 @@ PRESETS = (
         golden=("cispo",),
         sets={
             **GROUP_ADVANTAGE,
-            "weight.kind": ("cispo", "DGPO paper, equation 3; MiniMax-M1's objective"),
-            "weight.eps_low": (
+            "policy_loss.kind": ("cispo", "DGPO paper, equation 3; MiniMax-M1's objective"),
+            "policy_loss.eps_low": (
                 0.2,
                 "DGPO paper, table 12: 0.2 on both sides for every method; MiniMax-M1 has no lower bound (null)",
             ),
-            "weight.eps_high": (
+            "policy_loss.eps_high": (
                 0.2,
                 "DGPO paper, table 12: 0.2 on both sides for every method; MiniMax-M1 tunes it and prints no number",
             ),

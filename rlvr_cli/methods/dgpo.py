@@ -21,11 +21,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.methods.base import EpsHigh, EpsLow, Tokens, TokenWeight
+from rlvr_cli.methods.base import EpsHigh, EpsLow, PolicyLoss, Tokens
 from rlvr_cli.methods.preset import GROUP_STD, ONE_PASS, MethodPreset, Paper
 
 
-class DGPO(TokenWeight):
+class DGPO(PolicyLoss):
     """Polynomial decay below, radical decay above the trust region."""
 
     kind: Literal["dgpo"] = Field("dgpo", description="dgpo = polynomial decay below, radical decay above the region.")
@@ -64,11 +64,11 @@ PRESETS = (
         sets={
             "advantage.kind": ("group", "DGPO paper, section 3, following GRPO"),
             **GROUP_STD,
-            "weight.kind": ("dgpo", "DGPO paper, equations 9 and 10"),
-            "weight.eps_low": (0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
-            "weight.eps_high": (0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
-            "weight.n": (1.0, "DGPO paper, table 12 and section 5.3: 1 for 7B and 14B, 2 for 1.5B"),
-            "weight.m": (2.0, "DGPO paper, table 12 and section 5.3"),
+            "policy_loss.kind": ("dgpo", "DGPO paper, equations 9 and 10"),
+            "policy_loss.eps_low": (0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
+            "policy_loss.eps_high": (0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
+            "policy_loss.n": (1.0, "DGPO paper, table 12 and section 5.3: 1 for 7B and 14B, 2 for 1.5B"),
+            "policy_loss.m": (2.0, "DGPO paper, table 12 and section 5.3"),
             "aggregation.kind": ("token_mean", "DGPO paper, equation 10"),
             **ONE_PASS,
             "kl.beta": (0.0, "DGPO paper, appendix B.4, common configurations: KL coefficient 0"),

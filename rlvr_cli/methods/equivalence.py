@@ -95,7 +95,7 @@ def _normal_form(method: Method, *, on_policy: bool) -> dict[str, Any]:
     passes = method.schedule.on_first_step() if on_policy else method.schedule.simplest()
     return {
         "advantage": method.advantage.model_dump(),
-        "weight": "one" if on_policy else method.weight.simplest().model_dump(),
+        "policy_loss": "no_is" if on_policy else method.policy_loss.simplest().model_dump(),
         "shaping": [shaping.simplest().model_dump() for shaping in dict(method.shaping).values()],
         "aggregation": method.aggregation.simplest().model_dump(),
         "passes": passes.model_dump(),

@@ -21,12 +21,12 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Scale
-from rlvr_cli.methods.base import AboveOne, EpsHigh, EpsLow, Tokens, TokenWeight
-from rlvr_cli.methods.grpo import ClippedRatio, dual_clipped
+from rlvr_cli.methods.base import AboveOne, EpsHigh, EpsLow, PolicyLoss, Tokens
+from rlvr_cli.methods.grpo import PPOClip, dual_clipped
 from rlvr_cli.methods.preset import GROUP_ADVANTAGE, ONE_PASS, MethodPreset, Paper, Sets
 
 
-class GPPO(TokenWeight):
+class GPPO(PolicyLoss):
     """The ratio; beyond the bounds a share of the bound."""
 
     kind: Literal["gppo"] = Field("gppo", description="gppo = the ratio, beyond the bounds a share of the bound.")
@@ -38,9 +38,9 @@ class GPPO(TokenWeight):
         None, description="No gradient where the advantage is negative and the ratio above this; null = off."
     )
 
-    def simplest(self) -> TokenWeight:
+    def simplest(self) -> PolicyLoss:
         if self.beta1 == self.beta2 == 0:
-            return ClippedRatio(eps_low=self.eps_low, eps_high=self.eps_high, dual_clip=self.dual_clip)
+            return PPOClip(eps_low=self.eps_low, eps_high=self.eps_high, dual_clip=self.dual_clip)
         return self
 
     def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:
@@ -65,12 +65,12 @@ PAPER_2 = Paper(
 )
 SETS: Sets = {
     **GROUP_ADVANTAGE,
-    "weight.kind": ("gppo", "DGPO paper, equation 4"),
-    "weight.eps_low": (0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
-    "weight.eps_high": (0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
-    "weight.beta1": (1.0, "DGPO paper, equation 4: the bound itself"),
-    "weight.beta2": (1.0, "DGPO paper, equation 4: the bound itself"),
-    "weight.dual_clip": (
+    "policy_loss.kind": ("gppo", "DGPO paper, equation 4"),
+    "policy_loss.eps_low": (0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
+    "policy_loss.eps_high": (0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
+    "policy_loss.beta1": (1.0, "DGPO paper, equation 4: the bound itself"),
+    "policy_loss.beta2": (1.0, "DGPO paper, equation 4: the bound itself"),
+    "policy_loss.dual_clip": (
         None,
         "off: not in the formula (DGPO paper, equations 4 and 5); the released code adds verl's, 10 in its recipes",
     ),
@@ -95,12 +95,12 @@ PRESETS = (
         golden=("ce_gppo",),
         sets={
             **SETS,
-            "weight.kind": ("gppo", "DGPO paper, equation 5: GPPO with two factors"),
-            "weight.beta1": (
+            "policy_loss.kind": ("gppo", "DGPO paper, equation 5: GPPO with two factors"),
+            "policy_loss.beta1": (
                 0.75,
                 "DGPO paper, table 12 and section 5.1 (all sizes); released recipes: 0.75 for 7B, 0.5 for 1.5B",
             ),
-            "weight.beta2": (1.0, "DGPO paper, table 12; released recipes"),
+            "policy_loss.beta2": (1.0, "DGPO paper, table 12; released recipes"),
         },
     ),
 )

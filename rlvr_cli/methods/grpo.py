@@ -28,16 +28,18 @@ from typing import Literal
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.methods.base import AboveOne, Advantage, EpsHigh, EpsLow, Rollout, Tokens, TokenWeight
+from rlvr_cli.methods.base import AboveOne, Advantage, EpsHigh, EpsLow, PolicyLoss, Rollout, Tokens
 from rlvr_cli.methods.preset import GROUP_ADVANTAGE, NO_DUAL_CLIP, ONE_PASS, MethodPreset, Paper
 
 STD_EPSILON = 1e-6
 
 
-class ClippedRatio(TokenWeight):
+class PPOClip(PolicyLoss):
     """The importance ratio, cut off outside the trust region."""
 
-    kind: Literal["clip"] = Field("clip", description="clip = the ratio, no gradient where it left the trust region.")
+    kind: Literal["ppo_clip"] = Field(
+        "ppo_clip", description="ppo_clip = the ratio, no gradient where it left the trust region."
+    )
     eps_low: EpsLow = Field(0.2, description="The trust region begins at 1 - eps_low.")
     eps_high: EpsHigh = Field(0.2, description="The trust region ends at 1 + eps_high.")
     dual_clip: AboveOne | None = Field(
@@ -131,12 +133,12 @@ PRESETS = (
         extra_cost="none: every cost is stated over this one",
         sets={
             **GROUP_ADVANTAGE,
-            "weight.kind": ("clip", "DeepSeekMath, equation 3"),
-            "weight.eps_low": (
+            "policy_loss.kind": ("ppo_clip", "DeepSeekMath, equation 3"),
+            "policy_loss.eps_low": (
                 0.2,
                 "PPO paper (arXiv:1707.06347), table 1, where 0.2 scores best; verl's default; DGPO paper, table 12",
             ),
-            "weight.eps_high": (
+            "policy_loss.eps_high": (
                 0.2,
                 "PPO paper (arXiv:1707.06347), table 1, where 0.2 scores best; verl's default; DGPO paper, table 12",
             ),
@@ -159,10 +161,10 @@ PRESETS = (
         extra_cost="none; with rollout.dynamic_sampling the sampling of the prompts that replace others",
         sets={
             **GROUP_ADVANTAGE,
-            "weight.kind": ("clip", "DAPO paper, equation 8"),
-            "weight.eps_low": (0.2, "DAPO paper, section 4.1"),
-            "weight.eps_high": (0.28, "DAPO paper, section 4.1 (clip-higher)"),
-            "weight.dual_clip": (None, "off: no term of DAPO's equation 8; 10 in verl's DAPO recipe"),
+            "policy_loss.kind": ("ppo_clip", "DAPO paper, equation 8"),
+            "policy_loss.eps_low": (0.2, "DAPO paper, section 4.1"),
+            "policy_loss.eps_high": (0.28, "DAPO paper, section 4.1 (clip-higher)"),
+            "policy_loss.dual_clip": (None, "off: no term of DAPO's equation 8; 10 in verl's DAPO recipe"),
             "aggregation.kind": ("token_mean", "DAPO paper, equation 8 (token-level loss)"),
             **ONE_PASS,
             "kl.beta": (0.0, "DAPO paper, section 2.3: no KL penalty"),
@@ -178,9 +180,9 @@ PRESETS = (
         sets={
             "advantage.kind": ("group", "Dr. GRPO paper, section 3.2: the reward minus the group's mean"),
             "advantage.scale": ("none", "Dr. GRPO paper: the standard deviation is left out"),
-            "weight.kind": ("clip", "Dr. GRPO paper: GRPO's clip is kept"),
-            "weight.eps_low": (0.2, "verl's default; the paper keeps GRPO's clip"),
-            "weight.eps_high": (0.2, "verl's default; the paper keeps GRPO's clip"),
+            "policy_loss.kind": ("ppo_clip", "Dr. GRPO paper: GRPO's clip is kept"),
+            "policy_loss.eps_low": (0.2, "verl's default; the paper keeps GRPO's clip"),
+            "policy_loss.eps_high": (0.2, "verl's default; the paper keeps GRPO's clip"),
             **NO_DUAL_CLIP,
             "aggregation.kind": (
                 "constant_length",

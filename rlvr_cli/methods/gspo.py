@@ -18,11 +18,11 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.methods.base import EpsHigh, EpsLow, Regions, Tokens, TokenWeight, regions
+from rlvr_cli.methods.base import EpsHigh, EpsLow, PolicyLoss, Regions, Tokens, regions
 from rlvr_cli.methods.preset import GROUP_STD, ONE_PASS, MethodPreset, Paper
 
 
-class GSPO(TokenWeight):
+class GSPO(PolicyLoss):
     """The sequence's ratio, cut off outside the trust region."""
 
     kind: Literal["gspo"] = Field("gspo", description="gspo = one ratio for all tokens of a row, clipped.")
@@ -66,10 +66,10 @@ PRESETS = (
         sets={
             "advantage.kind": ("group", "GSPO paper: the advantage is GRPO's"),
             **GROUP_STD,
-            "weight.kind": ("gspo", "GSPO paper, equations 5 and 7"),
-            "weight.eps_low": (0.0003, "GSPO paper, section 5.1"),
-            "weight.eps_high": (0.0004, "GSPO paper, section 5.1"),
-            "weight.max_log_ratio": (
+            "policy_loss.kind": ("gspo", "GSPO paper, equations 5 and 7"),
+            "policy_loss.eps_low": (0.0003, "GSPO paper, section 5.1"),
+            "policy_loss.eps_high": (0.0004, "GSPO paper, section 5.1"),
+            "policy_loss.max_log_ratio": (
                 10.0,
                 "verl's compute_policy_loss_gspo; not in the paper, and out of reach of ordinary ratios",
             ),

@@ -14,9 +14,9 @@ negative`` and ``when: always`` (4c, OnlyNeg). Signs are always those of the adv
 
 How we differ from the paper: its r is pi / pi_old (section 3), which is 1 at the one update per rollout that it makes
 (section 6); the preset takes 1 at any number of updates, and with several the literal equation 11 is
-``method.weight=ratio``. It measures the untrained model's entropy on the first 100 training samples (section 6), which
-is ``method.shaping.entropy_filter.samples=100``; the preset takes the token mean over the first rollout. It is compared
-with ``method.shaping.entropy_filter``, ln 2 in equation 10.
+``method.policy_loss=is``. It measures the untrained model's entropy on the first 100 training samples (section 6),
+which is ``method.shaping.entropy_filter.samples=100``; the preset takes the token mean over the first rollout. It is
+compared with ``method.shaping.entropy_filter``, ln 2 in equation 10.
 
 How we differ from the released code, which is not the paper: its advantages are not divided by the standard deviation;
 it adds rows up instead of averaging them; it divides each row by the length of its longer conflict run; a token in both
@@ -270,10 +270,10 @@ PRESETS = (
                 "std",
                 "GTPO paper, equation 12: divided by the standard deviation; the released code does not divide",
             ),
-            "weight.kind": (
-                "one",
+            "policy_loss.kind": (
+                "no_is",
                 "GTPO paper, section 6: one update per rollout, where equation 11's ratio is 1; with several the "
-                "ratio itself, method.weight=ratio",
+                "ratio itself, method.policy_loss=is",
             ),
             "shaping.conflict.ends": ("both", "GTPO paper, section 5.1: conflict tokens from both ends"),
             "shaping.conflict.positive": (2.0, "GTPO paper, equation 9"),

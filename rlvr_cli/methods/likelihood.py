@@ -73,8 +73,8 @@ PAPER_2 = Paper(
 )
 
 
-def _sets(side: str, where: str, *, weight: Sets | None = None, constant_length: bool = False) -> Sets:
-    """What a likelihood method sets; ``where`` of the paper it stands, but for a ``weight`` with sources of its own."""
+def _sets(side: str, where: str, *, policy_loss: Sets | None = None, constant_length: bool = False) -> Sets:
+    """What a likelihood method sets; ``where`` of the paper it stands; ``policy_loss`` has sources of its own."""
     if constant_length:
         aggregation = "constant_length", f"{where}: the longest possible length, rollout.max_new_tokens here"
     else:
@@ -88,7 +88,7 @@ def _sets(side: str, where: str, *, weight: Sets | None = None, constant_length:
             f"{where}: plus or minus one by the verdict, not by the reward or the group",
         ),
         "advantage.side": (side, where),
-        **({"weight.kind": ("ratio", where)} if weight is None else weight),
+        **({"policy_loss.kind": ("is", where)} if policy_loss is None else policy_loss),
         "aggregation.kind": aggregation,
         "aggregation.rows": ("trained", counted),
         **ONE_PASS,
@@ -124,7 +124,7 @@ PRESETS = (
         sets=_sets(
             "both",
             "landscape paper, section 4.3",
-            weight={"weight.kind": ("ratio", "landscape paper, equations 8 and 9")},
+            policy_loss={"policy_loss.kind": ("is", "landscape paper, equations 8 and 9")},
         ),
     ),
     MethodPreset(
@@ -161,13 +161,13 @@ PRESETS = (
         sets=_sets(
             "positive",
             "landscape paper, equation 8",
-            weight={
-                "weight.kind": (
-                    "clip",
+            policy_loss={
+                "policy_loss.kind": (
+                    "ppo_clip",
                     "landscape paper, equation 7 and section 4.2: importance sampling and clipping",
                 ),
-                "weight.eps_low": (0.2, "landscape paper, equation 7 and section 4.2 (verl's 0.2)"),
-                "weight.eps_high": (0.2, "landscape paper, equation 7 and section 4.2 (verl's 0.2)"),
+                "policy_loss.eps_low": (0.2, "landscape paper, equation 7 and section 4.2 (verl's 0.2)"),
+                "policy_loss.eps_high": (0.2, "landscape paper, equation 7 and section 4.2 (verl's 0.2)"),
                 **NO_DUAL_CLIP,
             },
         ),

@@ -15,8 +15,8 @@ from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Contradiction, Section, Text
 from rlvr_cli.methods.aggregation import Aggregation, prompt_factors
-from rlvr_cli.methods.base import Advantage, Part, Rollout, RolloutShaping, Shaping, Tokens, TokenShaping, TokenWeight
-from rlvr_cli.methods.grpo import ClippedRatio, GroupAdvantage
+from rlvr_cli.methods.base import Advantage, Part, PolicyLoss, Rollout, RolloutShaping, Shaping, Tokens, TokenShaping
+from rlvr_cli.methods.grpo import GroupAdvantage, PPOClip
 from rlvr_cli.methods.kl import KLPenalty
 from rlvr_cli.methods.lopti import OnePass, Schedule
 from rlvr_cli.methods.names import resolve_method_name, shaping_kinds
@@ -51,7 +51,7 @@ class Method(Section):
         "grpo", description="A method, modifiers joined with +: `dgpo+lopti` (`rlvr methods` lists them)."
     )
     advantage: Advantage = Field(default=GroupAdvantage(), description="The advantage from the rewards.")
-    weight: TokenWeight = Field(default=ClippedRatio(), description="The weight of a token from its ratio.")
+    policy_loss: PolicyLoss = Field(default=PPOClip(), description="The loss of a token from its ratio.")
     shaping: Shapings = Field(default=Shapings(), description="Factors on the advantage.")
     aggregation: Aggregation = Field(default=Aggregation(), description="What the sum over tokens is divided by.")
     schedule: Schedule = Field(default=OnePass(), description="The passes over a rollout.")
@@ -71,7 +71,7 @@ class Method(Section):
     @property
     def parts(self) -> tuple[Part, ...]:
         """Every part, also shapings that are off."""
-        every = (self.advantage, self.weight, *dict(self.shaping).values())
+        every = (self.advantage, self.policy_loss, *dict(self.shaping).values())
         return (*every, self.aggregation, self.schedule, self.kl, self.critic, self.reward)
 
     @property
@@ -120,7 +120,7 @@ class Method(Section):
 
     def token_terms(self, which: str = "all") -> list[str]:
         """Names of the terms that the tokens of pass ``which`` go through at every update."""
-        names = [type(part).__name__ for part in (self.weight, *self.token_shapings)]
+        names = [type(part).__name__ for part in (self.policy_loss, *self.token_shapings)]
         return [*names, self.aggregation.kind, f"pass:{which}", *(["KLPenalty"] if self.kl.beta > 0 else [])]
 
     def rollout_advantages(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
@@ -164,7 +164,7 @@ class Method(Section):
             read = self.trained(tokens, which)
         else:
             read = valid if self.kl.beta > 0 else valid & (tokens.advantages != 0)
-        return valid & read.any(dim=1, keepdim=True) if self.weight.reads_whole_rows else read
+        return valid & read.any(dim=1, keepdim=True) if self.policy_loss.reads_whole_rows else read
 
     def coefficients(
         self,
@@ -181,13 +181,15 @@ class Method(Section):
             tokens: any part of a step's tokens, with the shaped advantages of :meth:`rollout_advantages`.
             count: ``aggregation.count`` of the whole step.
             which: the pass of the schedule.
-            statistics: ``weight.statistics`` of the whole step's :meth:`shaped` tokens.
+            statistics: ``policy_loss.statistics`` of the whole step's :meth:`shaped` tokens.
             sampler_correction: (B, T) or (B, 1) ratio of the training engine's old probability to the sampler's,
                 where they differ; multiplies F A alone.
         """
         shaped = self.shaped(tokens, which)
         # A token without advantage has no part, however far its ratio overflowed.
-        values = torch.where(shaped.advantages == 0, 0.0, self.weight.weight(shaped, statistics) * shaped.advantages)
+        values = torch.where(
+            shaped.advantages == 0, 0.0, self.policy_loss.weight(shaped, statistics) * shaped.advantages
+        )
         if sampler_correction is not None:
             values = values * sampler_correction
         if self.kl.beta > 0:
@@ -210,7 +212,15 @@ class Method(Section):
     def fingerprint(self) -> dict[str, Any]:
         """Name, choices with their parameters, and hashes over the choices and over the code that computes them."""
         critic = (self.critic,) if self.advantage.needs_values else ()
-        parts = (self.advantage, self.weight, *self.shapings, self.aggregation, self.schedule, self.kl, self.reward)
+        parts = (
+            self.advantage,
+            self.policy_loss,
+            *self.shapings,
+            self.aggregation,
+            self.schedule,
+            self.kl,
+            self.reward,
+        )
         modules = sorted({__name__, *_modules(type(part).__module__ for part in (*parts, *critic))})
         # Without the shapings that are off: another kind that somebody adds changes no run.
         choices = self.model_dump(mode="json") | {"shaping": {one.key: one.model_dump() for one in self.shapings}}

@@ -151,9 +151,9 @@ PRESETS = (
                 False,
                 "verl trains a critic of its own; here the head is the critic, and it leaves the policy's layers alone",
             ),
-            "weight.kind": ("clip", "PPO paper, equation 7; landscape paper, equation 21"),
-            "weight.eps_low": (0.2, "PPO paper, table 1, where 0.2 scores best; verl's default"),
-            "weight.eps_high": (0.2, "PPO paper, table 1, where 0.2 scores best; verl's default"),
+            "policy_loss.kind": ("ppo_clip", "PPO paper, equation 7; landscape paper, equation 21"),
+            "policy_loss.eps_low": (0.2, "PPO paper, table 1, where 0.2 scores best; verl's default"),
+            "policy_loss.eps_high": (0.2, "PPO paper, table 1, where 0.2 scores best; verl's default"),
             **NO_DUAL_CLIP,
             "aggregation.kind": (
                 "token_mean",

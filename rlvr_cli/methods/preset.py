@@ -23,7 +23,7 @@ GROUP_ADVANTAGE: Sets = {
     **GROUP_STD,
 }
 NO_DUAL_CLIP: Sets = {
-    "weight.dual_clip": (
+    "policy_loss.dual_clip": (
         None,
         "off: no term of the paper's formula; verl adds it to every run (3; 10 in recipes), with no gradient "
         "where the advantage is negative and the ratio above it",
@@ -55,7 +55,7 @@ class Preset:
         title: the name in words.
         summary: one line: what it does.
         paper: where it was published.
-        sets: key below `method` (`weight.n`) -> its value and source.
+        sets: key below `method` (`policy_loss.n`) -> its value and source.
         for_task: task -> values that take the place of those of `sets` there.
         golden: names of the golden files that it is compared with.
         extra_cost: one line: forwards, passes and memory over GRPO.
@@ -76,7 +76,7 @@ class Preset:
 
     @property
     def values(self) -> Values:
-        """The keys of `method` that it sets, nested: `{"weight": {"kind": "dgpo", "n": 1.0}}`."""
+        """The keys of `method` that it sets, nested: `{"policy_loss": {"kind": "dgpo", "n": 1.0}}`."""
         return nested({key: value for key, (value, _) in self.sets.items()})
 
     @property

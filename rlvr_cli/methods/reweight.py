@@ -52,10 +52,13 @@ PRESETS = (
         sets={
             "advantage.kind": ("group", "AR-Lopti paper, algorithm 1, line 7"),
             **GROUP_STD,
-            "weight.kind": ("clip", "AR-Lopti paper, equation 1"),
-            "weight.eps_low": (0.2, "AR-Lopti paper, table 2"),
-            "weight.eps_high": (0.24, "AR-Lopti paper, table 2"),
-            "weight.dual_clip": (None, "off: no term of the AR-Lopti paper's equation 1; 10 in the released scripts"),
+            "policy_loss.kind": ("ppo_clip", "AR-Lopti paper, equation 1"),
+            "policy_loss.eps_low": (0.2, "AR-Lopti paper, table 2"),
+            "policy_loss.eps_high": (0.24, "AR-Lopti paper, table 2"),
+            "policy_loss.dual_clip": (
+                None,
+                "off: no term of the AR-Lopti paper's equation 1; 10 in the released scripts",
+            ),
             "shaping.reweight.alpha": (
                 0.3,
                 "AR-Lopti paper, table 3: 0.3 for K&K, 0.1 for math (tasks math and gsm8k); section 5.3: task-"

@@ -51,12 +51,15 @@ PRESETS = (
         golden=("advantages",),
         sets={
             "advantage.kind": ("rloo", "RLOO paper: the mean of the other completions as the baseline"),
-            "weight.kind": ("clip", "verl's default; the paper has no ratio, and at one update per rollout it is 1"),
-            "weight.eps_low": (
+            "policy_loss.kind": (
+                "ppo_clip",
+                "verl's default; the paper has no ratio, and at one update per rollout it is 1",
+            ),
+            "policy_loss.eps_low": (
                 0.2,
                 "verl's default; at one update per rollout, as in the paper, the ratio is 1 and nothing is clipped",
             ),
-            "weight.eps_high": (
+            "policy_loss.eps_high": (
                 0.2,
                 "verl's default; at one update per rollout, as in the paper, the ratio is 1 and nothing is clipped",
             ),

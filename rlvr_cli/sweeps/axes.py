@@ -57,7 +57,7 @@ class Axis:
 
 
 def full_key(key: str) -> str:
-    """The key that a name stands for: `method.name` for `method`, `method.weight.kind` for `method.weight`."""
+    """The key that a name stands for: `method.name` for `method`, `optimizer.lr` for itself."""
     plain = plain_key(tuple(key.split(".")))
     return f"{key}.{plain}" if plain else key
 

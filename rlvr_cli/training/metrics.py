@@ -83,8 +83,8 @@ class StepMeter:
         shaped = self.method.shaped(tokens, which)
         mask = tokens.mask.bool()
         trained = self.method.trained(tokens, which)
-        where = self.method.weight.regions(shaped, statistics)
-        weights = self.method.weight.weight(shaped, statistics)
+        where = self.method.policy_loss.regions(shaped, statistics)
+        weights = self.method.policy_loss.weight(shaped, statistics)
         # Around 1 and in float64: neither do squares overflow, nor does the spread drown near ratio 1.
         current, old = tokens.log_probs.double(), tokens.old_log_probs.double()
         drift = torch.expm1(current - old)

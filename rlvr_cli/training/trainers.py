@@ -19,14 +19,14 @@ from trl import GRPOConfig
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.methods.base import Advantage, TokenWeight
+from rlvr_cli.methods.base import Advantage, PolicyLoss
 from rlvr_cli.methods.lopti import Schedule
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.names import METHODS
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.trl_adapter import MethodTrainer
 
-Part = Advantage | TokenWeight | Schedule
+Part = Advantage | PolicyLoss | Schedule
 
 
 class PolicyTrainer(MethodTrainer):
@@ -40,7 +40,7 @@ class PolicyTrainer(MethodTrainer):
             defaults, and an output folder named after model and method.
         method: a name (``"dgpo+lopti"``); the keys of a whole method; or one part, which takes the place of that part
             in the method that is named after it: ``DGPO(n=2.0)``.
-        overrides: changes to a named method as on the command line, without ``method.``: ``weight.n=2``.
+        overrides: changes to a named method as on the command line, without ``method.``: ``policy_loss.n=2``.
         correct_above: for methods that train by correctness (PL, NL, CL, RAFT++): a completion is correct where its
             reward is above this.
         others: the other arguments of ``trl.GRPOTrainer``.
@@ -121,7 +121,7 @@ def method_config(method: str | Method | Part, overrides: Sequence[str] = ()) ->
         raise UserError("overrides change a method that is given by name; give the values to the object itself.")
     if isinstance(method, Method):
         return method
-    families = {"advantage": Advantage, "weight": TokenWeight, "schedule": Schedule}
+    families = {"advantage": Advantage, "policy_loss": PolicyLoss, "schedule": Schedule}
     part = next(name for name, family in families.items() if isinstance(method, family))
     kind = type(method).model_fields["kind"].default
     named = [name for name, preset in METHODS.items() if preset.sets.get(f"{part}.kind", (None,))[0] == kind]

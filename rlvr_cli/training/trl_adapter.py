@@ -436,7 +436,7 @@ class MethodTrainer(Position, GRPOTrainer):
     def _read(self, rows: Rows) -> Tensor:
         """(n, T) the tokens whose log-probs this step's gradient, or a later one by way of the ratio, depends on."""
         known = "old_log_probs" in rows
-        if not known and self.method.weight.needs_statistics and self.steps_per_rollout > 1:
+        if not known and self.method.policy_loss.needs_statistics and self.steps_per_rollout > 1:
             # A later step's statistics compare every token with its old log-prob, trained or not.
             return rows["completion_mask"].bool()
         tokens = self._tokens(rows, torch.zeros_like(rows["completion_ids"], dtype=torch.float32), None)
@@ -488,7 +488,7 @@ class MethodTrainer(Position, GRPOTrainer):
         """-sum(coefficient * log pi) over some rows; its gradient is this part of the step's gradient."""
         read = inputs["read"]
         # With TRL's own generation nobody else tells how certain the policy is.
-        entropies = self.method.weight.needs_entropies or self.rollouts is None
+        entropies = self.method.policy_loss.needs_entropies or self.rollouts is None
         outputs = self._forward(model, inputs, read, entropies=entropies, share_prompts=share_prompts)
         if "old_log_probs" not in inputs and self.steps_per_rollout > 1:
             self._keep(inputs["index"], outputs.log_probs.detach())
@@ -559,12 +559,12 @@ class MethodTrainer(Position, GRPOTrainer):
         if self.meter is not None:
             self.meter.begin_step(mask)
         self._statistics = None
-        if self.method.weight.needs_statistics:
+        if self.method.policy_loss.needs_statistics:
             own = self._every_token(rows)
             parts = {field.name: getattr(own, field.name) for field in dataclasses.fields(own)}
             parts = {key: value for key, value in parts.items() if value is not None}
             whole = Tokens(**gather_rows(parts, self.accelerator.gather, self.accelerator.num_processes, 0))
-            self._statistics = self.method.weight.statistics(self.method.shaped(whole, self.current_pass))
+            self._statistics = self.method.policy_loss.statistics(self.method.shaped(whole, self.current_pass))
 
     def _every_token(self, rows: Rows) -> Tokens:
         """All tokens of the step that begins, from a forward pass where the policy has moved."""

@@ -109,7 +109,7 @@ def test_plain_gradient_steps_need_a_rate(root: Path, capsys: pytest.CaptureFixt
     [
         (["probability", "methods=[grop]"], "Did you mean `grpo`?"),
         (["probability", "methods=[ppo]"], "value head"),
-        (["probability", "methods=['grpo:weight.eps_hgh=1']"], "eps_hgh"),
+        (["probability", "methods=['grpo:policy_loss.eps_hgh=1']"], "eps_hgh"),
         (["probability", "bounds=[0.5, 0.5]"], "must rise"),
         (["probability", "lr=0"], "lr"),
         (["probability", "--rollout", "9"], "earlier --rollout"),

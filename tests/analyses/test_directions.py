@@ -191,7 +191,7 @@ def test_groups_are_the_tokens_that_they_name(scored: Scored) -> None:
 
 def test_ways_of_clipping_by_hand(scored: Scored) -> None:
     step = MethodStep.of(method("grpo"), scored)
-    weights = {name: method(name).weight for name in ("cispo", "dapo", "acpo")}
+    weights = {name: method(name).policy_loss for name in ("cispo", "dapo", "acpo")}
     groups = {group.name: group.coefficients for group in clipping_variants(step, weights, scored)}
     tokens = int(scored.rollout.mask.sum())
     for row in range(len(LENGTHS)):
@@ -214,7 +214,7 @@ def test_ways_of_clipping_by_hand(scored: Scored) -> None:
 def test_on_policy_all_ways_of_clipping_are_one(scored: Scored) -> None:
     still = dataclasses.replace(scored, log_probs=scored.old_log_probs)
     step = MethodStep.of(method("grpo"), still)
-    weights = {name: method(name).weight for name in ("cispo", "dapo", "acpo")}
+    weights = {name: method(name).policy_loss for name in ("cispo", "dapo", "acpo")}
     for group in clipping_variants(step, weights, still):
         torch.testing.assert_close(group.coefficients, step.full_coefficients())
 

@@ -194,7 +194,7 @@ def test_exponents_of_the_weight_on_grad_pi(name: str, left: float | None, right
 
 
 def test_exponents_of_dgpo_are_n_and_minus_one_over_m() -> None:
-    other = method("dgpo", "method.weight.n=3", "method.weight.m=4")
+    other = method("dgpo", "method.policy_loss.n=3", "method.policy_loss.m=4")
     assert far_slope(other, "LN") == pytest.approx(3)
     assert far_slope(other, "HP") == pytest.approx(-1 / 4)
 
@@ -208,7 +208,7 @@ def test_analytic_bias_is_that_of_the_paper(gamma: float) -> None:
     for name in ("cispo", "gppo"):
         assert left_bias(method(name), gamma, 0.8, 0.5) == pytest.approx((1 / (gamma + 1) - hard) / hard, rel=1e-5)
     for n in (1, 2):
-        dgpo = method("dgpo", f"method.weight.n={n}")
+        dgpo = method("dgpo", f"method.policy_loss.n={n}")
         assert left_bias(dgpo, gamma, 0.8, 0.5) == pytest.approx((hard - 1 / (n + gamma + 2)) / hard, rel=1e-5)
     ce, _ = scipy.integrate.quad(lambda r: abs(0.6 - r) * r**gamma, 0, 0.8, points=[0.6])
     assert left_bias(method("ce-gppo"), gamma, 0.8, 0.5) == pytest.approx(ce / (hard * 0.8 ** (gamma + 2)), rel=1e-4)

@@ -31,7 +31,7 @@ def test_origins_say_what_set_each_value(capsys: pytest.CaptureFixture[str]) -> 
     assert origins["method.name"] == "--method grpo"
     assert origins["optimizer.lr"].startswith("preset models/lab.yaml:")
     assert origins["checkpoint.keep"] == "default"
-    assert origins["method.weight.kind"] == "preset grpo"
+    assert origins["method.policy_loss.kind"] == "preset grpo"
 
 
 def test_origins_of_a_composition_name_the_preset_of_each_part(capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,13 +55,13 @@ def test_keys_lists_every_key(capsys: pytest.CaptureFixture[str]) -> None:
     listed = json.loads(capsys.readouterr().out)
     assert [row["key"] for row in listed] == [key.name for key in all_keys()]
     assert set(listed[0]) == {"key", "kinds", "type", "default", "meaning"}
-    assert [row["kinds"] for row in listed if row["key"] == "method.weight.n"] == [["dgpo"]]
+    assert [row["kinds"] for row in listed if row["key"] == "method.policy_loss.n"] == [["dgpo"]]
 
 
 def test_keys_of_one_section(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["config", "keys", "run", "--json"]) == 0
     assert {row["key"].split(".")[0] for row in json.loads(capsys.readouterr().out)} == {"run"}
-    assert run(["config", "keys", "method.weight", "--json"]) == 0
-    assert {row["key"].rsplit(".", 1)[0] for row in json.loads(capsys.readouterr().out)} == {"method.weight"}
+    assert run(["config", "keys", "method.policy_loss", "--json"]) == 0
+    assert {row["key"].rsplit(".", 1)[0] for row in json.loads(capsys.readouterr().out)} == {"method.policy_loss"}
     assert run(["config", "keys", "rnu"]) == 2
     assert "Did you mean `run`?" in capsys.readouterr().err

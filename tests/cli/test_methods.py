@@ -95,9 +95,9 @@ def test_what_is_shown_of_a_method(capsys: pytest.CaptureFixture[str]) -> None:
     assert "rlvr_cli/methods/dgpo.py" in text
     assert "golden/dgpo.json" in text
     assert "rlvr train --method dgpo" in text
-    for choice in ("advantage = group", "weight = dgpo", "shaping: none", "aggregation = token_mean"):
+    for choice in ("advantage = group", "policy_loss = dgpo", "shaping: none", "aggregation = token_mean"):
         assert choice in text
-    (row,) = [line for line in text.splitlines() if "method.weight.n " in line]
+    (row,) = [line for line in text.splitlines() if "method.policy_loss.n " in line]
     assert "1.0" in row and "DGPO paper" in row
 
 

@@ -105,7 +105,7 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "top_p above one": ("rollout:\n  top_p: 1.01\n", (":2", "rollout.top_p", "at most 1")),
     "top_p zero": ("eval:\n  top_p: 0.0\n", (":2", "eval.top_p", "above 0")),
     "beta of one": ("optimizer:\n  betas: [0.9, 1.0]\n", (":2", "optimizer.betas", "below 1")),
-    "clip of one": ("method:\n  weight: {eps_low: 1.1}\n", (":2", "method.weight.eps_low", "at most 1")),
+    "clip of one": ("method:\n  policy_loss: {eps_low: 1.1}\n", (":2", "method.policy_loss.eps_low", "at most 1")),
     "nine people": ("task:\n  people: {9: 1.0}\n", (":2", "task.people", "at least 2 and at most 8")),
     "negative share": ("task:\n  people:\n    2: -1\n    3: 2\n", (":2", "task.people", "above 0")),
     "no people": ("task:\n  people: {}\n", (":2", "task.people")),
@@ -168,20 +168,33 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "sft modified": ("method: SFT+lopti\n", (":1", "method.name", "no rollouts", "`grpo+lopti`")),
     "number for a method": ("method: 3\n", (":1", "method.name", "the name of a method", "got 3")),
     # Methods: choices and their parameters.
-    "unknown kind": ("method:\n  weight: dgop\n", (":2", "method.weight.kind", '"dgop"', "`dgpo`", "Allowed: clip, ")),
-    "unknown kind, long form": (
-        "method:\n  weight:\n    eps_low: 0.1\n    kind: clpi\n",
-        (":4", "unknown weight kind", "Did you mean `clip`"),
+    "unknown kind": (
+        "method:\n  policy_loss: dgop\n",
+        (":2", "method.policy_loss.kind", '"dgop"', "`dgpo`", "Allowed: ppo_clip, "),
     ),
-    "kind that is null": ("method:\n  weight:\n    kind:\n", (":3", "method.weight.kind", "null", "Allowed: clip")),
-    "list for a choice": ("method:\n  weight: [clip]\n", (":2", "method.weight", "one of clip, acpo", "the key kind")),
+    "unknown kind, long form": (
+        "method:\n  policy_loss:\n    eps_low: 0.1\n    kind: ppo_clpi\n",
+        (":4", "unknown policy_loss kind", "Did you mean `ppo_clip`"),
+    ),
+    "kind that is null": (
+        "method:\n  policy_loss:\n    kind:\n",
+        (":3", "method.policy_loss.kind", "null", "Allowed: ppo_clip"),
+    ),
+    "list for a choice": (
+        "method:\n  policy_loss: [ppo_clip]\n",
+        (":2", "method.policy_loss", "one of ppo_clip, acpo", "the key kind"),
+    ),
     "parameter of another kind": (
-        "method:\n  weight:\n    n: 2\n",
-        (":3", "method.weight.n: weight kind clip has no n; dgpo has", "Did you mean method.weight.kind=dgpo?"),
+        "method:\n  policy_loss:\n    n: 2\n",
+        (
+            ":3",
+            "method.policy_loss.n: policy_loss kind ppo_clip has no n; dgpo has",
+            "Did you mean method.policy_loss.kind=dgpo?",
+        ),
     ),
     "parameter of several other kinds": (
-        "method:\n  name: dgpo\n  weight:\n    dual_clip: 3\n",
-        (":4", "weight kind dgpo has no dual_clip; clip and gppo have."),
+        "method:\n  name: dgpo\n  policy_loss:\n    dual_clip: 3\n",
+        (":4", "policy_loss kind dgpo has no dual_clip; ppo_clip and gppo have."),
     ),
     "PPO parameter on GRPO": (
         "method:\n  advantage:\n    lam: 0.9\n",
@@ -189,27 +202,27 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "parameter of sft": ("method:\n  demonstrations: 8\n", (":2", "grpo has no demonstrations; sft has", "method=sft")),
     "choice of a policy for sft": (
-        "method:\n  name: sft\n  weight: dgpo\n",
-        (":3", "sft has no weight; other methods"),
+        "method:\n  name: sft\n  policy_loss: dgpo\n",
+        (":3", "sft has no policy_loss; other methods"),
     ),
     "nested typo": (
         "method:\n  name: lopti\n  schedule: {etta: 0.4}\n",
         (":3", "method.schedule.etta", "Did you mean `eta`"),
     ),
     "nested out of bounds": (
-        "method:\n  name: dgpo\n  weight:\n    m: 0.5\n",
-        (":4", "method.weight.m", "at least 1", "got 0.5"),
+        "method:\n  name: dgpo\n  policy_loss:\n    m: 0.5\n",
+        (":4", "method.policy_loss.m", "at least 1", "got 0.5"),
     ),
-    "kind of a method": ("method:\n  kind: dgpo\n", (":2", "method.kind: unknown key", "method.weight.kind")),
+    "kind of a method": ("method:\n  kind: dgpo\n", (":2", "method.kind: unknown key", "method.policy_loss.kind")),
     "key moved": ("update:\n  kl_beta: 0.1\n", (":2", "update.kl_beta", "`method.kl.beta`")),
-    "key moved deeper": ("method:\n  eps_low: 0.1\n", (":2", "method.eps_low", "`method.weight.eps_low`")),
+    "key moved deeper": ("method:\n  eps_low: 0.1\n", (":2", "method.eps_low", "`method.policy_loss.eps_low`")),
     "key in the wrong choice": (
         "method:\n  kl:\n    eps_low: 0.1\n",
-        (":3", "method.kl.eps_low", "`method.weight.eps_low`"),
+        (":3", "method.kl.eps_low", "`method.policy_loss.eps_low`"),
     ),
     "key that is a number, nested": (
-        "method:\n  weight:\n    3: 1\n",
-        (":3", "method.weight.3", "Keys of method.weight: kind"),
+        "method:\n  policy_loss:\n    3: 1\n",
+        (":3", "method.policy_loss.3", "Keys of method.policy_loss: kind"),
     ),
     # Methods: choices that have no meaning together.
     "leave-one-out of one": (
@@ -286,15 +299,15 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
         (":3", "entropy_filter.sequences=negative has no effect", "entropy_filter"),
     ),
     "quantile of no bound": (
-        "method:\n  name: aspo\n  weight:\n    entropy_quantile: 0.9\n",
+        "method:\n  name: aspo\n  policy_loss:\n    entropy_quantile: 0.9\n",
         (":4", "entropy_quantile=0.9 has no effect", "eps_high_entropy"),
     ),
     "edges of one bin": (
-        "method:\n  name: acpo\n  weight:\n    bins: 1\n    edges: quantile\n",
+        "method:\n  name: acpo\n  policy_loss:\n    bins: 1\n    edges: quantile\n",
         (":4,5", "edges=quantile has no effect", "bins"),
     ),
     "bound of one bin": (
-        "method:\n  name: acpo\n  weight:\n    bins: 1\n    bound: mean\n",
+        "method:\n  name: acpo\n  policy_loss:\n    bins: 1\n    bound: mean\n",
         (":4,5", "bound=mean has no effect", "bins"),
     ),
     "adapters of no kind": (
@@ -361,14 +374,17 @@ def test_a_file_that_is_not_utf8_names_the_line(tmp_path: Path, capsys: pytest.C
         ("optimizer.lr=fast", ("optimizer.lr: must be a number", '"fast"')),
         ("optimizer=3", ("optimizer: must be a mapping",)),
         ("task.people.2=0.5", ("`task.people` is one value",)),
-        ("method.weight.n.x=0.5", ("`method.weight.n` is one value",)),
+        ("method.policy_loss.n.x=0.5", ("`method.policy_loss.n` is one value",)),
         ("method=grop", ("method.name: unknown method", "`grpo`")),
-        ("method.weight.n=2", ("method.weight.n: weight kind clip has no n", "method.weight.kind=dgpo")),
-        ("method.weight=", ("method.weight.kind", "null")),
-        ("method.weight=dgop", ("method.weight.kind: unknown weight kind", "`dgpo`")),
+        (
+            "method.policy_loss.n=2",
+            ("method.policy_loss.n: policy_loss kind ppo_clip has no n", "method.policy_loss.kind=dgpo"),
+        ),
+        ("method.policy_loss=", ("method.policy_loss.kind", "null")),
+        ("method.policy_loss=dgop", ("method.policy_loss.kind: unknown policy_loss kind", "`dgpo`")),
         ("method.shedule.eta=1", ("method.shedule: unknown key", "`method.schedule.eta`")),
         ("update.kl.beta=1", ("update.kl: unknown key", "`method.kl.beta`")),
-        ("method.eps_low=0.1", ("method.eps_low: unknown key", "`method.weight.eps_low`")),
+        ("method.eps_low=0.1", ("method.eps_low: unknown key", "`method.policy_loss.eps_low`")),
         ("model=", ("model.name", "null")),
         ("run.name=a/b", ("run.name", '"a/b"')),
     ],

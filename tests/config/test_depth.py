@@ -8,7 +8,7 @@ import pytest
 
 from rlvr_cli.config.load import dump_yaml, leaves, load, load_config
 from rlvr_cli.methods.dgpo import DGPO
-from rlvr_cli.methods.grpo import ClippedRatio
+from rlvr_cli.methods.grpo import PPOClip
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.reweight import Reweight
@@ -27,28 +27,28 @@ def write(folder: Path, name: str, text: str) -> Path:
 
 
 def test_a_later_layer_keeps_the_other_parameters(tmp_path: Path) -> None:
-    file = write(tmp_path, "a.yaml", "method:\n  name: dgpo\n  weight:\n    m: 3\n")
-    loaded = load([file], overrides=["method.weight.n=2"])
+    file = write(tmp_path, "a.yaml", "method:\n  name: dgpo\n  policy_loss:\n    m: 3\n")
+    loaded = load([file], overrides=["method.policy_loss.n=2"])
     assert isinstance(loaded.config.method, Method)
-    assert loaded.config.method.weight == DGPO(n=2.0, m=3.0)
-    assert loaded.origin("method", "weight", "n") == "override method.weight.n=2"
-    assert loaded.origin("method", "weight", "m") == f"{file}:4"
-    assert loaded.origin("method", "weight", "eps_low") == "preset dgpo"
+    assert loaded.config.method.policy_loss == DGPO(n=2.0, m=3.0)
+    assert loaded.origin("method", "policy_loss", "n") == "override method.policy_loss.n=2"
+    assert loaded.origin("method", "policy_loss", "m") == f"{file}:4"
+    assert loaded.origin("method", "policy_loss", "eps_low") == "preset dgpo"
     assert loaded.origin("method", "shaping", "reweight") == "default"
 
 
 def test_another_kind_drops_the_parameters_of_the_kind_before(tmp_path: Path) -> None:
-    file = write(tmp_path, "a.yaml", "method:\n  name: dgpo\n  weight:\n    eps_high: 0.5\n    n: 3\n")
-    loaded = load([file], overrides=["method.weight.kind=clip"])
+    file = write(tmp_path, "a.yaml", "method:\n  name: dgpo\n  policy_loss:\n    eps_high: 0.5\n    n: 3\n")
+    loaded = load([file], overrides=["method.policy_loss.kind=ppo_clip"])
     assert isinstance(loaded.config.method, Method)
-    assert loaded.config.method.weight == ClippedRatio()
-    assert loaded.origin("method", "weight", "eps_high") == "default"
-    assert loaded.origin("method", "weight", "kind") == "override method.weight.kind=clip"
+    assert loaded.config.method.policy_loss == PPOClip()
+    assert loaded.origin("method", "policy_loss", "eps_high") == "default"
+    assert loaded.origin("method", "policy_loss", "kind") == "override method.policy_loss.kind=ppo_clip"
 
 
 def test_the_same_kind_again_drops_nothing(tmp_path: Path) -> None:
-    file = write(tmp_path, "a.yaml", "method:\n  name: dgpo\n  weight:\n    n: 3\n")
-    assert policy(None, "method.weight=dgpo", files=(file,)).weight == DGPO(n=3.0)
+    file = write(tmp_path, "a.yaml", "method:\n  name: dgpo\n  policy_loss:\n    n: 3\n")
+    assert policy(None, "method.policy_loss=dgpo", files=(file,)).policy_loss == DGPO(n=3.0)
 
 
 def test_another_aggregation_drops_its_rows() -> None:
@@ -84,13 +84,13 @@ def test_what_is_said_without_a_name_holds_for_any_method(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("override", "path", "value"),
     [
-        ("method.weight=dgpo", ("weight", "kind"), "dgpo"),
+        ("method.policy_loss=dgpo", ("policy_loss", "kind"), "dgpo"),
         ("method.advantage=rloo", ("advantage", "kind"), "rloo"),
         ("method.aggregation=sequence_mean", ("aggregation", "kind"), "sequence_mean"),
         ("method.schedule=lopti", ("schedule", "kind"), "lopti"),
         ("method.schedule={kind: lopti, order: high_first}", ("schedule", "order"), "high_first"),
-        ("method={weight: {kind: dgpo, n: 3}}", ("weight", "n"), 3.0),
-        ("method={weight: dgpo}", ("weight", "kind"), "dgpo"),
+        ("method={policy_loss: {kind: dgpo, n: 3}}", ("policy_loss", "n"), 3.0),
+        ("method={policy_loss: dgpo}", ("policy_loss", "kind"), "dgpo"),
         ("method.shaping.reweight=0.3", ("shaping", "reweight"), Reweight(alpha=0.3)),
     ],
 )
@@ -102,20 +102,20 @@ def test_a_plain_value_chooses_a_kind(override: str, path: tuple[str, str], valu
 @pytest.mark.parametrize(
     "overrides",
     [
-        ("method.weight.n=3", "method.weight=dgpo"),
-        ("method.weight=dgpo", "method.weight.n=3"),
-        ("method.weight.n=3", "method.weight.kind=dgpo", "method=dapo"),
-        ("method.weight.n=3", "method.name=gppo", "method.weight=dgpo"),
+        ("method.policy_loss.n=3", "method.policy_loss=dgpo"),
+        ("method.policy_loss=dgpo", "method.policy_loss.n=3"),
+        ("method.policy_loss.n=3", "method.policy_loss.kind=dgpo", "method=dapo"),
+        ("method.policy_loss.n=3", "method.name=gppo", "method.policy_loss=dgpo"),
     ],
 )
 def test_the_order_of_overrides_does_not_drop_one_of_them(overrides: tuple[str, ...]) -> None:
-    assert policy(None, *overrides).weight == DGPO(n=3.0)
+    assert policy(None, *overrides).policy_loss == DGPO(n=3.0)
 
 
 def test_of_two_overrides_of_one_key_the_last_wins() -> None:
-    assert policy("dgpo", "method.weight.n=3", "method.weight.n=4").weight == DGPO(n=4.0)
+    assert policy("dgpo", "method.policy_loss.n=3", "method.policy_loss.n=4").policy_loss == DGPO(n=4.0)
     assert policy(None, "method=dgpo", "method=dapo").name == "dapo"
-    assert policy(None, "method.weight=dgpo", "method.weight=gspo").weight.kind == "gspo"
+    assert policy(None, "method.policy_loss=dgpo", "method.policy_loss=gspo").policy_loss.kind == "gspo"
 
 
 def test_the_modifiers_stand_over_the_method_and_under_the_user(tmp_path: Path) -> None:
@@ -129,10 +129,10 @@ def test_the_modifiers_stand_over_the_method_and_under_the_user(tmp_path: Path) 
 @pytest.mark.parametrize(
     "overrides",
     [
-        ("method=dgpo+lopti", "method.weight.n=2", "method.schedule.order=high_first"),
+        ("method=dgpo+lopti", "method.policy_loss.n=2", "method.schedule.order=high_first"),
         ("method=gtpo", "method.shaping.conflict=off", "method.shaping.entropy_filter=null"),
         ("method=dr-grpo", "method.aggregation=token_mean"),
-        ("method=grpo", "method.weight=acpo", "method.weight.bins=1", "method.advantage=gae"),
+        ("method=grpo", "method.policy_loss=acpo", "method.policy_loss.bins=1", "method.advantage=gae"),
         ("method=sft", "model.adapter=lora", "model.adapter.rank=8", "method.data=x.jsonl"),
     ],
 )
@@ -143,7 +143,7 @@ def test_a_resolved_method_reads_back_equal(overrides: tuple[str, ...], tmp_path
 
 
 def test_an_empty_choice_in_a_file_changes_nothing(tmp_path: Path) -> None:
-    assert policy(files=(write(tmp_path, "a.yaml", "method:\n  weight:\n  shaping:\n"),)) == policy()
+    assert policy(files=(write(tmp_path, "a.yaml", "method:\n  policy_loss:\n  shaping:\n"),)) == policy()
 
 
 def test_every_problem_of_a_method_comes_at_once(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_every_problem_of_a_method_comes_at_once(tmp_path: Path) -> None:
     file = write(
         tmp_path,
         "a.yaml",
-        "method:\n  name: dgop+lopti\n  weight:\n    n: 99\n  schedule:\n    etta: 0.3\n  advantage:\n    lam: 1\n"
+        "method:\n  name: dgop+lopti\n  policy_loss:\n    n: 99\n  schedule:\n    etta: 0.3\n  advantage:\n    lam: 1\n"
         "  kl: [1]\n  reward: {noise: 2}\n",
     )
     with pytest.raises(UserError) as error:
@@ -161,7 +161,7 @@ def test_every_problem_of_a_method_comes_at_once(tmp_path: Path) -> None:
     assert found == [
         ["2", "method.name"],
         ["8", "method.advantage.lam"],
-        ["4", "method.weight.n"],
+        ["4", "method.policy_loss.n"],
         ["6", "method.schedule.etta"],
         ["9", "method.kl"],
         ["10", "method.reward.noise"],
@@ -172,8 +172,8 @@ def test_with_a_wrong_kind_its_parameters_are_judged_by_the_kind_that_was_meant(
     from rlvr_cli.core.errors import UserError
 
     with pytest.raises(UserError) as error:
-        load(overrides=["method.weight.kind=dgop", "method.weight.n=2", "method.weight.eps_low=7"])
+        load(overrides=["method.policy_loss.kind=dgop", "method.policy_loss.n=2", "method.policy_loss.eps_low=7"])
     assert [problem.split(": ")[0].split()[-1] for problem in error.value.problems] == [
-        "method.weight.kind",
-        "method.weight.eps_low",
+        "method.policy_loss.kind",
+        "method.policy_loss.eps_low",
     ]

@@ -84,7 +84,7 @@ def gradients(config: AnyMethod, *, off_policy: bool) -> list[Tensor]:
     )
     count = method.aggregation.count(tokens.mask, estimated)
     return [
-        method.coefficients(tokens, count, which, method.weight.statistics(method.shaped(tokens, which)))
+        method.coefficients(tokens, count, which, method.policy_loss.statistics(method.shaped(tokens, which)))
         for which in method.schedule.passes
     ]
 
@@ -129,23 +129,27 @@ def test_off_policy_every_named_method_is_one_of_its_own() -> None:
     ("first", "second", "same"),
     [
         # name and overrides of each; whether the choices come to the same thing
-        (("gppo",), ("ce-gppo", "method.weight.beta1=1"), True),
-        (("grpo",), ("gppo", "method.weight={beta1: 0, beta2: 0}"), True),
-        (("grpo",), ("gppo", "method.weight={beta1: 0, beta2: 1}"), False),
-        (("grpo",), ("acpo", "method.weight={alpha: 0, eps_b: 0.2}", "method.aggregation=token_mean"), True),
+        (("gppo",), ("ce-gppo", "method.policy_loss.beta1=1"), True),
+        (("grpo",), ("gppo", "method.policy_loss={beta1: 0, beta2: 0}"), True),
+        (("grpo",), ("gppo", "method.policy_loss={beta1: 0, beta2: 1}"), False),
+        (("grpo",), ("acpo", "method.policy_loss={alpha: 0, eps_b: 0.2}", "method.aggregation=token_mean"), True),
         (
-            ("grpo", "method.weight.eps_high=0.1"),
-            ("acpo-max", "method.weight.alpha=0", "method.aggregation=token_mean"),
+            ("grpo", "method.policy_loss.eps_high=0.1"),
+            ("acpo-max", "method.policy_loss.alpha=0", "method.aggregation=token_mean"),
             True,
         ),
         (
-            ("grpo", "method.weight={eps_low: 0.1, eps_high: 0.1}"),
-            ("acpo-max", "method.weight.alpha=0", "method.aggregation=token_mean"),
+            ("grpo", "method.policy_loss={eps_low: 0.1, eps_high: 0.1}"),
+            ("acpo-max", "method.policy_loss.alpha=0", "method.aggregation=token_mean"),
             False,
         ),
-        (("acpo", "method.weight.bins=1"), ("acpo-mean", "method.weight.bins=1"), True),
+        (("acpo", "method.policy_loss.bins=1"), ("acpo-mean", "method.policy_loss.bins=1"), True),
         (("acpo",), ("acpo-mean",), False),
-        (("grpo",), ("reweight", "method.shaping.reweight=0", "method.kl.beta=0", "method.weight.eps_high=0.2"), True),
+        (
+            ("grpo",),
+            ("reweight", "method.shaping.reweight=0", "method.kl.beta=0", "method.policy_loss.eps_high=0.2"),
+            True,
+        ),
         (("grpo",), ("grpo+lopti", "method.schedule.eta=0"), True),
         (("grpo",), ("grpo+lopti", "method.schedule.eta=1"), False),
         (("grpo",), ("grpo+lopti", "method.schedule={eta: 1, rule: quantile}"), False),
@@ -153,12 +157,12 @@ def test_off_policy_every_named_method_is_one_of_its_own() -> None:
         (("grpo",), ("grpo+low-only", "method.schedule.eta=1"), False),
         (("grpo",), ("grpo+high-only", "method.schedule.eta=0"), True),
         (("grpo",), ("grpo+high-only",), False),
-        (("cispo", "method.weight.eps_low=1"), ("cispo", "method.weight.eps_low=null"), True),
-        (("aspo",), ("aspo", "method.weight.eps_high_entropy=0.2"), True),
-        (("aspo",), ("aspo", "method.weight.eps_high_entropy=0.4"), False),
+        (("cispo", "method.policy_loss.eps_low=1"), ("cispo", "method.policy_loss.eps_low=null"), True),
+        (("aspo",), ("aspo", "method.policy_loss.eps_high_entropy=0.2"), True),
+        (("aspo",), ("aspo", "method.policy_loss.eps_high_entropy=0.4"), False),
         (("grpo",), ("grpo+high-entropy", "method.shaping.high_entropy=1"), True),
         (("grpo",), ("grpo+conflict", "method.shaping.conflict={positive: 1, negative: 1}"), True),
-        (("raft-pp",), ("pl", "method.weight=clip"), True),
+        (("raft-pp",), ("pl", "method.policy_loss=ppo_clip"), True),
         (("reweight+lopti",), ("lopti+reweight",), True),
         (("grpo",), ("dapo",), False),
     ],

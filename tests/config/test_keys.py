@@ -36,8 +36,8 @@ def test_every_key_of_every_configuration_is_listed() -> None:
 
 
 def test_a_key_of_several_kinds_stands_once_for_each_meaning() -> None:
-    rows = [key for key in all_keys() if key.name == "method.weight.eps_low"]
-    assert [key.kinds for key in rows] == [("clip", "dgpo", "gppo"), ("cispo",), ("gspo",)]
+    rows = [key for key in all_keys() if key.name == "method.policy_loss.eps_low"]
+    assert [key.kinds for key in rows] == [("ppo_clip", "dgpo", "gppo"), ("cispo",), ("gspo",)]
     assert [key.default for key in rows] == [0.2, 0.2, 3e-4]
 
 
@@ -66,12 +66,12 @@ def test_bounds_are_in_the_words() -> None:
         (["evaluation"], None),
         (["checkpoints"], "checkpoint"),
         (["update", "kl_beta"], "method.kl.beta"),
-        (["method", "eps_b"], "method.weight.eps_b"),
+        (["method", "eps_b"], "method.policy_loss.eps_b"),
         (["method", "reweight"], "method.shaping.reweight"),
         (["method", "shedule"], "schedule"),
         (["method", "schedule", "etta"], "eta"),
-        (["method", "weight", "gamma"], "method.advantage.gamma or method.shaping.entropy_penalty.gamma"),
-        (["n"], "method.weight.n"),
+        (["method", "policy_loss", "gamma"], "method.advantage.gamma or method.shaping.entropy_penalty.gamma"),
+        (["n"], "method.policy_loss.n"),
     ],
 )
 def test_the_nearest_key(written: list[str], meant: str | None) -> None:

@@ -77,38 +77,52 @@ def test_alpha_is_that_of_the_paper_for_the_task() -> None:
 def test_a_method_states_every_choice(name: str) -> None:
     """So that none of them moves with the defaults of the schema."""
     values = METHODS[name].values
-    assert {"advantage", "weight", "aggregation", "schedule", "kl"} <= set(values)
+    assert {"advantage", "policy_loss", "aggregation", "schedule", "kl"} <= set(values)
     config = load_config(method=name).method
     assert isinstance(config, Method)
-    for choice in ("advantage", "weight", "schedule"):
+    for choice in ("advantage", "policy_loss", "schedule"):
         assert set(values[choice]) == set(getattr(config, choice).model_dump())
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("grpo", {"advantage.scale": "std", "weight.eps_high": 0.2, "aggregation.kind": "token_mean", "kl.beta": 0}),
-        ("dapo", {"weight.eps_low": 0.2, "weight.eps_high": 0.28}),
+        (
+            "grpo",
+            {"advantage.scale": "std", "policy_loss.eps_high": 0.2, "aggregation.kind": "token_mean", "kl.beta": 0},
+        ),
+        ("dapo", {"policy_loss.eps_low": 0.2, "policy_loss.eps_high": 0.28}),
         ("dr-grpo", {"advantage.scale": "none", "aggregation.kind": "constant_length", "aggregation.rows": "all"}),
-        ("gspo", {"weight.eps_low": 3e-4, "weight.eps_high": 4e-4, "aggregation.kind": "sequence_mean"}),
-        ("ce-gppo", {"weight.kind": "gppo", "weight.beta1": 0.75, "weight.beta2": 1.0}),
-        ("aspo", {"weight.eps": 0.2, "weight.soft_clip_positive": 3.0, "kl.beta": 0.001}),
-        ("dgpo", {"weight.n": 1.0, "weight.m": 2.0, "weight.eps_low": 0.2, "weight.eps_high": 0.2}),
-        ("acpo", {"weight.alpha": 3.0, "weight.eps_b": 0.1, "weight.bins": 5, "aggregation.kind": "sequence_mean"}),
-        ("acpo-max", {"weight.bound": "max"}),
-        ("acpo-mean", {"weight.bound": "mean"}),
-        ("reweight", {"shaping.reweight.alpha": 0.3, "weight.eps_high": 0.24, "kl.beta": 0.001}),
-        ("lopti", {"schedule.order": "low_first", "schedule.eta": 0.5, "weight.eps_high": 0.24, "kl.beta": 0.001}),
-        ("reinforce-pp", {"advantage.kl_in_reward": 0.001, "kl.beta": 0, "weight.eps_high": 0.24}),
+        ("gspo", {"policy_loss.eps_low": 3e-4, "policy_loss.eps_high": 4e-4, "aggregation.kind": "sequence_mean"}),
+        ("ce-gppo", {"policy_loss.kind": "gppo", "policy_loss.beta1": 0.75, "policy_loss.beta2": 1.0}),
+        ("aspo", {"policy_loss.eps": 0.2, "policy_loss.soft_clip_positive": 3.0, "kl.beta": 0.001}),
+        ("dgpo", {"policy_loss.n": 1.0, "policy_loss.m": 2.0, "policy_loss.eps_low": 0.2, "policy_loss.eps_high": 0.2}),
+        (
+            "acpo",
+            {
+                "policy_loss.alpha": 3.0,
+                "policy_loss.eps_b": 0.1,
+                "policy_loss.bins": 5,
+                "aggregation.kind": "sequence_mean",
+            },
+        ),
+        ("acpo-max", {"policy_loss.bound": "max"}),
+        ("acpo-mean", {"policy_loss.bound": "mean"}),
+        ("reweight", {"shaping.reweight.alpha": 0.3, "policy_loss.eps_high": 0.24, "kl.beta": 0.001}),
+        ("lopti", {"schedule.order": "low_first", "schedule.eta": 0.5, "policy_loss.eps_high": 0.24, "kl.beta": 0.001}),
+        ("reinforce-pp", {"advantage.kl_in_reward": 0.001, "kl.beta": 0, "policy_loss.eps_high": 0.24}),
         ("reinforce-pp+reweight", {"shaping.reweight.alpha": 0.1}),
         ("reinforce-pp+reweight+lopti", {"shaping.reweight.alpha": 0.1, "schedule.kind": "lopti"}),
-        ("gtpo", {"weight.kind": "one", "shaping.conflict.positive": 2.0, "shaping.entropy_filter.threshold": log(2)}),
+        (
+            "gtpo",
+            {"policy_loss.kind": "no_is", "shaping.conflict.positive": 2.0, "shaping.entropy_filter.threshold": log(2)},
+        ),
         ("gtpo", {"shaping.entropy_penalty.gamma": 0.1, "aggregation.kind": "sequence_mean", "kl.beta": 0}),
-        ("pl", {"advantage.side": "positive", "weight.kind": "ratio", "aggregation.rows": "trained"}),
+        ("pl", {"advantage.side": "positive", "policy_loss.kind": "is", "aggregation.rows": "trained"}),
         ("tnnl", {"advantage.side": "negative", "aggregation.kind": "constant_length"}),
-        ("raft-pp", {"advantage.side": "positive", "weight.kind": "clip"}),
+        ("raft-pp", {"advantage.side": "positive", "policy_loss.kind": "ppo_clip"}),
         ("ppo", {"advantage.kind": "gae", "advantage.lam": 1.0, "critic.clip": 0.5}),
-        ("dgpo+lopti", {"weight.n": 1.0, "schedule.eta": 0.5, "kl.beta": 0}),
+        ("dgpo+lopti", {"policy_loss.n": 1.0, "schedule.eta": 0.5, "kl.beta": 0}),
         ("grpo+low-only", {"schedule.order": "low_only"}),
         ("grpo+high-entropy", {"shaping.high_entropy.share": 0.2}),
         ("dapo+entropy-min", {"reward.source": "entropy_min"}),
@@ -123,7 +137,7 @@ def test_the_papers_settings(name: str, expected: dict[str, Any]) -> None:
 def test_no_method_has_a_dual_clip() -> None:
     """No paper's formula has it."""
     for name in BASES:
-        assert dict(flat(load_config(method=name).method.model_dump())).get("weight.dual_clip") is None
+        assert dict(flat(load_config(method=name).method.model_dump())).get("policy_loss.dual_clip") is None
 
 
 def test_lopti_with_reweighting_is_the_same_from_either_side() -> None:
@@ -163,7 +177,9 @@ def test_an_entropy_shaping_that_spares_the_side_left_out(name: str) -> None:
 
 
 def test_the_largest_bound_alone_keeps_a_lower_one_of_its_own_with_one_bin() -> None:
-    weight = load_config(overrides=["method.weight={kind: acpo, bins: 1, bound: max}"]).method.model_dump()["weight"]
+    weight = load_config(overrides=["method.policy_loss={kind: acpo, bins: 1, bound: max}"]).method.model_dump()[
+        "policy_loss"
+    ]
     assert (weight["bins"], weight["bound"]) == (1, "max")
 
 

@@ -24,7 +24,7 @@ VALUES = [
     0.5,
     1e300,
     "",
-    "clip",
+    "ppo_clip",
     "lopti",
     [],
     [1],

@@ -25,7 +25,7 @@ def test_every_name_stands_for_a_key_that_exists_and_is_none_itself() -> None:
         ("num_generations", "rollout.group_size"),
         ("per_device_train_batch_size", "update.micro_batch"),
         ("beta", "method.kl.beta"),
-        ("epsilon", "method.weight.eps_low"),
+        ("epsilon", "method.policy_loss.eps_low"),
         ("max_completion_length", "rollout.max_new_tokens"),
         ("report_to", "run.track"),
     ],

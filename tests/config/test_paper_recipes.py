@@ -224,9 +224,9 @@ def test_acpo_and_cispo_have_one_reading() -> None:
         preset = load_config(method=config.method.name).method
         assert isinstance(preset, Method)
         if config.method.name != "dapo":  # clip-higher is the released script's
-            assert config.method.weight == preset.weight
+            assert config.method.policy_loss == preset.policy_loss
     ledger = [arm.set for arm in read_book().arms.values() if arm.set.get("method") in ("acpo", "cispo")]
-    assert ledger and not any(key.startswith("method.weight") for arm in ledger for key in arm)
+    assert ledger and not any(key.startswith("method.policy_loss") for arm in ledger for key in arm)
 
 
 def test_the_landscape_runs_are_on_policy_unless_they_say_so() -> None:
@@ -236,4 +236,4 @@ def test_the_landscape_runs_are_on_policy_unless_they_say_so() -> None:
         assert isinstance(config.method, Method)
         assert (config.update.mini_batches == 4) == ("off-policy" in file.stem), file
         if "off-policy" in file.stem:
-            assert config.method.weight.kind == ("one" if "no-clip" in file.stem else "clip"), file
+            assert config.method.policy_loss.kind == ("no_is" if "no-clip" in file.stem else "ppo_clip"), file

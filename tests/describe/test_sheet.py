@@ -48,7 +48,7 @@ def test_every_value_of_a_preset_is_shown_with_its_source(name: str) -> None:
 
 def test_the_row_of_a_kind_has_what_it_decides_and_its_source() -> None:
     rows = {row[0]: row[-1] for row in table_rows(method_sheet("gtpo+lopti"))}
-    assert rows["weight = one"].startswith("the weight F of a token from its ratio; GTPO paper, section 6")
+    assert rows["policy_loss = no_is"].startswith("the weight F of a token from its ratio; GTPO paper, section 6")
     assert rows["schedule = lopti"].endswith("AR-Lopti paper, algorithm 1, lines 12 to 20")
     assert rows["kl"] == "the penalty against the starting model"
 
@@ -79,8 +79,8 @@ def test_a_modifier_may_set_another_value_for_one_base() -> None:
 
 
 def test_the_defaults_are_those_of_the_kind() -> None:
-    assert parameters(method_sheet("gspo"))["method.weight.eps_low"].default == 3e-4
-    assert parameters(method_sheet("dapo"))["method.weight.eps_high"].default == 0.2
+    assert parameters(method_sheet("gspo"))["method.policy_loss.eps_low"].default == 3e-4
+    assert parameters(method_sheet("dapo"))["method.policy_loss.eps_high"].default == 0.2
 
 
 @pytest.mark.parametrize("text", ["REINFORCE++", "reinforce_pp", "Reinforce-PP"])

@@ -137,7 +137,7 @@ def test_without_spread_acpo_keeps_its_base_bound() -> None:
 
 
 def test_a_weight_that_depends_on_entropy_has_a_curve_for_each_kind_of_token() -> None:
-    split = method("aspo", "method.weight.eps_high_entropy=0.4")
+    split = method("aspo", "method.policy_loss.eps_high_entropy=0.4")
     curves = {curve.label: curve for curve in weight_curves([split], [0.1]).curves if curve.sign == 1}
     assert curves["aspo (low entropy)"].region == pytest.approx((0.8, 1.2))
     assert curves["aspo (high entropy)"].region == pytest.approx((0.6, 1.4))

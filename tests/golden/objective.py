@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rlvr_cli.methods.aggregation import Aggregation
-from rlvr_cli.methods.base import Regions, Tokens, TokenShaping, TokenWeight
+from rlvr_cli.methods.base import PolicyLoss, Regions, Tokens, TokenShaping
 from rlvr_cli.methods.grpo import GroupAdvantage, dual_clipped, group_advantage
 from rlvr_cli.methods.kl import KLPenalty
 from rlvr_cli.methods.lopti import OnePass, Schedule
@@ -33,7 +33,7 @@ def aggregation(params: dict[str, Any]) -> Aggregation:
 
 def method(
     params: dict[str, Any],
-    weight: TokenWeight,
+    weight: PolicyLoss,
     *shapings: TokenShaping,
     schedule: Schedule | None = None,
     normaliser: Aggregation | None = None,
@@ -41,7 +41,7 @@ def method(
     """A method around ``weight``, its other choices from ``params``."""
     return Method(
         advantage=GroupAdvantage(scale="std"),
-        weight=weight,
+        policy_loss=weight,
         shaping={shaping.key: shaping for shaping in shapings},
         aggregation=normaliser or aggregation(params),
         schedule=schedule or OnePass(),
@@ -56,7 +56,7 @@ def method(
 def compare_gradient(case: Case, of: Method, tokens: Tokens, which: str = "all") -> None:
     """The gradient that training uses, by log-probs; and that of the loss value, which must be the same."""
     count = of.aggregation.count(tokens.mask, tokens.advantages)
-    statistics = of.weight.statistics(of.shaped(tokens, which))
+    statistics = of.policy_loss.statistics(of.shaped(tokens, which))
     gradient = -of.coefficients(tokens, count, which, statistics)
     (of_loss,) = torch.autograd.grad(loss(of, tokens, which), tokens.log_probs)
     torch.testing.assert_close(of_loss, gradient.detach(), rtol=1e-6, atol=1e-6)
@@ -66,7 +66,7 @@ def compare_gradient(case: Case, of: Method, tokens: Tokens, which: str = "all")
 def policy_loss(of: Method, tokens: Tokens, which: str = "all") -> Tensor:
     """() the loss without KL, differentiable."""
     shaped = of.shaped(tokens, which)
-    values = surrogate(of.weight, shaped, of.weight.statistics(shaped))
+    values = surrogate(of.policy_loss, shaped, of.policy_loss.statistics(shaped))
     weights = of.aggregation.coefficients(tokens.mask, of.aggregation.count(tokens.mask, tokens.advantages))
     return torch.where(tokens.mask.bool(), values * weights, 0.0).sum()
 
@@ -99,7 +99,7 @@ def compare_regions(case: Case, where: Regions, tokens: Tokens) -> None:
         assert {**counts, "valid": int(tokens.mask.sum())} == case.take("region_counts"), case.name
 
 
-def compare_figures(case: Case, weight: TokenWeight, tokens: Tokens, statistics: Tensor | None = None) -> None:
+def compare_figures(case: Case, weight: PolicyLoss, tokens: Tokens, statistics: Tensor | None = None) -> None:
     """Region counts, clipped shares and the k1 estimate of the KL divergence."""
     where = weight.regions(tokens, statistics)
     compare_regions(case, where, tokens)
@@ -117,7 +117,7 @@ def compare_objective(case: Case, of: Method, tokens: Tokens) -> None:
     case.compare("loss", loss(of, tokens))
     compare_gradient(case, of, tokens)
     case.compare("kl_mean", kl_mean(of, tokens))
-    compare_figures(case, of.weight, shaped, of.weight.statistics(shaped))
+    compare_figures(case, of.policy_loss, shaped, of.policy_loss.statistics(shaped))
     case.finish()
 
 

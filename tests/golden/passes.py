@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlvr_cli.methods.aggregation import Aggregation
-from rlvr_cli.methods.grpo import ClippedRatio
+from rlvr_cli.methods.grpo import PPOClip
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.reweight import Reweight
@@ -19,8 +19,8 @@ from tests.golden.objective import (
 )
 
 
-def weight(case: Case) -> ClippedRatio:
-    return ClippedRatio(
+def weight(case: Case) -> PPOClip:
+    return PPOClip(
         eps_low=case.params["eps_low"], eps_high=case.params["eps_high"], dual_clip=case.params["dual_clip_c"]
     )
 
@@ -58,6 +58,6 @@ def compare_two_passes(case: Case) -> None:
         phase.compare("policy_loss", policy_loss(of, tokens, which))
         phase.compare("kl_mean", kl_mean(of, tokens, which))
         compare_gradient(phase, of, tokens, which)
-        compare_figures(phase, of.weight, shaped)
+        compare_figures(phase, of.policy_loss, shaped)
         phase.finish()
     case.finish()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlvr_cli.methods.grpo import ClippedRatio
+from rlvr_cli.methods.grpo import PPOClip
 from rlvr_cli.methods.gspo import GSPO
 from tests.golden.cases import Case, golden
 from tests.golden.objective import compare_objective, method
@@ -11,7 +11,7 @@ from tests.golden.objective import compare_objective, method
 @golden("grpo", "dapo", "dr_grpo")
 def test_clipped_ratio(case: Case) -> None:
     params = case.params
-    weight = ClippedRatio(eps_low=params["eps_low"], eps_high=params["eps_high"], dual_clip=params["dual_clip_c"])
+    weight = PPOClip(eps_low=params["eps_low"], eps_high=params["eps_high"], dual_clip=params["dual_clip_c"])
     compare_objective(case, method(params, weight), case.tokens())
 
 

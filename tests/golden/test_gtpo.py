@@ -11,7 +11,7 @@ from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.base import Rollout, RolloutShaping, Tokens
 from rlvr_cli.methods.gtpo import ConflictMask, EntropyFilter, EntropyPenalty
 from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.unclipped import Ratio
+from rlvr_cli.methods.unclipped import ImportanceSampling
 from tests.golden.cases import Case, golden
 from tests.golden.objective import compare_gradient, loss, method
 
@@ -64,7 +64,7 @@ def test_gtpo(case: Case) -> None:
     assert paper.take("aggregation") == "(1/rows) * sum over rows of token mean"
     # One update per rollout: the ratio is 1.
     tokens = Tokens(log_probs.clone().requires_grad_(), log_probs, shaped(rollout, advantages, ()), mask)
-    of: Method = method(params, Ratio(), normaliser=Aggregation(kind="sequence_mean", rows="all"))
+    of: Method = method(params, ImportanceSampling(), normaliser=Aggregation(kind="sequence_mean", rows="all"))
     whole = replace(tokens, advantages=shaped(rollout, advantages, (penalty, kept, conflict)))
     paper.compare("loss", loss(of, whole))
     compare_gradient(paper, of, whole)

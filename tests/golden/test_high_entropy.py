@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlvr_cli.methods.base import Rollout
-from rlvr_cli.methods.grpo import ClippedRatio
+from rlvr_cli.methods.grpo import PPOClip
 from rlvr_cli.methods.high_entropy import HighEntropy
 from tests.golden.cases import Case, golden
 from tests.golden.objective import compare_objective, loss, method
@@ -22,7 +22,7 @@ def test_high_entropy(case: Case) -> None:
 
     of = method(
         params,
-        ClippedRatio(eps_low=params["eps_low"], eps_high=params["eps_high"], dual_clip=params.get("dual_clip_c")),
+        PPOClip(eps_low=params["eps_low"], eps_high=params["eps_high"], dual_clip=params.get("dual_clip_c")),
     )
     tokens = case.tokens(advantages=shaping.shape(rollout, advantages, advantages))
     variant = case.take("variant_divisor_kept_tokens")["loss"]

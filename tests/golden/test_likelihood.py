@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from rlvr_cli.methods.aggregation import Aggregation
-from rlvr_cli.methods.base import Rollout, TokenWeight
-from rlvr_cli.methods.grpo import ClippedRatio
+from rlvr_cli.methods.base import PolicyLoss, Rollout
+from rlvr_cli.methods.grpo import PPOClip
 from rlvr_cli.methods.likelihood import LikelihoodAdvantage
-from rlvr_cli.methods.unclipped import One, Ratio
+from rlvr_cli.methods.unclipped import ImportanceSampling, NoImportanceSampling
 from tests.golden.cases import Case, golden
 from tests.golden.objective import compare_objective, method
 
@@ -20,9 +20,9 @@ def test_likelihood(case: Case) -> None:
     params, mask = case.params, case.tensor("mask")
     rollout = Rollout(case.tensor("rewards"), 1, torch.zeros_like(mask), mask, correct=case.tensor("rewards") > 0)
     advantages = LikelihoodAdvantage(side=SIDES[params["loss"].removeprefix("TN")]).advantages(rollout)
-    weight: TokenWeight = Ratio() if params["importance_ratio"] else One()
+    weight: PolicyLoss = ImportanceSampling() if params["importance_ratio"] else NoImportanceSampling()
     if params["clip"] is not None:
-        weight = ClippedRatio(eps_low=params["clip"], eps_high=params["clip"], dual_clip=None)
+        weight = PPOClip(eps_low=params["clip"], eps_high=params["clip"], dual_clip=None)
     if params["loss"].startswith("TN"):
         normaliser = Aggregation(kind="constant_length", rows="trained").with_length(params["max_len_T"])
     else:

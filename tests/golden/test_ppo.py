@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from rlvr_cli.methods.base import Rollout
-from rlvr_cli.methods.grpo import ClippedRatio
+from rlvr_cli.methods.grpo import PPOClip
 from rlvr_cli.methods.ppo import GAEAdvantage, value_clipped, value_loss
 from rlvr_cli.methods.reinforce_pp import on_last_token
 from tests.golden.cases import Case, golden
@@ -35,5 +35,5 @@ def test_ppo(case: Case) -> None:
     tokens = case.tokens(advantages=advantages)
     case.compare("value_clip_fraction", share(value_clipped(predictions, values, returns, mask, clip), tokens))
 
-    weight = ClippedRatio(eps_low=params["eps_low"], eps_high=params["eps_high"], dual_clip=params["dual_clip_c"])
+    weight = PPOClip(eps_low=params["eps_low"], eps_high=params["eps_high"], dual_clip=params["dual_clip_c"])
     compare_objective(case, method(params, weight), tokens)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlvr_cli.methods.base import Rollout
-from rlvr_cli.methods.grpo import ClippedRatio
+from rlvr_cli.methods.grpo import PPOClip
 from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
 from tests.golden.cases import Case, golden
 from tests.golden.objective import compare_objective, method
@@ -36,5 +36,5 @@ def compare_from_rewards(case: Case) -> None:
     case.compare("token_level_rewards", estimator.token_rewards(rollout))
     case.compare("returns", estimator.returns(rollout) * mask)
     case.compare("advantages", advantages * mask)
-    weight = ClippedRatio(eps_low=params["eps_low"], eps_high=params["eps_high"], dual_clip=params["dual_clip_c"])
+    weight = PPOClip(eps_low=params["eps_low"], eps_high=params["eps_high"], dual_clip=params["dual_clip_c"])
     compare_objective(case, method(params, weight), case.tokens(advantages=advantages))

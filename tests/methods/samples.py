@@ -10,11 +10,11 @@ from torch import Tensor
 from rlvr_cli.methods.acpo import ACPO
 from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.aspo import ASPO
-from rlvr_cli.methods.base import Advantage, Rollout, Tokens, TokenWeight
+from rlvr_cli.methods.base import Advantage, PolicyLoss, Rollout, Tokens
 from rlvr_cli.methods.cispo import CISPO
 from rlvr_cli.methods.dgpo import DGPO
 from rlvr_cli.methods.gppo import GPPO
-from rlvr_cli.methods.grpo import ClippedRatio, GroupAdvantage
+from rlvr_cli.methods.grpo import GroupAdvantage, PPOClip
 from rlvr_cli.methods.gspo import GSPO
 from rlvr_cli.methods.kl import KLPenalty
 from rlvr_cli.methods.likelihood import LikelihoodAdvantage
@@ -23,12 +23,12 @@ from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.ppo import GAEAdvantage
 from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
 from rlvr_cli.methods.rloo import RLOOAdvantage
-from rlvr_cli.methods.unclipped import One, Ratio
+from rlvr_cli.methods.unclipped import ImportanceSampling, NoImportanceSampling
 
-WEIGHTS: dict[str, TokenWeight] = {
-    "grpo": ClippedRatio(eps_low=0.2, eps_high=0.2, dual_clip=None),
-    "grpo-dual-clip": ClippedRatio(eps_low=0.2, eps_high=0.2, dual_clip=3.0),
-    "dapo": ClippedRatio(eps_low=0.2, eps_high=0.28, dual_clip=None),
+WEIGHTS: dict[str, PolicyLoss] = {
+    "grpo": PPOClip(eps_low=0.2, eps_high=0.2, dual_clip=None),
+    "grpo-dual-clip": PPOClip(eps_low=0.2, eps_high=0.2, dual_clip=3.0),
+    "dapo": PPOClip(eps_low=0.2, eps_high=0.28, dual_clip=None),
     "cispo": CISPO(eps_low=0.2, eps_high=0.3),
     "cispo-one-sided": CISPO(eps_low=None, eps_high=4.0),
     "gppo": GPPO(eps_low=0.2, eps_high=0.3, beta1=1.0, beta2=1.0, dual_clip=None),
@@ -45,8 +45,8 @@ WEIGHTS: dict[str, TokenWeight] = {
     "acpo-max": ACPO(alpha=0.5, eps_b=0.1, bins=5, edges="equal_width", bound="max"),
     "acpo-mean": ACPO(alpha=0.5, eps_b=0.1, bins=5, edges="equal_width", bound="mean"),
     "gspo": GSPO(eps_low=0.05, eps_high=0.1, max_log_ratio=10.0),
-    "ratio": Ratio(),
-    "one": One(),
+    "is": ImportanceSampling(),
+    "no_is": NoImportanceSampling(),
 }
 ADVANTAGES: dict[str, Advantage] = {
     "group": GroupAdvantage(scale="std"),
@@ -129,7 +129,7 @@ def change(of: Tokens | Rollout, tensors: object) -> dict[str, Tensor]:
 
 
 def method(
-    weight: TokenWeight = WEIGHTS["grpo"],
+    weight: PolicyLoss = WEIGHTS["grpo"],
     aggregation: Aggregation = AGGREGATIONS["token_mean"],
     **choices: object,
 ) -> Method:
@@ -141,10 +141,10 @@ def method(
     }
     shapings = choices.pop("shapings", ())
     choices["shaping"] = {shaping.key: shaping for shaping in shapings}  # type: ignore[attr-defined]
-    return Method(weight=weight, aggregation=aggregation, **{**defaults, **choices})  # type: ignore[arg-type]
+    return Method(policy_loss=weight, aggregation=aggregation, **{**defaults, **choices})  # type: ignore[arg-type]
 
 
 def coefficients(of: Method, tokens: Tokens, which: str = "all") -> Tensor:
     """(B, T) what a step of just these tokens multiplies grad log pi with."""
     count = of.aggregation.count(tokens.mask, tokens.advantages)
-    return of.coefficients(tokens, count, which, of.weight.statistics(of.shaped(tokens, which)))
+    return of.coefficients(tokens, count, which, of.policy_loss.statistics(of.shaped(tokens, which)))

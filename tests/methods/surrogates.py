@@ -10,17 +10,17 @@ from torch import Tensor
 
 from rlvr_cli.methods.acpo import ACPO
 from rlvr_cli.methods.aspo import ASPO
-from rlvr_cli.methods.base import Tokens, TokenWeight
+from rlvr_cli.methods.base import PolicyLoss, Tokens
 from rlvr_cli.methods.cispo import CISPO
 from rlvr_cli.methods.dgpo import DGPO
 from rlvr_cli.methods.gppo import GPPO
-from rlvr_cli.methods.grpo import ClippedRatio, dual_clipped
+from rlvr_cli.methods.grpo import PPOClip, dual_clipped
 from rlvr_cli.methods.gspo import GSPO
-from rlvr_cli.methods.unclipped import One, Ratio
+from rlvr_cli.methods.unclipped import ImportanceSampling, NoImportanceSampling
 
 
 @singledispatch
-def surrogate(weight: TokenWeight, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+def surrogate(weight: PolicyLoss, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
     """(B, T) the loss value, differentiable in ``tokens.log_probs``."""
     raise NotImplementedError(type(weight).__name__)
 
@@ -38,7 +38,7 @@ def clipped(tokens: Tokens, ratio: Tensor, eps_low: float | Tensor, eps_high: fl
 
 
 @surrogate.register
-def _(weight: ClippedRatio, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+def _(weight: PPOClip, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
     loss = clipped(tokens, tokens.ratio, weight.eps_low, weight.eps_high)
     if weight.dual_clip is None:
         return loss
@@ -88,10 +88,10 @@ def _(weight: GSPO, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
 
 
 @surrogate.register
-def _(weight: Ratio, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+def _(weight: ImportanceSampling, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
     return -tokens.advantages * tokens.ratio
 
 
 @surrogate.register
-def _(weight: One, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+def _(weight: NoImportanceSampling, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
     return -tokens.advantages * tokens.log_probs

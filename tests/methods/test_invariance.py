@@ -53,7 +53,7 @@ def test_padding_row_order_and_empty_rows_do_not_matter(weight: str, aggregation
 def test_a_step_in_parts_is_the_whole_step(weight: str, aggregation: str) -> None:
     tokens, of = random_tokens(), method(WEIGHTS[weight], AGGREGATIONS[aggregation], kl=KL)
     expected = coefficients(of, tokens)
-    statistics = of.weight.statistics(of.shaped(tokens))
+    statistics = of.policy_loss.statistics(of.shaped(tokens))
     for parts in (2, 4, 8, 16):
         split = [
             Tokens(**change(tokens, lambda _, values, part=part, parts=parts: values.chunk(parts)[part]))

@@ -9,7 +9,7 @@ import pytest
 
 from rlvr_cli.methods.acpo import ACPO
 from rlvr_cli.methods.aggregation import Aggregation
-from rlvr_cli.methods.base import Advantage, TokenWeight
+from rlvr_cli.methods.base import Advantage, PolicyLoss
 from rlvr_cli.methods.gtpo import ConflictMask, EntropyFilter, EntropyPenalty
 from rlvr_cli.methods.high_entropy import HighEntropy
 from rlvr_cli.methods.kl import KLPenalty
@@ -20,7 +20,7 @@ from rlvr_cli.methods.reweight import Reweight
 
 KINDS = [
     (choice, kind)
-    for choice, family in (("advantage", Advantage), ("weight", TokenWeight), ("schedule", Schedule))
+    for choice, family in (("advantage", Advantage), ("policy_loss", PolicyLoss), ("schedule", Schedule))
     for kind in family.kinds.values()
 ]
 
@@ -79,8 +79,8 @@ def test_a_fingerprint_tells_methods_apart_and_stays() -> None:
 def test_a_fingerprint_covers_the_code_that_a_choice_uses(
     module: str, part: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = build(weight=ACPO()).fingerprint()["code_sha256"]
+    before = build(policy_loss=ACPO()).fingerprint()["code_sha256"]
     read = inspect.getsource
     changed = f"rlvr_cli.methods.{module}"
     monkeypatch.setattr(inspect, "getsource", lambda of: read(of) + ("# changed" if of.__name__ == changed else ""))
-    assert (build(weight=ACPO()).fingerprint()["code_sha256"] != before) == part
+    assert (build(policy_loss=ACPO()).fingerprint()["code_sha256"] != before) == part

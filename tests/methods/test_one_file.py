@@ -26,10 +26,10 @@ from rlvr_cli.core.lazy import Tensor
 from rlvr_cli.core.section import Scale
 from rlvr_cli.methods.preset import MethodPreset, Paper
 from rlvr_cli.methods.base import Tokens
-from rlvr_cli.methods.base import TokenWeight
+from rlvr_cli.methods.base import PolicyLoss
 
 
-class Damped(TokenWeight):
+class Damped(PolicyLoss):
     """The damped ratio."""
 
     kind: Literal["damped"] = Field("damped", description="damped = the ratio, pulled towards 1.")
@@ -48,7 +48,7 @@ PRESETS = (
         title="Damped",
         summary="The ratio, pulled towards 1.",
         paper=Paper("None", "nobody"),
-        sets={"weight.kind": ("damped", "an example"), "weight.tau": (3.0, "an example")},
+        sets={"policy_loss.kind": ("damped", "an example"), "policy_loss.tau": (3.0, "an example")},
     ),
 )
 '''
@@ -72,8 +72,8 @@ def test_it_is_listed_described_planned_and_trained(tmp_path: Path) -> None:
     listed = json.loads(rlvr(tmp_path, "methods", "list", "--json").stdout)
     assert "damped" in [row["name"] for row in listed["methods"]]
     shown = json.loads(rlvr(tmp_path, "config", "show", "--json", "--origins", "--method", "damped").stdout)
-    assert {row["key"]: row["value"] for row in shown}["method.weight.tau"] == 3.0
-    wrong = rlvr(tmp_path, "plan", "--method", "damped", "method.weight.tau=-1", "method.weight.tua=1")
+    assert {row["key"]: row["value"] for row in shown}["method.policy_loss.tau"] == 3.0
+    wrong = rlvr(tmp_path, "plan", "--method", "damped", "method.policy_loss.tau=-1", "method.policy_loss.tua=1")
     assert wrong.returncode == 2
     assert "at least 0" in wrong.stderr and "tau" in wrong.stderr
     tiny = ["task.train_size=16", "rollout.prompts=2", "rollout.group_size=2", "rollout.max_new_tokens=8"]

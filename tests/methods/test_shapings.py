@@ -18,7 +18,7 @@ from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
 from rlvr_cli.methods.reweight import Reweight
 from rlvr_cli.methods.statistics import quantile
-from rlvr_cli.methods.unclipped import One
+from rlvr_cli.methods.unclipped import NoImportanceSampling
 from tests.methods.samples import KL, WEIGHTS, coefficients, method, random_rollout, random_tokens
 
 
@@ -263,7 +263,7 @@ def test_a_divisor_of_each_prompt_makes_prompts_weigh_the_same() -> None:
     rollout = replace(rollout, correct=right, mask=torch.ones_like(rollout.mask))
     rollout.mask[5, 3:] = 0
     of = method(
-        weight=One(),
+        weight=NoImportanceSampling(),
         advantage=LikelihoodAdvantage(side="positive"),
         aggregation=Aggregation(kind="sequence_mean", rows="trained_per_prompt"),
     )

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from rlvr_cli.methods.acpo import ACPO
 from rlvr_cli.methods.aspo import ASPO
-from rlvr_cli.methods.base import Tokens, TokenWeight
+from rlvr_cli.methods.base import PolicyLoss, Tokens
 from rlvr_cli.methods.cispo import CISPO
 from rlvr_cli.methods.dgpo import DGPO
 from rlvr_cli.methods.gppo import GPPO
-from rlvr_cli.methods.grpo import ClippedRatio
+from rlvr_cli.methods.grpo import PPOClip
 from rlvr_cli.methods.gspo import GSPO
 from tests.methods.samples import WEIGHTS, coefficients, method, random_tokens
 from tests.methods.surrogates import surrogate
@@ -81,7 +81,7 @@ def of_gspo(weight: GSPO) -> Objective:
     return objective
 
 
-def objective_of(weight: TokenWeight, tokens: Tokens) -> Objective:
+def objective_of(weight: PolicyLoss, tokens: Tokens) -> Objective:
     written = {CISPO: of_cispo, GPPO: of_gppo, DGPO: of_dgpo, ASPO: of_aspo, GSPO: of_gspo}
     if type(weight) in written:
         return written[type(weight)](weight)  # type: ignore[operator, no-any-return]
@@ -111,7 +111,7 @@ def test_weight_is_the_derivative_of_the_objective(name: str) -> None:
 def test_at_ratio_one_every_method_is_the_same_gradient(name: str) -> None:
     tokens = random_tokens(drift=0.0)
     ours = coefficients(method(WEIGHTS[name]), tokens)
-    assert torch.equal(ours, coefficients(method(WEIGHTS["one"]), tokens))
+    assert torch.equal(ours, coefficients(method(WEIGHTS["no_is"]), tokens))
     assert ours.any()
 
 
@@ -169,7 +169,7 @@ def test_ce_gppo_with_both_betas_one_is_gppo() -> None:
 def test_gspo_of_single_tokens_is_the_clipped_ratio() -> None:
     tokens = random_tokens(rows=32, length=1)
     tokens = replace(tokens, mask=torch.ones_like(tokens.mask))
-    expected = ClippedRatio(eps_low=0.05, eps_high=0.1, dual_clip=None).weight(tokens)
+    expected = PPOClip(eps_low=0.05, eps_high=0.1, dual_clip=None).weight(tokens)
     torch.testing.assert_close(WEIGHTS["gspo"].weight(tokens), expected)
 
 
@@ -194,7 +194,7 @@ def test_acpo_without_spread_is_a_fixed_clip() -> None:
     for edges, bound in itertools.product(("equal_width", "quantile"), ("per_bin", "mean")):
         weight = ACPO(alpha=0.0, eps_b=0.15, bins=5, edges=edges, bound=bound)
         ours = weight.weight(tokens, weight.statistics(tokens))
-        torch.testing.assert_close(ours, ClippedRatio(eps_low=0.15, eps_high=0.15, dual_clip=None).weight(tokens))
+        torch.testing.assert_close(ours, PPOClip(eps_low=0.15, eps_high=0.15, dual_clip=None).weight(tokens))
 
 
 def test_acpo_bounds_of_one_bin_and_of_its_ablations() -> None:

@@ -39,8 +39,8 @@ CASES = {
         "prompts16-lr2e-3-epochs1",
         "prompts16-lr2e-3-epochs2",
     ],
-    "list:\n  - {method: dgpo, method.weight.n: 2.0}\n  - {method: grpo}\nseeds: 1": ["dgpo-n2", "grpo"],
-    "list:\n  - {name: ours, method: dgpo, method.weight.n: 2.0}\n  - {method: grpo}\nseeds: 2": [
+    "list:\n  - {method: dgpo, method.policy_loss.n: 2.0}\n  - {method: grpo}\nseeds: 1": ["dgpo-n2", "grpo"],
+    "list:\n  - {name: ours, method: dgpo, method.policy_loss.n: 2.0}\n  - {method: grpo}\nseeds: 2": [
         "ours-s0",
         "ours-s1",
         "grpo-s0",
@@ -69,7 +69,7 @@ CASES = {
         "dgpo-s2",
         "dgpo-s3",
     ],
-    "grid: {method.weight: [clip, cispo]}\nset: {update.mini_batches: 2}": ["weightclip", "weightcispo"],
+    "grid: {method.policy_loss: [ppo_clip, cispo]}\nset: {update.mini_batches: 2}": ["plppo_clip", "plcispo"],
 }
 
 
@@ -106,8 +106,8 @@ def test_names_are_unique_and_fit_every_file_system() -> None:
         "b.eps_large": "eps_large",
         "optimizer.lr": "lr",
     }
-    assert short_keys(["method.weight.eta", "method.schedule.eta"]) == {
-        "method.weight.eta": "weight.eta",
+    assert short_keys(["method.policy_loss.eta", "method.schedule.eta"]) == {
+        "method.policy_loss.eta": "policy_loss.eta",
         "method.schedule.eta": "schedule.eta",
     }
     assert unique("GRPO-s0", "abcdef0123", ["grpo-s0"]) == "GRPO-s0-abcdef"

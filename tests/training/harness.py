@@ -330,12 +330,12 @@ def plain_gradient(
         torch.tensor(rewards, dtype=torch.float32), group, divide_by_std=method.advantage.scale == "std"
     ).unsqueeze(1)
     tokens = Tokens(log_probs, old, advantages, (torch.arange(log_probs.shape[1]) < lengths).float())
-    loss = surrogate(method.weight, tokens)
+    loss = surrogate(method.policy_loss, tokens)
     if method.kl.beta:
         with torch.no_grad():
             other = completion_log_probs(reference, prompts, completions, temperature)
         loss = loss + method.kl.beta * k3(log_probs, other)
-    clipped = int((method.weight.weight(tokens) == 0).sum())
+    clipped = int((method.policy_loss.weight(tokens) == 0).sum())
     model.zero_grad()
     method.aggregation.aggregate(loss, tokens.mask, advantages).backward()
     return flat_gradient(model), clipped

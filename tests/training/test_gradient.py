@@ -34,7 +34,7 @@ from tests.training.harness import (
 from tests.training.processes import run_as_two
 
 AGGREGATIONS = ["token_mean", "sequence_mean", "constant_length"]
-GRPO = ("weight.eps_high=0.28", "advantage.scale=none")
+GRPO = ("policy_loss.eps_high=0.28", "advantage.scale=none")
 ROWS, GROUP = 16, 4
 TOLERANCE = 1e-6
 SPLIT_TOLERANCE = 1e-10  # the model is float64 throughout
@@ -49,7 +49,7 @@ def relative_error(ours: torch.Tensor, other: torch.Tensor) -> float:
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_equals_the_formula_in_plain_pytorch(tmp_path: Path, aggregation: str, beta: float, temperature: float) -> None:
     """Two rollouts, two updates on each: the second of each is off-policy, so clipping acts."""
-    method = method_of("grpo", f"aggregation={aggregation}", f"kl.beta={beta}", "weight.eps_high=0.28")
+    method = method_of("grpo", f"aggregation={aggregation}", f"kl.beta={beta}", "policy_loss.eps_high=0.28")
     model = load_base(tmp_path)
     trained, reference = load_base(tmp_path), copy.deepcopy(model)
     trainer = train(tmp_path, method, trained, micro_batch=4, epochs=2, temperature=temperature)

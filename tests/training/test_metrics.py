@@ -61,7 +61,7 @@ def test_what_was_executed_is_counted_by_name() -> None:
         meter.add(tokens, which, None)
     expected = {"DGPO": 3, "Reweight": 3, "KLPenalty": 3, "pass:low": 2, "pass:high": 1, "GroupAdvantage": 1}
     assert expected.items() <= meter.executed.items()
-    assert "ClippedRatio" not in meter.executed
+    assert "PPOClip" not in meter.executed
 
 
 def test_the_terms_of_several_meters_may_be_counted_together() -> None:
@@ -70,7 +70,7 @@ def test_the_terms_of_several_meters_may_be_counted_together() -> None:
     ones = torch.ones(2, 1)
     for name in ("grpo", "dgpo"):
         StepMeter(method_of(name), executed).add(Tokens(ones, ones, ones, ones), "all", None)
-    assert {"ClippedRatio": 1, "DGPO": 1}.items() <= executed.items()
+    assert {"PPOClip": 1, "DGPO": 1}.items() <= executed.items()
 
 
 def test_the_distance_of_probabilities_is_that_of_the_sampled_tokens() -> None:

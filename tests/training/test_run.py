@@ -98,7 +98,7 @@ def test_a_run_leaves_everything_that_the_readme_names(whole: RunDir) -> None:
     manifest = whole.read_manifest()
     assert (manifest["status"], manifest["step"], manifest["rollout"]) == ("finished", STEPS, 3)
     assert manifest["versions"]["trl"] and manifest["method_fingerprint"]["choices"]["name"] == "grpo"
-    assert manifest["executed"]["ClippedRatio"] == manifest["executed"]["token_mean"] > 0
+    assert manifest["executed"]["PPOClip"] == manifest["executed"]["token_mean"] > 0
     rows = metrics(whole)
     assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
     assert sum(value for key, value in rows[0].items() if key.startswith("reason/")) == pytest.approx(1)

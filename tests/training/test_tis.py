@@ -118,7 +118,7 @@ def test_the_gradient_is_that_of_the_formula(tmp_path: Path, beta: float, temper
         assert 0.05 < capped < 0.95 and weights[mask.bool()].min() < 0.5
         advantages = group_advantage(torch.tensor(rewards, dtype=torch.float32), GROUP, divide_by_std=True).unsqueeze(1)
         tokens = Tokens(log_probs, old, advantages, mask)
-        loss = surrogate(method.weight, tokens) * weights
+        loss = surrogate(method.policy_loss, tokens) * weights
         if beta:
             with torch.no_grad():
                 other = completion_log_probs(reference, prompts, completions, temperature)

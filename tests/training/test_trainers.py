@@ -70,12 +70,12 @@ def test_the_classes_are_real_and_reached_from_the_package() -> None:
 
 def test_a_method_is_a_name_a_whole_or_a_part() -> None:
     config = trainers.method_config
-    assert config(DGPO(n=2.0)) == config("dgpo", ["weight.n=2"])
+    assert config(DGPO(n=2.0)) == config("dgpo", ["policy_loss.n=2"])
     assert config(ByProbability(eta=0.4)) == config("lopti", ["schedule.eta=0.4"])
     assert config(GroupAdvantage(scale="none")).name == "grpo"
     assert config(config("gtpo+lopti")) == config("gtpo+lopti")
     with pytest.raises(UserError, match="object itself"):
-        config(DGPO(), ["weight.n=2"])
+        config(DGPO(), ["policy_loss.n=2"])
 
 
 def test_an_evaluation_logs_the_rewards_of_its_own_prompts(tmp_path: Path) -> None:
