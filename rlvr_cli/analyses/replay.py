@@ -12,9 +12,9 @@ from rlvr_cli.analyses.gradients import gradient
 from rlvr_cli.analyses.method_step import MethodStep
 from rlvr_cli.analyses.saved_rollout import SavedRollout
 from rlvr_cli.analyses.scoring import LoadedPolicy
+from rlvr_cli.config.batch import learning_rate_factor
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.models.architecture import parameters_of
-from rlvr_cli.training.schedule import learning_rate_factor
 
 
 @dataclass(frozen=True)

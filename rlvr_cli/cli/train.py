@@ -92,10 +92,10 @@ def train(
     and can be resumed); 1 when training failed; 2 on bad input. With several processes the first failure of any of them
     ends them all.
     """
+    from rlvr_cli.launch.checks import check_trackers
     from rlvr_cli.launch.command import check_alone, needs_launcher
     from rlvr_cli.launch.world import world_of_environment
     from rlvr_cli.models.libraries import allow_remote_code
-    from rlvr_cli.training.trackers import check_trackers
 
     allow_remote_code(trust_remote_code)
     world = world_of_environment()

@@ -1,7 +1,8 @@
-"""The arithmetic of batches: how a rollout batch is split into optimizer steps and forward passes."""
+"""The arithmetic of batches and steps: how a rollout is split into optimizer steps, and the rate of each step."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from rlvr_cli.config.schema import Config
@@ -77,3 +78,20 @@ def nearest_multiples(step: int, wanted: int) -> list[int]:
     """The multiples of `step` next to `wanted`, below and above; 0 is none of them."""
     below = wanted // step * step
     return [value for value in (below, below + step) if value > 0]
+
+
+def learning_rate_factor(config: Config, step: int) -> float:
+    """The learning rate of optimizer step ``step`` (from 0) as a share of ``optimizer.lr``.
+
+    Linear from 0 over ``warmup_rollouts``, then constant, or falling along a line or half a cosine that reaches
+    ``final_lr_ratio`` one step after the last.
+    """
+    optimizer, batch = config.optimizer, batch_arithmetic(config)
+    warmup = optimizer.warmup_rollouts * batch.steps_per_rollout
+    if step < warmup:
+        return (step + 1) / warmup
+    if optimizer.schedule == "constant":
+        return 1.0
+    progress = min(1.0, (step - warmup) / max(1, batch.steps_total - warmup))
+    falling = 1.0 - progress if optimizer.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
+    return optimizer.final_lr_ratio + (1.0 - optimizer.final_lr_ratio) * falling

@@ -360,7 +360,7 @@ def _gradients(model: Architecture, training: Training) -> Term:
 def _undivided_gradients(model: Architecture, training: Training) -> Iterable[Term]:
     """FSDP2's, as the backward pass leaves them: of embedding and head until it ends, of a block on its way.
 
-    They are added up among the GPUs in float32, whose copy is made of what is sent at once (training/sharded.py).
+    They are added up among the GPUs in float32, whose copy is made of what is sent at once (training/sharding).
     """
     if training.strategy == "fsdp" and training.adapter is None:
         size = training.compute * (model.ends + model.block) + 4 * max(model.ends, model.block)

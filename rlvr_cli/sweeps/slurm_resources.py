@@ -74,8 +74,8 @@ def of_entries(entries: Sequence[Entry], slots: Mapping[str, int | None]) -> dic
 def _resources(
     wishes: Mapping[str, _Wish], slots: Mapping[str, int | None], *, here: bool = True
 ) -> dict[str, SlurmConfig]:
+    from rlvr_cli.launch.checks import check_trackers
     from rlvr_cli.models.source import resolve_model
-    from rlvr_cli.training.trackers import check_trackers
 
     found: dict[tuple[str, str], list[str]] = {}
     asked: dict[str, SlurmConfig] = {}

@@ -14,24 +14,26 @@ from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.engine_checks import uses_vllm
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError
+from rlvr_cli.evaluation.evaluate import evaluate_with
+from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.launch.deepspeed_config import is_sharded
 from rlvr_cli.launch.stopping import StopRequest
+from rlvr_cli.launch.world import world_of_group
 from rlvr_cli.methods.method import Method
 from rlvr_cli.models.adapter import peft_config
 from rlvr_cli.models.architecture import parameters_of
 from rlvr_cli.models.gpu import has_bfloat16
 from rlvr_cli.models.libraries import remote_code_allowed
 from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.tasks.sets import is_generated
 from rlvr_cli.training.demonstrations import SFTMethod
-from rlvr_cli.training.held_out import held_out_evaluation
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.prepare import Prepared
 from rlvr_cli.training.progress import Reporter
-from rlvr_cli.training.recorded import RecordedTrainer
-from rlvr_cli.training.rollouts import RolloutSource
-from rlvr_cli.training.schedule import problem_order
+from rlvr_cli.training.recorded import Evaluate, RecordedTrainer
+from rlvr_cli.training.rollouts import RolloutSource, problem_order
 from rlvr_cli.training.sft import SFTRunTrainer, sft_config, training_data, training_order
-from rlvr_cli.training.sharded import trainer_arguments
+from rlvr_cli.training.sharding.choose import trainer_arguments
 from rlvr_cli.training.trainer import RunTrainer
 from rlvr_cli.training.trl_arguments import trl_config
 
@@ -198,3 +200,35 @@ def _policy_trainer(
         sampler_exact=_sampler_exact(config, prepared.model, bf16=args.bf16),
         **of_every_run,
     )
+
+
+def held_out_evaluation(config: Config, run: RunDir, prepared: Prepared) -> Evaluate | None:
+    """A function from the number of rollouts done to the means of the held-out metrics, None without `eval.every`.
+
+    Generated problems are of the dev split: who watches these numbers chooses settings by them, and the test split is
+    for what is reported in the end.
+    Everything is kept under ``eval/in-training/rollout-N``; the random streams are those of `rlvr eval`, so an
+    evaluation leaves no trace in training and repeats exactly after a resume.
+    Every process calls it, with weights that are whole, and samples its share; rank 0 alone writes, and gets the means.
+    """
+    if config.eval.every == 0:
+        return None
+    split = "dev" if is_generated(config.task.data) else config.eval.split
+    from rlvr_cli.evaluation.sampling import LocalSampler
+    from rlvr_cli.models.adapter import merged
+
+    settings = EvalSettings.from_config(config, split=split)
+    problems = prepared.task.problems(split, settings.problems, settings.problems_seed)
+
+    def evaluate_after(rollouts: int) -> dict[str, Any] | None:
+        folder = run.held_out_dir / f"rollout-{rollouts:06d}"
+        world = world_of_group()
+        with merged(prepared.model) as model:
+            sampler = LocalSampler(model, prepared.tokenizer, world=world)
+            if not world.main:
+                sampler.help(prepared.task, problems, settings)
+                return None
+            result = evaluate_with(sampler, prepared.task, problems, settings, folder, label=f"rollout {rollouts}")
+        return {name: metric["value"] for name, metric in result["metrics"].items()}
+
+    return evaluate_after

@@ -77,7 +77,7 @@ def _changes(before: Config, after: Config, step: int) -> list[str]:
     optimizer = after.optimizer
     if optimizer.schedule == "constant":
         return []
-    from rlvr_cli.training.schedule import learning_rate_factor
+    from rlvr_cli.config.batch import learning_rate_factor
 
     old, new = (learning_rate_factor(config, step) for config in (before, after))
     rollouts = after.train.rollouts

@@ -12,7 +12,8 @@ from torch.distributed.tensor import DTensor
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import Trainer
 
-from rlvr_cli.training.sharded import Sharding, half_precision
+from rlvr_cli.training.sharding.base import Sharding
+from rlvr_cli.training.sharding.fsdp import half_precision
 
 
 class ManagedTrainer(Trainer, ABC):

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback
 
-from rlvr_cli.config.batch import BatchArithmetic
+from rlvr_cli.config.batch import BatchArithmetic, learning_rate_factor
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import append_jsonl, fsync
@@ -34,13 +34,15 @@ from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import drop_made_again
 from rlvr_cli.training import state
 from rlvr_cli.training.buffer import Rows
-from rlvr_cli.training.held_out import Evaluate
 from rlvr_cli.training.managed import ManagedTrainer
 from rlvr_cli.training.progress import Reporter
-from rlvr_cli.training.schedule import learning_rate_factor
-from rlvr_cli.training.sharded import load_weights, optimizer_name, sharding_of
+from rlvr_cli.training.sharding.base import load_weights, optimizer_name
+from rlvr_cli.training.sharding.choose import sharding_of
 from rlvr_cli.training.value_head import HEAD_FILE, split_off
 from rlvr_cli.training.value_head import NAME as VALUE_HEAD_NAME
+
+# From the number of rollouts done to the means of an evaluation, in rank 0.
+Evaluate = Callable[[int], dict[str, Any] | None]
 
 
 class RecordedTrainer(ManagedTrainer):

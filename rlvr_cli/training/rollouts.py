@@ -30,6 +30,21 @@ from rlvr_cli.training.metrics import rollout_summary
 GROUPS_BY_TOKEN = 2
 
 
+def problem_order(problems: int, rows: int, seed: int) -> list[int]:
+    """Indices of the problems in the order of training: ``rows`` of them, a fresh permutation for each epoch.
+
+    A longer run starts with the order of a shorter one, so both see the same problems as far as they go.
+    """
+    order: list[int] = []
+    epoch = 0
+    while len(order) < rows:
+        indices = list(range(problems))
+        random.Random(stream_seed(seed, "problem-order", epoch)).shuffle(indices)
+        order.extend(indices)
+        epoch += 1
+    return order[:rows]
+
+
 class RolloutSource:
     """Samples, judges and stores the rollouts of a run.
 

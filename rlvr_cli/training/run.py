@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shlex
 import shutil
 import sys
@@ -31,6 +32,7 @@ from rlvr_cli.launch.link import FAILURES
 from rlvr_cli.launch.stopping import StopRequest
 from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.models.architecture import parameters_of
+from rlvr_cli.models.sampling.memory import SamplingMemoryError, out_of_memory
 from rlvr_cli.runs.checkpoints import Checkpoint, Damaged, survey
 from rlvr_cli.runs.environment import git_state, hardware, versions
 from rlvr_cli.runs.folder import SUBMITTED, RunDir, check_free, create_run, now, unique_name
@@ -47,9 +49,10 @@ from rlvr_cli.runs.records import (
 )
 from rlvr_cli.tasks.sets import problems_name
 from rlvr_cli.training.demonstrations import SFTMethod
-from rlvr_cli.training.failures import explain
 from rlvr_cli.training.prepare import Prepared, join, prepare
 from rlvr_cli.training.progress import Reporter, Silence
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 @dataclass(frozen=True)
@@ -354,3 +357,29 @@ def _rewind(run: RunDir, resumption: _Resumption, batch: BatchArithmetic, report
 def _close(run: RunDir, world: World, executed: Counter[str], status: str, **fields: Any) -> None:
     if world.main:
         run.update_manifest(status=status, finished=now(), executed=executed, **fields)
+
+
+def explain(error: Exception, run: RunDir, again: str) -> Exception:
+    """``error`` as the user shall see it; ``again`` says how to continue. A bug of ours is returned as it is."""
+    if isinstance(error, SamplingMemoryError):
+        return RunError(
+            f"{run.path}: {error} Settings are those of a new run; if something else took the memory, {again}"
+        )
+    if isinstance(error, RunError):
+        return error
+    if isinstance(error, UserError):
+        return RunError("\n".join([*error.problems, again]))
+    if out_of_memory(error):
+        return RunError(
+            f"{run.path}: out of memory ({_first_line(error)}). Make update.micro_batch, rollout.max_new_tokens or "
+            "rollout.prompts smaller in a new run."
+        )
+    if isinstance(error, OSError):
+        advice = "Make room, or see whether the disk can be written to; then " if error.errno in NO_ROOM else "Then "
+        where = error.filename or run.path
+        return RunError(f"{where}: {error.strerror or error}. {advice}{again}")
+    return error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0][:200]

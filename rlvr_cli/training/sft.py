@@ -22,7 +22,7 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.training.buffer import Rows
 from rlvr_cli.training.demonstrations import Demonstration
 from rlvr_cli.training.recorded import RecordedTrainer
-from rlvr_cli.training.schedule import problem_order
+from rlvr_cli.training.rollouts import problem_order
 from rlvr_cli.training.trl_arguments import OF_EVERY_TRAINING
 
 IGNORED = -100

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,6 @@ from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import write_json
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training.progress import Reporter
-from rlvr_cli.training.trackers import numbers
 
 FILE = "trackers.json"
 PROJECT = "rlvr"
@@ -148,6 +148,24 @@ class Tracking(TrainerCallback):
                 mlflow.log_params({key: value for key, value in part if len(str(value)) <= 250})
         else:
             import_module(name).config.update({PROJECT: as_plain(self.config)}, allow_val_change=True)
+
+
+def numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    """A line of metrics.jsonl as plain numbers, without its step: it is the axis.
+
+    What is nested gets its parts joined: `{"eval": {"greedy": {"accuracy": 1}}}` is `eval_greedy/accuracy`, which
+    transformers' integrations show as eval/greedy/accuracy, and all else as train/... . No number, no entry.
+    """
+    return {name: value for name, value in _flat(row, "") if name != "step"}
+
+
+def _flat(values: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, float]]:
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{name}/" if prefix else f"{name}_")
+        elif isinstance(value, bool | int | float) and math.isfinite(value):
+            yield name, float(value) if isinstance(value, float) else int(value)
 
 
 def _parts(items: list[tuple[str, Any]]) -> Iterator[list[tuple[str, Any]]]:

@@ -50,7 +50,6 @@ from rlvr_cli.models.gpu import cudnn_attention_off
 from rlvr_cli.training.buffer import Rows, gather_rows, split_into_steps
 from rlvr_cli.training.forward import head_is_linear, inside, prompts_can_be_shared, read_tokens
 from rlvr_cli.training.parts import Parts, Row, deal, numbered_prompts
-from rlvr_cli.training.position import Position
 from rlvr_cli.training.protocols import Meter, Outputs, Rollouts
 from rlvr_cli.training.tis import importance_ratios, in_rows
 from rlvr_cli.training.trl_arguments import with_method
@@ -59,6 +58,47 @@ from rlvr_cli.training.value_head import HEAD_FILE, split_off, value_head_for
 READ = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 KEPT = (*READ, "importance_sampling_ratio")
 UNUSED = ("advantages", "num_items_in_batch", "old_per_token_logps", "sampling_per_token_logps")
+
+
+class Position:
+    """The counters of a trainer that makes several optimizer steps from each rollout.
+
+    Mixed in before TRL's trainer, whose ``_step`` counts optimizer steps and whose ``num_iterations`` counts passes.
+    """
+
+    method: Method
+    args: Any
+    num_iterations: int
+    _step: int
+
+    @property
+    def steps_per_rollout(self) -> int:
+        """Optimizer steps made from each rollout, all passes counted."""
+        return int(self.args.steps_per_generation * self.num_iterations)
+
+    @property
+    def rollout_index(self) -> int:
+        """The rollout that the next (or current) step belongs to, from 0."""
+        return int(self._step // self.steps_per_rollout)
+
+    @property
+    def step_in_rollout(self) -> int:
+        """The next (or current) step among those of its rollout, from 0."""
+        return int(self._step % self.steps_per_rollout)
+
+    @property
+    def current_pass(self) -> str:
+        """Which tokens the next (or current) step is trained on: a pass of the method's schedule."""
+        return self._pass_of(self._step)
+
+    @property
+    def finished_pass(self) -> str:
+        """The pass that the step before the next one belonged to."""
+        return self._pass_of(self._step - 1)
+
+    def _pass_of(self, step: int) -> str:
+        passes = self.method.schedule.passes
+        return str(passes[step // self.args.steps_per_generation % self.num_iterations % len(passes)])
 
 
 class MethodTrainer(Position, GRPOTrainer):

@@ -17,7 +17,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.lab.build import BASE
 from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
-from rlvr_cli.training.sharded import check_devices
+from rlvr_cli.training.sharding.choose import check_devices
 from tests.launch.launches import NARROW, finish, kill_tree, rows, start, weights
 
 LIMIT = 1e-5

@@ -10,7 +10,7 @@ import torch
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.models.sampling.memory import SamplingMemoryError, told_with_rows
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.training.failures import explain
+from rlvr_cli.training.run import explain
 
 FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
 

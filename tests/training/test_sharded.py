@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 
-from rlvr_cli.training.sharded import FullyShardedSharding
+from rlvr_cli.training.sharding.fsdp import FullyShardedSharding
 
 
 def test_a_counter_of_steps_goes_where_the_optimizer_wants_it() -> None:

@@ -20,10 +20,11 @@ from rich.console import Console
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.launch.checks import PACKAGES, check_trackers
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training import run as running
-from rlvr_cli.training.trackers import PACKAGES, check_trackers, numbers
+from rlvr_cli.training.tracking import numbers
 from tests.training.processes import interrupted_after
 
 SECRETS = {

@@ -70,7 +70,7 @@ def test_a_run_whose_server_is_killed_goes_on_exactly(tmp_path: Path) -> None:
         while not (tmp_path / "run" / "rollouts" / f"rollout-{rollout:06d}.jsonl").exists():
             time.sleep(0.01)
         for server in servers():
-            if "keeper.py" not in " ".join(server.cmdline()):
+            if "training.vllm.child" not in " ".join(server.cmdline()):
                 server.send_signal(signal.SIGKILL)
 
     threading.Thread(target=kill_in_rollout, args=(3,), daemon=True).start()

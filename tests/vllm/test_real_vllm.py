@@ -123,7 +123,9 @@ def test_nothing_is_left_of_a_trainer_that_is_killed(lab: Path, tmp_path: Path) 
     while not list((tmp_path / "run" / "rollouts").glob("rollout-000001.jsonl")):
         assert trainer.poll() is None
         time.sleep(0.2)
-    (keeper,) = [one for one in psutil.Process(trainer.pid).children() if "keeper.py" in " ".join(one.cmdline())]
+    (keeper,) = [
+        one for one in psutil.Process(trainer.pid).children() if "training.vllm.child" in " ".join(one.cmdline())
+    ]
     started = [keeper, *keeper.children(recursive=True)]
     assert len(started) >= 3
     trainer.send_signal(signal.SIGKILL)

@@ -1,9 +1,21 @@
-"""A server that rlvr starts, watches and ends."""
+"""A server that rlvr starts, watches and ends.
+
+    python -m rlvr_cli.training.vllm.child PARENT FOLDER COMMAND...
+
+runs a command in a process group of its own while PARENT lives.
+
+What watches must outlive a parent that was killed, so it is a process. When the parent has gone, has closed this
+process's standard input, or the command has ended, the whole group is ended and FOLDER deleted.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import select
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -11,10 +23,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.training.vllm import keeper
 
 SECONDS_BETWEEN_NOTES = 10.0
 _TICK = 0.3
+# Of the process that watches: seconds between two looks, and how long what it ends has.
+_LOOK, _GRACE, _GRACE_OF_THE_OTHERS = 0.2, 10.0, 2.0
 # What precedes the text in a line of vLLM's: which process wrote it, level, time, place.
 _PREFIX = re.compile(r"^(\([^()]*pid=\d+\)\s*)?((ERROR|INFO|WARNING|DEBUG)\s+[\d-]+\s[\d:]+\s(\[[^\]]*\]\s?)?)?")
 _ERROR = re.compile(r"^\s*(?:[A-Za-z_][\w.]*\.)?[A-Za-z_]*(?:Error|Exception|error): *\S")
@@ -35,7 +48,7 @@ class Child:
         with output.open("ab") as stream:
             self._began = stream.tell()
             self._keeper = subprocess.Popen(
-                [sys.executable, keeper.__file__, str(os.getpid()), str(folder), *command],
+                [sys.executable, "-m", __name__, str(os.getpid()), str(folder), *command],
                 stdin=subprocess.PIPE,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -105,3 +118,41 @@ def _text(line: bytes) -> str:
     # A progress bar writes itself again and again into one line.
     newest = line.decode("utf-8", errors="replace").rstrip().rpartition("\r")[2]
     return _PREFIX.sub("", newest).strip()
+
+
+def watch() -> int:
+    """End the command with the parent; the command's exit code, as shells report it."""
+    parent, folder, *command = sys.argv[1:]
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # A cluster and a terminal send them to everybody; the parent decides. Not SIG_IGN, which the command inherits.
+        signal.signal(number, lambda *_: None)
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    while child.poll() is None and os.getppid() == int(parent) and not select.select([0], [], [], _LOOK)[0]:
+        pass
+    _end(child)
+    shutil.rmtree(folder, ignore_errors=True)
+    return child.returncode if child.returncode >= 0 else 128 - child.returncode
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """First politely, and the command alone: vLLM ends its processes and removes its shared memory then."""
+    if child.poll() is None:
+        child.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(_GRACE)
+            _wait_for_group(child.pid, _GRACE_OF_THE_OTHERS)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _wait_for_group(group: int, seconds: float) -> None:
+    last = time.monotonic() + seconds
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        while time.monotonic() < last:
+            os.killpg(group, 0)
+            time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    sys.exit(watch())

@@ -19,7 +19,7 @@ from deepspeed.runtime.zero import GatheredParameters
 from torch import Tensor
 from trl.models.utils import add_hooks, remove_hooks
 
-from rlvr_cli.training.sharded import Sharding, group_settings, restore_group_settings
+from rlvr_cli.training.sharding.base import Sharding, group_settings, restore_group_settings
 
 MASTER = "master"
 
