@@ -61,10 +61,6 @@ def run_command(
         bool, typer.Option("--dry-run", help="Show the trials, the cost and the identical arms; start nothing.")
     ] = False,
     workers: Workers = None,
-    share_identical: Annotated[
-        bool,
-        typer.Option("--share-identical", help="Run trials with the same gradient once; the others point at that run."),
-    ] = False,
     submit: Submit = None,
     speed_of: Annotated[
         str | None, typer.Option("--run", metavar="RUN", help="With --dry-run: take the speed from this run.")
@@ -83,16 +79,15 @@ def run_command(
 
     orders = _orders(workers, trust_remote_code, submit)
     sweep = expand(read_sweep(file), overrides or [])
-    if sweep.space is not None and (share_identical or speed_of is not None):
-        option = "--share-identical" if share_identical else "--run"
-        raise UserError(f"{option}: is for grids, whose trials are known before they are run.")
+    if sweep.space is not None and speed_of is not None:
+        raise UserError("--run: is for grids, whose trials are known before they are run.")
     if dry_run and sweep.space is not None and submit is None:
         from rlvr_cli.cli.sweep_search import dry_run_search
 
         dry_run_search(sweep, as_json=as_json)
         return
     if dry_run:
-        _dry_run(sweep, orders, share=share_identical, submit=submit, speed_of=speed_of, as_json=as_json)
+        _dry_run(sweep, orders, submit=submit, speed_of=speed_of, as_json=as_json)
         return
     if speed_of is not None:
         raise UserError("--run gives the speed for --dry-run; give both, or neither.")
@@ -100,12 +95,12 @@ def run_command(
         from rlvr_cli.cli.sweep_slurm import say_submitted
         from rlvr_cli.sweeps import slurm
 
-        say_submitted(slurm.start(sweep, orders, share=share_identical), as_json=as_json)
+        say_submitted(slurm.start(sweep, orders), as_json=as_json)
         return
     from rlvr_cli.sweeps.driver import start
 
     console = _console(as_json)
-    _finish(start(sweep, orders, share=share_identical, console=console), console, as_json=as_json)
+    _finish(start(sweep, orders, console=console), console, as_json=as_json)
 
 
 @app.command()
@@ -267,9 +262,7 @@ def _finish(ended: Ended, console: Console, *, as_json: bool) -> None:
     raise typer.Exit(ended.exit_code)
 
 
-def _dry_run(
-    sweep: Sweep, orders: Orders, *, share: bool, submit: str | None, speed_of: str | None, as_json: bool
-) -> None:
+def _dry_run(sweep: Sweep, orders: Orders, *, submit: str | None, speed_of: str | None, as_json: bool) -> None:
     """What the sweep would do: its trials, what is done of them, the cost of the rest, identical arms, and its jobs."""
     from dataclasses import asdict
 
@@ -280,13 +273,13 @@ def _dry_run(
     from rlvr_cli.sweeps.progress import standings
 
     folder = SweepDir(sweep.folder)
-    prepared = prepare(sweep, folder, share=share)
+    prepared = prepare(sweep, folder)
     found = standings(folder, prepared.plan)
     costs = {one.look.entry.name: Cost.of_entry(one.look.entry) for one in found}
-    todo = [one for one in found if not one.look.trained and one.look.state != "shared"]
+    todo = [one for one in found if not one.look.trained]
     cost = total([costs[one.look.entry.name] for one in todo])
     same = same_arms(sweep.trials)
-    speed = _speed(folder, [one.look.entry.run for one in found if one.look.trained], speed_of)
+    speed = _speed(folder, [one.look.entry.name for one in found if one.look.trained], speed_of)
     seconds = _seconds(sweep, {one.look.entry.id for one in todo}, speed)
     number = orders.workers or (max(len(todo), 1) if submit else 1)
     seconds = None if seconds is None else seconds / number
@@ -315,9 +308,8 @@ def _dry_run(
     made = plain_table("trial", "status", "method", "seed", "rollouts", "completions", "optimizer steps")
     for one in found:
         entry = one.look.entry
-        status = f"shared: {entry.run}" if entry.shared else one.look.state
         numbers = (entry.rollouts, entry.completions, entry.steps)
-        made.add_row(entry.name, status, entry.method, str(entry.seed), *(f"{number:,}" for number in numbers))
+        made.add_row(entry.name, one.look.state, entry.method, str(entry.seed), *(f"{number:,}" for number in numbers))
     print_table(made)
     echo(
         f"\n{len(found)} trials in {folder.path}, {len(todo)} to do: {cost.rollouts:,} rollouts, "
@@ -327,8 +319,6 @@ def _dry_run(
         echo(f"about {in_words(seconds)} with {number} worker{'s' if number > 1 else ''}, by {speed.source}")
     for note in (*prepared.notes, *sentences(same)):
         echo(note)
-    if any(one.when != "first_step" for one in same) and not share:
-        echo("--share-identical runs trials of the same gradient once.")
     for script in scripts:
         echo(f"\n{script}", end="")
 

@@ -23,7 +23,7 @@ def dry_run_search(sweep: Sweep, *, as_json: bool) -> None:
 
     assert sweep.space is not None and sweep.objective is not None and sweep.file.spec.search is not None
     spec, budget, seeds = sweep.file.spec.search, sweep.file.spec.budget, len(sweep.space.seeds)
-    prepared = prepare(sweep, SweepDir(sweep.folder), share=False)
+    prepared = prepare(sweep, SweepDir(sweep.folder))
     size = sweep.space.size()
     limits = [one for one in (spec.trials, size) if one is not None]
     rollouts = min([*(one * sweep.bound for one in limits), *([budget] if budget is not None else [])])

@@ -116,7 +116,7 @@ def _train(order: Order, sweep: Sweep, own: Sequence[Slot], console: Console) ->
     if all(look is not None and look.state in ("finished", "failed") for look in looks.values()):
         say(console, f"trainings: {len(looks)} of {len(looks)} are there")
     else:
-        ended = start(sweep, Orders(len(own)), share=False, console=console)
+        ended = start(sweep, Orders(len(own)), console=console)
         if ended.exit_code > 1:
             raise Stopped(ended.exit_code)
         looks = trained(order, sweep)

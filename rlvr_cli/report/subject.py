@@ -229,7 +229,7 @@ def _not_begun(sweeps: Mapping[Path, Plan]) -> list[str]:
 
 def _waiting(folder: Path, plan: Plan) -> list[str]:
     sweep = SweepDir(folder)
-    return [one.name for one in plan.named if not one.shared and not sweep.run_dir(one).manifest_path.exists()]
+    return [one.name for one in plan.named if not sweep.run_dir(one).manifest_path.exists()]
 
 
 def _begin(sweeps: Mapping[Path, Plan]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from glob import has_magic
@@ -182,12 +181,12 @@ def _names(root: Path) -> Iterator[str]:
 
 
 def tell_trials(folder: Path, problems: list[str], notes: list[str], *, unfinished: bool) -> set[str]:
-    """Tell which trials of the sweep in ``folder`` share another's run, and which have none yet.
+    """Tell which trials of the sweep in ``folder`` have no run yet.
 
     Returns the names of those that are left out: the sweep file names them no more, or a search gave them up.
 
     Args:
-        notes: gets a line for each method whose trials are those of another, and for what is left out.
+        notes: gets a line for what is left out.
         problems: gets one for trials that were not begun (``notes`` gets it where ``unfinished`` is wanted), and for a
             damaged file.
     """
@@ -200,8 +199,7 @@ def tell_trials(folder: Path, problems: list[str], notes: list[str], *, unfinish
         return set()
     trials = [one for one in content["trials"] if one.get("named", True)]
     dropped = {str(one["name"]) for one in content["trials"] if not one.get("named", True)}
-    own = {str(one["name"]): str(one["method"]) for one in trials if one["run"] == one["name"]}
-    notes += _shared(folder, trials, own)
+    own = [str(one["name"]) for one in trials]
     waiting = [name for name in own if not (folder / name / "manifest.json").is_file()]
     if out := sorted(name for name in dropped if (folder / name / "manifest.json").is_file()):
         notes.append(f"{folder}: left out, for the sweep file no longer names them: {some(out, 4)}.")
@@ -220,7 +218,7 @@ def tell_trials(folder: Path, problems: list[str], notes: list[str], *, unfinish
 def sweep_command(run: Path) -> str | None:
     """What continues the sweep that names the run at ``run`` as a trial's; None where there is none."""
     content = _sweep_of(run)
-    if not any(one["run"] == run.name and one.get("named", True) for one in content.get("trials", ())):
+    if not any(one["name"] == run.name and one.get("named", True) for one in content.get("trials", ())):
         return None
     return command_of(content)
 
@@ -232,7 +230,7 @@ def eval_options(run: Path) -> str:
 
 def place_in_sweep(run: Path) -> int | None:
     """Which trial of its sweep's the run at ``run`` is, from 0, in the order of the sweep file; None of other runs."""
-    names = [str(one["run"]) for one in _sweep_of(run).get("trials", ())]
+    names = [str(one["name"]) for one in _sweep_of(run).get("trials", ())]
     return names.index(run.name) if names else None
 
 
@@ -242,24 +240,4 @@ def _sweep_of(run: Path) -> dict[str, Any]:
         content = read_trials(run.parent) if is_sweep(run.parent) else {}
     except RunError:
         return {}
-    return content if any(one["run"] == run.name for one in content.get("trials", ())) else {}
-
-
-def _shared(folder: Path, trials: list[dict[str, Any]], own: dict[str, str]) -> list[str]:
-    """A line for each method with trials that share the runs of others, being the same gradient."""
-    number = Counter(str(one["method"]) for one in trials)
-    found = Counter(
-        (str(one["method"]), own.get(str(one["run"]), str(one["run"]))) for one in trials if one["run"] != one["name"]
-    )
-    lines = []
-    for (method, stand_in), count in sorted(found.items()):
-        if count == number[method]:
-            what = f"trials of {method} share the runs of {stand_in} (the same gradient) and are no arm of their own"
-        else:
-            others = f"runs of {stand_in}" if stand_in != method else "runs of others of them"
-            what = (
-                f"{count} of the {number[method]} trials of {method} share {others} (the same gradient there), which "
-                f"are compared once, as {stand_in}"
-            )
-        lines.append(f"{folder}: {what}.")
-    return lines
+    return content if any(one["name"] == run.name for one in content.get("trials", ())) else {}

@@ -20,9 +20,8 @@ def is_sweep(folder: Path) -> bool:
 
 
 def read_trials(folder: Path) -> dict[str, Any]:
-    """What the sweep in ``folder`` says: a mapping whose `trials` are mappings, each with `name`, `run` and `method`.
+    """What the sweep in ``folder`` says: a mapping whose `trials` are mappings, each with `name` and `method`.
 
-    `run` is the trial whose run has the numbers: another's, where two trials are the same gradient and share one.
     Raises RunError when the file is missing or damaged.
     """
     path = folder / TRIALS
@@ -62,7 +61,7 @@ def _fault(content: Any) -> str | None:
         if not isinstance(content.get(key) or [], list):
             return f"its {key} is no list"
     for number, trial in enumerate(content["trials"], start=1):
-        missing = [key for key in ("name", "run", "method") if not isinstance(trial, dict) or key not in trial]
+        missing = [key for key in ("name", "method") if not isinstance(trial, dict) or key not in trial]
         if missing:
             return f"its trial {number} has no {', '.join(missing)}"
     return None

@@ -56,22 +56,6 @@ def same_arms(trials: Sequence[Trial]) -> list[SameGradient]:
     return found
 
 
-def stand_ins(groups: Sequence[SameGradient], begun: Sequence[str] = ()) -> dict[str, str]:
-    """Of trials with one gradient, which run stands for which others: name -> the name of the trial that is run.
-
-    The same on the first step of each rollout alone is not the same training, nor is one that spends a pass on no
-    token. A trial among ``begun`` keeps its own run, and is the first choice to stand for others.
-    """
-    found: dict[str, str] = {}
-    for group in groups:
-        if group.when == "first_step" or group.empty_pass:
-            continue
-        free = [name for name in group.names if name not in found]
-        stand = next((name for name in free if name in begun), free[0] if free else None)
-        found.update({name: stand for name in free if stand is not None and name != stand and name not in begun})
-    return found
-
-
 def sentences(groups: Sequence[SameGradient]) -> list[str]:
     """A sentence on each group; of those that recur with every seed, the first alone, and how many are like it."""
     seen: dict[str, list[str]] = {}

@@ -50,17 +50,17 @@ class Ended:
     exit_code: int
 
 
-def start(sweep: Sweep, orders: Orders, *, share: bool, console: Console) -> Ended:
+def start(sweep: Sweep, orders: Orders, *, console: Console) -> Ended:
     """Run or continue ``sweep``. Raises UserError before anything is started, RunError when workers fail."""
     folder = SweepDir(sweep.folder)
     if sweep.space is not None:
         check_optuna()
     check_not_running(sweep, folder)
     own = slots(orders.workers, sweep.file.spec.slots.model_dump())
-    prepare(sweep, folder, share=share)
+    prepare(sweep, folder)
     make_folder(folder)
     with folder.driven():
-        prepared = prepare(sweep, folder, share=share)
+        prepared = prepare(sweep, folder)
         write(sweep, folder, prepared.plan)
         for note in prepared.notes:
             say(console, note)
@@ -162,11 +162,8 @@ class _Driver:
             number = len(self.slots)
             there = f"{len(self.plan.named)} trials so far, " if self.plan.named else ""
             return f"sweep {self.folder.path}: a search, {there}{number} worker{'s' if number > 1 else ''}"
-        own = [entry for entry in self.plan.named if not entry.shared]
-        shared = len(self.plan.named) - len(own)
-        some = f" ({shared} more share the run of one with the same gradient)" if shared else ""
         number = len(self.slots)
-        return f"sweep {self.folder.path}: {len(own)} trials{some}, {number} worker{'s' if number > 1 else ''}"
+        return f"sweep {self.folder.path}: {len(self.plan.named)} trials, {number} worker{'s' if number > 1 else ''}"
 
     def _man(self, now: Sequence[Standing]) -> None:
         """Start a worker in each free slot, while there is a trial for it."""

@@ -14,7 +14,7 @@ from rlvr_cli.runs.folder import RunDir, now
 from rlvr_cli.runs.trials import TRIALS, attempts_path, command_of, is_sweep, read_trials
 from rlvr_cli.sweeps.objective import Objective
 
-State = Literal["waiting", "queued", "running", "evaluating", "interrupted", "finished", "failed", "pruned", "shared"]
+State = Literal["waiting", "queued", "running", "evaluating", "interrupted", "finished", "failed", "pruned"]
 # States in which there is something to do, and nobody who does it.
 OPEN: tuple[State, ...] = ("waiting", "interrupted")
 # So often may a trial lose its worker at the same checkpoint before it counts as what kills it.
@@ -26,7 +26,6 @@ class Entry:
     """A trial as `trials.json` has it.
 
     Attributes:
-        run: the folder of the run with its numbers; of a shared trial, that of the trial that stands for it.
         named: whether the sweep file still names it; one that it does not is kept, and not continued.
         base, option, overrides: configuration files, what `--method` is given (None: nothing), and overrides.
         rollouts, completions, steps: what it takes.
@@ -34,7 +33,6 @@ class Entry:
 
     id: str
     name: str
-    run: str
     method: str
     seed: int
     varies: dict[str, Any]
@@ -45,11 +43,6 @@ class Entry:
     completions: int
     steps: int
     named: bool = True
-
-    @property
-    def shared(self) -> bool:
-        """Whether another trial's run stands for it."""
-        return self.run != self.name
 
     def train(self) -> list[str]:
         """The arguments of `rlvr train`, but for the place of the run."""
@@ -154,7 +147,7 @@ class SweepDir:
 
     def run_dir(self, entry: Entry) -> RunDir:
         """The run whose numbers are the trial's."""
-        return RunDir(self.path / entry.run)
+        return RunDir(self.path / entry.name)
 
     def trial_dir(self, entry: Entry) -> Path:
         """The trial's lease, attempts and output."""
@@ -256,9 +249,6 @@ class SweepDir:
 
     def look(self, plan: Plan, entry: Entry) -> Look:
         """How ``entry`` stands."""
-        if entry.shared:
-            stand = next(other for other in plan.trials if other.name == entry.run)
-            return Look(entry, "shared", self.look(plan, stand).trained, 0, 0, None)
         everything = self._attempts(entry)
         begun_again = [number for number, row in enumerate(everything, start=1) if row["event"] == "retry"]
         rows = everything[begun_again[-1] if begun_again else 0 :]
@@ -295,13 +285,10 @@ class SweepDir:
 
 
 def _check(plan: Plan) -> None:
-    """Raise ValueError for a trial without numbers, and for one whose run is no trial's."""
-    own = {entry.name for entry in plan.trials if not entry.shared}
+    """Raise ValueError for a trial without numbers."""
     for entry in plan.trials:
         if not all(type(one) is int and one > 0 for one in (entry.rollouts, entry.steps)):
             raise ValueError(f"{entry.name}: rollouts and steps must be whole numbers above 0")
-        if entry.run not in own:
-            raise ValueError(f"{entry.name}: its run {entry.run} is no trial's")
 
 
 def _missing(row: dict[str, Any]) -> list[str]:

@@ -50,7 +50,7 @@ class Arm:
     @property
     def state(self) -> str:
         """`finished`, else what the trials that are not are."""
-        rest = dict.fromkeys(look.state for look in self.looks if look.state not in ("finished", "shared"))
+        rest = dict.fromkeys(look.state for look in self.looks if look.state != "finished")
         return ", ".join(rest) or ("finished" if self.complete else "no value" if not self.values else "waiting")
 
     def as_json(self) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def rank(folder: SweepDir, plan: Plan, looks: Sequence[Look]) -> Ranking | None:
 
 def _arm(folder: SweepDir, objective: Objective, group: Sequence[Look], wanted: int) -> Arm:
     entry = group[0].entry
-    done = [look for look in group if look.state == "finished" or (look.state == "shared" and look.trained)]
+    done = [look for look in group if look.state == "finished"]
     found = [objective.value(folder.run_dir(look.entry)) for look in done]
     values = tuple(value for value in found if value is not None)
     varies = {key: value for key, value in entry.varies.items() if key != SEED}

@@ -14,7 +14,7 @@ from rlvr_cli.core.files import write_text
 from rlvr_cli.core.include import source_files
 from rlvr_cli.core.text import some
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.sweeps.cost import cost_of, same_arms, stand_ins
+from rlvr_cli.sweeps.cost import cost_of
 from rlvr_cli.sweeps.expand import Sweep, Trial
 from rlvr_cli.sweeps.folder import Entry, Plan, SearchState, SweepDir
 from rlvr_cli.sweeps.identity import differences, identity
@@ -33,7 +33,7 @@ class Prepared:
     notes: tuple[str, ...]
 
 
-def prepare(sweep: Sweep, folder: SweepDir, *, share: bool) -> Prepared:
+def prepare(sweep: Sweep, folder: SweepDir) -> Prepared:
     """The plan for ``sweep`` in ``folder``, nothing of which is written.
 
     A trial that the folder knows by its identity keeps its name and what was done of it.
@@ -58,16 +58,8 @@ def prepare(sweep: Sweep, folder: SweepDir, *, share: bool) -> Prepared:
     wrong = [said for trial in sweep.trials if (said := _occupied(folder, names[trial.id], trial))]
     if wrong:
         raise UserError(wrong)
-    begun = [name for name in names.values() if RunDir(folder.path / name).manifest_path.exists()]
-    renamed = {trial.name: names[trial.id] for trial in sweep.trials}
-    stands: dict[str, str] = {}
-    if share:
-        original = {new: old for old, new in renamed.items()}
-        pairs = stand_ins(same_arms(sweep.trials), [original[name] for name in begun])
-        stands = {renamed[name]: renamed[stand] for name, stand in pairs.items()}
     base = [str(folder.base_dir / name) for name in _copies(sweep)]
-    runs = {name: stands.get(name, name) for name in names.values()}
-    entries = [entry_of(trial, names[trial.id], runs[names[trial.id]], base) for trial in sweep.trials]
+    entries = [entry_of(trial, names[trial.id], base) for trial in sweep.trials]
     old = [] if before is None else [entry for entry in before.trials if entry.id not in names]
     dropped = [Entry(**{**vars(entry), "named": False}) for entry in old]
     spec = sweep.file.spec
@@ -78,7 +70,7 @@ def prepare(sweep: Sweep, folder: SweepDir, *, share: bool) -> Prepared:
         eval=None if sweep.eval is None else list(sweep.eval),
         slots=spec.slots.model_dump(),
         trials=[*entries, *dropped],
-        given=[*sweep.given, *(["--share-identical"] if share else [])],
+        given=list(sweep.given),
         objective=sweep.objective,
         search=_search(sweep, base),
         owner=list(sweep.owner),
@@ -143,13 +135,12 @@ def _has_tasks(folder: SweepDir) -> bool:
         return False
 
 
-def entry_of(trial: Trial, name: str, run: str, base: Sequence[str]) -> Entry:
-    """The trial as the plan has it, called ``name``, its numbers those of ``run``."""
+def entry_of(trial: Trial, name: str, base: Sequence[str]) -> Entry:
+    """The trial as the plan has it, called ``name``."""
     cost = cost_of(trial.config)
     return Entry(
         id=trial.id,
         name=name,
-        run=run,
         method=trial.config.method.name,
         seed=trial.config.run.seed,
         varies=trial.varies,

@@ -27,7 +27,6 @@ class Standing:
         return {
             "name": entry.name,
             "id": entry.id,
-            "run": entry.run,
             "method": entry.method,
             "seed": entry.seed,
             "varies": entry.varies,

@@ -26,10 +26,9 @@ ORDER: tuple[State, ...] = (
     "waiting",
     "finished",
     "pruned",
-    "shared",
 )
 # Nothing to tell at the beginning.
-SETTLED = ("finished", "shared", "failed", "pruned")
+SETTLED = ("finished", "failed", "pruned")
 STYLES = {"running": "bold", "evaluating": "bold", "failed": "red", "finished": "green", "pruned": "dim"}
 # Without a terminal, the running trials are told this often, in seconds.
 EVERY = 60.0
@@ -86,9 +85,8 @@ class Screen:
 
     def _summary(self, standings: Sequence[Standing]) -> str:
         """How many trials are in which state, and when all will be done at the pace since the start."""
-        own = [one for one in standings if one.look.state != "shared"]
-        done = sum(one.rollout for one in own)
-        wanted = sum(one.rollout if one.look.state == "pruned" else one.look.entry.rollouts for one in own)
+        done = sum(one.rollout for one in standings)
+        wanted = sum(one.rollout if one.look.state == "pruned" else one.look.entry.rollouts for one in standings)
         if self._rollouts_at_start is None:
             self._rollouts_at_start = done
         pace = (done - self._rollouts_at_start) / max(time.monotonic() - self._begun, 1e-9)
@@ -114,10 +112,9 @@ def table(standings: Sequence[Standing]) -> Table:
 
 def _cells(one: Standing) -> list[str]:
     entry, look = one.look.entry, one.look
-    state = f"shared: {entry.run}" if look.state == "shared" else look.state
     return [
         entry.name,
-        state,
+        look.state,
         f"{one.rollout}/{entry.rollouts}",
         "-" if one.reward is None else f"{one.reward:.3f}",
         "-" if one.accuracy is None else f"{one.accuracy:.3f}",

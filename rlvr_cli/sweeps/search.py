@@ -154,7 +154,7 @@ class Search:
     def _entry(self, plan: Plan, trial: SweepTrial, base: Sequence[str]) -> Entry:
         """A trial's place in the plan; one that an earlier file named has it already."""
         old = next((entry for entry in plan.trials if entry.id == trial.id), None)
-        return entry_of(trial, old.name, old.run, base) if old else entry_of(trial, trial.name, trial.name, base)
+        return entry_of(trial, old.name if old else trial.name, base)
 
     def _why_no_more(self, plan: Plan) -> str | None:
         """Why no further configuration is asked for; None where one may be."""

@@ -38,7 +38,7 @@ class Submitted:
     tasks: dict[str, Task]
 
 
-def start(sweep: Sweep, orders: Orders, *, share: bool) -> Submitted:
+def start(sweep: Sweep, orders: Orders) -> Submitted:
     """Submit what of ``sweep`` is not finished, not failed, and neither in the queue nor being worked on.
 
     Raises UserError before anything is submitted, or with SLURM's own words; nothing of it is in the queue then, and a
@@ -49,12 +49,12 @@ def start(sweep: Sweep, orders: Orders, *, share: bool) -> Submitted:
         raise UserError(lacking)
     check_not_running(sweep, folder)
     asked = of_sweep(sweep)
-    prepare(sweep, folder, share=share)
+    prepare(sweep, folder)
     make_folder(folder)
     with folder.driven():
         fresh = not folder.exists()
         try:
-            prepared = prepare(sweep, folder, share=share)
+            prepared = prepare(sweep, folder)
             plan = _with_command(prepared.plan, orders)
             tasks = in_queue(folder)
             write(sweep, folder, plan)

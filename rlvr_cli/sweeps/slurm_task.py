@@ -30,7 +30,7 @@ def carry_out(sweep: SweepDir, name: str, flags: list[str]) -> int:
     worker.listen()
     stopped = stop_file(sweep.state_dir, job)
     entry = next((one for one in worker.plan.named if one.name == name), None)
-    if entry is None or entry.shared:
+    if entry is None:
         return _say(f"{name}: the sweep no longer has this trial, or another's run stands for it", 0)
     if stopped.exists():
         return _say(f"{name}: the sweep was stopped", 0)

@@ -72,7 +72,7 @@ class Worker:
         for entry in self.plan.named:
             if self.stopping:
                 return
-            if entry.shared or self.sweep.look(self.plan, entry).state not in OPEN:
+            if self.sweep.look(self.plan, entry).state not in OPEN:
                 continue
             self.take(entry)
 

@@ -13,7 +13,7 @@ from rlvr_cli.results.arms import Arm, group_arms
 from rlvr_cli.results.find import find_runs
 from tests.compare.made_runs import make_run
 
-TRIALS = {"grpo-s0": "grpo-s0", "grpo-s1": "grpo-s1", "dapo-s0": "grpo-s0"}
+TRIALS = ("grpo-s0", "grpo-s1")
 
 
 def arms_of(root: Path, *names: str, by: tuple[str, ...] = ()) -> tuple[Arm, ...]:
@@ -83,31 +83,15 @@ def test_the_order_of_runs_changes_no_arm(root: Path) -> None:
 
 def test_a_sweep_tells_of_trials_without_a_run(root: Path) -> None:
     make_run(root / "sweep", "grpo-s0")
-    trials = [{"name": name, "run": run, "method": name[:4]} for name, run in TRIALS.items()]
+    trials = [{"name": name, "method": name[:4]} for name in TRIALS]
     (root / "sweep" / "trials.json").write_text(json.dumps({"trials": trials}))
     problems: list[str] = []
     notes: list[str] = []
     assert len(find_runs(["sweep", "sweep/grpo-s0"], root, problems, notes)) == 1
-    assert "trials of dapo share the runs of grpo (the same gradient) and are no arm of their own" in notes[0]
-    assert "1 of its 3 trials were not begun (grpo-s1)" in problems[0] and "--unfinished" in problems[0]
+    assert "1 of its 2 trials were not begun (grpo-s1)" in problems[0] and "--unfinished" in problems[0]
     notes.clear()
     find_runs(["sweep"], root, [], notes, unfinished=True)
-    assert len(notes) == 2
-
-
-def test_methods_that_share_runs_in_part_of_a_grid_are_told_as_that(root: Path) -> None:
-    make_run(root / "sweep", "grpo-u1")
-    make_run(root / "sweep", "grpo-u4", overrides=["update.mini_batches=4"])
-    make_run(root / "sweep", "gppo-u4", method="gppo", overrides=["update.mini_batches=4"])
-    runs = {"grpo-u1": "grpo-u1", "gppo-u1": "grpo-u1", "grpo-u4": "grpo-u4", "gppo-u4": "gppo-u4"}
-    trials = [{"name": name, "run": run, "method": name[:4]} for name, run in runs.items()]
-    (root / "sweep" / "trials.json").write_text(json.dumps({"trials": trials}))
-    notes: list[str] = []
-    find_runs(["sweep"], root, [], notes)
-    assert notes == [
-        f"{root}/sweep: 1 of the 2 trials of gppo share runs of grpo (the same gradient there), which are compared "
-        "once, as grpo."
-    ]
+    assert len(notes) == 1
 
 
 def test_a_folder_above_sweeps_is_not_one_experiment(root: Path) -> None:
@@ -117,7 +101,7 @@ def test_a_folder_above_sweeps_is_not_one_experiment(root: Path) -> None:
 
     for sweep in ("one", "two"):
         make_run(root / sweep, f"{sweep}-s0")
-        trials = [{"name": f"{sweep}-s0", "run": f"{sweep}-s0", "method": "grpo"}]
+        trials = [{"name": f"{sweep}-s0", "method": "grpo"}]
         (root / sweep / "trials.json").write_text(json.dumps({"trials": trials}))
         if sweep == "one":
             assert found(str(root)) == (["one-s0"], [])
@@ -133,12 +117,11 @@ def test_a_sweep_is_what_its_file_names(root: Path) -> None:
     make_run(root / "sweep", "lopti-s0")
     make_run(root / "sweep", "dapo-s0", method="dapo")
     trials = [
-        {"name": f"{method}-s0", "run": f"{method}-s0", "method": method, "named": method != "dapo"}
-        for method in ("grpo", "lopti", "dapo")
+        {"name": f"{method}-s0", "method": method, "named": method != "dapo"} for method in ("grpo", "lopti", "dapo")
     ]
     content = {
         "file": "/a b/s.yaml",
-        "given": ["run.dir=x", "--share-identical"],
+        "given": ["run.dir=x"],
         "eval": ["--pass-at", "1,4"],
         "trials": trials,
     }
@@ -148,7 +131,7 @@ def test_a_sweep_is_what_its_file_names(root: Path) -> None:
     found = find_runs(["sweep"], root, problems, notes)
     assert [run.dir.name for run in found] == ["grpo-s0", "lopti-s0"]
     assert notes == [f"{root}/sweep: left out, for the sweep file no longer names them: dapo-s0."]
-    assert "Continue it with `rlvr sweep '/a b/s.yaml' run.dir=x --share-identical`" in problems[0]
+    assert "Continue it with `rlvr sweep '/a b/s.yaml' run.dir=x`" in problems[0]
     # The ledger's trials come from a file that `rlvr sweep` cannot read.
     owned = {**content, "owner": ["rlvr", "reproduce", "--all", "--dir", "a b"]}
     (root / "sweep" / "trials.json").write_text(json.dumps(owned))

@@ -106,7 +106,7 @@ def test_a_sweep_is_named_by_its_file_too(
     assert f"this sweep was not begun yet ({root}/kinds)" in refused(str(file))
     for method, right in (("grpo", BASE), ("lopti", BETTER)):
         make_run(root / "kinds", method, method=method, right=right)
-    trials = [{"name": name, "run": name, "method": name} for name in ("grpo", "lopti")]
+    trials = [{"name": name, "method": name} for name in ("grpo", "lopti")]
     (root / "kinds" / "trials.json").write_text(json.dumps({"trials": trials}))
     assert told(str(file)) == told("kinds")
 

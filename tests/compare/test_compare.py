@@ -235,6 +235,6 @@ def test_the_default_baseline_of_a_sweep_is_the_first_of_its_file(tmp_path: Path
     order = ("dapo+lopti", "lopti", "grpo")
     for method in order:
         make_run(tmp_path / "runs" / "sweep", f"{method}-s0", method=method, seed=0, right=BASE)
-    trials = [{"name": f"{method}-s0", "run": f"{method}-s0", "method": method} for method in order]
+    trials = [{"name": f"{method}-s0", "method": method} for method in order]
     (tmp_path / "runs" / "sweep" / "trials.json").write_text(json.dumps({"trials": trials}))
     assert compared("sweep")["baseline"] == "lopti"

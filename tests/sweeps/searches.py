@@ -24,7 +24,7 @@ def begin(folder: Path, text: str, *overrides: str) -> SweepDir:
     made = sweep(folder, text, *overrides)
     place = SweepDir(made.folder)
     place.path.mkdir(parents=True, exist_ok=True)
-    write(made, place, prepare(made, place, share=False).plan)
+    write(made, place, prepare(made, place).plan)
     return place
 
 

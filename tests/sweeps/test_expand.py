@@ -12,7 +12,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.config.overrides import parse_override
 from rlvr_cli.config.schema import RUN_NAME
 from rlvr_cli.sweeps.axes import override_text
-from rlvr_cli.sweeps.cost import cost_of, same_arms, stand_ins, total
+from rlvr_cli.sweeps.cost import cost_of, same_arms, total
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.folder import SweepDir
 from rlvr_cli.sweeps.identity import identity
@@ -145,7 +145,7 @@ def test_a_trial_is_what_train_makes_of_its_arguments(tmp_path: Path) -> None:
     )
     made = sweep(tmp_path, text, "train.rollouts=3")
     (trial,) = made.trials
-    (entry,) = prepare(made, SweepDir(made.folder), share=False).plan.trials
+    (entry,) = prepare(made, SweepDir(made.folder)).plan.trials
     assert entry.train() == [
         *["-c", f"{made.folder}/base/1-base.yaml", "--method", "lopti"],
         *[
@@ -174,9 +174,7 @@ def test_identical_arms_share_one_run_and_first_steps_do_not(tmp_path: Path) -> 
         (("grpo-s0", "cispo-s0"), "one_step"),
         (("grpo-s1", "cispo-s1"), "one_step"),
     ]
-    assert stand_ins(groups) == {"cispo-s0": "grpo-s0", "cispo-s1": "grpo-s1"}
-    assert stand_ins(groups, begun=["cispo-s0"]) == {"grpo-s0": "cispo-s0", "cispo-s1": "grpo-s1"}
-    assert {group.when for group in same_arms(twice)} == {"first_step"} and stand_ins(same_arms(twice)) == {}
+    assert {group.when for group in same_arms(twice)} == {"first_step"}
     cost = total([cost_of(trial.config) for trial in twice])
     assert (cost.rollouts, cost.completions, cost.steps) == (30, 6 * 5 * 128, 2 * 5 * (2 + 2 + 4))
 

@@ -103,7 +103,7 @@ def finished(folder: Path, text: str, values: dict[str, float]) -> SweepDir:
     made = sweep(folder, text)
     place = SweepDir(made.folder)
     place.path.mkdir(parents=True)
-    write(made, place, prepare(made, place, share=False).plan)
+    write(made, place, prepare(made, place).plan)
     for name, value in values.items():
         run = RunDir(place.path / name)
         (run.held_out_dir / "rollout-000004").mkdir(parents=True)

@@ -19,12 +19,12 @@ from tests.sweeps.files import sweep
 TEXT = "name: pair\nmethods: [grpo, lopti]\nseeds: 2\n"
 
 
-def begun(folder: Path, text: str = TEXT, *, share: bool = False) -> tuple[Sweep, SweepDir, Plan]:
-    """A sweep whose folder is made, with a run directory for each trial that is not shared, none of them trained."""
+def begun(folder: Path, text: str = TEXT) -> tuple[Sweep, SweepDir, Plan]:
+    """A sweep whose folder is made, with a run directory for each trial, none of them trained."""
     made = sweep(folder, text)
     place = SweepDir(made.folder)
     place.path.mkdir(parents=True, exist_ok=True)
-    plan = prepare(made, place, share=share).plan
+    plan = prepare(made, place).plan
     write(made, place, plan)
     for trial in made.trials:
         run = place.path / trial.name
@@ -35,7 +35,7 @@ def begun(folder: Path, text: str = TEXT, *, share: bool = False) -> tuple[Sweep
 
 def test_an_unchanged_sweep_prepares_to_the_same_plan(tmp_path: Path) -> None:
     made, place, plan = begun(tmp_path)
-    again = prepare(made, place, share=False)
+    again = prepare(made, place)
     assert again.plan == place.read_plan() == plan and again.notes == ()
     assert place.file_copy.read_text() == TEXT
 
@@ -58,7 +58,7 @@ def test_a_base_that_includes_others_is_kept_so_that_it_needs_none(tmp_path: Pat
 def test_a_changed_file_keeps_names_adds_and_drops(tmp_path: Path) -> None:
     _, place, plan = begun(tmp_path)
     wider = sweep(tmp_path, "name: pair\nmethods: [grpo]\nseeds: 2\ngrid: {optimizer.lr: [5e-4, 1e-3]}\n")
-    found = prepare(wider, place, share=False)
+    found = prepare(wider, place)
     # The lab's own learning rate is 5e-4: these two trials are those that are there.
     assert [entry.name for entry in found.plan.named] == ["grpo-s0", "grpo-s1", "lr1e-3-s0", "lr1e-3-s1"]
     assert [entry.name for entry in found.plan.trials if not entry.named] == ["lopti-s0", "lopti-s1"]
@@ -67,7 +67,7 @@ def test_a_changed_file_keeps_names_adds_and_drops(tmp_path: Path) -> None:
         "no longer named by the sweep file, kept as they are: lopti-s0, lopti-s1",
     )
     write(wider, place, found.plan)
-    back = prepare(sweep(tmp_path, TEXT), place, share=False)
+    back = prepare(sweep(tmp_path, TEXT), place)
     assert [entry.id for entry in back.plan.named] == [entry.id for entry in plan.named]
 
 
@@ -75,7 +75,7 @@ def test_another_sweep_of_the_same_name_is_refused(tmp_path: Path) -> None:
     _, place, _ = begun(tmp_path)
     other = sweep(tmp_path, TEXT + "set: {optimizer.lr: 1e-3}\n")
     with pytest.raises(UserError) as caught:
-        prepare(other, place, share=False)
+        prepare(other, place)
     said = caught.value.problems[0]
     assert "belongs to another sweep" in said and "none of its 4 trials is one of the 4" in said
     assert "line 4: (nothing) -> set: {optimizer.lr: 1e-3}" in said and "another `name:`" in said
@@ -86,7 +86,7 @@ def test_a_trial_directory_of_another_sweep_is_refused(tmp_path: Path) -> None:
     config = sweep(tmp_path, TEXT + "set: {optimizer.lr: 1e-3}\n").trials[0].config
     (place.path / "grpo-s0" / "config.yaml").write_text(dump_yaml(config))
     with pytest.raises(UserError) as caught:
-        prepare(made, place, share=False)
+        prepare(made, place)
     assert len(caught.value.problems) == 1
     assert "its run differs from the trial grpo-s0 in optimizer.lr: 0.001 -> 0.0005" in caught.value.problems[0]
 
@@ -96,7 +96,7 @@ def test_a_folder_that_is_no_sweeps_is_refused(tmp_path: Path) -> None:
     made.folder.mkdir(parents=True)
     (made.folder / "manifest.json").write_text("{}")
     with pytest.raises(UserError, match="is no sweep's folder"):
-        prepare(made, SweepDir(made.folder), share=False)
+        prepare(made, SweepDir(made.folder))
 
 
 def test_a_running_sweep_says_what_was_changed_under_it(tmp_path: Path) -> None:
@@ -110,18 +110,6 @@ def test_a_running_sweep_says_what_was_changed_under_it(tmp_path: Path) -> None:
             check_not_running(changed, place)
     assert "adds grpo-s2, lopti-s2; line 3: seeds: 2 -> seeds: 3" in caught.value.problems[0]
     assert f"rlvr sweep stop {place.path}" in caught.value.problems[0]
-
-
-def test_shared_trials_point_at_the_run_that_stands_for_them(tmp_path: Path) -> None:
-    text = "methods: [grpo, cispo]\nseeds: 1\n"
-    _, place, plan = begun(tmp_path, text, share=True)
-    assert [(entry.name, entry.run, entry.shared) for entry in plan.trials] == [
-        ("grpo", "grpo", False),
-        ("cispo", "grpo", True),
-    ]
-    assert [look.state for look in place.looks(plan)] == ["waiting", "shared"]
-    # Continued without these it would be another sweep, and train what is shared.
-    assert place.read_plan().command == f"rlvr sweep {tmp_path}/s.yaml run.dir={tmp_path}/runs --share-identical"
 
 
 def test_attempts_decide_what_is_open(tmp_path: Path) -> None:
@@ -169,7 +157,7 @@ def test_a_lost_copy_of_the_plan_is_made_again(tmp_path: Path) -> None:
     shutil.rmtree(place.path / "grpo-s0")
     for name in ("lopti-s0", "grpo-s1", "lopti-s1"):
         shutil.rmtree(place.path / name)
-    assert prepare(made, place, share=False).plan == plan
+    assert prepare(made, place).plan == plan
 
 
 def test_a_command_that_owns_the_folder_collects_trials_in_it(tmp_path: Path) -> None:
@@ -177,7 +165,7 @@ def test_a_command_that_owns_the_folder_collects_trials_in_it(tmp_path: Path) ->
     _, place, _ = begun(tmp_path)
     owner = ("rlvr", "reproduce", "--all")
     other = replace(sweep(tmp_path, "name: pair\nmethods: [dgpo]\nseeds: 1\n"), owner=owner)
-    found = prepare(other, place, share=False)
+    found = prepare(other, place)
     assert found.notes == () and found.plan.command == "rlvr reproduce --all"
     assert {entry.name: entry.named for entry in found.plan.trials} == {
         "dgpo": True,
@@ -185,4 +173,4 @@ def test_a_command_that_owns_the_folder_collects_trials_in_it(tmp_path: Path) ->
     }
     write(other, place, found.plan)
     again = replace(sweep(tmp_path, "name: pair\nmethods: [grpo]\nseeds: 2\n"), owner=owner)
-    assert [entry.name for entry in prepare(again, place, share=False).plan.named] == ["grpo-s0", "grpo-s1"]
+    assert [entry.name for entry in prepare(again, place).plan.named] == ["grpo-s0", "grpo-s1"]

@@ -167,5 +167,5 @@ def test_optuna_is_loaded_by_no_grid_and_its_absence_is_said(tmp_path: Path, mon
 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r'pip install "rlvr\[search\]"'):
-        start(expand(read_sweep(file)), Orders(), share=False, console=None)  # type: ignore[arg-type]
+        start(expand(read_sweep(file)), Orders(), console=None)  # type: ignore[arg-type]
     assert not (tmp_path / "runs").exists()

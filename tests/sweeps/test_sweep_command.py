@@ -30,10 +30,6 @@ def test_a_dry_run_shows_trials_cost_and_identical_arms_and_writes_nothing(
         assert "cispo-s1  waiting  cispo   1     5         640          5" in shown
         assert f"4 trials in {root}/pair, 4 to do: 20 rollouts, 2,560 completions, 20 optimizer steps" in shown
         assert "grpo-s0 and cispo-s0 are the same gradient. So is 1 more group of trials." in shown
-        assert "--share-identical runs trials of the same gradient once." in shown
-    assert run(["sweep", "--dry-run", str(file), "--share-identical", f"run.dir={root}"]) == 0
-    shown = capsys.readouterr().out
-    assert "cispo-s1  shared: grpo-s1" in shown and "2 to do: 10 rollouts" in shown
     assert not root.exists()
 
 
@@ -64,7 +60,6 @@ def test_the_status_of_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("file", "old", "new", "said"),
     [
-        ("trials.json", '"run": "grpo-s1"', '"run": "grpo-s9"', "grpo-s1: its run grpo-s9 is no trial's"),
         ("trials.json", '"steps": 60', '"steps": 0', "grpo-s0: rollouts and steps must be whole numbers above 0"),
         ("state/grpo-s0/attempts.jsonl", "", "[]\n", "attempts.jsonl:1: not a JSON object ([]). The file was altered."),
         ("state/grpo-s0/attempts.jsonl", "", '{"event": "end"}\n', "attempts.jsonl:1: has no outcome, reason."),
