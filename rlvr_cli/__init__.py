@@ -3,6 +3,8 @@
 The trainers and the parts of methods, from Python; each is imported when it is first used:
 
     from rlvr_cli import DGPO, DGPOTrainer, PolicyTrainer
+
+``rlvr_cli.results`` has the results of runs as data frames.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from rlvr_cli.config.keys import key_names, section_names
@@ -57,23 +58,25 @@ def group_arms(
     chosen = keys_of("--by", by, problems)
     if by and not chosen:
         return ()
+    groups = members_by_arm(runs, chosen)
+    if len(groups) == 1 and not alone:
+        problems.append(_one_arm(next(iter(groups.values())), by))
+        return ()
+    rests = _rests(list(groups.values()))
+    return tuple(_arm(name, group, rests, problems) for name, group in groups.items())
+
+
+def members_by_arm(runs: Sequence[Run], keys: Collection[str] = ()) -> dict[str, list[Run]]:
+    """The runs of each arm, by its name, in the order of names.
+
+    Args:
+        keys: whose values make an arm; none = all that bear on what is learned but the seed.
+    """
     groups: dict[tuple[tuple[str, str], ...], list[Run]] = {}
     for run in runs:
-        values = _texts(run, chosen) if by else learned(run)
+        values = _texts(run, keys) if keys else learned(run)
         groups.setdefault(tuple(values.items()), []).append(run)
-    members = list(groups.values())
-    if len(members) == 1 and not alone:
-        problems.append(_one_arm(members[0], by))
-        return ()
-    names = _names([dict(group) for group in groups])
-    rests = _rests(members)
-    return tuple(
-        _arm(name, group, rests, problems) for name, group in sorted(zip(names, members, strict=True), key=_name)
-    )
-
-
-def _name(named: tuple[str, Sequence[Run]]) -> str:
-    return named[0]
+    return dict(sorted(zip(_names([dict(group) for group in groups]), groups.values(), strict=True), key=itemgetter(0)))
 
 
 def keys_of(option: str, names: Sequence[str], problems: list[str]) -> set[str]:
@@ -115,7 +118,7 @@ def learned(run: Run) -> Values:
     return _texts(run, own)
 
 
-def _texts(run: Run, keys: set[str]) -> Values:
+def _texts(run: Run, keys: Collection[str]) -> Values:
     return {key: _text(value) for key, value in run.values.items() if key in keys}
 
 
