@@ -160,7 +160,7 @@ def _last_sound(rows: list[dict[str, Any]], begins: int) -> int:
 
 # --- runs of the lab -----------------------------------------------------------------------------------------------
 
-FAST = ("optimizer.lr=1e-3", "optimizer.schedule=constant")
+FAST = ("optimizer.lr=1e-3", "optimizer.lr_schedule=constant")
 # Name of the runs, what their figures were used for, overrides, and seeds.
 LAB: tuple[tuple[str, str, tuple[str, ...], tuple[int, ...]], ...] = (
     ("grpo", "choosing", ("method=grpo",), (0, 1)),

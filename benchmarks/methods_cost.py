@@ -140,7 +140,7 @@ def cost(name: str, updates: int, rollouts: Recorded, *overrides: str) -> Cost:
             steps_per_generation=updates,
             num_generations=GROUP,
             max_completion_length=LENGTH,
-            max_steps=updates * len(method.schedule.passes),
+            max_steps=updates * len(method.passes.names),
             save_steps=10**6,
         )
         trainer = CountingTrainer(

@@ -219,14 +219,14 @@ def sampler_numbers(model: Any, script: Script) -> tuple[list[list[float]], list
 
 
 def divided(method: Method, model: Any, script: Script) -> Method:
-    """``method`` whose schedule, where it divides tokens by a probability, finds ``LOW_SHARE`` of them below it.
+    """``method`` whose passes, where they divide tokens by a probability, find ``LOW_SHARE`` of them below it.
 
     Random models give every token a probability of about 1/V, far below the thresholds that are meant for trained ones.
     """
-    if not isinstance(method.schedule, ByProbability):
+    if not isinstance(method.passes, ByProbability):
         return method
     values = torch.tensor([value for row in sampler_numbers(model, script)[0] for value in row], dtype=torch.float64)
-    return method.model_copy(update={"schedule": method.schedule.replace(eta=float(values.exp().quantile(LOW_SHARE)))})
+    return method.model_copy(update={"passes": method.passes.replace(eta=float(values.exp().quantile(LOW_SHARE)))})
 
 
 def comparable(name: str, rollout: Rollout, model: Any, script: Script) -> Method:
@@ -308,7 +308,7 @@ def our_trainer(
         model=model,
         micro_rows=rollout.part,
         sampler_exact=not place.bf16,
-        args=trl_config(**_arguments(folder, rollout, place, step, len(method.schedule.passes))),
+        args=trl_config(**_arguments(folder, rollout, place, step, len(method.passes.names))),
         **_of_every_trainer(rollout),
         **options,
     )

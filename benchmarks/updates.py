@@ -89,7 +89,7 @@ def against_trl(case: Case, repeats: int, name: str = "grpo") -> list[str]:
     with trainers_folder() as folder:
         model = place.model(config)
         method = comparable(name, case.rollout, model, script)
-        passes = len(method.schedule.passes)
+        passes = len(method.passes.names)
         theirs = their_trainer(folder / "theirs", model, case.rollout, script, place, passes)
         ours = our_trainer(folder / "ours", place.model(config), case.rollout, script, place, method)
         checked(theirs, ours, place)

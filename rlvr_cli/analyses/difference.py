@@ -261,13 +261,13 @@ def notes(outcome: Outcome) -> list[str]:
             "what differs comes from advantages, shaping, normalisers, or weights that are not 1 at ratio 1."
         )
     lines += policy_notes(saved, run.sampling_gap)
-    several = [method.name for method in (first, second) if len(method.schedule.passes) > 1]
+    several = [method.name for method in (first, second) if len(method.passes.names) > 1]
     if several:
         lines.append(
             f"{' and '.join(several)}: the passes are added up at the current policy; that the policy moves between "
             "them is not seen here."
         )
-    kinds = {(method.aggregation.kind, method.aggregation.rows) for method in (first, second)}
+    kinds = {(method.aggregation.kind, method.aggregation.sequences) for method in (first, second)}
     if len(kinds) > 1:
         lines.append("The methods divide by different normalisers, which alone makes tokens differ; see the cosine.")
     return lines

@@ -240,7 +240,7 @@ def notes(
             f"In {len(full_rank)} of {len(found.reference.k)} matrices k directions are all there are: every angle is "
             "0 there. Choose a smaller k."
         )
-    if len(step.method.schedule.passes) > 1:
+    if len(step.method.passes.names) > 1:
         yield f"{step.method.name}: the passes are added up at the current policy."
 
 

@@ -54,7 +54,7 @@ class MethodStep:
         rollout = dataclasses.replace(rollout, rewards=method.reward.rewards(rollout))
         mask = rollout.mask
         estimated, advantages = (of.double().expand_as(mask) for of in method.rollout_advantages(rollout))
-        threshold = method.schedule.threshold(rollout)
+        threshold = method.passes.threshold(rollout)
         tokens = Tokens(
             log_probs=scored.log_probs,
             old_log_probs=scored.old_log_probs,
@@ -79,17 +79,17 @@ class MethodStep:
         return dataclasses.replace(self, tokens=Tokens(**chosen), estimated=self.estimated[rows])
 
     def coefficients(self, which: str) -> Tensor:
-        """(n, T) what multiplies grad log pi in pass ``which`` of the schedule; 0 on padding."""
+        """(n, T) what multiplies grad log pi in pass ``which``; 0 on padding."""
         count = self.method.aggregation.count(self.tokens.mask, self.estimated)
         return self.method.coefficients(self.tokens, count, which, self._statistics(which))
 
     def full_coefficients(self) -> Tensor:
         """(n, T) those of all passes added up, as if the weights did not move in between."""
-        return torch.stack([self.coefficients(which) for which in self.method.schedule.passes]).sum(dim=0)
+        return torch.stack([self.coefficients(which) for which in self.method.passes.names]).sum(dim=0)
 
     def full_values(self) -> Tensor:
         """(n, T) F A of all passes added up."""
-        return torch.stack([self.values(which) for which in self.method.schedule.passes]).sum(dim=0)
+        return torch.stack([self.values(which) for which in self.method.passes.names]).sum(dim=0)
 
     def values(self, which: str) -> Tensor:
         """(n, T) token weight times shaped advantage in pass ``which``: F A, without normaliser and KL term."""
@@ -100,11 +100,11 @@ class MethodStep:
 
     def regions(self) -> Regions:
         """By the bounds of the method's weight in the first pass."""
-        return self.method.policy_loss.regions(self.tokens, self._statistics(self.method.schedule.passes[0]))
+        return self.method.policy_loss.regions(self.tokens, self._statistics(self.method.passes.names[0]))
 
     def bounds(self) -> tuple[float | Tensor, float | Tensor]:
         """eps_low and eps_high of the first pass, as `PolicyLoss.bounds`."""
-        return self.method.policy_loss.bounds(self.tokens, self._statistics(self.method.schedule.passes[0]))
+        return self.method.policy_loss.bounds(self.tokens, self._statistics(self.method.passes.names[0]))
 
     def _statistics(self, which: str) -> Tensor | None:
         weight = self.method.policy_loss
@@ -131,7 +131,7 @@ class Applied:
 def apply_method(method: Method, scored: Scored) -> Applied:
     """The coefficients of ``method`` with the whole rollout as one optimizer step.
 
-    The passes of a schedule are added up as if the weights did not move in between.
+    The passes are added up as if the weights did not move in between.
     """
     step = MethodStep.of(method, scored)
     tokens, mask = step.tokens, step.tokens.mask

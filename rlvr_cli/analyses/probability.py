@@ -58,7 +58,7 @@ class ProbabilityOptions(Section):
     methods: Methods = Field(
         ("grpo", "grpo+reweight", "grpo+lopti"),
         description="Methods whose step is followed, each with overrides of its keys if need be, as "
-        "lopti:schedule.order=high_first; the gradients of groups are those of the first.",
+        "lopti:passes.order=high_first; the gradients of groups are those of the first.",
     )
     bounds: Bounds = Field((0.25, 0.5, 0.75), description="Where one group of tokens ends and the next begins.")
     groups: Literal["probability", "quantile"] = Field(
@@ -355,7 +355,7 @@ def by_probability(
 
 
 def after_steps(policy: LoadedPolicy, rows: Rows, step: MethodStep, lr: float) -> Tensor:
-    """(N, T) log-probs after one SGD step for each pass of the method's schedule, in its order.
+    """(N, T) log-probs after one SGD step for each pass of the method, in their order.
 
     The ratios of a later pass are those that the earlier ones have made.
     """
@@ -367,7 +367,7 @@ def after_steps(policy: LoadedPolicy, rows: Rows, step: MethodStep, lr: float) -
         with stepped(policy, direction, lr):
             return following(passes[1:], now.at(*policy.score(rows, step.tokens.mask.shape[1])))
 
-    return following(step.method.schedule.passes, step)
+    return following(step.method.passes.names, step)
 
 
 def _edges(probabilities: Tensor, bounds: Sequence[float], quantiles: bool) -> list[float]:

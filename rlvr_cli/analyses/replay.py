@@ -35,7 +35,7 @@ class Replay:
 class ReplayedUpdates:
     """Makes update after update; the weights of ``policy`` are changed.
 
-    The rows are dealt to the updates as the run deals them. A schedule of several passes (Lopti) makes each over all
+    The rows are dealt to the updates as the run deals them. A method of several passes (Lopti) makes each over all
     parts before the next; after the last, the first begins again.
 
     Args:
@@ -60,7 +60,7 @@ class ReplayedUpdates:
 
     def _update(self, made: int) -> None:
         rounds, part = divmod(made, len(self._parts))
-        passes = self.step.method.schedule.passes
+        passes = self.step.method.passes.names
         chosen = self._parts[part]
         rows = [self.saved.rows[int(index)] for index in chosen]
         now = self.step.part(chosen)

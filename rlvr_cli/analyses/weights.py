@@ -275,7 +275,7 @@ def notes(saved: SavedRollout, run: ScoredRun, found: Sequence[MethodFound], opt
         yield f"No token in {', '.join(empty)}; there is no bias to measure there."
     if options.gradients and len(saved.rows) > options.rows:
         yield f"Bias of gradients: on {options.rows} of {len(saved.rows)} completions, drawn at random."
-    several = [of.method.name for of in found if len(of.method.schedule.passes) > 1]
+    several = [of.method.name for of in found if len(of.method.passes.names) > 1]
     if several:
         yield f"{' and '.join(several)}: the passes are added up at the current policy."
     penalised = [of.method.name for of in found if of.method.kl.beta > 0]

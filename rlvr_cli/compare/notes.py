@@ -52,7 +52,7 @@ def few_seeds(pairs: Mapping[str, Sequence[Replicate]]) -> list[str]:
 
 
 def _cannot_differ(arms: Sequence[Arm]) -> list[str]:
-    """Of arms that differ in the method alone: those whose methods are the same gradient under their schedule."""
+    """Of arms that differ in the method alone: those whose methods are the same gradient at their number of updates."""
     alike: dict[str, list[tuple[str, Config]]] = {}
     for arm in arms:
         run = next(iter(arm.runs.values()))

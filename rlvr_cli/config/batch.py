@@ -22,7 +22,7 @@ class BatchArithmetic:
         micro_batch: completions of one forward pass, if all are as long as the longest.
         micro_batches: forward passes of one optimizer step in each process if all completions are as long as the
             longest; where lengths differ there may be fewer or more.
-        passes: passes over the rollout batch that the method's schedule makes of one epoch (2 in Lopti).
+        passes: passes over the rollout batch that the method makes of one epoch (2 in Lopti).
         steps_per_rollout: optimizer steps made from one rollout batch, over all passes and epochs.
         steps_total: optimizer steps of the whole training.
     """
@@ -45,7 +45,7 @@ def batch_arithmetic(config: Config) -> BatchArithmetic:
     processes = config.launch.processes
     share = step_batch // processes
     micro_batch = config.update.micro_batch or largest_divisor(share, LARGEST_AUTO_MICRO_BATCH)
-    passes = len(config.method.passes)
+    passes = len(config.method.passes.names)
     steps_per_rollout = config.update.mini_batches * config.update.epochs * passes
     return BatchArithmetic(
         completions=completions,
@@ -90,8 +90,8 @@ def learning_rate_factor(config: Config, step: int) -> float:
     warmup = optimizer.warmup_rollouts * batch.steps_per_rollout
     if step < warmup:
         return (step + 1) / warmup
-    if optimizer.schedule == "constant":
+    if optimizer.lr_schedule == "constant":
         return 1.0
     progress = min(1.0, (step - warmup) / max(1, batch.steps_total - warmup))
-    falling = 1.0 - progress if optimizer.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
+    falling = 1.0 - progress if optimizer.lr_schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
     return optimizer.final_lr_ratio + (1.0 - optimizer.final_lr_ratio) * falling

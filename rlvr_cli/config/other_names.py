@@ -6,7 +6,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "optimizer.lr": ("learning_rate", "lr"),
     "optimizer.betas": ("adam_beta1", "adam_beta2"),
     "optimizer.eps": ("adam_epsilon",),
-    "optimizer.schedule": ("lr_scheduler_type", "lr_scheduler"),
+    "optimizer.lr_schedule": ("lr_scheduler_type", "lr_scheduler"),
     "optimizer.warmup_rollouts": ("warmup_steps", "warmup_ratio", "lr_warmup_steps"),
     "rollout.group_size": ("num_generations", "n_samples_per_prompt", "num_return_sequences"),
     "rollout.prompts": ("train_batch_size", "generation_batch_size", "rollout_batch_size", "batch_size"),

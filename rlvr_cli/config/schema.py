@@ -157,12 +157,12 @@ class OptimizerConfig(Section):
     )
     eps: Annotated[float, Field(gt=0.0, le=1.0)] = Field(1e-8, description="AdamW's epsilon.")
     weight_decay: Annotated[float, Field(ge=0.0, le=1.0)] = Field(0.0, description="AdamW's weight decay.")
-    schedule: Literal["constant", "linear", "cosine"] = Field(
+    lr_schedule: Literal["constant", "linear", "cosine"] = Field(
         "constant", description="Learning rate after the warm-up."
     )
     warmup_rollouts: CountOrZero = Field(0, description="Rollouts over which the learning rate rises from 0.")
     final_lr_ratio: Probability = Field(
-        0.1, description="Learning rate at the end as a share of lr (schedules linear and cosine)."
+        0.1, description="Learning rate at the end as a share of lr (lr_schedule linear or cosine)."
     )
 
     def peak_lr(self, parameters: Callable[[], int]) -> float:

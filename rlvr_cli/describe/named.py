@@ -26,7 +26,7 @@ def policy_config(text: str) -> Method:
 
 
 def variant_config(text: str) -> Method:
-    """The configuration of a method and its overrides, as `lopti:schedule.order=high_first:schedule.eta=0.3`.
+    """The configuration of a method and its overrides, as `lopti:passes.order=high_first:passes.eta=0.3`.
 
     Each key counts from `method.`; the configuration's name is `text` as it was written.
 

@@ -29,7 +29,7 @@ CHOICES = {
     "policy_loss": "the weight F of a token from its ratio",
     "shaping": "factors on the advantage",
     "aggregation": "what the sum over tokens is divided by",
-    "schedule": "the passes over a rollout",
+    "passes": "the passes over a rollout",
     "kl": "the penalty against the starting model",
     "critic": "the value head and its loss",
     "reward": "what is rewarded",

@@ -1,7 +1,7 @@
 """The weight of a token over its ratio: the numbers behind `rlvr methods plot`.
 
 With advantage A, the gradient of a token is w A grad log pi = (w / pi) A grad pi, where w is the token weight F times
-the factors of shaping, summed over the passes of the schedule. Both weights are functions of the ratio r, the sign of A
+the factors of shaping, summed over the passes. Both weights are functions of the ratio r, the sign of A
 and the old probability p; pi = r p. (DGPO paper, figure 2 and equation 9.)
 
 Beyond any rollout: the weight on grad pi far out (DGPO, arXiv:2603.14389, section 4.2: divergence as pi vanishes), and
@@ -111,7 +111,7 @@ def effective_weight(
         method.policy_loss.statistics(_step_with_spread(spread)) if method.policy_loss.needs_statistics else None
     )
     total = torch.zeros_like(ratios, dtype=torch.float64)
-    for which in method.schedule.passes:
+    for which in method.passes.names:
         shaped = method.shaped(tokens, which)
         values = method.policy_loss.weight(shaped, statistics) * shaped.advantages / sign
         total += torch.where(shaped.advantages == 0, 0.0, values)[:, 0]
@@ -202,9 +202,9 @@ def _notes(method: Method, spread: float) -> Iterator[str]:
         )
     if method.policy_loss.per_sequence:
         yield "the ratio is that of the whole sequence; drawn as if all its tokens had the same"
-    if isinstance(method.schedule, ByProbability) and method.schedule.rule == "quantile":
+    if isinstance(method.passes, ByProbability) and method.passes.rule == "quantile":
         yield "eta is a quantile; drawn for old probabilities spread evenly over 0 to 1"
-    if len(method.schedule.passes) > 1:
+    if len(method.passes.names) > 1:
         yield "each token is drawn in its own pass"
     if method.rollout_shapings:
         what = ", ".join(_words(type(shaping).__name__) for shaping in method.rollout_shapings)

@@ -238,7 +238,7 @@ def _contradictions(
     if scheduler:
         kind = scheduler.get("type") if isinstance(scheduler, dict) else scheduler
         yield (
-            f"scheduler is {kind!r} there, and the run has optimizer.schedule={config.optimizer.schedule}, "
+            f"scheduler is {kind!r} there, and the run has optimizer.lr_schedule={config.optimizer.lr_schedule}, "
             f"optimizer.warmup_rollouts={config.optimizer.warmup_rollouts}. Leave the section out there, and set these."
         )
     yield from _zero(settings)

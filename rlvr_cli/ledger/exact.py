@@ -57,10 +57,10 @@ def passes_rise(method: str) -> float:
     from rlvr_cli.describe.named import policy_config
     from rlvr_cli.methods.base import Tokens
 
-    schedule = policy_config(method).bound(1).schedule
+    passes = policy_config(method).bound(1).passes
     old = ((torch.arange(1000, dtype=torch.float64) + 0.5) / 1000).unsqueeze(0)
     tokens = Tokens(old.log(), old.log(), torch.ones_like(old), torch.ones_like(old))
-    means = [float(old[schedule.selected(tokens, which)].mean()) for which in schedule.passes]
+    means = [float(old[passes.selected(tokens, which)].mean()) for which in passes.names]
     return means[-1] - means[0]
 
 

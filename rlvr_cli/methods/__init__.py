@@ -1,1 +1,1 @@
-"""Policy-gradient methods as pure functions: advantage, policy loss, shaping, aggregation, schedule."""
+"""Policy-gradient methods as pure functions: advantage, policy loss, shaping, aggregation, passes."""

@@ -160,7 +160,7 @@ SETS: Sets = {
     ),
     "policy_loss.bound": ("per_bin", "ACPO paper, section 4.1: a range for each bin"),
     "aggregation.kind": ("sequence_mean", "ACPO paper, equation 8"),
-    "aggregation.rows": ("valid", "as verl: a completion without a valid token is not counted"),
+    "aggregation.sequences": ("valid", "as verl: a completion without a valid token is not counted"),
     **ONE_PASS,
     "kl.beta": (0.0, "no KL term in the ACPO paper's equation 8"),
 }

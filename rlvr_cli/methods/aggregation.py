@@ -10,7 +10,7 @@ optimizer step, all micro-batches and processes.
 
 How we differ from the released code: verl averages the token means of micro-batches with equal weight, which favours
 tokens of short micro-batches, and divides constant_length by L alone; TRL counts a row without valid tokens as a row
-(``rows: all`` here).
+(``sequences: all`` here).
 
 How we differ from the papers: the DAPO, Lopti and DGPO papers print the token sum of one prompt's group as the divisor;
 we divide once by that of the step.
@@ -38,11 +38,11 @@ class Aggregation(Part):
         description="All tokens of the step; each row's length and then the number of rows; or max_new_tokens times "
         "the number of rows.",
     )
-    rows: Literal["valid", "all", "trained", "trained_per_prompt"] = Field(
+    sequences: Literal["valid", "all", "trained", "trained_per_prompt"] = Field(
         "valid",
-        description="Rows that are counted: those with a token, every one, or those with an advantage other than 0, in "
-        "the whole step or (trained_per_prompt) for each prompt, so that prompts weigh the same; of no meaning for "
-        "token_mean.",
+        description="Completions that are counted: those with a token, every one, or those with an advantage other "
+        "than 0, in the whole step or (trained_per_prompt) for each prompt, so that prompts weigh the same; of no "
+        "meaning for token_mean.",
     )
 
     def unused(self, method: Method) -> Iterator[tuple[str, str, str]]:
@@ -50,7 +50,7 @@ class Aggregation(Part):
             reason = (
                 "token_mean divides by tokens, not by rows. Set method.aggregation=sequence_mean or constant_length"
             )
-            yield "method.aggregation.rows", "method.aggregation.kind", reason
+            yield "method.aggregation.sequences", "method.aggregation.kind", reason
 
     def simplest(self) -> Aggregation:
         return Aggregation() if self.kind == "token_mean" else self
@@ -87,9 +87,9 @@ class Aggregation(Part):
         valid = mask.bool()
         if self.kind == "token_mean":
             return valid.sum(dtype=torch.float64)
-        if self.rows == "all":
+        if self.sequences == "all":
             return torch.tensor(float(len(mask)), dtype=torch.float64, device=mask.device)
-        counted = valid if self.rows == "valid" else valid & (advantages != 0)
+        counted = valid if self.sequences == "valid" else valid & (advantages != 0)
         return counted.any(dim=1).sum(dtype=torch.float64)
 
     def coefficients(self, mask: Tensor, count: Tensor) -> Tensor:
@@ -112,8 +112,8 @@ def prompt_factors(mask: Tensor, advantages: Tensor, group_size: int) -> Tensor:
     """(N, 1) what makes every prompt weigh the same: mean of trained rows a prompt / trained rows of this row's prompt.
 
     A prompt without a trained row is left out of the mean. With all rows in one optimizer step, these factors and
-    ``rows: trained`` give the mean over prompts of 1/|A+| sum over the prompt's rows (landscape paper, equations 8 and
-    9); with several the divisor is the step's share of the rows.
+    ``sequences: trained`` give the mean over prompts of 1/|A+| sum over the prompt's rows (landscape paper, equations 8
+    and 9); with several the divisor is the step's share of the rows.
 
     Args:
         mask: (N, T) of the whole rollout, the completions of a prompt together. advantages: (N, T) or (N, 1).

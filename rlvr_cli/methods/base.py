@@ -28,7 +28,7 @@ class Tokens:
         entropies: (B, T) entropy of the current policy at each position, nats; only where a method needs it.
         ref_log_probs: (B, T) log-probs under the reference policy; only where there is one.
         low_threshold: (B, 1) old probability below which a token belongs to the low pass; only where the
-            schedule has one that is not a constant.
+            passes have one that is not a constant.
     """
 
     log_probs: Tensor

@@ -59,10 +59,10 @@ def same_gradients(methods: Mapping[str, AnyMethod], updates: int) -> list[SameG
         later ones, only those that say more than the earlier ones.
     """
     policies = {name: method for name, method in methods.items() if isinstance(method, Method)}
-    one_step = {name: method for name, method in policies.items() if updates * len(method.passes) == 1}
+    one_step = {name: method for name, method in policies.items() if updates * len(method.passes.names) == 1}
     found: list[SameGradient] = []
     for names in _groups(policies, lambda method: _normal_form(method, on_policy=False)):
-        empty = {policies[name].schedule.empty_passes for name in names}
+        empty = {policies[name].passes.empty_passes for name in names}
         found.append(SameGradient(names, "always", empty_pass=len(empty) > 1))
     stages: tuple[tuple[When, Mapping[str, Method]], ...] = (
         ("one_step", one_step),
@@ -92,7 +92,7 @@ def _normal_form(method: Method, *, on_policy: bool) -> dict[str, Any]:
     if on_policy:
         # The value head has not moved away from its predictions yet.
         critic.pop("clip", None)
-    passes = method.schedule.on_first_step() if on_policy else method.schedule.simplest()
+    passes = method.passes.on_first_step() if on_policy else method.passes.simplest()
     return {
         "advantage": method.advantage.model_dump(),
         "policy_loss": "no_is" if on_policy else method.policy_loss.simplest().model_dump(),

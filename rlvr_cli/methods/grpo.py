@@ -188,7 +188,7 @@ PRESETS = (
                 "constant_length",
                 "Dr. GRPO paper: a constant in place of each row's length, rollout.max_new_tokens here",
             ),
-            "aggregation.rows": ("all", "the mean over all G rows of a group in the paper's formula"),
+            "aggregation.sequences": ("all", "the mean over all G rows of a group in the paper's formula"),
             **ONE_PASS,
             "kl.beta": (0.0, "Dr. GRPO paper: no KL penalty"),
         },

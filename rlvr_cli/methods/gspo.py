@@ -74,7 +74,7 @@ PRESETS = (
                 "verl's compute_policy_loss_gspo; not in the paper, and out of reach of ordinary ratios",
             ),
             "aggregation.kind": ("sequence_mean", "GSPO paper, equation 5: the mean over completions"),
-            "aggregation.rows": ("valid", "as verl: a completion without a valid token is not counted"),
+            "aggregation.sequences": ("valid", "as verl: a completion without a valid token is not counted"),
             **ONE_PASS,
             "kl.beta": (0.0, "no KL term in the GSPO paper's equation 5"),
         },

@@ -290,7 +290,7 @@ PRESETS = (
             ),
             "shaping.entropy_penalty.gamma": (0.1, "GTPO paper, equation 11 and section 6.2: 0.1 performs best"),
             "aggregation.kind": ("sequence_mean", "GTPO paper, equation 11: each row's length, then the group"),
-            "aggregation.rows": ("valid", "as verl: a completion without a valid token is not counted"),
+            "aggregation.sequences": ("valid", "as verl: a completion without a valid token is not counted"),
             **ONE_PASS,
             "kl.beta": (0.0, "GTPO paper, section 5.2: no KL term and no reference model"),
         },

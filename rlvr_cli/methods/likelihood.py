@@ -6,11 +6,11 @@
 wrong rows) and 12 (both; TNCL, with 1/T for 1/|a|). PL with importance sampling and clipping is RAFT++
 (arXiv:2504.11343), PL and NL are PSR and NSR of arXiv:2506.01347. Prompts whose rows are all correct train too, unlike
 in GRPO: the sign is that of correctness, not of an advantage or a graded reward. The normalisers are aggregations with
-rows ``trained``: ``sequence_mean`` for PL, NL and CL, ``constant_length`` with T = the longest completion for TNPL,
-TNNL and TNCL.
+sequences ``trained``: ``sequence_mean`` for PL, NL and CL, ``constant_length`` with T = the longest completion for
+TNPL, TNNL and TNCL.
 
 How we differ from the paper: |A+| and |A-| are counted over the optimizer step; prompt by prompt, so that prompts weigh
-alike however many of their rows are correct, is ``method.aggregation.rows=trained_per_prompt``. T is the longest
+alike however many of their rows are correct, is ``method.aggregation.sequences=trained_per_prompt``. T is the longest
 completion; equation 13 (|a| + |q| = T) suggests that it counts the prompt too, a constant factor. A row without any
 valid token is not counted. There is no public code; AR-Lopti's "RAFT" keeps the tokens of wrong rows in the divisor, we
 do not.
@@ -90,7 +90,7 @@ def _sets(side: str, where: str, *, policy_loss: Sets | None = None, constant_le
         "advantage.side": (side, where),
         **({"policy_loss.kind": ("is", where)} if policy_loss is None else policy_loss),
         "aggregation.kind": aggregation,
-        "aggregation.rows": ("trained", counted),
+        "aggregation.sequences": ("trained", counted),
         **ONE_PASS,
         "kl.beta": (0.0, "landscape paper, section 2: no KL term"),
     }

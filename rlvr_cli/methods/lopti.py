@@ -1,4 +1,4 @@
-"""Schedules: which tokens each pass over a rollout trains on; all at once, or by probability (Lopti).
+"""Passes: which tokens each pass over a rollout trains on; all at once, or by probability (Lopti).
 
     low_first:   A 1[p_old < eta] over all mini-batches, then A 1[p_old >= eta] over all mini-batches
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rlvr_cli.methods.method import Method
 
 # What each pass trains on, in order.
-PASSES = {
+ORDERS = {
     "low_first": ("low", "high"),
     "high_first": ("high", "low"),
     "low_only": ("low",),
@@ -40,22 +40,22 @@ PASSES = {
 }
 
 
-class Schedule(Part, Choice):
+class Passes(Part, Choice):
     """The passes over a rollout."""
 
     chooses_by_old_log_probs: ClassVar[bool] = False
 
     @property
-    def passes(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         """What each pass trains on, in the order of training."""
         return ("all",)
 
     @property
     def empty_passes(self) -> tuple[bool, ...]:
         """Of each pass, whether no token can be in it, whatever the data."""
-        return tuple(False for _ in self.passes)
+        return tuple(False for _ in self.names)
 
-    def on_first_step(self) -> Schedule:
+    def on_first_step(self) -> Passes:
         """Passes that select the same tokens for the first optimizer step of a rollout, in the fewest parameters."""
         return self
 
@@ -73,7 +73,7 @@ class Schedule(Part, Choice):
         """(B, T) the tokens that pass ``which`` trains on."""
 
 
-class OnePass(Schedule):
+class OnePass(Passes):
     """All tokens in one pass."""
 
     kind: Literal["one_pass"] = Field("one_pass", description="one_pass = all tokens at once.")
@@ -83,7 +83,7 @@ class OnePass(Schedule):
         return tokens.mask.bool()
 
 
-class ByProbability(Schedule):
+class ByProbability(Passes):
     """Tokens divided by their old probability: Lopti's two passes, or one side alone."""
 
     kind: Literal["lopti"] = Field("lopti", description="lopti = passes by the tokens' old probability.")
@@ -100,9 +100,9 @@ class ByProbability(Schedule):
     chooses_by_old_log_probs: ClassVar[bool] = True
 
     @property
-    def passes(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         """The selections, in the order of training."""
-        return PASSES[self.order]
+        return ORDERS[self.order]
 
     @property
     def needs_old_log_probs_of_the_rollout(self) -> bool:
@@ -112,18 +112,18 @@ class ByProbability(Schedule):
     @property
     def empty_passes(self) -> tuple[bool, ...]:
         """No token has a probability below 0."""
-        return tuple(which == "low" and self.eta == 0 for which in self.passes)
+        return tuple(which == "low" and self.eta == 0 for which in self.names)
 
     def contradictions(self, method: Method) -> Iterator[Contradiction]:
         if (self.order, self.eta) in (("low_only", 0.0), ("high_only", 1.0)):
             side = "below 0: none" if self.order == "low_only" else "of 1 alone: next to none"
             yield Contradiction(
-                ("method.schedule.eta", "method.schedule.order"),
-                f"method.schedule.eta={self.eta:g} with method.schedule.order={self.order} trains on tokens of a "
+                ("method.passes.eta", "method.passes.order"),
+                f"method.passes.eta={self.eta:g} with method.passes.order={self.order} trains on tokens of a "
                 f"{self.rule} {side}. Take an eta between 0 and 1",
             )
 
-    def simplest(self) -> Schedule:
+    def simplest(self) -> Passes:
         """A pass that holds every token is one pass; an empty one next to it changes nothing.
 
         With eta 1 the tokens whose probability rounds to 1 are left for the high pass: they have no gradient on the
@@ -131,8 +131,8 @@ class ByProbability(Schedule):
         """
         return OnePass() if self.eta == 0 and self.order != "low_only" else self
 
-    def on_first_step(self) -> Schedule:
-        first = self.passes[0]
+    def on_first_step(self) -> Passes:
+        first = self.names[0]
         all_low, all_high = self.eta == 1 and self.rule == "probability", self.eta == 0
         if (first == "low" and all_low) or (first == "high" and all_high):
             return OnePass()
@@ -157,13 +157,13 @@ class ByProbability(Schedule):
 
 PAPER = Paper("Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs", "Yang et al.", "2505.12929")
 TWO_PASSES: Sets = {
-    "schedule.kind": ("lopti", "AR-Lopti paper, algorithm 1, lines 12 to 20"),
-    "schedule.order": (
+    "passes.kind": ("lopti", "AR-Lopti paper, algorithm 1, lines 12 to 20"),
+    "passes.order": (
         "low_first",
         "AR-Lopti paper, algorithm 1: all mini-batches of unlikely tokens, then all of the likely ones",
     ),
-    "schedule.eta": (0.5, "AR-Lopti paper, table 3; released scripts: 0.4, and 0.5 with reweighting"),
-    "schedule.rule": ("probability", "AR-Lopti paper, section 4.2: a threshold on the probability"),
+    "passes.eta": (0.5, "AR-Lopti paper, table 3; released scripts: 0.4, and 0.5 with reweighting"),
+    "passes.rule": ("probability", "AR-Lopti paper, section 4.2: a threshold on the probability"),
 }
 PRESETS = (
     MethodPreset(
@@ -205,14 +205,14 @@ PRESETS = (
         paper=PAPER,
         golden=("lopti",),
         sets={
-            "schedule.kind": ("lopti", "AR-Lopti paper, figures 1e and 6a: selective updates"),
-            "schedule.order": (
+            "passes.kind": ("lopti", "AR-Lopti paper, figures 1e and 6a: selective updates"),
+            "passes.order": (
                 "low_only",
                 "AR-Lopti paper, figure 6a (section 5.3: the high-probability tokens are masked) and figure 1e; ACPO "
                 "paper, appendix D.1, for p < 0.2: an analysis of gradients, without training",
             ),
-            "schedule.eta": (0.5, "our choice, Lopti's threshold: figure 1e has p < 0.25, figure 6a says none"),
-            "schedule.rule": (
+            "passes.eta": (0.5, "our choice, Lopti's threshold: figure 1e has p < 0.25, figure 6a says none"),
+            "passes.rule": (
                 "probability",
                 "AR-Lopti paper, section 4.2: a threshold on the probability; its figure 1 uses quartiles",
             ),
@@ -225,14 +225,14 @@ PRESETS = (
         paper=PAPER,
         golden=("lopti",),
         sets={
-            "schedule.kind": ("lopti", "AR-Lopti paper, figure 1f: selective updates"),
-            "schedule.order": (
+            "passes.kind": ("lopti", "AR-Lopti paper, figure 1f: selective updates"),
+            "passes.order": (
                 "high_only",
                 "AR-Lopti paper, figure 1f; ACPO paper, appendix D.1, for p > 0.8: an analysis of gradients, without "
                 "training",
             ),
-            "schedule.eta": (0.5, "our choice, Lopti's threshold: figure 1f has p > 0.75"),
-            "schedule.rule": (
+            "passes.eta": (0.5, "our choice, Lopti's threshold: figure 1f has p > 0.75"),
+            "passes.rule": (
                 "probability",
                 "AR-Lopti paper, section 4.2: a threshold on the probability; its figure 1 uses quartiles",
             ),

@@ -18,7 +18,7 @@ from rlvr_cli.methods.aggregation import Aggregation, prompt_factors
 from rlvr_cli.methods.base import Advantage, Part, PolicyLoss, Rollout, RolloutShaping, Shaping, Tokens, TokenShaping
 from rlvr_cli.methods.grpo import GroupAdvantage, PPOClip
 from rlvr_cli.methods.kl import KLPenalty
-from rlvr_cli.methods.lopti import OnePass, Schedule
+from rlvr_cli.methods.lopti import OnePass, Passes
 from rlvr_cli.methods.names import resolve_method_name, shaping_kinds
 from rlvr_cli.methods.ppo import Critic
 from rlvr_cli.methods.reward import Reward
@@ -54,15 +54,10 @@ class Method(Section):
     policy_loss: PolicyLoss = Field(default=PPOClip(), description="The loss of a token from its ratio.")
     shaping: Shapings = Field(default=Shapings(), description="Factors on the advantage.")
     aggregation: Aggregation = Field(default=Aggregation(), description="What the sum over tokens is divided by.")
-    schedule: Schedule = Field(default=OnePass(), description="The passes over a rollout.")
+    passes: Passes = Field(default=OnePass(), description="The passes over a rollout.")
     kl: KLPenalty = Field(default=KLPenalty(), description="The KL penalty against the starting model.")
     critic: Critic = Field(default=Critic(), description=str(Critic.__doc__))
     reward: Reward = Field(default=Reward(), description="What is rewarded.")
-
-    @property
-    def passes(self) -> tuple[str, ...]:
-        """What each pass over a rollout trains on: `all` tokens, or those of `low` or `high` probability."""
-        return self.schedule.passes
 
     def bound(self, max_length: int) -> Method:
         """The same for completions of at most ``max_length`` tokens, L of the aggregation ``constant_length``."""
@@ -72,7 +67,7 @@ class Method(Section):
     def parts(self) -> tuple[Part, ...]:
         """Every part, also shapings that are off."""
         every = (self.advantage, self.policy_loss, *dict(self.shaping).values())
-        return (*every, self.aggregation, self.schedule, self.kl, self.critic, self.reward)
+        return (*every, self.aggregation, self.passes, self.kl, self.critic, self.reward)
 
     @property
     def shapings(self) -> tuple[Shaping, ...]:
@@ -112,7 +107,7 @@ class Method(Section):
     @property
     def needs_rollout_log_probs(self) -> bool:
         """Whether old log-probs are needed when a rollout is scored, before the first update."""
-        return self.advantage.needs_reference or self.schedule.needs_old_log_probs_of_the_rollout
+        return self.advantage.needs_reference or self.passes.needs_old_log_probs_of_the_rollout
 
     def rollout_terms(self) -> list[str]:
         """Names of the terms that every rollout goes through once; a run counts what was executed."""
@@ -131,40 +126,40 @@ class Method(Section):
         estimated = shaped = self.advantage.advantages(rollout)
         for shaping in self.rollout_shapings:
             shaped = shaping.shape(rollout, estimated, shaped)
-        if self.aggregation.rows == "trained_per_prompt":
+        if self.aggregation.sequences == "trained_per_prompt":
             shaped = shaped * prompt_factors(rollout.mask, estimated, rollout.group_size)
         return estimated, shaped
 
     def shaped(self, tokens: Tokens, which: str = "all") -> Tokens:
-        """``tokens`` with the advantages that pass ``which`` of the schedule trains on."""
+        """``tokens`` with the advantages that pass ``which`` trains on."""
         advantages = tokens.advantages.expand_as(tokens.log_probs)
         for shaping in self.token_shapings:
             advantages = advantages * shaping.factor(tokens)
-        selected = self.schedule.selected(tokens, which)
+        selected = self.passes.selected(tokens, which)
         return dataclasses.replace(tokens, advantages=torch.where(selected, advantages, 0.0))
 
     def trained(self, tokens: Tokens, which: str = "all") -> Tensor:
         """(B, T) the tokens that have a part in the policy's gradient in pass ``which``; ``log_probs`` is not read."""
         trained = self.shaped(tokens, which).advantages != 0
-        return trained | self.schedule.selected(tokens, which) if self.kl.beta > 0 else trained
+        return trained | self.passes.selected(tokens, which) if self.kl.beta > 0 else trained
 
-    def read(self, tokens: Tokens, which: str = "all", *, old_known: bool = True) -> Tensor:
+    def grad_mask(self, tokens: Tokens, which: str = "all", *, old_known: bool = True) -> Tensor:
         """(B, T) the tokens whose current log-prob the gradient of pass ``which`` depends on.
 
         All others may be left out of the step's forward passes: nothing that is trained would be another.
 
         Args:
             tokens: ``log_probs`` is not read. old_known: whether ``old_log_probs`` is there already; if not, it is
-                going to be the current policy's, and every token that the pass may turn out to train on is read.
+                going to be the current policy's, and every token that the pass may turn out to train on is among them.
         """
         valid = tokens.mask.bool()
         if self.advantage.needs_values:
-            return self.schedule.selected(tokens, which) if old_known else valid
+            return self.passes.selected(tokens, which) if old_known else valid
         if old_known:
-            read = self.trained(tokens, which)
+            mask = self.trained(tokens, which)
         else:
-            read = valid if self.kl.beta > 0 else valid & (tokens.advantages != 0)
-        return valid & read.any(dim=1, keepdim=True) if self.policy_loss.reads_whole_rows else read
+            mask = valid if self.kl.beta > 0 else valid & (tokens.advantages != 0)
+        return valid & mask.any(dim=1, keepdim=True) if self.policy_loss.reads_whole_rows else mask
 
     def coefficients(
         self,
@@ -180,7 +175,7 @@ class Method(Section):
         Args:
             tokens: any part of a step's tokens, with the shaped advantages of :meth:`rollout_advantages`.
             count: ``aggregation.count`` of the whole step.
-            which: the pass of the schedule.
+            which: the pass.
             statistics: ``policy_loss.statistics`` of the whole step's :meth:`shaped` tokens.
             sampler_correction: (B, T) or (B, 1) ratio of the training engine's old probability to the sampler's,
                 where they differ; multiplies F A alone.
@@ -195,7 +190,7 @@ class Method(Section):
         if self.kl.beta > 0:
             assert tokens.ref_log_probs is not None
             penalty = self.kl.coefficient(tokens.log_probs.detach(), tokens.ref_log_probs)
-            values = values + torch.where(self.schedule.selected(tokens, which), penalty, 0.0)
+            values = values + torch.where(self.passes.selected(tokens, which), penalty, 0.0)
         normaliser = self.aggregation.coefficients(tokens.mask, count).to(values.dtype)
         return torch.where(tokens.mask.bool(), values * normaliser, 0.0)
 
@@ -217,7 +212,7 @@ class Method(Section):
             self.policy_loss,
             *self.shapings,
             self.aggregation,
-            self.schedule,
+            self.passes,
             self.kl,
             self.reward,
         )

@@ -26,7 +26,7 @@ def _registered() -> tuple[dict[str, MethodPreset], dict[str, Modifier]]:
     methods = [preset for preset in found if isinstance(preset, MethodPreset)]
     modifiers = [preset for preset in found if isinstance(preset, Modifier)]
     methods.sort(key=lambda preset: (preset.name == "sft", preset.paper.arxiv or "9999"))
-    order = [*(f"shaping.{kind.key}" for kind in shaping_kinds()), "schedule", "reward.source", "reward.noise"]
+    order = [*(f"shaping.{kind.key}" for kind in shaping_kinds()), "passes", "reward.source", "reward.noise"]
     modifiers.sort(key=lambda preset: _place(next(iter(preset.sets)), order))
     return {preset.name: preset for preset in methods}, {preset.name: preset for preset in modifiers}
 

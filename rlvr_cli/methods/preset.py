@@ -29,7 +29,7 @@ NO_DUAL_CLIP: Sets = {
         "where the advantage is negative and the ratio above it",
     ),
 }
-ONE_PASS: Sets = {"schedule.kind": ("one_pass", "every token in each update, as in the paper's objective")}
+ONE_PASS: Sets = {"passes.kind": ("one_pass", "every token in each update, as in the paper's objective")}
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import Literal
 from pydantic import Field
 
 from rlvr_cli.core.section import Count, Section, Text
+from rlvr_cli.methods.lopti import OnePass
 from rlvr_cli.methods.preset import MethodPreset, Paper
 
 
@@ -40,9 +41,9 @@ class SFT(Section):
         return False
 
     @property
-    def passes(self) -> tuple[str, ...]:
+    def passes(self) -> OnePass:
         """One pass over all tokens."""
-        return ("all",)
+        return OnePass()
 
 
 PAPER = Paper("Training language models to follow instructions with human feedback", "Ouyang et al.", "2203.02155")

@@ -75,14 +75,14 @@ def _write(run: RunDir, config: Config) -> None:
 def _changes(before: Config, after: Config, step: int) -> list[str]:
     """What is different from a run that had as many rollouts from the start."""
     optimizer = after.optimizer
-    if optimizer.schedule == "constant":
+    if optimizer.lr_schedule == "constant":
         return []
     from rlvr_cli.config.batch import learning_rate_factor
 
     old, new = (learning_rate_factor(config, step) for config in (before, after))
     rollouts = after.train.rollouts
     return [
-        f"optimizer.schedule={optimizer.schedule}: the learning rate goes on as in a run of {rollouts} rollouts, from "
-        f"{new:.3g} of its peak; that of {before.train.rollouts} rollouts, used so far, is at {old:.3g}. The result is "
-        f"not that of a run with {rollouts} rollouts from the start."
+        f"optimizer.lr_schedule={optimizer.lr_schedule}: the learning rate goes on as in a run of {rollouts} rollouts, "
+        f"from {new:.3g} of its peak; that of {before.train.rollouts} rollouts, used so far, is at {old:.3g}. The "
+        f"result is not that of a run with {rollouts} rollouts from the start."
     ]

@@ -56,7 +56,7 @@ class Meter(Protocol):
         """An optimizer step begins; (n, T) ``mask`` holds the valid tokens of this process's rows, read or not."""
 
     def add(self, tokens: Tokens, which: str, statistics: Tensor | None, value_loss: Tensor | None) -> None:
-        """The detached tokens of one forward pass in pass ``which`` of the schedule, and their summed value loss."""
+        """The detached tokens of one forward pass in pass ``which``, and their summed value loss."""
 
     def add_importance(self, weights: Tensor, capped: Tensor, read: Tensor) -> None:
         """The weights of the tokens that a forward pass ``read`` for what sampled them, and where the cap cut them."""

@@ -20,13 +20,13 @@ from trl import GRPOConfig
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.methods.base import Advantage, PolicyLoss
-from rlvr_cli.methods.lopti import Schedule
+from rlvr_cli.methods.lopti import Passes
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.names import METHODS
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.trl_adapter import MethodTrainer
 
-Part = Advantage | PolicyLoss | Schedule
+Part = Advantage | PolicyLoss | Passes
 
 
 class PolicyTrainer(MethodTrainer):
@@ -36,7 +36,7 @@ class PolicyTrainer(MethodTrainer):
         model, reward_funcs, train_dataset, eval_dataset, processing_class, reward_processing_classes, callbacks,
             optimizers: as in ``trl.GRPOTrainer``. An evaluation samples ``eval_dataset`` and logs the rewards
             (``eval_reward``); it has no loss.
-        args: TRL's arguments; ``num_iterations`` counts whole schedules (two passes each for Lopti). None = TRL's
+        args: TRL's arguments; ``num_iterations`` counts whole epochs (two passes each for Lopti). None = TRL's
             defaults, and an output folder named after model and method.
         method: a name (``"dgpo+lopti"``); the keys of a whole method; or one part, which takes the place of that part
             in the method that is named after it: ``DGPO(n=2.0)``.
@@ -121,7 +121,7 @@ def method_config(method: str | Method | Part, overrides: Sequence[str] = ()) ->
         raise UserError("overrides change a method that is given by name; give the values to the object itself.")
     if isinstance(method, Method):
         return method
-    families = {"advantage": Advantage, "policy_loss": PolicyLoss, "schedule": Schedule}
+    families = {"advantage": Advantage, "policy_loss": PolicyLoss, "passes": Passes}
     part = next(name for name, family in families.items() if isinstance(method, family))
     kind = type(method).model_fields["kind"].default
     named = [name for name, preset in METHODS.items() if preset.sets.get(f"{part}.kind", (None,))[0] == kind]

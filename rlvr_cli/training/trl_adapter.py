@@ -88,7 +88,7 @@ class Position:
 
     @property
     def current_pass(self) -> str:
-        """Which tokens the next (or current) step is trained on: a pass of the method's schedule."""
+        """Which tokens the next (or current) step is trained on: a pass of the method."""
         return self._pass_of(self._step)
 
     @property
@@ -97,7 +97,7 @@ class Position:
         return self._pass_of(self._step - 1)
 
     def _pass_of(self, step: int) -> str:
-        passes = self.method.schedule.passes
+        passes = self.method.passes.names
         return str(passes[step // self.args.steps_per_generation % self.num_iterations % len(passes)])
 
 
@@ -117,7 +117,7 @@ class MethodTrainer(Position, GRPOTrainer):
         correct_above: with reward functions of your own, a completion is correct where its reward is above this; for
             methods that train by correctness (PL, NL, CL, RAFT++). ``rollouts`` have verdicts.
         sampler_exact: whether the log-probs and entropies that ``rollouts`` tells are the policy's up to rounding.
-        trl_arguments: as for ``trl.GRPOTrainer``. ``args.num_iterations`` counts whole schedules: a method with two
+        trl_arguments: as for ``trl.GRPOTrainer``. ``args.num_iterations`` counts whole epochs: a method with two
             passes makes twice as many optimizer steps. ``args.max_steps`` counts optimizer steps.
 
     Raises:
@@ -280,7 +280,7 @@ class MethodTrainer(Position, GRPOTrainer):
         estimated, advantages = self.method.rollout_advantages(rollout)
         if self.meter is not None:
             self.meter.add_rollout()
-        threshold = self.method.schedule.threshold(rollout)
+        threshold = self.method.passes.threshold(rollout)
         if threshold is not None:
             rows["low_threshold"] = torch.full((len(advantages), 1), threshold, device=advantages.device)
         if self.rollouts is not None:
@@ -320,7 +320,7 @@ class MethodTrainer(Position, GRPOTrainer):
         old_needed = method.needs_rollout_log_probs
         if self._sampler_told:
             # Lopti's first pass can leave out what it does not train on only if it knows the old log-probs before it.
-            if old_needed or method.schedule.chooses_by_old_log_probs or self.steps_per_rollout > 1:
+            if old_needed or method.passes.chooses_by_old_log_probs or self.steps_per_rollout > 1:
                 measured["old_log_probs"], old_needed = self._sampler_log_probs(own), False
             entropies = self._sampler_entropies(own) if entropies_needed else None
             if entropies is not None:
@@ -480,7 +480,7 @@ class MethodTrainer(Position, GRPOTrainer):
             # A later step's statistics compare every token with its old log-prob, trained or not.
             return rows["completion_mask"].bool()
         tokens = self._tokens(rows, torch.zeros_like(rows["completion_ids"], dtype=torch.float32), None)
-        return self.method.read(tokens, self.current_pass, old_known=known)
+        return self.method.grad_mask(tokens, self.current_pass, old_known=known)
 
     def _dealt(self, rows: Rows, read: Tensor) -> Parts:
         """The forward passes over ``rows`` in which the log-probs of the tokens ``read`` are computed."""
@@ -570,9 +570,9 @@ class MethodTrainer(Position, GRPOTrainer):
         self._current[index] = log_probs
 
     def _value_loss(self, rows: Rows, tokens: Tokens, predictions: Tensor) -> Tensor:
-        """This micro-batch's share of the step's value loss; each pass of the schedule trains on its own tokens."""
+        """This micro-batch's share of the step's value loss; each pass trains on its own tokens."""
         assert self._step_tokens is not None
-        selected = self.method.schedule.selected(tokens, self.current_pass)
+        selected = self.method.passes.selected(tokens, self.current_pass)
         return value_loss(
             predictions, rows["values"], rows["returns"], selected, self._step_tokens, self.method.critic.clip
         )

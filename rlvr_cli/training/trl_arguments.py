@@ -66,7 +66,7 @@ def with_method(arguments: GRPOConfig, method: Method) -> GRPOConfig:
     arguments.per_device_train_batch_size *= accumulation
     arguments.steps_per_generation //= accumulation
     arguments.gradient_accumulation_steps = 1
-    arguments.num_iterations *= len(method.schedule.passes)
+    arguments.num_iterations *= len(method.passes.names)
     # TRL loads the reference policy where this is not 0; the penalty itself is part of the method.
     arguments.beta = 1.0 if method.needs_reference else 0.0
     if method.advantage.needs_values:

@@ -24,7 +24,7 @@ SETTINGS = [
     "rollout.max_new_tokens=24",
     "update.mini_batches=2",
     # So that a rate that falls and a weight decay are made again too.
-    "optimizer.schedule=linear",
+    "optimizer.lr_schedule=linear",
     "optimizer.weight_decay=0.1",
     "optimizer.lr=1e-3",
     "checkpoint.every=1",
@@ -65,7 +65,7 @@ def test_the_updates_made_again_are_those_of_the_run(root: Path, rollout: int) -
 
 def test_probability(root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     figure = tmp_path / "probability.png"
-    keys = ["methods=[grpo, grpo+lopti, 'grpo+lopti:schedule.order=high_first']", "tokens=5", "rows=20"]
+    keys = ["methods=[grpo, grpo+lopti, 'grpo+lopti:passes.order=high_first']", "tokens=5", "rows=20"]
     found = analyzed(capsys, root, "probability", *keys, "--rollout", "0", "--plot", str(figure))
     assert figure.stat().st_size > 10_000
     summary = found["numbers"]["summary"]

@@ -123,7 +123,7 @@ def test_lopti_makes_two_steps_in_its_order(
 ) -> None:
     """Its second pass is weighed by the ratios that the first has made; one pass after the other, by hand."""
     rate = 1.0
-    lopti, reversed_order = method("grpo+lopti"), method("grpo+lopti:schedule.order=high_first")
+    lopti, reversed_order = method("grpo+lopti"), method("grpo+lopti:passes.order=high_first")
     ends = {}
     for which, of in (("low_first", lopti), ("high_first", reversed_order)):
         other, step = lab_policy(), MethodStep.of(of, scored)

@@ -35,14 +35,14 @@ def test_origins_say_what_set_each_value(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_origins_of_a_composition_name_the_preset_of_each_part(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--method", "REINFORCE++ + AR-Lopti", "method.schedule.eta=0.4"]
+    arguments = ["--method", "REINFORCE++ + AR-Lopti", "method.passes.eta=0.4"]
     assert run(["config", "show", "--origins", "--json", *arguments]) == 0
     rows = {row["key"]: (row["value"], row["origin"].split(":")[0]) for row in json.loads(capsys.readouterr().out)}
     assert rows["method.name"] == ("reinforce-pp+reweight+lopti", "--method REINFORCE++ + AR-Lopti")
     assert rows["method.advantage.kl_in_reward"] == (0.001, "preset reinforce-pp")
     assert rows["method.shaping.reweight.alpha"] == (0.1, "preset reweight")
-    assert rows["method.schedule.order"] == ("low_first", "preset lopti")
-    assert rows["method.schedule.eta"] == (0.4, "override method.schedule.eta=0.4")
+    assert rows["method.passes.order"] == ("low_first", "preset lopti")
+    assert rows["method.passes.eta"] == (0.4, "override method.passes.eta=0.4")
     assert rows["method.shaping.conflict.ends"] == ("off", "default")
 
 

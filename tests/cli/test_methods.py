@@ -104,7 +104,7 @@ def test_what_is_shown_of_a_method(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_composition_says_what_its_modifiers_set(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, "show", "AR_Lopti")
     assert text.startswith("reweight+lopti\n")
-    assert 'method.schedule.kind: "one_pass" -> "lopti"  (+lopti)' in text
+    assert 'method.passes.kind: "one_pass" -> "lopti"  (+lopti)' in text
     changed = as_json(capsys, "show", "dgpo+reweight")["changed_by_modifiers"]
     assert changed == [{"key": "method.shaping.reweight.alpha", "before": 0.0, "after": 0.3, "modifier": "reweight"}]
 

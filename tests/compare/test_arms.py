@@ -32,7 +32,7 @@ def test_arms_are_named_by_method_and_by_what_else_varies(root: Path) -> None:
     make_run(root, "a1", seed=1, overrides=["run.threads=2", "eval.problems=7", "update.micro_batch=4"])
     make_run(root, "b0", method="lopti")
     make_run(root, "c0", overrides=["optimizer.lr=1e-5"])
-    make_run(root, "d0", method="lopti", overrides=["method.schedule.order=high_first"])
+    make_run(root, "d0", method="lopti", overrides=["method.passes.order=high_first"])
     assert shown(arms_of(root, "a0", "a1", "b0")) == {"grpo": ["seed 0", "seed 1"], "lopti": ["seed 0"]}
     assert set(shown(arms_of(root, "a0", "c0"))) == {"lr=0.0005", "lr=1e-05"}
     assert set(shown(arms_of(root, "a0", "b0", "d0"))) == {

@@ -163,7 +163,7 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "unknown modifier": ("method: dgpo+lopi\n", (":1", "method.name", '"lopi"', "Did you mean `lopti`", "Modifiers:")),
     "empty modifier": ("method: dgpo+\n", (":1", "method.name", "empty part")),
     "one plus too few": ("method: reinforce++lopti\n", (":1", "method.name", "reinforce+++", "reinforce-pp+")),
-    "modifiers that fight": ("method: dgpo+lopti+low-only\n", (":1", "lopti and low-only", "method.schedule")),
+    "modifiers that fight": ("method: dgpo+lopti+low-only\n", (":1", "lopti and low-only", "method.passes")),
     "modifier of its own method": ("method: gtpo+conflict\n", (":1", "gtpo sets method.shaping.conflict", "grpo+con")),
     "sft modified": ("method: SFT+lopti\n", (":1", "method.name", "no rollouts", "`grpo+lopti`")),
     "number for a method": ("method: 3\n", (":1", "method.name", "the name of a method", "got 3")),
@@ -206,8 +206,8 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
         (":3", "sft has no policy_loss; other methods"),
     ),
     "nested typo": (
-        "method:\n  name: lopti\n  schedule: {etta: 0.4}\n",
-        (":3", "method.schedule.etta", "Did you mean `eta`"),
+        "method:\n  name: lopti\n  passes: {etta: 0.4}\n",
+        (":3", "method.passes.etta", "Did you mean `eta`"),
     ),
     "nested out of bounds": (
         "method:\n  name: dgpo\n  policy_loss:\n    m: 0.5\n",
@@ -274,12 +274,12 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "correct by an entropy": ("method: cl+entropy-min\n", (":1", "entropy_min", "verdict", "advantage=group")),
     "correct by a coin": ("method: pl\ntask:\n  reward: random\n", (":1,3", "task.reward=random", "verdict")),
     "no low token": (
-        "method:\n  name: grpo+low-only\n  schedule: {eta: 0}\n",
-        (":2,3", "method.schedule.eta=0", "low_only", "none"),
+        "method:\n  name: grpo+low-only\n  passes: {eta: 0}\n",
+        (":2,3", "method.passes.eta=0", "low_only", "none"),
     ),
     "no high token": (
-        "method:\n  name: grpo+high-only\n  schedule: {eta: 1, rule: quantile}\n",
-        (":2,3", "method.schedule.eta=1", "quantile of 1 alone: next to none"),
+        "method:\n  name: grpo+high-only\n  passes: {eta: 1, rule: quantile}\n",
+        (":2,3", "method.passes.eta=1", "quantile of 1 alone: next to none"),
     ),
     # Methods: keys that change nothing.
     "clamp of no penalty": (
@@ -287,8 +287,8 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
         (":3", "method.kl.value_clamp=10 has no effect", "beta"),
     ),
     "rows of a token mean": (
-        "method:\n  aggregation:\n    rows: all\n",
-        (":3", "rows=all has no effect", "sequence_mean"),
+        "method:\n  aggregation:\n    sequences: all\n",
+        (":3", "sequences=all has no effect", "sequence_mean"),
     ),
     "factor without conflicts": (
         "method:\n  shaping:\n    conflict: {positive: 3}\n",
@@ -382,7 +382,7 @@ def test_a_file_that_is_not_utf8_names_the_line(tmp_path: Path, capsys: pytest.C
         ),
         ("method.policy_loss=", ("method.policy_loss.kind", "null")),
         ("method.policy_loss=dgop", ("method.policy_loss.kind: unknown policy_loss kind", "`dgpo`")),
-        ("method.shedule.eta=1", ("method.shedule: unknown key", "`method.schedule.eta`")),
+        ("method.pases.eta=1", ("method.pases: unknown key", "`method.passes.eta`")),
         ("update.kl.beta=1", ("update.kl: unknown key", "`method.kl.beta`")),
         ("method.eps_low=0.1", ("method.eps_low: unknown key", "`method.policy_loss.eps_low`")),
         ("model=", ("model.name", "null")),

@@ -53,14 +53,14 @@ def test_the_same_kind_again_drops_nothing(tmp_path: Path) -> None:
 
 def test_another_aggregation_drops_its_rows() -> None:
     """Dr. GRPO counts every row, which means nothing to a token mean."""
-    assert policy("dr-grpo").aggregation.rows == "all"
-    assert policy("dr-grpo", "method.aggregation=token_mean").aggregation.rows == "valid"
-    assert policy("dr-grpo", "method.aggregation=constant_length").aggregation.rows == "all"
+    assert policy("dr-grpo").aggregation.sequences == "all"
+    assert policy("dr-grpo", "method.aggregation=token_mean").aggregation.sequences == "valid"
+    assert policy("dr-grpo", "method.aggregation=constant_length").aggregation.sequences == "all"
 
 
 def test_another_name_drops_what_was_said_of_the_method_before(tmp_path: Path) -> None:
-    file = write(tmp_path, "a.yaml", "method:\n  name: lopti\n  schedule:\n    eta: 0.3\n  kl:\n    beta: 0.5\n")
-    assert policy(files=(file,)).schedule == ByProbability(eta=0.3)
+    file = write(tmp_path, "a.yaml", "method:\n  name: lopti\n  passes:\n    eta: 0.3\n  kl:\n    beta: 0.5\n")
+    assert policy(files=(file,)).passes == ByProbability(eta=0.3)
     for name in ("dgpo+lopti", "grpo", "sft"):
         loaded, plain = load([file], method=name), load(method=name)
         assert loaded.config == plain.config
@@ -87,8 +87,8 @@ def test_what_is_said_without_a_name_holds_for_any_method(tmp_path: Path) -> Non
         ("method.policy_loss=dgpo", ("policy_loss", "kind"), "dgpo"),
         ("method.advantage=rloo", ("advantage", "kind"), "rloo"),
         ("method.aggregation=sequence_mean", ("aggregation", "kind"), "sequence_mean"),
-        ("method.schedule=lopti", ("schedule", "kind"), "lopti"),
-        ("method.schedule={kind: lopti, order: high_first}", ("schedule", "order"), "high_first"),
+        ("method.passes=lopti", ("passes", "kind"), "lopti"),
+        ("method.passes={kind: lopti, order: high_first}", ("passes", "order"), "high_first"),
         ("method={policy_loss: {kind: dgpo, n: 3}}", ("policy_loss", "n"), 3.0),
         ("method={policy_loss: dgpo}", ("policy_loss", "kind"), "dgpo"),
         ("method.shaping.reweight=0.3", ("shaping", "reweight"), Reweight(alpha=0.3)),
@@ -119,17 +119,17 @@ def test_of_two_overrides_of_one_key_the_last_wins() -> None:
 
 
 def test_the_modifiers_stand_over_the_method_and_under_the_user(tmp_path: Path) -> None:
-    file = write(tmp_path, "a.yaml", "method:\n  name: reinforce-pp+ar-lopti\n  schedule:\n    eta: 0.4\n")
+    file = write(tmp_path, "a.yaml", "method:\n  name: reinforce-pp+ar-lopti\n  passes:\n    eta: 0.4\n")
     loaded = load([file])
     assert loaded.origin("method", "advantage", "gamma") == "preset reinforce-pp"
-    assert loaded.origin("method", "schedule", "order") == "preset lopti"
-    assert loaded.origin("method", "schedule", "eta") == f"{file}:4"
+    assert loaded.origin("method", "passes", "order") == "preset lopti"
+    assert loaded.origin("method", "passes", "eta") == f"{file}:4"
 
 
 @pytest.mark.parametrize(
     "overrides",
     [
-        ("method=dgpo+lopti", "method.policy_loss.n=2", "method.schedule.order=high_first"),
+        ("method=dgpo+lopti", "method.policy_loss.n=2", "method.passes.order=high_first"),
         ("method=gtpo", "method.shaping.conflict=off", "method.shaping.entropy_filter=null"),
         ("method=dr-grpo", "method.aggregation=token_mean"),
         ("method=grpo", "method.policy_loss=acpo", "method.policy_loss.bins=1", "method.advantage=gae"),
@@ -152,7 +152,7 @@ def test_every_problem_of_a_method_comes_at_once(tmp_path: Path) -> None:
     file = write(
         tmp_path,
         "a.yaml",
-        "method:\n  name: dgop+lopti\n  policy_loss:\n    n: 99\n  schedule:\n    etta: 0.3\n  advantage:\n    lam: 1\n"
+        "method:\n  name: dgop+lopti\n  policy_loss:\n    n: 99\n  passes:\n    etta: 0.3\n  advantage:\n    lam: 1\n"
         "  kl: [1]\n  reward: {noise: 2}\n",
     )
     with pytest.raises(UserError) as error:
@@ -162,7 +162,7 @@ def test_every_problem_of_a_method_comes_at_once(tmp_path: Path) -> None:
         ["2", "method.name"],
         ["8", "method.advantage.lam"],
         ["4", "method.policy_loss.n"],
-        ["6", "method.schedule.etta"],
+        ["6", "method.passes.etta"],
         ["9", "method.kl"],
         ["10", "method.reward.noise"],
     ]

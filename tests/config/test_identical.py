@@ -71,7 +71,7 @@ def gradients(config: AnyMethod, *, off_policy: bool) -> list[Tensor]:
     scored, shift = rollout()
     assert scored.old_log_probs is not None
     scored = Rollout(**{**vars(scored), "rewards": method.reward.rewards(scored)})
-    threshold = method.schedule.threshold(scored)
+    threshold = method.passes.threshold(scored)
     estimated, advantages = method.rollout_advantages(scored)
     tokens = Tokens(
         log_probs=(scored.old_log_probs + (shift if off_policy else 0)) * scored.mask,
@@ -85,7 +85,7 @@ def gradients(config: AnyMethod, *, off_policy: bool) -> list[Tensor]:
     count = method.aggregation.count(tokens.mask, estimated)
     return [
         method.coefficients(tokens, count, which, method.policy_loss.statistics(method.shaped(tokens, which)))
-        for which in method.schedule.passes
+        for which in method.passes.names
     ]
 
 
@@ -99,7 +99,7 @@ def in_one_group(groups: list[SameGradient], *names: str) -> bool:
 
 def test_one_step_on_the_policy_that_sampled() -> None:
     """Of methods with one pass: said to be the same exactly where they are."""
-    names = [name for name in POLICIES + COMPOSITIONS if len(load_config(method=name).method.passes) == 1]
+    names = [name for name in POLICIES + COMPOSITIONS if len(load_config(method=name).method.passes.names) == 1]
     groups = same_gradients(configs(*names), updates=1)
     assert {group.when for group in groups} <= {"always", "one_step"}
     found = {name: gradients(config, off_policy=False) for name, config in configs(*names).items()}
@@ -150,12 +150,12 @@ def test_off_policy_every_named_method_is_one_of_its_own() -> None:
             ("reweight", "method.shaping.reweight=0", "method.kl.beta=0", "method.policy_loss.eps_high=0.2"),
             True,
         ),
-        (("grpo",), ("grpo+lopti", "method.schedule.eta=0"), True),
-        (("grpo",), ("grpo+lopti", "method.schedule.eta=1"), False),
-        (("grpo",), ("grpo+lopti", "method.schedule={eta: 1, rule: quantile}"), False),
-        (("grpo",), ("grpo+lopti", "method.schedule={eta: 0, rule: quantile}"), True),
-        (("grpo",), ("grpo+low-only", "method.schedule.eta=1"), False),
-        (("grpo",), ("grpo+high-only", "method.schedule.eta=0"), True),
+        (("grpo",), ("grpo+lopti", "method.passes.eta=0"), True),
+        (("grpo",), ("grpo+lopti", "method.passes.eta=1"), False),
+        (("grpo",), ("grpo+lopti", "method.passes={eta: 1, rule: quantile}"), False),
+        (("grpo",), ("grpo+lopti", "method.passes={eta: 0, rule: quantile}"), True),
+        (("grpo",), ("grpo+low-only", "method.passes.eta=1"), False),
+        (("grpo",), ("grpo+high-only", "method.passes.eta=0"), True),
         (("grpo",), ("grpo+high-only",), False),
         (("cispo", "method.policy_loss.eps_low=1"), ("cispo", "method.policy_loss.eps_low=null"), True),
         (("aspo",), ("aspo", "method.policy_loss.eps_high_entropy=0.2"), True),
@@ -184,7 +184,7 @@ def test_choices_that_come_to_the_same_thing(first: tuple[str, ...], second: tup
 
 def test_the_first_step_of_an_empty_pass_is_the_step_of_no_other_method() -> None:
     methods = configs("grpo", "dapo") | {
-        "empty first": load_config(method="grpo+lopti", overrides=["method.schedule.eta=0"]).method
+        "empty first": load_config(method="grpo+lopti", overrides=["method.passes.eta=0"]).method
     }
     groups = same_gradients(methods, updates=1)
     assert [(group.names, group.when) for group in groups] == [
@@ -202,7 +202,7 @@ def test_empty_passes_in_another_place_are_told(first: str, second: str, differ:
     """The empty pass moves the policy by momentum, before the full one or after it."""
     methods = {
         f"{number} {order}": load_config(
-            method="grpo+lopti", overrides=[f"method.schedule={{order: {order}, eta: 0}}"]
+            method="grpo+lopti", overrides=[f"method.passes={{order: {order}, eta: 0}}"]
         ).method
         for number, order in enumerate((first, second))
     }
@@ -213,7 +213,7 @@ def test_empty_passes_in_another_place_are_told(first: str, second: str, differ:
 
 @pytest.mark.parametrize(("name", "when"), [("grpo+low-only", "one_step"), ("grpo+lopti", "first_step")])
 def test_with_eta_1_a_sure_token_is_left_out_which_matters_once_the_policy_moved(name: str, when: str) -> None:
-    methods = configs("grpo") | {"eta 1": load_config(method=name, overrides=["method.schedule.eta=1"]).method}
+    methods = configs("grpo") | {"eta 1": load_config(method=name, overrides=["method.passes.eta=1"]).method}
     (group,) = same_gradients(methods, updates=1)
     assert group.when == when
     scored, _ = rollout()
@@ -246,7 +246,7 @@ def test_the_sentence() -> None:
 def test_the_passes_that_are_counted_are_those_that_are_made(name: str) -> None:
     config = load_config(method=name).method
     assert isinstance(config, Method)
-    assert config.passes == config.bound(LENGTH).schedule.passes
+    assert config.passes.names == config.bound(LENGTH).passes.names
 
 
 def test_sft_is_like_no_other() -> None:

@@ -42,7 +42,7 @@ def test_a_key_of_several_kinds_stands_once_for_each_meaning() -> None:
 
 
 def test_a_choice_lists_its_kinds() -> None:
-    (kind,) = [key for key in all_keys() if key.name == "method.schedule.kind"]
+    (kind,) = [key for key in all_keys() if key.name == "method.passes.kind"]
     assert kind.type == "one of one_pass, lopti"
     assert kind.default == "one_pass"
     assert "one_pass = " in kind.meaning
@@ -68,8 +68,8 @@ def test_bounds_are_in_the_words() -> None:
         (["update", "kl_beta"], "method.kl.beta"),
         (["method", "eps_b"], "method.policy_loss.eps_b"),
         (["method", "reweight"], "method.shaping.reweight"),
-        (["method", "shedule"], "schedule"),
-        (["method", "schedule", "etta"], "eta"),
+        (["method", "pases"], "passes"),
+        (["method", "passes", "etta"], "eta"),
         (["method", "policy_loss", "gamma"], "method.advantage.gamma or method.shaping.entropy_penalty.gamma"),
         (["n"], "method.policy_loss.n"),
     ],

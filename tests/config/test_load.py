@@ -34,7 +34,7 @@ def test_each_layer_wins_over_the_one_below(tmp_path: Path) -> None:
     assert loaded.origin("optimizer", "lr") == f"{second}:2"
     assert loaded.origin("optimizer", "eps") == f"{first}:4"
     assert loaded.origin("optimizer", "betas") == "override optimizer.betas=[0.8, 0.9]"
-    assert loaded.origin("optimizer", "schedule").startswith("preset models/lab.yaml:")
+    assert loaded.origin("optimizer", "lr_schedule").startswith("preset models/lab.yaml:")
     assert loaded.origin("optimizer", "weight_decay") == "default"
 
 

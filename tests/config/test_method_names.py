@@ -82,11 +82,11 @@ def test_refused_with_the_reason(written: str, reason: str) -> None:
 @pytest.mark.parametrize(
     ("written", "reason"),
     [
-        ("lopti+low-only", "lopti sets method.schedule itself"),
-        ("lopti+lopti", "lopti sets method.schedule itself"),
+        ("lopti+low-only", "lopti sets method.passes itself"),
+        ("lopti+lopti", "lopti sets method.passes itself"),
         ("ar+reweight", "reweight sets method.shaping.reweight itself"),
         ("gtpo+entropy-filter", "gtpo sets method.shaping.entropy_filter itself"),
-        ("dgpo+lopti+high-only", "lopti and high-only both set method.schedule"),
+        ("dgpo+lopti+high-only", "lopti and high-only both set method.passes"),
         ("dgpo+low-only+high-only", "low-only and high-only both set"),
     ],
 )

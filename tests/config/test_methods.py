@@ -77,10 +77,10 @@ def test_alpha_is_that_of_the_paper_for_the_task() -> None:
 def test_a_method_states_every_choice(name: str) -> None:
     """So that none of them moves with the defaults of the schema."""
     values = METHODS[name].values
-    assert {"advantage", "policy_loss", "aggregation", "schedule", "kl"} <= set(values)
+    assert {"advantage", "policy_loss", "aggregation", "passes", "kl"} <= set(values)
     config = load_config(method=name).method
     assert isinstance(config, Method)
-    for choice in ("advantage", "policy_loss", "schedule"):
+    for choice in ("advantage", "policy_loss", "passes"):
         assert set(values[choice]) == set(getattr(config, choice).model_dump())
 
 
@@ -92,7 +92,7 @@ def test_a_method_states_every_choice(name: str) -> None:
             {"advantage.scale": "std", "policy_loss.eps_high": 0.2, "aggregation.kind": "token_mean", "kl.beta": 0},
         ),
         ("dapo", {"policy_loss.eps_low": 0.2, "policy_loss.eps_high": 0.28}),
-        ("dr-grpo", {"advantage.scale": "none", "aggregation.kind": "constant_length", "aggregation.rows": "all"}),
+        ("dr-grpo", {"advantage.scale": "none", "aggregation.kind": "constant_length", "aggregation.sequences": "all"}),
         ("gspo", {"policy_loss.eps_low": 3e-4, "policy_loss.eps_high": 4e-4, "aggregation.kind": "sequence_mean"}),
         ("ce-gppo", {"policy_loss.kind": "gppo", "policy_loss.beta1": 0.75, "policy_loss.beta2": 1.0}),
         ("aspo", {"policy_loss.eps": 0.2, "policy_loss.soft_clip_positive": 3.0, "kl.beta": 0.001}),
@@ -109,21 +109,21 @@ def test_a_method_states_every_choice(name: str) -> None:
         ("acpo-max", {"policy_loss.bound": "max"}),
         ("acpo-mean", {"policy_loss.bound": "mean"}),
         ("reweight", {"shaping.reweight.alpha": 0.3, "policy_loss.eps_high": 0.24, "kl.beta": 0.001}),
-        ("lopti", {"schedule.order": "low_first", "schedule.eta": 0.5, "policy_loss.eps_high": 0.24, "kl.beta": 0.001}),
+        ("lopti", {"passes.order": "low_first", "passes.eta": 0.5, "policy_loss.eps_high": 0.24, "kl.beta": 0.001}),
         ("reinforce-pp", {"advantage.kl_in_reward": 0.001, "kl.beta": 0, "policy_loss.eps_high": 0.24}),
         ("reinforce-pp+reweight", {"shaping.reweight.alpha": 0.1}),
-        ("reinforce-pp+reweight+lopti", {"shaping.reweight.alpha": 0.1, "schedule.kind": "lopti"}),
+        ("reinforce-pp+reweight+lopti", {"shaping.reweight.alpha": 0.1, "passes.kind": "lopti"}),
         (
             "gtpo",
             {"policy_loss.kind": "no_is", "shaping.conflict.positive": 2.0, "shaping.entropy_filter.threshold": log(2)},
         ),
         ("gtpo", {"shaping.entropy_penalty.gamma": 0.1, "aggregation.kind": "sequence_mean", "kl.beta": 0}),
-        ("pl", {"advantage.side": "positive", "policy_loss.kind": "is", "aggregation.rows": "trained"}),
+        ("pl", {"advantage.side": "positive", "policy_loss.kind": "is", "aggregation.sequences": "trained"}),
         ("tnnl", {"advantage.side": "negative", "aggregation.kind": "constant_length"}),
         ("raft-pp", {"advantage.side": "positive", "policy_loss.kind": "ppo_clip"}),
         ("ppo", {"advantage.kind": "gae", "advantage.lam": 1.0, "critic.clip": 0.5}),
-        ("dgpo+lopti", {"policy_loss.n": 1.0, "schedule.eta": 0.5, "kl.beta": 0}),
-        ("grpo+low-only", {"schedule.order": "low_only"}),
+        ("dgpo+lopti", {"policy_loss.n": 1.0, "passes.eta": 0.5, "kl.beta": 0}),
+        ("grpo+low-only", {"passes.order": "low_only"}),
         ("grpo+high-entropy", {"shaping.high_entropy.share": 0.2}),
         ("dapo+entropy-min", {"reward.source": "entropy_min"}),
         ("cl+noise", {"reward.noise": 0.25}),
@@ -186,7 +186,7 @@ def test_the_largest_bound_alone_keeps_a_lower_one_of_its_own_with_one_bin() -> 
 def test_sft_has_keys_of_its_own() -> None:
     config = load(method="SFT", overrides=["method.demonstrations=8"]).config
     assert config.method == SFT(demonstrations=8)
-    assert config.method.passes == ("all",)
+    assert config.method.passes.names == ("all",)
 
 
 def test_a_name_that_is_wrong_is_refused_without_a_file_too() -> None:

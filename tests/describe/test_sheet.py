@@ -49,7 +49,7 @@ def test_every_value_of_a_preset_is_shown_with_its_source(name: str) -> None:
 def test_the_row_of_a_kind_has_what_it_decides_and_its_source() -> None:
     rows = {row[0]: row[-1] for row in table_rows(method_sheet("gtpo+lopti"))}
     assert rows["policy_loss = no_is"].startswith("the weight F of a token from its ratio; GTPO paper, section 6")
-    assert rows["schedule = lopti"].endswith("AR-Lopti paper, algorithm 1, lines 12 to 20")
+    assert rows["passes = lopti"].endswith("AR-Lopti paper, algorithm 1, lines 12 to 20")
     assert rows["kl"] == "the penalty against the starting model"
 
 
@@ -66,8 +66,8 @@ def test_what_modifiers_changed() -> None:
     changes = {
         (change.key, change.before, change.after, change.modifier) for change in method_sheet("dgpo+lopti").changes
     }
-    assert ("method.schedule.kind", "one_pass", "lopti", "lopti") in changes
-    assert ("method.schedule.eta", None, 0.5, "lopti") in changes
+    assert ("method.passes.kind", "one_pass", "lopti", "lopti") in changes
+    assert ("method.passes.eta", None, 0.5, "lopti") in changes
     assert all(modifier == "lopti" for *_, modifier in changes)
     assert method_sheet("dgpo").changes == ()
 

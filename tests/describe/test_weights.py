@@ -82,7 +82,7 @@ def test_a_curve_is_what_training_multiplies_grad_log_pi_by(name: str, old_prob:
             tokens = Tokens(old + ratio.log(), old, torch.full_like(old, sign), torch.ones_like(old))
             count = chosen.aggregation.count(tokens.mask, tokens.advantages)
             normaliser = chosen.aggregation.coefficients(tokens.mask, count)
-            total = sum(chosen.coefficients(tokens, count, which) for which in chosen.schedule.passes)
+            total = sum(chosen.coefficients(tokens, count, which) for which in chosen.passes.names)
             assert float(total / normaliser) == pytest.approx(sign * float(weight), abs=1e-12)
 
 

@@ -11,7 +11,7 @@ from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.base import PolicyLoss, Regions, Tokens, TokenShaping
 from rlvr_cli.methods.grpo import GroupAdvantage, dual_clipped, group_advantage
 from rlvr_cli.methods.kl import KLPenalty
-from rlvr_cli.methods.lopti import OnePass, Schedule
+from rlvr_cli.methods.lopti import OnePass, Passes
 from rlvr_cli.methods.method import Method
 from tests.golden.cases import Case
 from tests.methods.surrogates import surrogate
@@ -26,16 +26,16 @@ def aggregation(params: dict[str, Any]) -> Aggregation:
     if kind.startswith("token-mean"):
         return Aggregation(kind="token_mean")
     if kind == "seq-mean-token-mean":
-        return Aggregation(kind="sequence_mean", rows=ROWS[params.get("masked_rows_in_seq_mean", "excluded")])  # type: ignore[arg-type]
+        return Aggregation(kind="sequence_mean", sequences=ROWS[params.get("masked_rows_in_seq_mean", "excluded")])  # type: ignore[arg-type]
     assert kind == "sum over tokens / (rows * max_len)", kind
-    return Aggregation(kind="constant_length", rows="all").with_length(params["max_len"])
+    return Aggregation(kind="constant_length", sequences="all").with_length(params["max_len"])
 
 
 def method(
     params: dict[str, Any],
     weight: PolicyLoss,
     *shapings: TokenShaping,
-    schedule: Schedule | None = None,
+    passes: Passes | None = None,
     normaliser: Aggregation | None = None,
 ) -> Method:
     """A method around ``weight``, its other choices from ``params``."""
@@ -44,7 +44,7 @@ def method(
         policy_loss=weight,
         shaping={shaping.key: shaping for shaping in shapings},
         aggregation=normaliser or aggregation(params),
-        schedule=schedule or OnePass(),
+        passes=passes or OnePass(),
         kl=KLPenalty(
             beta=params.get("kl_coef", 0.0),
             log_ratio_clamp=params.get("kl_log_ratio_clamp"),
@@ -76,7 +76,7 @@ def kl_mean(of: Method, tokens: Tokens, which: str = "all") -> Tensor:
     if tokens.ref_log_probs is None:
         return torch.zeros((), dtype=torch.float64)
     values = of.kl.value(tokens.log_probs, tokens.ref_log_probs)
-    values = torch.where(of.schedule.selected(tokens, which), values, 0.0)
+    values = torch.where(of.passes.selected(tokens, which), values, 0.0)
     return of.aggregation.aggregate(values, tokens.mask, tokens.advantages)
 
 

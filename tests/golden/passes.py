@@ -28,10 +28,10 @@ def weight(case: Case) -> PPOClip:
 def in_two_passes(case: Case) -> Method:
     """Lopti on the clipped ratio, with Advantage Reweighting before it."""
     params = case.params
-    schedule = ByProbability(order="low_first", eta=params["eta"], rule="probability")
+    passes = ByProbability(order="low_first", eta=params["eta"], rule="probability")
     # Where the file does not say so, too: the code divides by all valid tokens of the mini-batch in both passes.
     normaliser = Aggregation(kind="token_mean") if "aggregation" not in params else None
-    return method(params, weight(case), Reweight(alpha=params["alpha"]), schedule=schedule, normaliser=normaliser)
+    return method(params, weight(case), Reweight(alpha=params["alpha"]), passes=passes, normaliser=normaliser)
 
 
 def compare_reweighted(case: Case) -> None:
@@ -45,15 +45,15 @@ def compare_reweighted(case: Case) -> None:
 def compare_two_passes(case: Case) -> None:
     """A case with the log-probs at either pass."""
     of = in_two_passes(case)
-    assert of.schedule.passes == ("low", "high")
-    for number, which in enumerate(of.schedule.passes, start=1):
+    assert of.passes.names == ("low", "high")
+    for number, which in enumerate(of.passes.names, start=1):
         tokens = case.tokens(f"log_probs_phase{number}")
         shaped = of.shaped(tokens, which)
         if which == "low":
             effective = tokens.advantages * dict(of.shaping)["reweight"].factor(tokens)
             case.compare("advantages_effective", effective * tokens.mask)
         phase = Case(case.file, f"{case.name}, pass {which}", case.params, case.inputs, case.take(f"phase{number}"))
-        phase.compare("token_mask", of.schedule.selected(tokens, which))
+        phase.compare("token_mask", of.passes.selected(tokens, which))
         phase.compare("loss", loss(of, tokens, which))
         phase.compare("policy_loss", policy_loss(of, tokens, which))
         phase.compare("kl_mean", kl_mean(of, tokens, which))

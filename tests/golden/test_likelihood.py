@@ -24,7 +24,7 @@ def test_likelihood(case: Case) -> None:
     if params["clip"] is not None:
         weight = PPOClip(eps_low=params["clip"], eps_high=params["clip"], dual_clip=None)
     if params["loss"].startswith("TN"):
-        normaliser = Aggregation(kind="constant_length", rows="trained").with_length(params["max_len_T"])
+        normaliser = Aggregation(kind="constant_length", sequences="trained").with_length(params["max_len_T"])
     else:
-        normaliser = Aggregation(kind="sequence_mean", rows="trained")
+        normaliser = Aggregation(kind="sequence_mean", sequences="trained")
     compare_objective(case, method(params, weight, normaliser=normaliser), case.tokens(advantages=advantages))

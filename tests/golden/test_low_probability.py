@@ -26,12 +26,12 @@ def compare_sequence(case: Case) -> None:
     case.compare("advantages_effective", advantages * factor * mask)
 
     steps, size = case.take("steps"), case.params["mini_batch_rows"]
-    plan = [(which, start) for which in of.schedule.passes for start in range(0, len(mask), size)]
+    plan = [(which, start) for which in of.passes.names for start in range(0, len(mask), size)]
     assert len(plan) == len(steps)
     for (which, start), step in zip(plan, steps, strict=True):
         rows = slice(start, start + size)
         assert step.pop("rows") == list(range(len(mask)))[rows]
-        assert step.pop("phase") == of.schedule.passes.index(which) + 1
+        assert step.pop("phase") == of.passes.names.index(which) + 1
         parameters.requires_grad_()
         tokens = Tokens(log_probs()[rows], old[rows], advantages[rows], mask[rows])
         coefficients = of.coefficients(tokens, of.aggregation.count(tokens.mask, tokens.advantages), which)

@@ -129,7 +129,7 @@ def test_every_contradiction_at_once(tmp_path: Path) -> None:
         "bf16.enabled is False there, and the run has True",
         "optimizer.params.lr is 0.1 there, and the run has optimizer.lr=1e-05",
         "optimizer.params.weight_decay is 0.5 there",
-        "scheduler is 'WarmupLR' there, and the run has optimizer.schedule=",
+        "scheduler is 'WarmupLR' there, and the run has optimizer.lr_schedule=",
         "stage3_gather_16bit_weights_on_model_save is False there",
         "tensor_parallel: ",
     ):

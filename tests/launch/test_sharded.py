@@ -207,7 +207,7 @@ def test_a_step_that_is_not_finite(tmp_path: Path, way: str, on_nonfinite: str, 
         "run.name=run",
         "checkpoint.every=1",
         "checkpoint.keep=4",
-        "optimizer.schedule=linear",
+        "optimizer.lr_schedule=linear",
         f"train.on_nonfinite={on_nonfinite}",
     )
     environment = {"PYTHONPATH": str(SHIM), "RLVR_TEST_NAN": f"2 {what}"}

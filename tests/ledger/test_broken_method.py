@@ -18,7 +18,7 @@ import pytest
 import rlvr_cli
 from tests.ledger.files import WORDS, write_book
 
-SHORT = {"method": "grpo", "train.rollouts": 8, "optimizer.schedule": "constant"}
+SHORT = {"method": "grpo", "train.rollouts": 8, "optimizer.lr_schedule": "constant"}
 LEARNS = {
     "id": "landscape/grpo-learns",
     **WORDS,

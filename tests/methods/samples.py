@@ -63,8 +63,8 @@ ADVANTAGES: dict[str, Advantage] = {
 AGGREGATIONS = {
     "token_mean": Aggregation(kind="token_mean"),
     "sequence_mean": Aggregation(kind="sequence_mean"),
-    "sequence_mean-trained": Aggregation(kind="sequence_mean", rows="trained"),
-    "constant_length": Aggregation(kind="constant_length", rows="valid").with_length(20),
+    "sequence_mean-trained": Aggregation(kind="sequence_mean", sequences="trained"),
+    "constant_length": Aggregation(kind="constant_length", sequences="valid").with_length(20),
 }
 KL = KLPenalty(beta=0.04)
 
@@ -136,7 +136,7 @@ def method(
     """A method of one pass, GRPO's advantage and no KL, unless ``choices`` say otherwise."""
     defaults: dict[str, object] = {
         "advantage": ADVANTAGES["group"],
-        "schedule": OnePass(),
+        "passes": OnePass(),
         "kl": KLPenalty(beta=0.0),
     }
     shapings = choices.pop("shapings", ())

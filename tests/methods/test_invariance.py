@@ -26,7 +26,7 @@ def composed(weight: str, aggregation: str) -> Method:
         AGGREGATIONS[aggregation],
         kl=KL,
         shapings=(Reweight(alpha=0.3),),
-        schedule=ByProbability(order="low_first", eta=0.4, rule="probability"),
+        passes=ByProbability(order="low_first", eta=0.4, rule="probability"),
     )
 
 
@@ -105,7 +105,7 @@ def test_aggregations_divide_by_what_they_say(aggregation: str) -> None:
     ours = of.coefficients(mask, of.count(mask, advantages))
     assert ours[[0, 1], [0, 0]].tolist() == pytest.approx(expected)
     assert torch.equal(ours > 0, mask.bool())
-    all_rows = of.replace(rows="all")
+    all_rows = of.replace(sequences="all")
     if aggregation != "token_mean":
         assert all_rows.count(mask, advantages) == 3
 

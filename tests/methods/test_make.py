@@ -13,14 +13,14 @@ from rlvr_cli.methods.base import Advantage, PolicyLoss
 from rlvr_cli.methods.gtpo import ConflictMask, EntropyFilter, EntropyPenalty
 from rlvr_cli.methods.high_entropy import HighEntropy
 from rlvr_cli.methods.kl import KLPenalty
-from rlvr_cli.methods.lopti import Schedule
+from rlvr_cli.methods.lopti import Passes
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.reward import Reward
 from rlvr_cli.methods.reweight import Reweight
 
 KINDS = [
     (choice, kind)
-    for choice, family in (("advantage", Advantage), ("policy_loss", PolicyLoss), ("schedule", Schedule))
+    for choice, family in (("advantage", Advantage), ("policy_loss", PolicyLoss), ("passes", Passes))
     for kind in family.kinds.values()
 ]
 
@@ -54,11 +54,15 @@ def test_shapings_come_in_gtpo_order_and_only_where_they_are_on() -> None:
 
 def test_aggregation_kl_and_reward_are_passed_on() -> None:
     made = build(
-        aggregation=Aggregation(kind="constant_length", rows="all"),
+        aggregation=Aggregation(kind="constant_length", sequences="all"),
         kl=KLPenalty(beta=0.04, log_ratio_clamp=5.0, value_clamp=10.0),
         reward=Reward(source="entropy_min"),
     )
-    assert (made.aggregation.kind, made.aggregation.rows, made.aggregation.max_length) == ("constant_length", "all", 64)
+    assert (made.aggregation.kind, made.aggregation.sequences, made.aggregation.max_length) == (
+        "constant_length",
+        "all",
+        64,
+    )
     assert made.kl == KLPenalty(beta=0.04, log_ratio_clamp=5.0, value_clamp=10.0) and made.needs_reference
     assert made.reward.source == "entropy_min"
 

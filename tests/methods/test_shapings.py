@@ -1,4 +1,4 @@
-"""Shapings and schedules: their limits, GTPO's masks against a brute-force oracle, and Lopti's passes."""
+"""Shapings and passes: their limits, GTPO's masks against a brute-force oracle, and Lopti's passes."""
 
 from __future__ import annotations
 
@@ -189,8 +189,8 @@ def test_lopti_passes_share_out_the_tokens_of_one_pass(weight: str, eta: float) 
     tokens = random_tokens()
     tokens = replace(tokens, old_log_probs=tokens.old_log_probs - 1e-9)
     once = coefficients(method(WEIGHTS[weight], kl=KL), tokens)
-    of = method(WEIGHTS[weight], kl=KL, schedule=ByProbability(order="low_first", eta=eta, rule="probability"))
-    passes = [coefficients(of, tokens, which) for which in of.schedule.passes]
+    of = method(WEIGHTS[weight], kl=KL, passes=ByProbability(order="low_first", eta=eta, rule="probability"))
+    passes = [coefficients(of, tokens, which) for which in of.passes.names]
     torch.testing.assert_close(passes[0] + passes[1], once)
     assert not (passes[0] * passes[1]).any()
     low = (tokens.old_log_probs.exp() < eta) & tokens.mask.bool()
@@ -201,9 +201,9 @@ def test_lopti_passes_share_out_the_tokens_of_one_pass(weight: str, eta: float) 
 
 def test_acpo_takes_its_spread_from_all_tokens_in_either_pass() -> None:
     tokens, weight = random_tokens(), WEIGHTS["acpo"]
-    of = method(weight, schedule=ByProbability(order="low_first", eta=0.3, rule="probability"))
+    of = method(weight, passes=ByProbability(order="low_first", eta=0.3, rule="probability"))
     expected = weight.statistics(tokens)
-    for which in of.schedule.passes:
+    for which in of.passes.names:
         torch.testing.assert_close(weight.statistics(of.shaped(tokens, which)), expected)
 
 
@@ -217,31 +217,31 @@ def test_a_token_at_the_threshold_is_high() -> None:
 
 def test_lopti_orders_and_single_sides() -> None:
     orders = {
-        order: ByProbability(order=order, eta=0.5, rule="probability").passes for order in ("low_first", "high_first")
+        order: ByProbability(order=order, eta=0.5, rule="probability").names for order in ("low_first", "high_first")
     }
     assert orders == {"low_first": ("low", "high"), "high_first": ("high", "low")}
-    assert ByProbability(order="low_only", eta=0.5, rule="probability").passes == ("low",)
-    assert ByProbability(order="high_only", eta=0.5, rule="probability").passes == ("high",)
+    assert ByProbability(order="low_only", eta=0.5, rule="probability").names == ("low",)
+    assert ByProbability(order="high_only", eta=0.5, rule="probability").names == ("high",)
 
 
 def test_a_quantile_threshold_is_that_of_the_rollout() -> None:
     rollout = random_rollout(groups=32)
-    schedule = ByProbability(order="low_first", eta=0.25, rule="quantile")
-    assert schedule.needs_old_log_probs_of_the_rollout and rollout.old_log_probs is not None
-    threshold = schedule.threshold(rollout)
+    passes = ByProbability(order="low_first", eta=0.25, rule="quantile")
+    assert passes.needs_old_log_probs_of_the_rollout and rollout.old_log_probs is not None
+    threshold = passes.threshold(rollout)
     assert threshold is not None
     column = torch.full((len(rollout.mask), 1), threshold, dtype=torch.float64)
     tokens = Tokens(rollout.old_log_probs, rollout.old_log_probs, column, rollout.mask, low_threshold=column)
-    low, high = schedule.selected(tokens, "low"), schedule.selected(tokens, "high")
+    low, high = passes.selected(tokens, "low"), passes.selected(tokens, "high")
     assert (low ^ high).equal(rollout.mask.bool())
     assert int(low.sum()) == pytest.approx(0.25 * int(rollout.mask.sum()), abs=1)
-    assert schedule.threshold(replace(rollout, mask=torch.zeros_like(rollout.mask))) == 0.25
+    assert passes.threshold(replace(rollout, mask=torch.zeros_like(rollout.mask))) == 0.25
 
 
 def test_leaving_rows_out_does_not_make_the_others_weigh_more() -> None:
     """The landscape paper divides by the rows of a side, GTPO's filter by the whole group: both before shaping."""
     likelihood = LikelihoodAdvantage(side="positive")
-    aggregation = Aggregation(kind="sequence_mean", rows="trained")
+    aggregation = Aggregation(kind="sequence_mean", sequences="trained")
     rollout = replace(random_rollout(), initial_entropy=0.0)
     assert rollout.entropies is not None
     median = float(rollout.row_mean(rollout.entropies).median())
@@ -265,7 +265,7 @@ def test_a_divisor_of_each_prompt_makes_prompts_weigh_the_same() -> None:
     of = method(
         weight=NoImportanceSampling(),
         advantage=LikelihoodAdvantage(side="positive"),
-        aggregation=Aggregation(kind="sequence_mean", rows="trained_per_prompt"),
+        aggregation=Aggregation(kind="sequence_mean", sequences="trained_per_prompt"),
     )
     estimated, shaped = of.rollout_advantages(rollout)
     old = rollout.old_log_probs

@@ -103,7 +103,7 @@ def test_headings_figures_and_tables_can_be_found(page: Page) -> None:
 def test_numbers_of_each_part(page: Page) -> None:
     assert "no sign of collapse in 3 runs" in page.sections["alerts"]
     assert "updates 4 8 (2x)" in page.sections["cost"]  # optimizer steps: lopti makes two passes where grpo makes one
-    assert "method.schedule.kind one_pass lopti" in page.sections["configuration"]
+    assert "method.passes.kind one_pass lopti" in page.sections["configuration"]
     assert "processor made" in page.sections["environment"]
     assert "A: AK t </think>" in page.sections["completions"]
 

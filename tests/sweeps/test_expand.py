@@ -106,9 +106,9 @@ def test_names_are_unique_and_fit_every_file_system() -> None:
         "b.eps_large": "eps_large",
         "optimizer.lr": "lr",
     }
-    assert short_keys(["method.policy_loss.eta", "method.schedule.eta"]) == {
+    assert short_keys(["method.policy_loss.eta", "method.passes.eta"]) == {
         "method.policy_loss.eta": "policy_loss.eta",
-        "method.schedule.eta": "schedule.eta",
+        "method.passes.eta": "passes.eta",
     }
     assert unique("GRPO-s0", "abcdef0123", ["grpo-s0"]) == "GRPO-s0-abcdef"
     long = trial_name({"task.data": "x" * 300}, short_keys(["task.data"]), "grpo")

@@ -209,9 +209,9 @@ def method_of(name: str, *overrides: str) -> Method:
 
 def divided(method: Method) -> Method:
     """``method`` with a threshold among the small probabilities of the random model: both passes have tokens."""
-    if not isinstance(method.schedule, ByProbability):
+    if not isinstance(method.passes, ByProbability):
         return method
-    return method.replace(schedule=method.schedule.replace(eta=MEDIAN_PROBABILITY))
+    return method.replace(passes=method.passes.replace(eta=MEDIAN_PROBABILITY))
 
 
 def arguments(
@@ -249,7 +249,7 @@ def arguments(
         num_iterations=epochs,
         num_generations=group,
         max_completion_length=MAX_NEW_TOKENS,
-        max_steps=rollouts * updates * epochs * len(method.schedule.passes),
+        max_steps=rollouts * updates * epochs * len(method.passes.names),
         save_steps=10**6,
     )
 

@@ -44,7 +44,7 @@ EVAL: dict[str, Any] = {
     "eval__samples": 2,
     "eval__pass_at": [1],
     "optimizer__warmup_rollouts": 0,
-    "optimizer__schedule": "constant",
+    "optimizer__lr_schedule": "constant",
 }
 
 
@@ -69,11 +69,11 @@ def test_an_extended_run_is_the_run_that_had_as_many_rollouts_from_the_start(sho
 def test_with_a_schedule_it_says_what_is_different_and_goes_on_at_the_new_rate(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    changes = {"optimizer__schedule": "linear", "optimizer__final_lr_ratio": 0.0}
+    changes = {"optimizer__lr_schedule": "linear", "optimizer__final_lr_ratio": 0.0}
     run = start(tmp_path, "short", train__rollouts=1, **changes).run
     whole = start(tmp_path, "whole", train__rollouts=2, **changes).run
     assert rlvr(["train", "--resume", str(run.path), "train.rollouts=2"]) == 0
-    assert "optimizer.schedule=linear" in capsys.readouterr().err
+    assert "optimizer.lr_schedule=linear" in capsys.readouterr().err
     rates, of_whole = ([row["learning_rate"] for row in metrics(one)] for one in (run, whole))
     assert rates[4:] == of_whole[4:]
     assert rates[:4] != of_whole[:4]
@@ -119,8 +119,8 @@ def test_an_extension_that_is_cut_off_is_carried_out_later(
 
 
 def test_imitation_is_extended_too(tmp_path: Path) -> None:
-    run = start_sft(tmp_path, "short", train__rollouts=2, eval__every=0, optimizer__schedule="constant").run
-    whole = start_sft(tmp_path, "whole", train__rollouts=3, eval__every=0, optimizer__schedule="constant").run
+    run = start_sft(tmp_path, "short", train__rollouts=2, eval__every=0, optimizer__lr_schedule="constant").run
+    whole = start_sft(tmp_path, "whole", train__rollouts=3, eval__every=0, optimizer__lr_schedule="constant").run
     extend(run, ["train.rollouts=3"])
     assert resume_sft(run).status == "finished"
     assert [json.dumps(row) for row in metrics(run)] == [json.dumps(row) for row in metrics(whole)]

@@ -87,7 +87,7 @@ def test_does_not_depend_on_micro_batches(tmp_path: Path, name: str) -> None:
         train(tmp_path, divided(method_of(name)), load_base(tmp_path), micro_batch=size, updates=UPDATES)
         for size in (1, 8)
     )
-    assert len(whole.gradients) == 2 * UPDATES * len(whole.method.schedule.passes)
+    assert len(whole.gradients) == 2 * UPDATES * len(whole.method.passes.names)
     assert max(float(gradient.norm()) for gradient in whole.gradients) > 0
     for ours, other in zip(apart.gradients, whole.gradients, strict=True):
         assert relative_error(ours, other) < SPLIT_TOLERANCE

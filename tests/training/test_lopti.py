@@ -54,7 +54,7 @@ def algorithm_1(model: Any, orders: list[Tensor], passes: tuple[str, ...], optim
 )
 def test_equals_algorithm_1(tmp_path: Path, order: str, passes: tuple[str, ...], share: float | None) -> None:
     """``share``: the tokens that are low are that share of the rollout's, in place of those below a probability."""
-    rule = f"schedule={{kind: lopti, order: {order}, eta: {share or MEDIAN_PROBABILITY}, rule: "
+    rule = f"passes={{kind: lopti, order: {order}, eta: {share or MEDIAN_PROBABILITY}, rule: "
     method = method_of("lopti", rule + ("probability}" if share is None else "quantile}"), "kl.beta=0")
     trained = load_base(tmp_path)
     trainer = train(tmp_path, method, trained, micro_batch=4, updates=UPDATES)

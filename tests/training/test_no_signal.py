@@ -98,7 +98,7 @@ def test_prompts_that_the_model_cannot_read_are_refused_and_an_evaluation_says_s
 def test_a_finite_but_absurd_step_is_told_as_a_broken_policy(tmp_path: Path) -> None:
     """Every completion then runs to the limit: the patterns that wait for a window come later."""
     more = ["rollout.max_new_tokens=60", "rollout.prompts=8", "task.train_size=32"]
-    more += ["optimizer.lr=1.0", "optimizer.schedule=constant", "train.rollouts=4"]
+    more += ["optimizer.lr=1.0", "optimizer.lr_schedule=constant", "train.rollouts=4"]
     run = trained(tmp_path, "absurd", *more)
     rows = metrics(run)
     assert rows[0]["accuracy"] > 0 and rows[1]["accuracy"] == rows[2]["accuracy"] == 0

@@ -333,7 +333,7 @@ def test_a_reward_that_is_not_finite(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ("method", "changes"),
     [
         ("reweight+lopti", {}),
-        ("lopti", {"method__schedule__rule": "quantile"}),
+        ("lopti", {"method__passes__rule": "quantile"}),
         ("ppo", {"method__critic__lr_ratio": 100.0}),
         ("gtpo", {}),
         ("acpo", {}),

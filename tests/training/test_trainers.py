@@ -71,7 +71,7 @@ def test_the_classes_are_real_and_reached_from_the_package() -> None:
 def test_a_method_is_a_name_a_whole_or_a_part() -> None:
     config = trainers.method_config
     assert config(DGPO(n=2.0)) == config("dgpo", ["policy_loss.n=2"])
-    assert config(ByProbability(eta=0.4)) == config("lopti", ["schedule.eta=0.4"])
+    assert config(ByProbability(eta=0.4)) == config("lopti", ["passes.eta=0.4"])
     assert config(GroupAdvantage(scale="none")).name == "grpo"
     assert config(config("gtpo+lopti")) == config("gtpo+lopti")
     with pytest.raises(UserError, match="object itself"):
@@ -103,7 +103,7 @@ def test_an_evaluation_logs_the_rewards_of_its_own_prompts(tmp_path: Path) -> No
 
 def test_lopti_trains_and_logs_like_trl(tmp_path: Path) -> None:
     """Two mini-batches in two passes: four optimizer steps a rollout, and the metrics of ours beside TRL's."""
-    lopti = trainer(tmp_path, "lopti", "schedule.eta=0.05", "kl.beta=0.01")
+    lopti = trainer(tmp_path, "lopti", "passes.eta=0.05", "kl.beta=0.01")
     before = torch.cat([parameter.detach().flatten().clone() for parameter in lopti.model.parameters()])
     lopti.train()
     after = torch.cat([parameter.detach().flatten() for parameter in lopti.model.parameters()])
@@ -156,7 +156,7 @@ def test_arguments_in_the_order_of_trl_and_none_of_its_own(tmp_path: Path, monke
 
 
 def test_a_composition_with_a_value_head(tmp_path: Path) -> None:
-    composed = trainer(tmp_path, "ppo+lopti", "schedule.eta=0.05")
+    composed = trainer(tmp_path, "ppo+lopti", "passes.eta=0.05")
     composed.train()
     assert composed.value_head is not None and composed.value_head.layer.weight.abs().sum() > 0
 
@@ -165,7 +165,7 @@ def test_what_a_user_gets_wrong_is_said_before_anything_starts(tmp_path: Path) -
     with pytest.raises(UserError, match="lopty"):
         trainer(tmp_path, "lopty")
     with pytest.raises(UserError, match="etta"):
-        trainer(tmp_path, "lopti", "schedule.etta=0.4")
+        trainer(tmp_path, "lopti", "passes.etta=0.4")
     with pytest.raises(ValueError, match="must split into whole"):
         trainer(tmp_path, "lopti", steps_per_generation=4, gradient_accumulation_steps=8)
 
