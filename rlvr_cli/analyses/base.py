@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from pydantic import AfterValidator, Field
 
 from rlvr_cli.analyses.saved_rollout import SavedRollout, find_saved_rollout
-from rlvr_cli.config.schema import FromList
 from rlvr_cli.core.lazy import Tensor
-from rlvr_cli.core.section import Section, Text, define_all
+from rlvr_cli.core.section import FromList, Section, Text, define_all
 from rlvr_cli.core.table import Table
 from rlvr_cli.runs.folder import RunDir
 
@@ -36,7 +35,7 @@ Options = TypeVar("Options", bound=Section)
 def rising(bounds: tuple[Any, ...]) -> tuple[Any, ...]:
     """``bounds``; ValueError unless each is above the one before."""
     if any(low >= high for low, high in itertools.pairwise(bounds)):
-        raise ValueError("must rise")
+        raise ValueError(f"must rise; got {list(bounds)}")
     return bounds
 
 

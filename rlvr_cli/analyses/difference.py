@@ -18,9 +18,8 @@ from rlvr_cli.analyses.base import Findings, Subject, analysis
 from rlvr_cli.analyses.method_step import REGIONS, Applied, Scored, apply_method, differs, quarters
 from rlvr_cli.analyses.saved_rollout import SavedRollout
 from rlvr_cli.analyses.scoring import ScoredRun, policy_notes, score
-from rlvr_cli.config.schema import CountOrZero, FromList
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.core.section import Section, Text
+from rlvr_cli.core.section import CountOrZero, FromList, Section, Text
 from rlvr_cli.core.table import Table
 from rlvr_cli.describe.named import replayed_configs
 from rlvr_cli.methods.method import Method

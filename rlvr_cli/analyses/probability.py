@@ -23,10 +23,9 @@ from rlvr_cli.analyses.gradients import Gradient, gradient, logit_gradients, nor
 from rlvr_cli.analyses.method_step import MethodStep
 from rlvr_cli.analyses.saved_rollout import drawn_rows
 from rlvr_cli.analyses.scoring import LoadedPolicy, Rows, load_policy, policy_notes, score
-from rlvr_cli.config.schema import CountOrZero
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.core.section import Count, Section
+from rlvr_cli.core.section import Count, CountOrZero, Section
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.core.table import Table
 from rlvr_cli.describe.named import replayed_configs

@@ -32,10 +32,9 @@ from rlvr_cli.analyses.method_step import MethodStep
 from rlvr_cli.analyses.replay import Replay, ReplayedUpdates
 from rlvr_cli.analyses.saved_rollout import SavedRollout
 from rlvr_cli.analyses.scoring import LoadedPolicy, load_policy, policy_notes, score
-from rlvr_cli.config.schema import FromList
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.core.section import Count, Section
+from rlvr_cli.core.section import Count, FromList, Section
 from rlvr_cli.core.table import Table
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.statistics import quantile

@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
-
 from rlvr_cli.analyses.base import Analysis, Findings, Subject, analyses
-from rlvr_cli.config.keys import describe_field
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.overrides import label
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_json
+from rlvr_cli.core.layers import label
+from rlvr_cli.core.messages import read
 from rlvr_cli.core.section import Section
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import YamlProblem, parse, shown
@@ -79,7 +76,7 @@ def analyze_request(
             check_path(figure)
         except UserError as error:
             problems += error.problems
-    if problems:
+    if problems or options is None:
         raise UserError(problems)
     subject = Subject(tuple(found), root, rollout, step)
     return AnalyzeRequest(name, options, subject, figure or _default_figure(name, subject))
@@ -93,7 +90,7 @@ def analysis_of(name: str) -> Analysis:
     return known[name]
 
 
-def options_of(name: str, values: Mapping[str, Any]) -> Section:
+def options_of(name: str, values: Mapping[Any, Any]) -> Section:
     """The keys of analysis ``name`` from plain values.
 
     Raises:
@@ -101,12 +98,12 @@ def options_of(name: str, values: Mapping[str, Any]) -> Section:
     """
     kind, problems = analysis_of(name), list[str]()
     options = _checked(name, kind, values, {}, problems)
-    if problems:
+    if options is None:
         raise UserError(problems)
     return options
 
 
-def _options(name: str, kind: Analysis, overrides: Sequence[str], problems: list[str]) -> Section:
+def _options(name: str, kind: Analysis, overrides: Sequence[str], problems: list[str]) -> Section | None:
     values: dict[str, Any] = {}
     places: dict[str, str] = {}
     for text in overrides:
@@ -124,26 +121,13 @@ def _options(name: str, kind: Analysis, overrides: Sequence[str], problems: list
 
 
 def _checked(
-    name: str, kind: Analysis, values: Mapping[str, Any], places: Mapping[str, str], problems: list[str]
-) -> Section:
-    try:
-        return kind.options.model_validate(dict(values))
-    except ValidationError as error:
-        bad: dict[str, ErrorDetails] = {}
-        for detail in error.errors(include_url=False, include_context=False):
-            bad.setdefault(str(detail["loc"][0]), detail)
-        fields = kind.options.model_fields
-        for key, detail in bad.items():
-            place = places.get(key, f"{name}.{key}")
-            if key not in fields:
-                hint = did_you_mean(key, fields)
-                problems.append(f"{place}: unknown key.{hint} Keys of {name}: {', '.join(fields) or 'none'}")
-            elif detail["type"] == "value_error":
-                message = detail["msg"].removeprefix("Value error, ")
-                problems.append(f"{place}: {message}; got {shown(values[key])}")
-            else:
-                problems.append(f"{place}: must be {describe_field(fields[key])}; got {shown(values[key])}")
-        return kind.options.model_validate({key: value for key, value in values.items() if key not in bad})
+    name: str, kind: Analysis, values: Mapping[Any, Any], places: Mapping[str, str], problems: list[str]
+) -> Section | None:
+    options, faults = read(kind.options, values, name)
+    for fault in faults:
+        key = str(fault.path[0])
+        problems.append(f"{places.get(key, f'{name}.{key}')}: {fault.message}")
+    return options
 
 
 def _example(kind: Analysis) -> str:

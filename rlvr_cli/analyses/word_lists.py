@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from rlvr_cli.config.schema import FromList
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
-from rlvr_cli.core.section import Section, Text
-from rlvr_cli.core.text import did_you_mean
+from rlvr_cli.core.messages import read
+from rlvr_cli.core.section import FromList, Section, Text
 from rlvr_cli.core.yaml import Document, YamlProblem, parse, read_text
 
 TABLE_5 = Path(__file__).with_name("words.yaml")
@@ -22,7 +20,7 @@ LONGEST_GAP = 200
 GAP = "..."
 MOST_KINDS = 12
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
-_Words = Annotated[tuple[Text, ...], FromList]
+_Words = Annotated[tuple[Text, ...], FromList, Field(title="a list of words")]
 
 
 class Kind(Section):
@@ -54,7 +52,7 @@ def read_lists(path: Path | None) -> dict[str, Kind]:
     try:
         document = parse(read_text(source))
     except YamlProblem as problem:
-        raise UserError(f"{source}{_line(problem.line)}  {problem.message}") from None
+        raise UserError(f"{problem.at(source)}  {problem.message}") from None
     problems: list[str] = []
     lists = _checked(source, document, problems)
     if problems:
@@ -108,10 +106,6 @@ def _pattern(form: str) -> str:
 
 
 def _checked(source: Path, document: Document, problems: list[str]) -> dict[str, Kind]:
-    def at(*place: Any) -> str:
-        known = (document.lines.get(place[:end]) for end in range(len(place), -1, -1))
-        return f"{source}{_line(next((line for line in known if line is not None), None))}"
-
     data = document.data
     if not isinstance(data, dict) or not data:
         problems.append(f"{source}  must be a mapping of kinds of words, as `doubt: {{words: [maybe, perhaps]}}`.")
@@ -120,26 +114,18 @@ def _checked(source: Path, document: Document, problems: list[str]) -> dict[str,
         problems.append(f"{source}  has {len(data)} kinds of words; at most {MOST_KINDS} can be shown.")
     lists = {}
     for name, value in data.items():
+        at = document.at(source, (name,))
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            problems.append(f"{at(name)}  {name}: a kind's name is a small letter, then small letters, digits and _.")
+            problems.append(f"{at}  {name}: a kind's name is a small letter, then small letters, digits and _.")
             continue
-        try:
-            lists[name] = Kind.model_validate(value)
-        except ValidationError as error:
-            for detail in error.errors(include_url=False, include_context=False):
-                problems.append(f"{at(name, *detail['loc'])}  {_said(name, detail['loc'], detail['type'])}")
-            continue
-        problems += [f"{at(name)}  {name}: {text}" for text in _faults(lists[name])]
+        kind, faults = read(Kind, value)
+        for fault in faults:
+            key = ".".join([name, *map(str, fault.path)])
+            problems.append(f"{document.at(source, (name, *fault.place))}  {key}: {fault.message}")
+        if kind is not None:
+            lists[name] = kind
+            problems += [f"{at}  {name}: {text}" for text in _faults(kind)]
     return lists
-
-
-def _said(name: str, loc: Sequence[Any], kind: str) -> str:
-    keys = ", ".join(Kind.model_fields)
-    if kind == "extra_forbidden":
-        return f"{name}.{loc[0]}: unknown key.{did_you_mean(str(loc[0]), Kind.model_fields)} There are: {keys}."
-    if not loc:
-        return f"{name}: must be a mapping with some of {keys}, each a list of words."
-    return f"{name}.{loc[0]}: must be a list of words."
 
 
 def _faults(kind: Kind) -> list[str]:
@@ -153,7 +139,3 @@ def _faults(kind: Kind) -> list[str]:
         elif not all(re.match(r"[\w*]", part) for part in (parts[0], parts[-1])):
             faults.append(f"`{form}`: must begin and end with a word or `*`; `...` stands between two.")
     return faults
-
-
-def _line(line: int | None) -> str:
-    return "" if line is None else f":{line}"

@@ -79,7 +79,7 @@ def command(
 
 def _list(as_json: bool) -> None:
     from rlvr_cli.analyses.base import analyses
-    from rlvr_cli.config.keys import describe_field
+    from rlvr_cli.core.keys import describe_field
     from rlvr_cli.core.yaml import shown
 
     if as_json:

@@ -33,7 +33,6 @@ from rlvr_cli.cli import (
     train,
 )
 from rlvr_cli.cli.common import echo
-from rlvr_cli.config.other_names import key_for
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.text import without_secrets
 
@@ -78,6 +77,14 @@ def rlvr(
     """Compare reinforcement-learning methods on tasks whose answers can be checked."""
 
 
+def _key_of(option: str) -> str | None:
+    """The key that another library calls so."""
+    from rlvr_cli.config.keys import OTHER_NAMES
+    from rlvr_cli.core.keys import plain_name
+
+    return OTHER_NAMES.get(plain_name(option))
+
+
 class _TakesKeys(TyperCommand):
     """A command with overrides: an unknown option that TRL or Hugging Face call so is answered with our key."""
 
@@ -86,8 +93,8 @@ class _TakesKeys(TyperCommand):
             return super().parse_args(ctx, args)
         except Exception as error:
             # Typer brings its own copy of click, or takes the one installed.
-            key = key_for(getattr(error, "option_name", ""))
-            if type(error).__name__ == "NoSuchOption" and key is not None:
+            key = _key_of(error.option_name) if type(error).__name__ == "NoSuchOption" else None  # type: ignore[attr-defined]
+            if key is not None:
                 error.possibilities = None  # type: ignore[attr-defined]
                 error.message += f" Did you mean {key}=VALUE (without dashes)?"  # type: ignore[attr-defined]
             raise

@@ -66,15 +66,15 @@ def keys(
     as_json: Json = False,
 ) -> None:
     """List every key: what it takes, its default and its meaning; of a choice, the kinds that have the key."""
-    from rlvr_cli.config.keys import all_keys, section_names
+    from rlvr_cli.config.keys import KEYS
     from rlvr_cli.core.errors import UserError
     from rlvr_cli.core.text import did_you_mean
     from rlvr_cli.core.yaml import shown
 
-    if section is not None and section not in section_names():
-        hint = did_you_mean(section, section_names())
-        raise UserError(f"unknown section `{section}`.{hint} Sections: {', '.join(section_names())}")
-    chosen = [key for key in all_keys() if section is None or key.name.startswith(f"{section}.")]
+    if section is not None and section not in KEYS.section_names:
+        hint = did_you_mean(section, KEYS.section_names)
+        raise UserError(f"unknown section `{section}`.{hint} Sections: {', '.join(KEYS.section_names)}")
+    chosen = [key for key in KEYS.keys if section is None or key.name.startswith(f"{section}.")]
     if as_json:
         print_json(
             [

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from rlvr_cli.core.section import Section, Text
-
-
-def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+from rlvr_cli.core.section import FromList, Section, Text
 
 
-class NoAdapterConfig(Section):
+class _Adapter(Section):
+    chooser: ClassVar[str] = "kind"
+
+
+class NoAdapterConfig(_Adapter):
     """Every weight is trained."""
 
     kind: Literal["none"] = Field("none", description="none = every weight is trained.")
 
 
-class LowRankConfig(Section):
+class LowRankConfig(_Adapter):
     """What every low-rank adapter has (LoRA, arXiv:2106.09685)."""
 
     rank: Annotated[int, Field(ge=1, le=1024)] = Field(16, description="Rank of the adapters.")
@@ -29,7 +29,7 @@ class LowRankConfig(Section):
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
         0.0, description="Share of an adapter's inputs that are dropped in training."
     )
-    targets: Annotated[tuple[Text, ...] | None, BeforeValidator(_as_tuple)] = Field(
+    targets: Annotated[tuple[Text, ...] | None, FromList] = Field(
         None,
         min_length=1,
         description="Names of the layers that get an adapter, as [q_proj, v_proj]; null = every linear layer but the "

@@ -8,15 +8,14 @@ from math import gcd
 
 from rlvr_cli.config.batch import nearest_divisors, nearest_multiples
 from rlvr_cli.config.engine_checks import engine_problems, idle_engine_keys
+from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.tree import Path, default
+from rlvr_cli.core.layers import SetByUser
 from rlvr_cli.core.section import Contradiction
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.sft import SFT
 from rlvr_cli.tasks.sets import check_problems, data_sets, sets_of
 from rlvr_cli.tasks.suites import unknown_names
-
-SetByUser = Callable[[Path], bool]
 
 
 def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[Contradiction]:
@@ -220,7 +219,7 @@ def _without_effect(config: Config, set_by_user: SetByUser) -> Iterable[Contradi
     for key, switch, reason in config.method.unused():
         path = tuple(key.split("."))
         value = reduce(getattr, path, config)
-        if set_by_user(path) and value != default(path):
+        if set_by_user(path) and value != KEYS.default(path):
             keys = (key, switch) if set_by_user(tuple(switch.split("."))) else (key,)
             said = f"{value:g}" if isinstance(value, float) else value
             yield Contradiction(keys, f"{key}={said} has no effect: {reason}")

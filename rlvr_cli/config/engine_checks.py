@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
+from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.tree import Path, default
 from rlvr_cli.config.vllm_keys import VllmConfig
+from rlvr_cli.core.layers import SetByUser
 from rlvr_cli.core.section import Contradiction
 from rlvr_cli.methods.sft import SFT
 
@@ -57,13 +58,13 @@ def engine_problems(config: Config) -> Iterable[Contradiction]:
         )
 
 
-def idle_engine_keys(config: Config, set_by_user: Callable[[Path], bool]) -> Iterable[Contradiction]:
+def idle_engine_keys(config: Config, set_by_user: SetByUser) -> Iterable[Contradiction]:
     """Keys of `rollout.vllm` that a person set and that nothing reads."""
     engine, vllm = config.rollout.engine, config.rollout.vllm
     for name in VllmConfig.model_fields:
         value = getattr(vllm, name)
         path = ("rollout", "vllm", name)
-        if not set_by_user(path) or value == default(path):
+        if not set_by_user(path) or value == KEYS.default(path):
             continue
         key, switch, reason = ".".join(path), ENGINE, ""
         if not uses_vllm(config):

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.origins import PRESET, Layer, Merged
-from rlvr_cli.config.overrides import choices_first, label, parse_override
+from rlvr_cli.config.checks import cross_field_problems
+from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.presets import PRESETS, preset_document
-from rlvr_cli.config.problems import validate
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.tree import choices, variants
 from rlvr_cli.core.errors import ConfigError
 from rlvr_cli.core.include import source_files
+from rlvr_cli.core.layers import PRESET, Layer, Merged, choices_first, label, parse_override, validate
 from rlvr_cli.core.yaml import Document, dump
 from rlvr_cli.methods.names import BASES, MethodName, nearest_method, parse_method_name, presets_of
 from rlvr_cli.tasks.sets import data_sets, is_generated
@@ -75,11 +74,11 @@ def load(
     user_layers = [
         *files,
         *_option_layers({"method": method, "task": task, "model": model}),
-        *choices_first(list(_override_layers(overrides, problems))),
+        *choices_first(KEYS, list(_override_layers(overrides, problems))),
     ]
     merged = _merge(user_layers, presets=tuple(_preset_layers(user_layers)))
     _add_environment(merged, files)
-    config, invalid = validate(merged)
+    config, invalid = validate(Config, merged, cross_field_problems)
     problems += invalid
     if problems:
         raise ConfigError(problems)
@@ -105,7 +104,7 @@ def leaves(config: Config) -> Iterator[tuple[tuple[str, ...], Any]]:
 def _leaves(values: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     for key, value in values.items():
         place = (*path, key)
-        if variants(place):
+        if KEYS.variants(place):
             yield from _leaves(value, place)
         else:
             yield place, value
@@ -125,7 +124,7 @@ def preset_names(section: str) -> list[str]:
 
 
 def _merge(layers: Iterable[Layer], presets: tuple[Layer, ...] = ()) -> Merged:
-    merged = Merged(presets)
+    merged = Merged(KEYS, presets)
     for layer in layers:
         merged.add(layer)
     return merged
@@ -140,7 +139,7 @@ def _option_layers(options: dict[str, str | None]) -> Iterable[Layer]:
 def _override_layers(overrides: Sequence[str], problems: list[tuple[str, str]]) -> Iterable[Layer]:
     for text in overrides:
         try:
-            yield parse_override(text)
+            yield parse_override(KEYS, text)
         except ValueError as error:
             problems.append((label(text), str(error)))
 
@@ -154,7 +153,7 @@ def _add_environment(merged: Merged, files: Sequence[Layer]) -> None:
     folder = os.environ.get(DATA_DIR_VARIABLE)
     values = merged.data.get("task")
     task = values if isinstance(values, dict) else {}
-    kind = choices(("task",)).get(_chosen_name(merged.data, "task"))
+    kind = KEYS.choices(("task",)).get(_chosen_name(merged.data, "task"))
     data = task.get("data", kind.model_fields["data"].default if kind is not None else None)
     if not folder or not isinstance(data, str) or data not in data_sets() or is_generated(data):
         return

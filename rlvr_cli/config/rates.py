@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -38,7 +38,8 @@ class ScaleFrom(BaseModel):
 class ScaledRate(BaseModel):
     """The one key of a learning rate that is a rule and no number. One value for the rest of the configuration."""
 
-    model_config = _STRICT
-    described: ClassVar[str] = "a mapping {scale_from: {lr: a number, parameters: a number, this_model: a number}}"
+    model_config = ConfigDict(
+        **_STRICT, title="a mapping {scale_from: {lr: a number, parameters: a number, this_model: a number}}"
+    )
 
     scale_from: ScaleFrom

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, ClassVar, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from rlvr_cli.config.adapter_keys import AdapterConfig, NoAdapterConfig
 from rlvr_cli.config.launch_keys import LaunchConfig
 from rlvr_cli.config.rates import ScaledRate
 from rlvr_cli.config.slurm_keys import SlurmConfig
 from rlvr_cli.config.vllm_keys import VllmConfig
-from rlvr_cli.core.section import Count, Probability, Section, Text, define_all
+from rlvr_cli.core.section import Count, CountOrZero, FromList, OneOrMore, Probability, Section, Text, define_all
 from rlvr_cli.methods.method import AnyMethod, Method
 from rlvr_cli.tasks import Task
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
-
-
-def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _one_or_more(value: Any) -> Any:
-    return _as_tuple(value) if value is None or isinstance(value, list) else (value,)
 
 
 def _under_home(value: str) -> str:
@@ -48,19 +40,23 @@ def _without_secrets(value: str) -> str:
     return value
 
 
-# YAML has lists, not tuples; strict validation would refuse them.
-FromList = BeforeValidator(_as_tuple)
-OneOrMore = BeforeValidator(_one_or_more)
 TopP = Annotated[float, Field(gt=0.0, le=1.0)]
 Temperature = Annotated[float, Field(gt=0.0, le=100.0)]
 Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
-CountOrZero = Annotated[int, Field(ge=0, le=10_000_000)]
 RUN_NAME = r"^[A-Za-z0-9_][A-Za-z0-9._+-]*$"
-RunName = Annotated[str, StringConstraints(max_length=100, pattern=RUN_NAME)]
+RunName = Annotated[
+    str,
+    StringConstraints(max_length=100, pattern=RUN_NAME),
+    Field(title="a name of letters, digits and _ - . +, starting with a letter, digit or _, at most 100 long"),
+]
 
 
 class ModelConfig(Section):
     """Which model is trained or evaluated."""
+
+    chooser: ClassVar[str] = "name"
+    # The other keys say how a model is loaded and trained, whichever it is.
+    of_the_choice: ClassVar[tuple[str, ...] | None] = ("revision",)
 
     name: Text = Field("lab", description="A preset (`lab`), a Hugging Face hub id, or a folder with a model in it.")
     revision: Text | None = Field(None, description="Branch, tag or commit of a hub model; null = its default branch.")

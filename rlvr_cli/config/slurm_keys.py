@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from rlvr_cli.core.section import Section, Text
+from rlvr_cli.core.section import FromList, Section, Text
 
 _TIME = re.compile(
     r"(?:(?P<days>\d+)-(?P<day_hours>\d+)(?::(?P<day_minutes>\d+)(?::(?P<day_seconds>\d+))?)?"
@@ -98,10 +98,6 @@ def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
 Name = Annotated[str, AfterValidator(_name)]
 
 
@@ -133,7 +129,7 @@ class SlurmConfig(Section):
         description="Seconds before the time limit at which the job is asked to save; longer than a step and its save "
         "take.",
     )
-    setup: Annotated[tuple[Text, ...], BeforeValidator(_as_tuple)] = Field(
+    setup: Annotated[tuple[Text, ...], FromList] = Field(
         (), description="Lines of bash to run in the job before the training, as `module load cuda`."
     )
     extra: Annotated[dict[str, str | int | bool], AfterValidator(_options)] = Field(

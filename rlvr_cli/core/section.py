@@ -9,14 +9,28 @@ from importlib import import_module
 from types import ModuleType
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, StringConstraints
 from pydantic_core import CoreSchema, core_schema
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f]+$")]
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
+CountOrZero = Annotated[int, Field(ge=0, le=10_000_000)]
 NotNegative = Annotated[float, Field(ge=0.0)]
 Scale = Annotated[float, Field(ge=0.0, le=100.0)]
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _one_or_more(value: Any) -> Any:
+    return _as_tuple(value) if value is None or isinstance(value, list) else (value,)
+
+
+# YAML has lists, not tuples; strict validation would refuse them.
+FromList = BeforeValidator(_as_tuple)
+OneOrMore = BeforeValidator(_one_or_more)
 
 
 @dataclass(frozen=True)
@@ -34,6 +48,20 @@ class Section(BaseModel):
 
     # The key that a plain value in the place of the section sets; "" = it must be a mapping.
     main_key: ClassVar[str] = ""
+    # The key that says which one it is, of several that may stand in its place or of what it is about; "" = none.
+    chooser: ClassVar[str] = ""
+    # The keys that another choice takes with it when layers are laid over one another; None = all of them.
+    of_the_choice: ClassVar[tuple[str, ...] | None] = None
+
+    @classmethod
+    def canonical(cls, choice: str) -> str:
+        """The one spelling of a choice, by which choices are compared and stored; an invalid one as it is."""
+        return choice
+
+    @classmethod
+    def about_unknown(cls, choice: Any) -> str:
+        """What to say of a choice that is none, with a leading blank; "" = the nearest one is named."""
+        return ""
 
     def replace(self, **changes: Any) -> Self:
         """A copy with other values, checked as the first ones were."""

@@ -59,6 +59,11 @@ class Document:
         known = (self.lines.get(place[:length]) for length in range(len(place), -1, -1))
         return next((line for line in known if line is not None), None)
 
+    def at(self, file: object, place: Place) -> str:
+        """Where ``place`` is, as `file.yaml:3`."""
+        line = self.line(place) if place else None
+        return str(file) if line is None else f"{file}:{line}"
+
 
 class YamlProblem(Exception):
     """One thing wrong with a YAML text: `line` (from 1, or None) and a message."""

@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.errors import UserError, layout
 from rlvr_cli.core.hashes import text_digest
+from rlvr_cli.core.messages import read
+from rlvr_cli.core.section import FromList, Section
+from rlvr_cli.core.yaml import YamlProblem, parse, read_text, shown
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def _check_people(people: dict[int, float]) -> dict[int, float]:
     if not people or any(number not in range(2, 6) for number in people):
-        raise ValueError("numbers of people must be 2 to 5")
+        raise ValueError(f"numbers of people must be 2 to 5; got {shown(people)}")
     if any(share < 0 for share in people.values()) or sum(people.values()) <= 0:
-        raise ValueError("shares must not be negative and not all zero")
+        raise ValueError(f"shares must not be negative and not all zero; got {shown(people)}")
     return people
 
 
 People = Annotated[dict[int, float], AfterValidator(_check_people)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ModelSize(_Part):
+class ModelSize(Section):
     """Qwen3 architecture with tied embeddings, float32."""
 
     hidden: int = Field(96, gt=0)
@@ -45,7 +44,7 @@ class ModelSize(_Part):
         return self
 
 
-class TraceNoise(_Part):
+class TraceNoise(Section):
     """Chances of wrong steps in the traces of a phase; see `rlvr_cli.tasks.kk.compact.Noise`."""
 
     atom: Share = 0.0
@@ -54,7 +53,7 @@ class TraceNoise(_Part):
     stop: Share = 0.0
 
 
-class Phase(_Part):
+class Phase(Section):
     """One stretch of supervised training; the learning rate warms up, then falls by a cosine to `final_lr_ratio`."""
 
     name: str
@@ -74,14 +73,14 @@ class Phase(_Part):
 _MOSTLY_FOUR = {2: 0.1, 3: 0.3, 4: 0.6}
 
 
-class Recipe(_Part):
+class Recipe(Section):
     """A whole build. The defaults give the base that ships with the project."""
 
     model: ModelSize = ModelSize()
     puzzles: int = Field(40_000, gt=0, description="distinct train-split puzzles that traces are written for")
     compound: Share = 0.6
     max_tokens: int = Field(160, gt=0, description="prompt and trace together; longer traces are drawn again")
-    phases: tuple[Phase, ...] = (
+    phases: Annotated[tuple[Phase, ...], FromList] = (
         Phase(name="three", steps=300, lr=2e-3, batch=32, warmup=20, final_lr_ratio=1.0, people={3: 1.0}),
         Phase(name="mixed", steps=1200, lr=2e-3, batch=48, warmup=20, final_lr_ratio=0.05, people=_MOSTLY_FOUR),
         Phase(
@@ -105,26 +104,11 @@ def load_recipe(path: Path) -> Recipe:
     Raises:
         UserError: the file is missing, is not YAML, or has unknown keys or values out of range.
     """
-    import yaml
-
     try:
-        data: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not a text file in UTF-8") from error
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: not valid YAML: {error}") from error
-    if data is None:
-        data = {}
-    if not isinstance(data, dict):
-        raise UserError(f"{path}: a recipe is a mapping of keys to values, this file holds a {type(data).__name__}")
-    try:
-        return Recipe.model_validate(data)
-    except ValidationError as error:
-        raise UserError(
-            [
-                f"{path}: {'.'.join(map(str, e['loc'])) or 'recipe'}: {e['msg']} (given: {e['input']!r:.80})"
-                for e in error.errors()
-            ]
-        ) from error
+        document = parse(read_text(path))
+    except YamlProblem as problem:
+        raise UserError(f"{problem.at(path)}  {problem.message}") from None
+    recipe, faults = read(Recipe, {} if document.data is None else document.data)
+    if recipe is None:
+        raise UserError(layout([(document.at(path, fault.place), str(fault)) for fault in faults]))
+    return recipe

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
 from rlvr_cli.analyses.base import analyses
 from rlvr_cli.analyses.request import options_of
-from rlvr_cli.config.section_problems import section_problems
 from rlvr_cli.core.errors import UserError, layout
+from rlvr_cli.core.messages import read
 from rlvr_cli.core.section import Section
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import Document, YamlProblem, parse, read_text, shown
@@ -93,7 +91,7 @@ def _document(path: Path, problems: list[Problem]) -> Document | None:
     try:
         return parse(read_text(path))
     except YamlProblem as problem:
-        problems.append((f"{path}:{problem.line}" if problem.line else str(path), problem.message))
+        problems.append((problem.at(path), problem.message))
         return None
 
 
@@ -117,12 +115,12 @@ def _arms(path: Path, recipes: dict[str, Path], problems: list[Problem]) -> tupl
             said = (
                 f"{name}: base {arm.base}: no such base.{did_you_mean(arm.base, known)} There are: {', '.join(known)}"
             )
-            problems.append((_place(path, document, (name, "base")), said))
+            problems.append((document.at(path, (name, "base")), said))
         for key in arm.set:
             refused = NOT_OF_AN_ARM.get(full_key(key))
             wrong = f"{key}: {refused}" if refused else key_problem(key)
             if wrong:
-                problems.append((_place(path, document, (name, "set", key)), f"{name}: {wrong}"))
+                problems.append((document.at(path, (name, "set", key)), f"{name}: {wrong}"))
     return found, lines
 
 
@@ -136,25 +134,16 @@ def _claims(path: Path, problems: list[Problem]) -> Iterator[tuple[Claim, str]]:
     for row, data in enumerate(document.data):
         claim = _section(Claim, data, path, document, (row,), problems)
         if claim is not None:
-            yield claim, _place(path, document, (row,))
+            yield claim, document.at(path, (row,))
 
 
 def _section(
     model: type[S], data: Any, path: Path, document: Document, where: tuple[Any, ...], problems: list[Problem]
 ) -> S | None:
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        name = data.get("id", where[-1]) if isinstance(data, dict) else where[-1]
-        for place, said in section_problems(model, data, error):
-            problems.append((_place(path, document, (*where, *place)), f"{name}: {said}"))
-        return None
-
-
-def _place(path: Path, document: Document, where: tuple[Any, ...]) -> str:
-    lines = document.lines
-    line = next((lines[where[:size]] for size in range(len(where), 0, -1) if where[:size] in lines), None)
-    return str(path) if line is None else f"{path}:{line}"
+    section, faults = read(model, data)
+    name = data.get("id", where[-1]) if isinstance(data, dict) else where[-1]
+    problems += [(document.at(path, (*where, *fault.place)), f"{name}: {fault}") for fault in faults]
+    return section
 
 
 def _claim_problems(claim: Claim, paper: str, arms: dict[str, Arm]) -> Iterator[str]:

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from rlvr_cli.config.schema import CountOrZero, FromList
-from rlvr_cli.core.section import Section, Text
+from rlvr_cli.core.section import CountOrZero, FromList, Section, Text
 
 PAPERS = {
     "ar_lopti": "AR-Lopti",

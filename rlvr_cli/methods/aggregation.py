@@ -19,7 +19,7 @@ we divide once by that of the step.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 class Aggregation(Part):
     """What the sum over the tokens of a whole optimizer step is divided by."""
+
+    chooser: ClassVar[str] = "kind"
 
     kind: Literal["token_mean", "sequence_mean", "constant_length"] = Field(
         "token_mean",

@@ -7,7 +7,7 @@ import inspect
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, create_model
 
@@ -19,7 +19,7 @@ from rlvr_cli.methods.base import Advantage, Part, PolicyLoss, Rollout, RolloutS
 from rlvr_cli.methods.grpo import GroupAdvantage, PPOClip
 from rlvr_cli.methods.kl import KLPenalty
 from rlvr_cli.methods.lopti import OnePass, Passes
-from rlvr_cli.methods.names import resolve_method_name, shaping_kinds
+from rlvr_cli.methods.names import canonical_name, resolve_method_name, shaping_kinds
 from rlvr_cli.methods.ppo import Critic
 from rlvr_cli.methods.reward import Reward
 from rlvr_cli.methods.sft import SFT
@@ -32,7 +32,7 @@ def _canonical(name: str) -> str:
     return str(found)
 
 
-MethodName = Annotated[Text, AfterValidator(_canonical)]
+MethodName = Annotated[Text, AfterValidator(_canonical), Field(title="the name of a method, modifiers joined with +")]
 
 if TYPE_CHECKING:
     Shapings = Section
@@ -47,6 +47,8 @@ else:
 class Method(Section):
     """A policy-gradient method."""
 
+    chooser: ClassVar[str] = "name"
+
     name: MethodName = Field(
         "grpo", description="A method, modifiers joined with +: `dgpo+lopti` (`rlvr methods` lists them)."
     )
@@ -58,6 +60,13 @@ class Method(Section):
     kl: KLPenalty = Field(default=KLPenalty(), description="The KL penalty against the starting model.")
     critic: Critic = Field(default=Critic(), description=str(Critic.__doc__))
     reward: Reward = Field(default=Reward(), description="What is rewarded.")
+
+    @classmethod
+    def canonical(cls, choice: str) -> str:
+        try:
+            return canonical_name(choice)
+        except ValueError:
+            return choice
 
     def bound(self, max_length: int) -> Method:
         """The same for completions of at most ``max_length`` tokens, L of the aggregation ``constant_length``."""

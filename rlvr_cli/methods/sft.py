@@ -12,7 +12,7 @@ of every other method.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -23,6 +23,8 @@ from rlvr_cli.methods.preset import MethodPreset, Paper
 
 class SFT(Section):
     """Supervised fine-tuning on worked solutions."""
+
+    chooser: ClassVar[str] = "name"
 
     name: Literal["sft"] = Field("sft", description="sft = imitate worked solutions, without rollouts or rewards.")
     demonstrations: Count = Field(1024, description="Number of the task's own worked solutions.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from rlvr_cli.config.keys import key_names, section_names
+from rlvr_cli.config.keys import KEYS
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.results.find import Run
 
@@ -83,14 +83,14 @@ def keys_of(option: str, names: Sequence[str], problems: list[str]) -> set[str]:
     """The keys that ``names`` (keys or sections) stand for; ``problems`` gets a line for what is none, and the seed."""
     found: set[str] = set()
     for name in names:
-        below = {key for key in key_names() if key == name or key.startswith(f"{name}.")}
+        below = {key for key in KEYS.key_names if key == name or key.startswith(f"{name}.")}
         if SEED in below:
             problems.append(
                 f"{option} {name}: the seed makes no arm; the spread between seeds is what the intervals are about."
             )
             continue
         if not below:
-            known = [*section_names(), *key_names()]
+            known = [*KEYS.section_names, *KEYS.key_names]
             problems.append(f"{option} {name}: no such key.{did_you_mean(name, known)} `rlvr config keys` lists them.")
         found |= below
     return found

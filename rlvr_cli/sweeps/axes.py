@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from rlvr_cli.config.keys import suggest_key
-from rlvr_cli.config.overrides import parse_override
+from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.schema import RUN_NAME
-from rlvr_cli.config.tree import is_known, plain_key, variants
+from rlvr_cli.core.layers import parse_override
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import dump, shown
 from rlvr_cli.methods.names import canonical_name
@@ -58,7 +57,7 @@ class Axis:
 
 def full_key(key: str) -> str:
     """The key that a name stands for: `method.name` for `method`, `optimizer.lr` for itself."""
-    plain = plain_key(tuple(key.split(".")))
+    plain = KEYS.plain_key(tuple(key.split(".")))
     return f"{key}.{plain}" if plain else key
 
 
@@ -66,15 +65,15 @@ def key_problem(key: str) -> str | None:
     """What is wrong with ``key`` as one that can be set; None where nothing is."""
     path = tuple(key.split("."))
     try:
-        parse_override(f"{key}=0")
+        parse_override(KEYS, f"{key}=0")
     except ValueError as error:
         return str(error)
-    if is_known(path):
-        if not variants(path) or plain_key(path):
+    if KEYS.is_known(path):
+        if not KEYS.variants(path) or KEYS.plain_key(path):
             return None
-        names = ", ".join(f"{key}.{name}" for variant in variants(path) for name in variant.model_fields)
+        names = ", ".join(f"{key}.{name}" for variant in KEYS.variants(path) for name in variant.model_fields)
         return f"{key}: is a section, not a key. Its keys: {names}"
-    guess = suggest_key(path)
+    guess = KEYS.suggest(path)
     if guess and "." not in guess and len(path) > 1:
         guess = ".".join((*path[:-1], guess))
     hint = f" Did you mean `{guess}`?" if guess else " `rlvr config keys` lists every key."

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.checks import check_training
+from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import load
-from rlvr_cli.config.overrides import label, parse_override
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import ConfigError, UserError
+from rlvr_cli.core.layers import label, parse_override
 from rlvr_cli.core.text import some
 from rlvr_cli.sweeps.axes import (
     METHOD,
@@ -203,7 +204,7 @@ def _check_overrides(overrides: Sequence[str], axes: Sequence[Axis], problems: l
     for text in overrides:
         key = full_key(text.partition("=")[0].strip())
         try:
-            parse_override(text)
+            parse_override(KEYS, text)
         except ValueError as error:
             problems.append((label(text), str(error)))
             continue

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.overrides import parse_override
+from rlvr_cli.config.keys import KEYS
 from rlvr_cli.core.files import write_text
+from rlvr_cli.core.layers import parse_override
 from rlvr_cli.core.text import some
 from rlvr_cli.core.yaml import dump, parse
 from rlvr_cli.stats.intervals import Estimate, mean_interval, share_interval
@@ -188,7 +189,7 @@ def _confirmed(folder: SweepDir, plan: Plan) -> str:
 
 
 def _sets(text: str) -> bool:
-    return not text.startswith("--") and bool(parse_override(text).data)
+    return not text.startswith("--") and bool(parse_override(KEYS, text).data)
 
 
 def _words(estimate: Estimate) -> str:

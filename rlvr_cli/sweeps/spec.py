@@ -8,18 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError
-from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
+from pydantic import BeforeValidator, Field
 
-from rlvr_cli.config.keys import describe_field
-from rlvr_cli.config.schema import RUN_NAME, CountOrZero, FromList, OneOrMore, RunName
+from rlvr_cli.config.schema import RUN_NAME, RunName
 from rlvr_cli.core.errors import UserError, layout
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.include import is_yaml
-from rlvr_cli.core.section import Count, Section, Text
-from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.core.yaml import Document, YamlProblem, parse, read_text, shown
+from rlvr_cli.core.messages import read
+from rlvr_cli.core.section import Count, CountOrZero, FromList, OneOrMore, Section, Text
+from rlvr_cli.core.yaml import Document, YamlProblem, parse, read_text
 
 Problem = tuple[str, str]
 
@@ -169,7 +166,7 @@ class SweepFile:
 
     def place(self, *path: Any) -> str:
         """`sweep.yaml:7`, of the value at ``path``, or of what it stands in."""
-        return _place(self.path, self.lines, path)
+        return Document(None, self.lines).at(self.path, path)
 
 
 def read_sweep(path: Path) -> SweepFile:
@@ -189,10 +186,9 @@ def read_sweep(path: Path) -> SweepFile:
         )
     if not named_yaml and not set(document.data) <= set(SweepSpec.model_fields):
         raise UserError(f"{path}  is not a sweep file: it is not named *.yaml, and its keys are no keys of a sweep")
-    try:
-        spec = SweepSpec.model_validate(document.data)
-    except ValidationError as error:
-        raise UserError(layout(_problems(path, document, error))) from None
+    spec, faults = read(SweepSpec, document.data)
+    if spec is None:
+        raise UserError(layout([(document.at(path, fault.place), str(fault)) for fault in faults]))
     file = SweepFile(path, text, spec, document.lines)
     if not re.fullmatch(RUN_NAME, file.name):
         raise UserError(
@@ -200,57 +196,3 @@ def read_sweep(path: Path) -> SweepFile:
             "letters, digits and _ - . +"
         )
     return file
-
-
-def _problems(path: Path, document: Document, error: ValidationError) -> list[Problem]:
-    found: dict[tuple[Any, ...], Problem] = {}
-    for detail in error.errors(include_url=False, include_context=False):
-        place = _within(document.data, detail["loc"])
-        found.setdefault(place[:2], (_place(path, document.lines, place), _message(detail, place, document.data)))
-    return list(found.values())
-
-
-def _within(data: Any, location: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The part of pydantic's place that is in the file: the rest names variants of a type."""
-    place: tuple[Any, ...] = ()
-    for part in location:
-        try:
-            data = data[part]
-        except (KeyError, IndexError, TypeError):
-            break
-        place = (*place, part)
-    return place
-
-
-_SECTIONS: dict[tuple[Any, ...], type[Section]] = {
-    (): SweepSpec,
-    ("slots",): SlotsSpec,
-    ("eval",): EvalSpec,
-    ("objective",): ObjectiveSpec,
-    ("search",): SearchSpec,
-    ("search", "pruning"): PruningSpec,
-}
-
-
-def _message(detail: ErrorDetails, place: tuple[Any, ...], data: Any) -> str:
-    depth = next((length for length in range(len(place) - 1, 0, -1) if place[:length] in _SECTIONS), 0)
-    known = _SECTIONS[place[:depth]].model_fields
-    key = place[depth]
-    if str(key) not in known:
-        name = ".".join(map(str, place[: depth + 1]))
-        return f"{name}: unknown key.{did_you_mean(str(key), known)} Keys: {', '.join(known)}"
-    name, field = ".".join(map(str, place[: depth + 1])), known[str(key)]
-    value = data
-    # A key that is no text is named with the mapping that has it.
-    for part in place[:-1] if "[key]" in detail["loc"] else place:
-        value = value[part]
-    return f"{name}: must be {_wanted(field)}; got {shown(value)}"
-
-
-def _wanted(field: FieldInfo) -> str:
-    return field.title or describe_field(field)
-
-
-def _place(path: Path, lines: dict[tuple[Any, ...], int], place: tuple[Any, ...]) -> str:
-    line = next((lines[place[:length]] for length in range(len(place), 0, -1) if place[:length] in lines), None)
-    return str(path) if line is None else f"{path}:{line}"

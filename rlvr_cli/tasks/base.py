@@ -191,6 +191,13 @@ class Task(Choice):
         if not cls.is_family():
             Task.kinds = dict(sorted(Task.kinds.items()))
 
+    @classmethod
+    def about_unknown(cls, choice: Any) -> str:
+        """Of the name of a data set: its task."""
+        known = Task.kinds.items() if isinstance(choice, str) else ()
+        task = next((name for name, kind in known if choice in kind.sets), None)  # type: ignore[attr-defined]
+        return f" It is a data set of the task {task}: task={task} task.data={choice}." if task else ""
+
     @field_validator("data", mode="before")
     @classmethod
     def _null_is_generated(cls, value: Any) -> Any:

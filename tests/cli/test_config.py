@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.config.keys import all_keys
+from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import as_plain, load_config
 
 
@@ -49,11 +49,11 @@ def test_origins_of_a_composition_name_the_preset_of_each_part(capsys: pytest.Ca
 def test_keys_lists_every_key(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["config", "keys"]) == 0
     shown = capsys.readouterr().out
-    for key in all_keys():
+    for key in KEYS.keys:
         assert key.name in shown
     assert run(["config", "keys", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
-    assert [row["key"] for row in listed] == [key.name for key in all_keys()]
+    assert [row["key"] for row in listed] == [key.name for key in KEYS.keys]
     assert set(listed[0]) == {"key", "kinds", "type", "default", "meaning"}
     assert [row["kinds"] for row in listed if row["key"] == "method.policy_loss.n"] == [["dgpo"]]
 

@@ -10,9 +10,9 @@ import pytest
 
 from rlvr_cli.cli.app import run
 from rlvr_cli.cli.task_choice import choose_task
-from rlvr_cli.config.tree import choices
+from rlvr_cli.config.keys import KEYS
 
-NAMES = list(choices(("task",)))
+NAMES = list(KEYS.choices(("task",)))
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:

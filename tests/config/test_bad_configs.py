@@ -107,7 +107,7 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "beta of one": ("optimizer:\n  betas: [0.9, 1.0]\n", (":2", "optimizer.betas", "below 1")),
     "clip of one": ("method:\n  policy_loss: {eps_low: 1.1}\n", (":2", "method.policy_loss.eps_low", "at most 1")),
     "nine people": ("task:\n  people: {9: 1.0}\n", (":2", "task.people", "at least 2 and at most 8")),
-    "negative share": ("task:\n  people:\n    2: -1\n    3: 2\n", (":2", "task.people", "above 0")),
+    "negative share": ("task:\n  people:\n    2: -1\n    3: 2\n", (":3", "task.people", "above 0")),
     "no people": ("task:\n  people: {}\n", (":2", "task.people")),
     "negative seed": ("run:\n  seed: -1\n", (":2", "run.seed", "at least 0")),
     "no threads": ("run:\n  threads: 0\n", (":2", "run.threads", "at least 1")),

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr_cli.config.keys import all_keys, describe_field, suggest_key
+from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import as_plain, load_config
 from rlvr_cli.config.schema import RunConfig, UpdateConfig
-from rlvr_cli.config.tree import choices, discriminator, variants
+from rlvr_cli.core.keys import describe_field
 from rlvr_cli.methods.names import METHODS
 from rlvr_cli.methods.preset import flat
 
 
 def test_every_key_is_documented() -> None:
-    for key in all_keys():
+    for key in KEYS.keys:
         assert key.meaning.endswith("."), f"{key.name} has no meaning"
         assert key.type, f"{key.name} has no type"
 
 
 def test_every_key_of_every_configuration_is_listed() -> None:
     """Each preset's resolved keys, with the kind that it chooses."""
-    listed = {(key.name, kind) for key in all_keys() for kind in key.kinds or (None,)}
+    listed = {(key.name, kind) for key in KEYS.keys for kind in key.kinds or (None,)}
     for preset in METHODS.values():
         config = load_config(method=preset.name)
         for dotted, _ in flat(as_plain(config)):
             if not dotted.startswith("task.people"):
                 *section, name = dotted.split(".")
-                chooser = discriminator(tuple(section))
-                kinds = choices(tuple(section)) if len(variants(tuple(section))) > 1 else {}
+                chooser = KEYS.chooser(tuple(section))
+                kinds = KEYS.choices(tuple(section)) if len(KEYS.variants(tuple(section))) > 1 else {}
                 value = config
                 for part in section:
                     value = getattr(value, part)
@@ -36,13 +36,13 @@ def test_every_key_of_every_configuration_is_listed() -> None:
 
 
 def test_a_key_of_several_kinds_stands_once_for_each_meaning() -> None:
-    rows = [key for key in all_keys() if key.name == "method.policy_loss.eps_low"]
+    rows = [key for key in KEYS.keys if key.name == "method.policy_loss.eps_low"]
     assert [key.kinds for key in rows] == [("ppo_clip", "dgpo", "gppo"), ("cispo",), ("gspo",)]
     assert [key.default for key in rows] == [0.2, 0.2, 3e-4]
 
 
 def test_a_choice_lists_its_kinds() -> None:
-    (kind,) = [key for key in all_keys() if key.name == "method.passes.kind"]
+    (kind,) = [key for key in KEYS.keys if key.name == "method.passes.kind"]
     assert kind.type == "one of one_pass, lopti"
     assert kind.default == "one_pass"
     assert "one_pass = " in kind.meaning
@@ -75,4 +75,4 @@ def test_bounds_are_in_the_words() -> None:
     ],
 )
 def test_the_nearest_key(written: list[str], meant: str | None) -> None:
-    assert suggest_key(written) == meant
+    assert KEYS.suggest(written) == meant

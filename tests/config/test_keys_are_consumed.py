@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 import rlvr_cli
-from rlvr_cli.config.keys import all_keys, section_names
+from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.tree import variants
 
 PACKAGE = Path(rlvr_cli.__file__).parent
 # Showing a key is not acting on it. Of the configuration's own files, only the arithmetic acts.
@@ -24,7 +23,7 @@ ACTS = {"config/batch.py"}
 
 
 SECTION_OF_CLASS = {
-    variant.__name__: section for section in section_names() for variant in variants(tuple(section.split(".")))
+    variant.__name__: section for section in KEYS.section_names for variant in KEYS.variants(tuple(section.split(".")))
 } | {"Task": "task", "AnswerTask": "task", "AnyMethod": "method"}
 
 # Tasks and parts of methods are their own sections: they read their keys as attributes of themselves.
@@ -52,7 +51,7 @@ class Reader(ast.NodeVisitor):
             if node.attr in Config.model_fields and _name(node.value).endswith("config"):
                 return node.attr
             outer = self.section(node.value)
-            if outer and variants((*outer.split("."), node.attr)):
+            if outer and KEYS.variants((*outer.split("."), node.attr)):
                 return f"{outer}.{node.attr}"
         return None
 
@@ -99,7 +98,7 @@ class Reader(ast.NodeVisitor):
     def visit_Attribute(self, node: ast.Attribute) -> None:
         self.generic_visit(node)
         section = self.section(node.value)
-        if section and isinstance(node.ctx, ast.Load) and not variants((*section.split("."), node.attr)):
+        if section and isinstance(node.ctx, ast.Load) and not KEYS.variants((*section.split("."), node.attr)):
             self.read.add(f"{section}.{node.attr}")
 
 
@@ -130,7 +129,7 @@ def test_every_key_is_read() -> None:
         path = file.relative_to(PACKAGE).as_posix()
         if path in ACTS or not (path in ONLY_SHOW or path.startswith("config/")):
             read |= keys_read(file.read_text(encoding="utf-8"))
-    unread = {key.name for key in all_keys()} - read
+    unread = {key.name for key in KEYS.keys} - read
     unread = {key for key in unread if not key.startswith("method.") or not key.endswith(".kind")}
     assert not unread, f"nothing reads {', '.join(sorted(unread))}"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import as_plain, dump_yaml, load, load_config, preset_names
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.tree import choices
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -159,7 +159,7 @@ def test_a_home_folder_in_run_dir_is_the_home_folder(monkeypatch: pytest.MonkeyP
     assert load_config(overrides=["run.dir=~/runs"]).run.dir == "/somewhere/else/runs"
 
 
-@pytest.mark.parametrize("name", list(choices(("task",))))
+@pytest.mark.parametrize("name", list(KEYS.choices(("task",))))
 def test_each_task_loads_and_reads_back(name: str, tmp_path: Path) -> None:
     """The lab's preset speaks of the people of Knights & Knaves, which other tasks do not have."""
     loaded = load(task=name)

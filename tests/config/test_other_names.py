@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.config.keys import key_names
+from rlvr_cli.config.keys import KEYS, OTHER_NAMES
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.other_names import OTHER_NAMES
 from rlvr_cli.core.errors import UserError
 
 
 def test_every_name_stands_for_a_key_that_exists_and_is_none_itself() -> None:
-    keys = set(key_names())
+    keys = set(KEYS.key_names)
     assert set(OTHER_NAMES.values()) <= keys
     assert not keys & set(OTHER_NAMES)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.methods_cost import COMPOSITIONS, PAGE
-from rlvr_cli.config.keys import all_keys
+from rlvr_cli.config.keys import KEYS
 from rlvr_cli.describe.pages import (
     COMMAND,
     INDEX,
@@ -81,7 +81,7 @@ def test_links_and_pictures_are_there(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(path.name for path in PAGES.glob("*.md")))
 def test_every_key_that_is_named_exists(name: str) -> None:
-    known = {key.name for key in all_keys()}
+    known = {key.name for key in KEYS.keys}
     known |= {key.rsplit(".", end)[0] for key in known for end in (1, 2) if key.count(".") >= end}
     for quoted in re.findall(r"`([^`]+)`", text(name)):
         for word in quoted.split():

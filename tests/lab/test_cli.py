@@ -32,8 +32,8 @@ def test_build_writes_a_model_folder_and_reports_it(tmp_path, capsys, monkeypatc
     ("arguments", "message"),
     [
         (["--out", "."], "not an empty folder"),
-        (["--out", "new", "--recipe", "missing.yaml"], "missing.yaml: cannot be read: No such file"),
-        (["--out", "new", "--recipe", "bad.yaml"], "puzles: Extra inputs"),
+        (["--out", "new", "--recipe", "missing.yaml"], "missing.yaml  no such file"),
+        (["--out", "new", "--recipe", "bad.yaml"], "bad.yaml:1  puzles: unknown key. Did you mean `puzzles`?"),
         (["--out", "bad.yaml/new"], "cannot write in"),
     ],
 )

@@ -94,8 +94,8 @@ def test_the_example_is_a_search(tmp_path: Path) -> None:
         "search: tqe\nseeds: 2": ["s.yaml:1 search: must be tpe, random, or a mapping of sampler, trials"],
         "search: {sampler: cmaes, trails: 3, pruning: {start: 1}}": [
             "s.yaml:1 search.sampler: must be",
-            "s.yaml:1 search.trails: unknown key. Did you mean `trials`? Keys: sampler, trials, startup, seed, pruning",
-            "s.yaml:1 search.pruning.start: unknown key. Did you mean `startup`? Keys: startup, warmup",
+            "s.yaml:1 search.trails: unknown key. Did you mean `trials`? Keys of search: sampler, trials",
+            "s.yaml:1 search.pruning.start: unknown key. Did you mean `startup`? Keys of search.pruning: startup",
         ],
         "objective: {metrics: reward}\nseeds: 2": ["s.yaml:1 objective.metrics: unknown key. Did you mean `metric`?"],
         "objective: {of: test}\nseeds: 2": ["s.yaml:1 objective.of: must be"],

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.cli.app import run
+from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.tree import choices
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch.checks import default_name
 from rlvr_cli.tasks.gsm8k.task import GSM8K
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.tasks.sets import data_sets, problems_name
 
-TASKS = list(choices(("task",)))
+TASKS = list(KEYS.choices(("task",)))
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.config.checks import check_training
+from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.tree import choices
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.describe.task import data_set_rows
 from rlvr_cli.tasks.countdown.task import Countdown
@@ -86,7 +86,7 @@ def test_all_that_was_chosen_of_a_training_set_is_for_training(folder):
 def test_the_table_has_every_benchmark_and_training_set_of_a_task_that_exists():
     assert set(BENCHMARKS) <= set(benchmarks())
     assert {name for name, one in data_sets().items() if "train" in one.files} == set(TRAINING)
-    assert {one.task for one in data_sets().values()} == set(choices(("task",)))
+    assert {one.task for one in data_sets().values()} == set(KEYS.choices(("task",)))
     assert all(one.what and one.licence and set(one.files) <= {"train", "test"} for one in data_sets().values())
     assert set(sets_of("gsm8k")) == {"gsm8k", "gsm8k-gen"} and "math500" not in sets_of("math", "train")
 
@@ -193,7 +193,7 @@ def test_every_public_file_loads_under_its_name():
     found = {name: {split: n for split, n in rows.items() if n is not None} for name, rows in counted.items()}
     assert {name: rows for name, rows in found.items() if rows} == PUBLIC_ROWS
     for name, rows in PUBLIC_ROWS.items():
-        kind = choices(("task",))[data_sets()[name].task]
+        kind = KEYS.choices(("task",))[data_sets()[name].task]
         keys = {"people": {n: 0.125 if n < 8 else 0.25 for n in range(2, 9)}} if kind is KnightsAndKnaves else {}
         config = kind(data=name, data_dir=str(PUBLIC), **keys)
         task = config.for_model("logic_rl")

@@ -1,0 +1,313 @@
+"""The keys of a section and of all sections below it: where each stands, what it takes in words, and its meaning."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, StringConstraints
+from pydantic.fields import FieldInfo
+
+from rlvr_cli.core.section import Choice, Section
+from rlvr_cli.core.text import nearest
+
+# Keys and places in lists, from the outermost section inwards.
+Path = tuple[Any, ...]
+Variant = type[Section]
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key.
+
+    Attributes:
+        name: dotted, `optimizer.lr`.
+        type: the values that it takes, in words.
+        default: its default.
+        meaning: a sentence.
+        kinds: the choices of its section that have this key, each with this very default and meaning; empty
+            where the section has but one variant.
+    """
+
+    name: str
+    type: str
+    default: Any
+    meaning: str
+    kinds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Schema:
+    """What may stand below the section ``root``.
+
+    Attributes:
+        name: what messages call the root.
+        other_names: names that other programs give its keys -> its own.
+        command: the command that lists its keys; where there is none, messages do.
+        include: whether its files may include others.
+    """
+
+    root: Variant
+    name: str = ""
+    other_names: Mapping[str, str] = field(default_factory=dict)
+    command: str = ""
+    include: bool = False
+    _variants: dict[Path, tuple[Variant, ...]] = field(default_factory=dict, repr=False)
+
+    def variants(self, path: Path) -> tuple[Variant, ...]:
+        """The sections that may stand at `path`; empty where a value stands, or nothing."""
+        if path not in self._variants:
+            self._variants[path] = tuple(self._found(path))
+        return self._variants[path]
+
+    def _found(self, path: Path) -> Iterator[Variant]:
+        if not path:
+            yield self.root
+        elif isinstance(path[-1], int):
+            for parent in self.variants(path[:-2]) if len(path) > 1 else ():
+                yield from _items_of(fields(parent)[path[-2]].annotation) if path[-2] in fields(parent) else ()
+        elif isinstance(path[-1], str):
+            for parent in self.variants(path[:-1]):
+                yield from _sections_of(fields(parent)[path[-1]].annotation) if path[-1] in fields(parent) else ()
+
+    def is_known(self, path: Path) -> bool:
+        """Whether some variant has a key or a section at `path`."""
+        return any(path[-1] in fields(parent) for parent in self.variants(path[:-1]))
+
+    def field(self, path: Path) -> FieldInfo | None:
+        """What is declared at `path`, in the first variant that has it."""
+        found = (fields(parent).get(path[-1]) for parent in self.variants(path[:-1])) if path else ()
+        return next((one for one in found if one is not None), None)
+
+    def chooser(self, path: Path) -> str:
+        """The key of a section that says which one it is (`name` of a task, `kind` of an advantage); "" = none."""
+        return next((variant.chooser for variant in self.variants(path)), "")
+
+    def plain_key(self, path: Path) -> str:
+        """The key that a plain value in the place of the section at `path` sets: its chooser, or its main key."""
+        return self.chooser(path) or next((one.main_key for one in self.variants(path) if one.main_key), "")
+
+    def choices(self, path: Path) -> dict[str, Variant]:
+        """What the chooser of a section may be, where the schema lists it: `clip`, `dgpo`, ..."""
+        key = self.chooser(path)
+        listed = {}
+        for variant in self.variants(path):
+            found = variant.model_fields.get(key)
+            if found is not None and get_origin(found.annotation) is Literal:
+                listed.update(dict.fromkeys(get_args(found.annotation), variant))
+        return listed
+
+    def is_choice(self, path: Path) -> bool:
+        """Whether a section has several variants that the schema lists by name: a task, an advantage; not a method."""
+        return 1 < len(self.variants(path)) == len(self.choices(path))
+
+    def chosen(self, path: Path, values: Any) -> Variant | None:
+        """The variant that the `values` of a section choose; the default where they are silent."""
+        found = self.variants(path)
+        if len(found) < 2:
+            return found[0] if found else None
+        tag = values.get(self.chooser(path)) if isinstance(values, dict) else None
+        if not isinstance(tag, str):
+            return type(self.default(path))
+        listed = self.choices(path)
+        others = [variant for variant in found if variant not in listed.values()]
+        return listed.get(tag) or next(iter(others), None)
+
+    def default(self, path: Path) -> Any:
+        """The default at `path`, of the first variant that has the key."""
+        found = self.field(path)
+        assert found is not None
+        return found.get_default(call_default_factory=True)
+
+    def key_of(self, path: Path) -> Path:
+        """The key that `path` belongs to: itself, or the key inside whose value it lies."""
+        return next((path[:length] for length in range(1, len(path)) if not self.variants(path[:length])), path)
+
+    @cached_property
+    def section_names(self) -> tuple[str, ...]:
+        """Every section by its dotted name: `method`, `method.advantage`, ..."""
+        return tuple(dict.fromkeys(".".join(path) for path in self._sections_below(())))
+
+    @cached_property
+    def keys(self) -> tuple[Key, ...]:
+        """Every key, in the order of the schema; a key of several kinds stands once for each meaning that it has."""
+        return tuple(self._keys_below(()))
+
+    @cached_property
+    def key_names(self) -> tuple[str, ...]:
+        """The dotted name of every key, each once."""
+        return tuple(dict.fromkeys(key.name for key in self.keys))
+
+    def suggest(self, path: Sequence[str], own: Variant | None = None) -> str | None:
+        """The key that someone who wrote the unknown `path` most likely meant.
+
+        A key of that very name deeper in the same section wins, then a name close to one next to it, the key that other
+        programs call so (first, where no section is named), a key of that name anywhere, and the closest dotted name.
+        `kl_beta` is taken for `kl.beta`.
+
+        Args:
+            own: the variant that the section has, where it has several; its keys are preferred.
+        """
+        path = tuple(path)
+        other = self.other_names.get(plain_name(path[-1]))
+        if len(path) == 1 and other:
+            return other
+        # A section that a plain value sets is as good as its key.
+        plain = [
+            name for name in self.section_names if any(one.main_key for one in self.variants(tuple(name.split("."))))
+        ]
+        names = (*plain, *self.key_names)
+        same_name = [name for name in names if f".{name}".replace(".", "_").endswith(f"_{path[-1]}".replace(".", "_"))]
+        if len(path) > 1:
+            inside = [name for name in same_name if name.startswith(f"{path[0]}.")]
+            if inside:
+                return " or ".join(inside)
+            beside = [name for variant in self.variants(path[:-1]) for name in fields(variant)]
+            close = nearest(path[-1], fields(own) if own else beside) or nearest(path[-1], beside)
+            if close:
+                return close
+            if other:
+                return other
+        if same_name:
+            return " or ".join(same_name)
+        top = fields(self.root)
+        if len(path) == 1:
+            return nearest(path[0], top)
+        if path[0] not in top:
+            section = nearest(path[0], top)
+            if section and f"{section}.{'.'.join(path[1:])}" in names:
+                return f"{section}.{'.'.join(path[1:])}"
+        alike = [name for name in names if nearest(path[-1], [name.rsplit(".", 1)[-1]])]
+        return nearest(".".join(path), alike, cutoff=0.8)
+
+    def _sections_below(self, path: Path) -> Iterator[Path]:
+        for variant in self.variants(path):
+            for name in fields(variant):
+                if self.variants((*path, name)):
+                    yield (*path, name)
+                    yield from self._sections_below((*path, name))
+
+    def _keys_below(self, path: Path) -> Iterator[Key]:
+        chooser, listed, found = self.chooser(path), self.choices(path), self.variants(path)
+        if len(found) > 1 and len(listed) == len(found):
+            yield self._choice_key((*path, chooser), listed)
+        keys: dict[tuple[Any, ...], Key] = {}
+        for variant in found:
+            label = next((tag for tag, other in listed.items() if other is variant), None) if len(found) > 1 else None
+            for name, declared in fields(variant).items():
+                place = (*path, name)
+                if self.variants(place):
+                    yield from keys.values()
+                    keys.clear()
+                    yield from self._keys_below(place)
+                    continue
+                if name == chooser and len(found) > 1 and label is not None:
+                    continue
+                default = declared.get_default(call_default_factory=True)
+                key = Key(".".join(place), describe_field(declared), default, declared.description or "")
+                same = (key.name, key.type, repr(key.default), key.meaning)
+                kinds = (*(keys[same].kinds if same in keys else ()), *([label] if label else []))
+                keys[same] = Key(key.name, key.type, key.default, key.meaning, kinds)
+        yield from keys.values()
+
+    def _choice_key(self, path: Path, listed: dict[str, Variant]) -> Key:
+        """The key that chooses between variants: the meaning of each, one after the other."""
+        meanings = [variant.model_fields[path[-1]].description or "" for variant in listed.values()]
+        default = getattr(self.default(path[:-1]), path[-1])
+        return Key(".".join(path), f"one of {', '.join(listed)}", default, " ".join(meanings))
+
+
+@cache
+def schema_of(root: Variant, name: str = "") -> Schema:
+    """The schema of a section that is read by itself."""
+    return Schema(root, name)
+
+
+def plain_name(name: str) -> str:
+    """A name as tables of other names have it: `--Learning-Rate` is `learning_rate`."""
+    return name.lstrip("-").lower().replace("-", "_")
+
+
+def fields(section: Variant) -> dict[str, FieldInfo]:
+    """Key, as files have it -> what is declared."""
+    return {declared.alias or name: declared for name, declared in section.model_fields.items()}
+
+
+def describe_field(declared: FieldInfo) -> str:
+    """What a key takes, in words: `a whole number, at least 1`; its title, where it has one."""
+    return declared.title or describe_type(declared.annotation, tuple(declared.metadata))
+
+
+def describe_type(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
+    """`describe_field` for a bare annotation."""
+    if get_origin(annotation) is Annotated:
+        base, *more = get_args(annotation)
+        return describe_type(base, (*metadata, *more))
+    title = next((item.title for item in metadata if isinstance(item, FieldInfo) and item.title), None)
+    arguments, origin = get_args(annotation), get_origin(annotation)
+    if title is not None:
+        return title
+    if origin is Literal:
+        return ("one of " if len(arguments) > 1 else "") + ", ".join(map(str, arguments))
+    if origin in (Union, types.UnionType):
+        parts = [describe_type(part, metadata) for part in arguments if part is not type(None)]
+        return ", or ".join((["null"] if type(None) in arguments else []) + parts)
+    if origin is tuple:
+        if arguments[-1] is Ellipsis:
+            least = "at least one value" if any(getattr(item, "min_length", 0) for item in metadata) else "values"
+            return f"a list of {least}, each {describe_type(arguments[0])}"
+        return f"a list of {len(arguments)} values, each {describe_type(arguments[0])}"
+    if origin is dict:
+        return f"a mapping from {describe_type(arguments[0])}, to {describe_type(arguments[1])}"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        keys = ", ".join(declared.alias or name for name, declared in annotation.model_fields.items())
+        return annotation.model_config.get("title") or f"a mapping with the keys {keys}"
+    if annotation is str:
+        return "text, not empty, on one line" if _has_pattern(metadata) else "text"
+    word = {int: "a whole number", float: "a number", bool: "true or false"}.get(annotation, "any value")
+    bounds = list(_bounds(metadata))
+    return ", ".join([word, " and ".join(bounds)]) if bounds else word
+
+
+def _has_pattern(metadata: Iterable[Any]) -> bool:
+    return any(isinstance(item, StringConstraints) for item in metadata)
+
+
+def _bounds(metadata: Iterable[Any]) -> Iterable[str]:
+    words = (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below"))
+    for item in metadata:
+        if isinstance(item, FieldInfo):
+            yield from _bounds(item.metadata)
+        for name, word in words:
+            if hasattr(item, name):
+                yield f"{word} {_plain(getattr(item, name))}"
+
+
+def _plain(number: float) -> str:
+    return str(int(number)) if float(number).is_integer() else str(number)
+
+
+def _items_of(annotation: Any) -> tuple[Variant, ...]:
+    """The sections that a list holds."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _items_of(arguments[0])
+    if origin in (Union, types.UnionType):
+        return tuple(found for part in arguments for found in _items_of(part))
+    return _sections_of(arguments[0]) if origin is tuple else ()
+
+
+def _sections_of(annotation: Any) -> tuple[Variant, ...]:
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _sections_of(get_args(annotation)[0])
+    if origin in (Union, types.UnionType):
+        return tuple(found for part in get_args(annotation) for found in _sections_of(part))
+    if not (isinstance(annotation, type) and issubclass(annotation, Section)):
+        return ()
+    return (
+        tuple(annotation.kinds.values()) if issubclass(annotation, Choice) and annotation.is_family() else (annotation,)
+    )

@@ -1,0 +1,272 @@
+"""Layers of values over one another, later ones winning: where each value came from, and every problem at its place."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from rlvr_cli.core.keys import Path, Schema
+from rlvr_cli.core.messages import drop_odd_keys, faults, set_paths, value_at
+from rlvr_cli.core.section import Contradiction, Section
+from rlvr_cli.core.text import nearest, without_secrets
+from rlvr_cli.core.yaml import YamlProblem, parse
+
+# Every layer whose name begins so is one that no person wrote.
+PRESET = "preset "
+SHOWN = 80
+S = TypeVar("S", bound=Section)
+SetByUser = Callable[[Path], bool]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A place that sets values: a file (`label`, with a line), an option or an override."""
+
+    label: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return self.label if self.line is None else f"{self.label}:{self.line}"
+
+
+@dataclass
+class Layer:
+    """Values from one place, as nested mappings, and the line of each path in it (empty for options)."""
+
+    label: str
+    data: dict[Any, Any]
+    lines: Mapping[Path, int] = field(default_factory=dict)
+
+    def origin(self, path: Path) -> Origin:
+        """Where in this layer `path` was set: the line of the longest prefix that has one."""
+        for length in range(len(path), -1, -1):
+            line = self.lines.get(path[:length])
+            if line is not None:
+                return Origin(self.label, line)
+        return Origin(self.label)
+
+
+@dataclass
+class Merged:
+    """The layers merged: nested data and the layer that set each section and key.
+
+    Attributes:
+        presets: the lowest layers, which stay when a section is given another name: they are those of the last one.
+    """
+
+    schema: Schema
+    presets: tuple[Layer, ...] = ()
+    data: dict[Any, Any] = field(default_factory=dict)
+    layers: dict[Path, Layer] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for layer in self.presets:
+            self.add(layer)
+
+    def origin(self, path: Path) -> Origin | None:
+        """The origin of `path` (a section, a key, or a place inside a key's value); None for a default."""
+        layer = self.layers.get(self.schema.key_of(path))
+        return None if layer is None else layer.origin(path)
+
+    def set_by_user(self, path: Path) -> bool:
+        """Whether something else than a preset or a default set the key at `path`."""
+        layer = self.layers.get(path)
+        return layer is not None and not layer.label.startswith(PRESET)
+
+    def places(self, paths: Iterable[Path]) -> str:
+        """The distinct places that set `paths`, as text: `a.yaml:3,7, override eval.samples=4`.
+
+        Presets are named only where nothing else took part: the user's own lines come first. What the preset of a named
+        section set was set by who named it.
+        """
+        origins = [origin for origin in map(self._blamed, paths) if origin is not None]
+        own = [origin for origin in origins if not origin.label.startswith(PRESET)]
+        lines: dict[str, list[int]] = {}
+        for origin in own or origins:
+            found = lines.setdefault(origin.label, [])
+            if origin.line is not None and origin.line not in found:
+                found.append(origin.line)
+        return ", ".join(
+            f"{label}:{','.join(map(str, sorted(numbers)))}" if numbers else label for label, numbers in lines.items()
+        )
+
+    def _blamed(self, path: Path) -> Origin | None:
+        origin, name = self.origin(path), (path[0], self.schema.chooser(path[:1]))
+        of_a_preset = origin is None or origin.label.startswith(PRESET)
+        return self.origin(name) if of_a_preset and self.set_by_user(name) else origin
+
+    def add(self, layer: Layer) -> None:
+        """Lays `layer` over what is there. Sections are merged at any depth; a key's value is replaced whole.
+
+        A plain value for a section chooses its variant (`advantage: rloo`), or sets its main key (`reweight: 0.3`).
+        Another choice than before drops what lower layers said of the choice before.
+        """
+        self._lay((), self.data, layer.data, layer)
+
+    def _lay(self, path: Path, below: dict[Any, Any], values: dict[Any, Any], layer: Layer) -> None:
+        chooser = self.schema.chooser(path)
+        if chooser and chooser in values and chooser in below and self._tag(path, values[chooser]) != below[chooser]:
+            self._choose_again(path, below)
+        for key, value in values.items():
+            place = (*path, key)
+            self.layers[place] = layer
+            if not self.schema.variants(place):
+                below[key] = self._tag(path, value) if key == chooser else value
+                continue
+            plain = self.schema.plain_key(place)
+            if plain and not isinstance(value, (dict, list)) and (value is not None or not self.schema.chooser(place)):
+                value = {plain: value}
+            if value is None:
+                below.setdefault(key, {})
+            elif not isinstance(value, dict):
+                self._forget(place)
+                below[key] = value
+            else:
+                if not isinstance(below.get(key), dict):
+                    self._forget(place)
+                    below[key] = {}
+                self._lay(place, below[key], value, layer)
+
+    def _choose_again(self, path: Path, below: dict[Any, Any]) -> None:
+        """Takes out what belongs to the choice before; of a section of the root, its presets take that place."""
+        dropped = self.schema.variants(path)[0].of_the_choice
+        for key in dropped or ():
+            below.pop(key, None)
+            self.layers.pop((*path, key), None)
+        if dropped is None:
+            self._forget(path)
+            below.clear()
+            for preset in self.presets if len(path) == 1 else ():
+                self._lay(path, below, preset.data.get(path[0], {}), preset)
+
+    def _forget(self, path: Path) -> None:
+        for place in [place for place in self.layers if len(place) > len(path) and place[: len(path)] == path]:
+            del self.layers[place]
+
+    def _tag(self, path: Path, value: Any) -> Any:
+        """A choice as it is compared and stored."""
+        return self.schema.variants(path)[0].canonical(value) if isinstance(value, str) else value
+
+
+def label(text: str) -> str:
+    """How an override is named in messages; secrets in an address are not shown."""
+    line = without_secrets(" ".join(text.split()))
+    return f"override {line if len(line) <= SHOWN else line[: SHOWN - 3] + '...'}"
+
+
+def parse_override(schema: Schema, text: str) -> Layer:
+    """An override such as `optimizer.lr=1e-6` as a layer.
+
+    Raises:
+        ValueError: the message for the user, where `text` is not `section.key=value` with a YAML value.
+    """
+    name, equals, written = text.partition("=")
+    name = name.strip()
+    if not equals or not name:
+        raise ValueError("expected `section.key=value`, as in optimizer.lr=1e-6")
+    path = tuple(name.split("."))
+    if not all(path):
+        raise ValueError(f"`{name}` has an empty part between its dots; expected `section.key=value`")
+    for length in range(1, len(path)):
+        if schema.is_known(path[:length]) and not schema.variants(path[:length]):
+            key = ".".join(path[:length])
+            raise ValueError(f"`{key}` is one value: set it whole, as in `{key}=...`")
+    try:
+        value = parse(written).data
+    except YamlProblem as problem:
+        raise ValueError(f"the value `{written[:SHOWN]}`: {problem.message}") from None
+    if value is None and schema.chooser(path):
+        value = {schema.chooser(path): None}
+    for part in reversed(path):
+        value = {part: value}
+    return Layer(label(text), dict(value))
+
+
+def choices_first(schema: Schema, layers: list[Layer]) -> list[Layer]:
+    """The overrides of one command line in the order in which they are laid over one another.
+
+    As written, but what chooses a name or a kind goes first: it would drop the parameters that stand before it.
+    """
+
+    def rank(layer: Layer) -> int:
+        """How deep a choice is made; behind every choice for anything else."""
+        path: Path = ()
+        value: Any = layer.data
+        while isinstance(value, dict) and len(value) == 1:
+            ((key, value),) = value.items()
+            path = (*path, key)
+        if path[-1] == schema.chooser(path[:-1]):
+            return len(path)
+        return len(path) + 1 if schema.chooser(path) and not isinstance(value, dict) else 1000
+
+    return sorted(layers, key=rank)
+
+
+def validate(
+    root: type[S], merged: Merged, rules: Callable[[S, SetByUser], Iterable[Contradiction]]
+) -> tuple[S, list[tuple[str, str]]]:
+    """Makes a section of merged layers.
+
+    Args:
+        rules: contradictions between valid values of different keys.
+    Returns:
+        The section, and every problem as (places that set the values, message). Where there are problems, the offending
+        values stand at their defaults: the rules are looked at on the rest.
+    """
+    schema, data = merged.schema, copy.deepcopy(merged.data)
+    problems: list[tuple[str, str]] = []
+    bad: set[Path] = set()
+    for fault in drop_odd_keys(schema, data):
+        problems.append((merged.places([fault.place]), str(fault)))
+    while True:
+        _state_kinds(schema, data)
+        try:
+            section = root.model_validate(data)
+            break
+        except ValidationError as error:
+            for fault in faults(schema, data, error):
+                problems.append((merged.places([fault.place]), str(fault)))
+                bad.add(fault.path)
+                _drop(schema, data, fault.path)
+    for found in rules(section, merged.set_by_user):
+        paths = [tuple(key.split(".")) for key in found.keys]
+        if not any(_judged_wrong(schema, path, bad) for path in paths):
+            problems.append((merged.places(paths), found.message))
+    return section, problems
+
+
+def _state_kinds(schema: Schema, data: dict[Any, Any]) -> None:
+    """Writes the default kind into sections that are silent about theirs: pydantic wants to be told."""
+    for path in list(set_paths(schema, data)):
+        values = value_at(data, path)
+        if schema.is_choice(path) and isinstance(values, dict):
+            chooser = schema.chooser(path)
+            values.setdefault(chooser, getattr(schema.default(path), chooser))
+
+
+def _judged_wrong(schema: Schema, path: Path, bad: set[Path]) -> bool:
+    """Whether a value that was judged wrong has a say in the value at `path`: its own, or that of a choice above."""
+    return any(
+        wrong == path[: len(wrong)]
+        or (wrong[-1] == schema.chooser(wrong[:-1]) and wrong[:-1] == path[: len(wrong) - 1])
+        for wrong in bad
+    )
+
+
+def _drop(schema: Schema, data: Any, path: Path) -> None:
+    """Takes the value at `path` out; with a choice, what was set of it, except where the choice meant is plain."""
+    section = path[:-1]
+    values = value_at(data, section)
+    if path[-1] == schema.chooser(section) and schema.is_choice(section):
+        chooser = path[-1]
+        guess = nearest(values[chooser], schema.choices(section)) if isinstance(values.get(chooser), str) else None
+        if guess and guess != values[chooser]:
+            values[chooser] = guess
+        else:
+            values.clear()
+        return
+    del values[path[-1]]

@@ -1,0 +1,220 @@
+"""What is wrong with plain data that should be a section: every key once, what it takes, and the nearest known one."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from rlvr_cli.core.keys import Path, Schema, Variant, describe_field, fields, schema_of
+from rlvr_cli.core.section import Section
+from rlvr_cli.core.text import did_you_mean
+from rlvr_cli.core.yaml import shown
+
+_PLAIN = re.compile(r"[^\s\"'`]+")
+S = TypeVar("S", bound=Section)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One key or section that cannot be.
+
+    Attributes:
+        path: the key.
+        place: it, or the part of its value that is to blame.
+        message: what is allowed.
+    """
+
+    path: Path
+    place: Path
+    message: str
+
+    def __str__(self) -> str:
+        return f"{dotted(self.path)}: {self.message}" if self.path else self.message
+
+
+def read(model: type[S], data: Any, name: str = "") -> tuple[S | None, list[Fault]]:
+    """Plain data as a section, called ``name``, and what is wrong with it; None where anything is."""
+    schema = schema_of(model, name)
+    data = copy.deepcopy(data)
+    found = drop_odd_keys(schema, data)
+    try:
+        section = model.model_validate(data)
+    except ValidationError as error:
+        found += faults(schema, data, error)
+    return (None, found) if found else (section, [])
+
+
+def faults(schema: Schema, data: Any, error: ValidationError) -> list[Fault]:
+    """What pydantic found; a key with several faults gets one."""
+    found: dict[Path, Fault] = {}
+    for detail in error.errors(include_url=False, include_context=False):
+        path, place = _where(schema, detail, data)
+        found.setdefault(path, Fault(path, place, _message(schema, detail, path, place, data)))
+    return list(found.values())
+
+
+def drop_odd_keys(schema: Schema, data: Any) -> list[Fault]:
+    """Takes keys that are no text out of ``data``: pydantic names them in its own way."""
+    odd = [path for path in set_paths(schema, data) if not isinstance(path[-1], str)]
+    found = [Fault(path, path, _unknown_key(schema, path, data)) for path in odd]
+    for path in odd:
+        del value_at(data, path[:-1])[path[-1]]
+    return found
+
+
+def set_paths(schema: Schema, values: Any, path: Path = ()) -> Iterator[Path]:
+    """Every section and key that is set."""
+    for key, value in values.items() if isinstance(values, dict) else ():
+        place = (*path, key)
+        yield place
+        if isinstance(value, dict) and schema.variants(place):
+            yield from set_paths(schema, value, place)
+
+
+def value_at(data: Any, path: Path) -> Any:
+    """The value at `path`; None where there is none."""
+    for part in path:
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data
+
+
+def dotted(path: Path) -> str:
+    """A path as a name: `optimizer.lr`."""
+    return ".".join(part if isinstance(part, str) and _PLAIN.fullmatch(part) else shown(part) for part in path)
+
+
+def _where(schema: Schema, detail: ErrorDetails, data: Any) -> tuple[Path, Path]:
+    """The key and the part of its value: pydantic's place without the names of types that it puts in between."""
+    path: Path = ()
+    rest = list(detail["loc"])
+    while rest:
+        if len(schema.variants(path)) > 1:
+            rest.pop(0)
+        elif path and not schema.variants(path) and not schema.variants((*path, rest[0])):
+            break
+        if rest:
+            path = (*path, rest.pop(0))
+    if detail["type"].startswith("union_tag"):
+        path = (*path, schema.chooser(path))
+        return path, path
+    # A word may stand for a mapping, and one mapping for a list.
+    while path and detail["type"] != "missing" and not _holds(data, path):
+        path = path[:-1]
+    place = path
+    for part in rest:
+        if not _holds(data, (*place, part)):
+            break
+        place = (*place, part)
+    return path, place
+
+
+def _holds(data: Any, path: Path) -> bool:
+    """Whether there is a value at ``path``, null included."""
+    parent = value_at(data, path[:-1])
+    if isinstance(parent, list):
+        return isinstance(path[-1], int) and path[-1] < len(parent)
+    return isinstance(parent, dict) and path[-1] in parent
+
+
+def _message(schema: Schema, detail: ErrorDetails, path: Path, place: Path, data: Any) -> str:
+    kind, declared = detail["type"], schema.field(path)
+    if kind == "extra_forbidden":
+        return _unknown_key(schema, path, data)
+    if kind == "missing" and not _holds(data, path):
+        return f"is missing; it must be {_wanted(schema, path)}"
+    if kind == "value_error":
+        return detail["msg"].removeprefix("Value error, ")
+    value = value_at(data, path)
+    if schema.variants(path):
+        return f"must be {_wanted(schema, path)}; got {shown(value)}"
+    section, key = path[:-1], path[-1]
+    listed = schema.choices(section)
+    if key == schema.chooser(section) and len(listed) == len(schema.variants(section)):
+        hint = did_you_mean(value, listed) if isinstance(value, str) else ""
+        more = schema.variants(section)[0].about_unknown(value)
+        what = section[-1] if key == "name" else f"{section[-1]} {key}"
+        return f"unknown {what} {shown(value)}.{more or hint} Allowed: {', '.join(listed)}"
+    own = schema.chosen(section, value_at(data, section))
+    declared = fields(own).get(key, declared) if own is not None else declared
+    assert declared is not None
+    # A key that is to blame is shown with its mapping.
+    inner = place[:-1] if "[key]" in detail["loc"] and place != path else place
+    got = shown(value) if inner == path else f"{shown(value_at(data, inner))} in {shown(value)}"
+    return f"must be {describe_field(declared)}; got {got}{_remedy(value, declared.annotation)}"
+
+
+def _wanted(schema: Schema, path: Path) -> str:
+    """What may stand at ``path``."""
+    declared, found = schema.field(path), schema.variants(path)
+    if declared is not None and (declared.title or not found):
+        return describe_field(declared)
+    if schema.choices(path) and schema.chooser(path) == "kind":
+        return f"one of {', '.join(schema.choices(path))}, or a mapping with the key kind and its parameters"
+    return f"a mapping with the keys {_key_names(found)}"
+
+
+def _unknown_key(schema: Schema, path: Path, data: Any) -> str:
+    section, key = path[:-1], path[-1]
+    values = value_at(data, section)
+    own = schema.chosen(section, values)
+    others = [variant for variant in schema.variants(section) if variant is not own and key in fields(variant)]
+    if others:
+        return _of_another_kind(schema, path, values, others)
+    meant = _deepest(path, value_at(data, path)) if section else path
+    guess = schema.suggest([str(part) for part in meant], own if section else None)
+    hint = " Did you mean " + " or ".join(f"`{name}`" for name in guess.split(" or ")) + "?" if guess else ""
+    if guess and schema.command:
+        return f"unknown key.{hint}"
+    top = fields(schema.root)
+    if not section and all(schema.variants((name,)) for name in top):
+        more = "; in a file also `include`" if schema.include else ""
+        return f"unknown section.{hint} Sections: {', '.join(top)}{more}"
+    of = f" of {dotted(section) or schema.name}" if section or schema.name else ""
+    return f"unknown key.{hint} Keys{of}: {_key_names((own,) if own else schema.variants(section))}"
+
+
+def _of_another_kind(schema: Schema, path: Path, values: Any, others: list[Variant]) -> str:
+    """For a key that the section has, but not with the kind that is chosen."""
+    section, key = path[:-1], path[-1]
+    chooser = schema.chooser(section)
+    tags = [tag for tag, variant in schema.choices(section).items() if variant in others]
+    is_kind = chooser == "kind"
+    subject = f"{section[-1]} kind" if is_kind else section[-1]
+    tag = values.get(chooser, getattr(schema.default(section), chooser))
+    if not tags:
+        return f"{subject} {tag} has no {key}; other {section[-1]}s have"
+    listed = f"{', '.join(tags[:-1])} and {tags[-1]} have" if len(tags) > 1 else f"{tags[0]} has"
+    place = dotted((*section, chooser) if is_kind else section)
+    hint = f" Did you mean {place}={tags[0]}?" if len(tags) == 1 else ""
+    return f"{subject} {tag} has no {key}; {listed}.{hint}"
+
+
+def _deepest(path: Path, value: Any) -> Path:
+    """`path` and on through mappings of one key: `update.kl.beta=0` was meant as a dotted name."""
+    while isinstance(value, dict) and len(value) == 1:
+        ((key, value),) = value.items()
+        path = (*path, key)
+    return path
+
+
+def _key_names(known: tuple[Variant, ...]) -> str:
+    return ", ".join(dict.fromkeys(name for variant in known for name in fields(variant))) or "none"
+
+
+def _remedy(value: Any, annotation: Any) -> str:
+    if isinstance(value, float) and value.is_integer() and annotation in (int, int | None):
+        return f" (write {int(value)})"
+    if isinstance(value, str) and value.replace(".", "", 1).isdigit() and annotation is not str:
+        return " (text: remove the quotes)"
+    if annotation is bool and isinstance(value, str) and value.lower() in ("yes", "no", "on", "off"):
+        return " (YAML 1.2 has no yes and no)"
+    return ""
