@@ -29,7 +29,7 @@ from rlvr_cli.core.section import Count, CountOrZero, Section
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.core.table import Table
 from rlvr_cli.describe.named import replayed_configs
-from rlvr_cli.methods.statistics import quantile
+from rlvr_cli.methods.base import quantile
 from rlvr_cli.results.figure import COLOURS
 from rlvr_cli.stats.correlation import pearson, spearman
 

@@ -36,8 +36,8 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Count, FromList, Section
 from rlvr_cli.core.table import Table
+from rlvr_cli.methods.base import quantile
 from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.statistics import quantile
 from rlvr_cli.results.figure import COLOURS
 
 if TYPE_CHECKING:

@@ -27,9 +27,8 @@ from rlvr_cli.core.section import Count, Section
 from rlvr_cli.core.table import Table
 from rlvr_cli.describe.named import replayed_configs
 from rlvr_cli.describe.weights import effective_weight, far_slope, left_bias
-from rlvr_cli.methods.base import Regions, Tokens, regions
+from rlvr_cli.methods.base import Regions, Tokens, quantile, regions
 from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.statistics import quantile
 from rlvr_cli.results.figure import COLOURS
 
 if TYPE_CHECKING:

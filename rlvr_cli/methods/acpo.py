@@ -25,19 +25,15 @@ from a run of ACPO; here they are those of the step at hand.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Scale
-from rlvr_cli.methods.base import EpsLow, PolicyLoss, Tokens
+from rlvr_cli.methods.base import Advantage, EpsLow, PolicyLoss, Tokens, quantile
 from rlvr_cli.methods.grpo import PPOClip
 from rlvr_cli.methods.preset import GROUP_STD, ONE_PASS, MethodPreset, Paper, Sets
-from rlvr_cli.methods.statistics import quantile
-
-if TYPE_CHECKING:
-    from rlvr_cli.methods.method import Method
 
 EPS_LOW_AT_MAX = 0.2
 
@@ -60,7 +56,7 @@ class ACPO(PolicyLoss):
 
     needs_statistics: ClassVar[bool] = True
 
-    def unused(self, method: Method) -> Iterator[tuple[str, str, str]]:
+    def unused(self, advantage: Advantage) -> Iterator[tuple[str, str, str]]:
         if self.bins == 1:
             # One bin has one bound; `max` keeps a lower bound of its own.
             for name in ("edges",) if self.bound == "max" else ("edges", "bound"):

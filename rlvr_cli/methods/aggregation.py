@@ -19,15 +19,12 @@ we divide once by that of the step.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, PrivateAttr
 
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.methods.base import Part
-
-if TYPE_CHECKING:
-    from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.base import Advantage, Part
 
 
 class Aggregation(Part):
@@ -47,7 +44,7 @@ class Aggregation(Part):
         "meaning for token_mean.",
     )
 
-    def unused(self, method: Method) -> Iterator[tuple[str, str, str]]:
+    def unused(self, advantage: Advantage) -> Iterator[tuple[str, str, str]]:
         if self.kind == "token_mean":
             reason = (
                 "token_mean divides by tokens, not by rows. Set method.aggregation=sequence_mean or constant_length"

@@ -19,16 +19,13 @@ which on the weight stays 3.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.methods.base import AboveOne, EpsLow, OpenShare, PolicyLoss, Tokens
+from rlvr_cli.methods.base import AboveOne, Advantage, EpsLow, OpenShare, PolicyLoss, Tokens
 from rlvr_cli.methods.preset import GROUP_ADVANTAGE, ONE_PASS, MethodPreset, Paper
-
-if TYPE_CHECKING:
-    from rlvr_cli.methods.method import Method
 
 
 class ASPO(PolicyLoss):
@@ -45,7 +42,7 @@ class ASPO(PolicyLoss):
     soft_clip_positive: AboveOne = Field(3.0, description="Largest weight of a positive advantage (ratio 1/3 at 3).")
     soft_clip_negative: AboveOne = Field(3.0, description="Largest weight of a negative advantage.")
 
-    def unused(self, method: Method) -> Iterator[tuple[str, str, str]]:
+    def unused(self, advantage: Advantage) -> Iterator[tuple[str, str, str]]:
         if self.eps_high_entropy is None:
             reason = "every token has the same bound. Set method.policy_loss.eps_high_entropy"
             yield "method.policy_loss.entropy_quantile", "method.policy_loss.eps_high_entropy", reason

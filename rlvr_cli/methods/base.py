@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Choice, Contradiction, Section
-
-if TYPE_CHECKING:
-    from rlvr_cli.methods.method import Method
 
 
 @dataclass(frozen=True)
@@ -117,6 +115,21 @@ class Rollout:
         return torch.where(mask, values, 0).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
 
 
+def quantile(values: Tensor, share: float) -> Tensor:
+    """() the ``share``-quantile of (n,) values, n > 0, with linear interpolation, in float64; of any length.
+
+    As ``torch.quantile``, which refuses more than 16 million values.
+    """
+    ordered = values.double().sort().values
+    rank = share * (len(ordered) - 1)
+    if math.isclose(rank, round(rank), rel_tol=1e-12):
+        # Rounding of the product must not move the result off an element that it is to equal.
+        rank = round(rank)
+    below = math.floor(rank)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (rank - below)
+
+
 class Part(Section):
     """A part of a method: its parameters, and what they mean next to those of the other parts."""
 
@@ -125,11 +138,11 @@ class Part(Section):
         """The key of what compares the completions of a prompt, and the beginning of a sentence; None = nothing."""
         return None
 
-    def contradictions(self, method: Method) -> Iterator[Contradiction]:
-        """Choices that cannot act together, in which this part is the one to blame."""
+    def contradictions(self, advantage: Advantage) -> Iterator[Contradiction]:
+        """Choices that cannot act together, in which this part is the one to blame; ``advantage`` is the method's."""
         yield from ()
 
-    def unused(self, method: Method) -> Iterator[tuple[str, str, str]]:
+    def unused(self, advantage: Advantage) -> Iterator[tuple[str, str, str]]:
         """Keys without effect at the present values: (key, the key that switches it off, why and what to do)."""
         yield from ()
 

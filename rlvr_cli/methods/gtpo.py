@@ -28,18 +28,15 @@ mask, not by a token id.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Contradiction, Count, NotNegative, Scale
-from rlvr_cli.methods.base import Rollout, RolloutShaping, Shaping
+from rlvr_cli.methods.base import Advantage, Rollout, RolloutShaping, Shaping
 from rlvr_cli.methods.likelihood import LikelihoodAdvantage
 from rlvr_cli.methods.preset import ONE_PASS, MethodPreset, Modifier, Paper
-
-if TYPE_CHECKING:
-    from rlvr_cli.methods.method import Method
 
 
 def conflict_run(token_ids: Tensor, mask: Tensor, signs: Tensor, group_size: int) -> Tensor:
@@ -90,19 +87,19 @@ class ConflictMask(RolloutShaping):
         said = f"method.shaping.conflict={self.ends} looks for tokens that right and wrong rows share"
         return ("method.shaping.conflict.ends", said) if self.is_on else None
 
-    def contradictions(self, method: Method) -> Iterator[Contradiction]:
+    def contradictions(self, advantage: Advantage) -> Iterator[Contradiction]:
         if not self.is_on:
             return
         key, said = "method.shaping.conflict.ends", f"method.shaping.conflict={self.ends}"
-        yield from _one_advantage_a_row(method, key, said, "leave the shaping out")
-        if (side := _one_side(method)) is not None:
+        yield from _one_advantage_a_row(advantage, key, said, "leave the shaping out")
+        if (side := _one_side(advantage)) is not None:
             yield Contradiction(
                 (key, *SIDE_KEYS),
                 f"{said} looks for tokens that rows of both signs share, and method.advantage.side={side} trains on "
                 "one sign. Set method.advantage.side=both",
             )
 
-    def unused(self, method: Method) -> Iterator[tuple[str, str, str]]:
+    def unused(self, advantage: Advantage) -> Iterator[tuple[str, str, str]]:
         if not self.is_on:
             for name in ("positive", "negative"):
                 reason = "method.shaping.conflict=off. Set method.shaping.conflict=both"
@@ -165,19 +162,19 @@ class EntropyFilter(RolloutShaping):
     def initial_entropy_samples(self) -> int | None:
         return self.samples if self.needs_initial_entropy else None
 
-    def contradictions(self, method: Method) -> Iterator[Contradiction]:
+    def contradictions(self, advantage: Advantage) -> Iterator[Contradiction]:
         if not self.is_on or self.sequences == "all":
             return
         key, instead = "method.shaping.entropy_filter.sequences", "method.shaping.entropy_filter.sequences=all"
-        yield from _one_advantage_a_row(method, key, f"{key}=negative", f"set {instead}")
-        if _one_side(method) == "positive":
+        yield from _one_advantage_a_row(advantage, key, f"{key}=negative", f"set {instead}")
+        if _one_side(advantage) == "positive":
             yield Contradiction(
                 (key, *SIDE_KEYS),
                 f"{key}=negative filters rows of negative advantage, and method.advantage.side=positive has none. Set "
                 f"{instead}",
             )
 
-    def unused(self, method: Method) -> Iterator[tuple[str, str, str]]:
+    def unused(self, advantage: Advantage) -> Iterator[tuple[str, str, str]]:
         here = "method.shaping.entropy_filter"
         if not self.is_on:
             for name in ("sequences", "when", "samples"):
@@ -219,8 +216,8 @@ class EntropyPenalty(RolloutShaping):
         penalty = self.gamma * rollout.row_mean(rollout.entropies.detach()).unsqueeze(1).to(shaped.dtype)
         return torch.where(rollout.rewards.isnan().unsqueeze(1), shaped, shaped - penalty)
 
-    def contradictions(self, method: Method) -> Iterator[Contradiction]:
-        if self.is_on and (side := _one_side(method)) is not None:
+    def contradictions(self, advantage: Advantage) -> Iterator[Contradiction]:
+        if self.is_on and (side := _one_side(advantage)) is not None:
             yield Contradiction(
                 ("method.shaping.entropy_penalty.gamma", *SIDE_KEYS),
                 f"method.shaping.entropy_penalty={self.gamma:g} lowers the advantage of every row, and so would train "
@@ -232,21 +229,19 @@ class EntropyPenalty(RolloutShaping):
 SIDE_KEYS = ("method.advantage.side", "method.advantage.kind")
 
 
-def _one_side(method: Method) -> str | None:
+def _one_side(advantage: Advantage) -> str | None:
     """The side that a likelihood method trains on, where it is one only: there is no row of the other sign."""
-    advantage = method.advantage
     return advantage.side if isinstance(advantage, LikelihoodAdvantage) and advantage.side != "both" else None
 
 
-def _one_advantage_a_row(method: Method, key: str, said: str, instead: str) -> Iterator[Contradiction]:
+def _one_advantage_a_row(advantage: Advantage, key: str, said: str, instead: str) -> Iterator[Contradiction]:
     """For what asks for the sign of a row."""
-    if method.advantage.per_token:
-        kind = method.advantage.name_of_kind
+    if advantage.per_token:
         yield Contradiction(
             (key, "method.advantage.kind"),
-            f"{said} tells rows by the sign of their advantage, and method.advantage.kind={kind} gives each token of a "
-            "row an advantage of its own. Take an advantage that a row's tokens share (method.advantage=group, rloo or "
-            f"likelihood), or {instead}",
+            f"{said} tells rows by the sign of their advantage, and method.advantage.kind={advantage.name_of_kind} "
+            "gives each token of a row an advantage of its own. Take an advantage that a row's tokens share "
+            f"(method.advantage=group, rloo or likelihood), or {instead}",
         )
 
 

@@ -18,9 +18,8 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.methods.base import Rollout, RolloutShaping, Shaping
+from rlvr_cli.methods.base import Rollout, RolloutShaping, Shaping, quantile
 from rlvr_cli.methods.preset import Modifier, Paper
-from rlvr_cli.methods.statistics import quantile
 
 
 class HighEntropy(RolloutShaping):

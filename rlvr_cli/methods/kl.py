@@ -12,16 +12,13 @@ How we differ from the released code: no clamp unless asked for. AR-Lopti clamps
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import NotNegative
-from rlvr_cli.methods.base import Part
-
-if TYPE_CHECKING:
-    from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.base import Advantage, Part
 
 
 def k3(log_probs: Tensor, other_log_probs: Tensor) -> Tensor:
@@ -45,7 +42,7 @@ class KLPenalty(Part):
         None, description="The estimate is cut off above this (10 in verl); null = never."
     )
 
-    def unused(self, method: Method) -> Iterator[tuple[str, str, str]]:
+    def unused(self, advantage: Advantage) -> Iterator[tuple[str, str, str]]:
         if self.beta == 0:
             for name in ("log_ratio_clamp", "value_clamp"):
                 yield f"method.kl.{name}", "method.kl.beta", "method.kl.beta=0 is no penalty. Set method.kl.beta"

@@ -18,18 +18,13 @@ do not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.core.section import Contradiction
 from rlvr_cli.methods.base import Advantage, Rollout
 from rlvr_cli.methods.preset import NO_DUAL_CLIP, ONE_PASS, MethodPreset, Paper, Sets
-
-if TYPE_CHECKING:
-    from rlvr_cli.methods.method import Method
 
 
 class LikelihoodAdvantage(Advantage):
@@ -48,15 +43,6 @@ class LikelihoodAdvantage(Advantage):
     @property
     def signs(self) -> tuple[int, ...]:
         return {"positive": (1,), "negative": (-1,), "both": (-1, 1)}[self.side]
-
-    def contradictions(self, method: Method) -> Iterator[Contradiction]:
-        if method.reward.source == "entropy_min":
-            yield Contradiction(
-                ("method.reward.source", "method.advantage.kind"),
-                "method.reward.source=entropy_min is a reward from the policy's entropy, and "
-                "method.advantage.kind=likelihood trains by the verifier's verdict, which it is not. Take "
-                "method.advantage=group",
-            )
 
     def advantages(self, rollout: Rollout) -> Tensor:
         rewards = rollout.rewards

@@ -18,18 +18,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Choice, Contradiction, Probability
-from rlvr_cli.methods.base import Part, Rollout, Tokens
+from rlvr_cli.methods.base import Advantage, Part, Rollout, Tokens, quantile
 from rlvr_cli.methods.preset import GROUP_STD, MethodPreset, Modifier, Paper, Sets
-from rlvr_cli.methods.statistics import quantile
-
-if TYPE_CHECKING:
-    from rlvr_cli.methods.method import Method
 
 # What each pass trains on, in order.
 ORDERS = {
@@ -114,7 +110,7 @@ class ByProbability(Passes):
         """No token has a probability below 0."""
         return tuple(which == "low" and self.eta == 0 for which in self.names)
 
-    def contradictions(self, method: Method) -> Iterator[Contradiction]:
+    def contradictions(self, advantage: Advantage) -> Iterator[Contradiction]:
         if (self.order, self.eta) in (("low_only", 0.0), ("high_only", 1.0)):
             side = "below 0: none" if self.order == "low_only" else "of 1 alone: next to none"
             yield Contradiction(

@@ -206,12 +206,12 @@ class Method(Section):
     def contradictions(self) -> Iterator[Contradiction]:
         """Parts that cannot act together, whatever way they were chosen."""
         for part in self.parts:
-            yield from part.contradictions(self)
+            yield from part.contradictions(self.advantage)
 
     def unused(self) -> Iterator[tuple[str, str, str]]:
         """Keys that nothing reads as things stand: (key, the key that switches it off, the reason)."""
         for part in self.parts:
-            yield from part.unused(self)
+            yield from part.unused(self.advantage)
 
     def fingerprint(self) -> dict[str, Any]:
         """Name, choices with their parameters, and hashes over the choices and over the code that computes them."""

@@ -21,7 +21,7 @@ values, so that it teaches the value head nothing at first.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -29,11 +29,7 @@ from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import NotNegative, Probability
 from rlvr_cli.methods.base import Advantage, Part, Rollout
 from rlvr_cli.methods.preset import NO_DUAL_CLIP, ONE_PASS, MethodPreset, Paper
-from rlvr_cli.methods.reinforce_pp import on_last_token
-from rlvr_cli.methods.statistics import whitened
-
-if TYPE_CHECKING:
-    from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.reinforce_pp import on_last_token, whitened
 
 
 def gae(token_rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, lam: float) -> Tensor:
@@ -121,9 +117,9 @@ class Critic(Part):
     )
     backbone: bool = Field(False, description="Whether the value loss also trains the policy's own layers.")
 
-    def unused(self, method: Method) -> Iterator[tuple[str, str, str]]:
-        if not method.advantage.needs_values:
-            reason = f"method.advantage.kind={method.advantage.name_of_kind} has no critic. Set method.advantage=gae"
+    def unused(self, advantage: Advantage) -> Iterator[tuple[str, str, str]]:
+        if not advantage.needs_values:
+            reason = f"method.advantage.kind={advantage.name_of_kind} has no critic. Set method.advantage=gae"
             for name in type(self).model_fields:
                 yield f"method.critic.{name}", "method.advantage.kind", reason
 

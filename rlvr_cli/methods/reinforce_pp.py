@@ -27,7 +27,24 @@ from rlvr_cli.core.section import NotNegative, Probability
 from rlvr_cli.methods.base import Advantage, Rollout
 from rlvr_cli.methods.grpo import group_advantage
 from rlvr_cli.methods.preset import ONE_PASS, MethodPreset, Paper
-from rlvr_cli.methods.statistics import whitened
+
+WHITENING_EPSILON = 1e-8
+
+
+def whitened(values: Tensor, mask: Tensor) -> Tensor:
+    """(N, T) (values - mean) / sqrt(var + 1e-8) over all tokens of ``mask``, var with ddof 1; 0 elsewhere.
+
+    Exactly 0 everywhere if all values are equal, where rounding of the mean would leave a remainder.
+    """
+    valid = mask.bool()
+    chosen = values.double()[valid]
+    if not len(chosen) or bool(chosen.min() == chosen.max()):
+        return torch.zeros_like(values)
+    deviation = chosen - chosen.mean()
+    variance = deviation.square().sum() / (len(chosen) - 1)
+    result = torch.zeros_like(values, dtype=torch.float64)
+    result[valid] = deviation * torch.rsqrt(variance + WHITENING_EPSILON)
+    return result.to(values.dtype)
 
 
 def on_last_token(rewards: Tensor, mask: Tensor) -> Tensor:

@@ -17,17 +17,14 @@ gradient; a row without any valid token gets reward 0.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Contradiction, Probability
-from rlvr_cli.methods.base import Part, Rollout
+from rlvr_cli.methods.base import Advantage, Part, Rollout
 from rlvr_cli.methods.preset import Modifier, Paper
-
-if TYPE_CHECKING:
-    from rlvr_cli.methods.method import Method
 
 
 def flip(rewards: Tensor, flips: Tensor, lowest: float, highest: float) -> Tensor:
@@ -68,7 +65,14 @@ class Reward(Part):
         known = rollout.mask.any(dim=1) & ~rollout.rewards.isnan()
         return torch.where(known, entropy_min_reward(rollout).to(rollout.rewards), torch.nan)
 
-    def contradictions(self, method: Method) -> Iterator[Contradiction]:
+    def contradictions(self, advantage: Advantage) -> Iterator[Contradiction]:
+        if self.source == "entropy_min" and advantage.needs_correct:
+            yield Contradiction(
+                ("method.reward.source", "method.advantage.kind"),
+                "method.reward.source=entropy_min is a reward from the policy's entropy, and method.advantage.kind="
+                f"{advantage.name_of_kind} trains by the verifier's verdict, which it is not. Take "
+                "method.advantage=group",
+            )
         if self.noise > 0 and self.source == "entropy_min":
             yield Contradiction(
                 ("method.reward.noise", "method.reward.source"),

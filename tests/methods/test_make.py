@@ -78,7 +78,7 @@ def test_a_fingerprint_tells_methods_apart_and_stays() -> None:
 
 @pytest.mark.parametrize(
     ("module", "part"),
-    [("acpo", True), ("grpo", True), ("statistics", True), ("base", True), ("method", True), ("dgpo", False)],
+    [("acpo", True), ("grpo", True), ("base", True), ("method", True), ("dgpo", False)],
 )
 def test_a_fingerprint_covers_the_code_that_a_choice_uses(
     module: str, part: bool, monkeypatch: pytest.MonkeyPatch

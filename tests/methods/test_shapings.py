@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 
 from rlvr_cli.methods.aggregation import Aggregation
-from rlvr_cli.methods.base import Rollout, RolloutShaping, Tokens
+from rlvr_cli.methods.base import Rollout, RolloutShaping, Tokens, quantile
 from rlvr_cli.methods.gtpo import ConflictMask, EntropyFilter, EntropyPenalty
 from rlvr_cli.methods.high_entropy import HighEntropy
 from rlvr_cli.methods.likelihood import LikelihoodAdvantage
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
 from rlvr_cli.methods.reweight import Reweight
-from rlvr_cli.methods.statistics import quantile
 from rlvr_cli.methods.unclipped import NoImportanceSampling
 from tests.methods.samples import KL, WEIGHTS, coefficients, method, random_rollout, random_tokens
 
