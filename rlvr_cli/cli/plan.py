@@ -78,8 +78,7 @@ def command(
 
     No weights are loaded. Of several methods: also which of them have the same gradient.
     """
-    from rlvr_cli.config.cautions import cautions
-    from rlvr_cli.config.checks import check_training
+    from rlvr_cli.config.checks import cautions, check_training
     from rlvr_cli.config.load import load_config
     from rlvr_cli.planning.plan import make_plan, resources
     from rlvr_cli.tasks.sets import generated_hint, waits_for_a_folder

@@ -1,4 +1,4 @@
-"""What must hold between several keys, each with the keys involved and the nearest valid values."""
+"""What must hold between several keys, with the nearest valid values; and what is allowed, yet spoils a training."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from functools import reduce
 from math import gcd
 
 from rlvr_cli.config.batch import nearest_divisors, nearest_multiples
-from rlvr_cli.config.engine_checks import engine_problems, idle_engine_keys
 from rlvr_cli.config.keys import KEYS
+from rlvr_cli.config.rollout import VllmConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.layers import SetByUser
 from rlvr_cli.core.section import Contradiction
@@ -16,6 +16,14 @@ from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.sft import SFT
 from rlvr_cli.tasks.sets import check_problems, data_sets, sets_of
 from rlvr_cli.tasks.suites import unknown_names
+
+ENGINE = "rollout.engine"
+URL = "rollout.vllm.server_url"
+# Keys by who reads them, beside what both ways of sampling with vLLM do.
+COLOCATE_ONLY = ("sleep",)
+SERVER_ONLY = ("server_url", "python", "devices", "weights_dir", "startup_timeout", "request_timeout")
+# What a server that somebody else started has decided already.
+OF_THE_OWN_SERVER = ("python", "devices", "gpu_memory", "tensor_parallel", "dtype", "eager", "startup_timeout")
 
 
 def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[Contradiction]:
@@ -28,7 +36,7 @@ def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[Contrad
         *(problem for check in _CHECKS for problem in check(config)),
         *(config.method.contradictions() if isinstance(config.method, Method) else ()),
         *_without_effect(config, set_by_user),
-        *idle_engine_keys(config, set_by_user),
+        *_vllm_reads_its_keys(config, set_by_user),
     ]
 
 
@@ -225,6 +233,58 @@ def _without_effect(config: Config, set_by_user: SetByUser) -> Iterable[Contradi
             yield Contradiction(keys, f"{key}={said} has no effect: {reason}")
 
 
+def _vllm_can_sample(config: Config) -> Iterable[Contradiction]:
+    """What vLLM cannot sample, or not in this launch."""
+    rollout, processes = config.rollout, config.launch.processes
+    if not rollout.uses_vllm:
+        return
+    if isinstance(config.method, SFT):
+        yield Contradiction(
+            (ENGINE, "method.name"),
+            f"{ENGINE}={rollout.engine} samples completions, and method.name={config.method.name} trains on worked "
+            "solutions. Leave the engine out",
+        )
+    if rollout.temperature != 1 and (rollout.top_p < 1 or rollout.top_k > 0):
+        limits = [key for key, on in (("top_p", rollout.top_p < 1), ("top_k", rollout.top_k > 0)) if on]
+        yield Contradiction(
+            ("rollout.temperature", *(f"rollout.{key}" for key in limits), ENGINE),
+            f"rollout.temperature={rollout.temperature:g} with rollout.{limits[0]}: vLLM gives log-probabilities "
+            "before the temperature or after the cut, and the gradient needs them after the one and before the "
+            f"other. Set rollout.temperature=1, leave {' and '.join(limits)} out, or take rollout.engine=local",
+        )
+    parallel = rollout.vllm.tensor_parallel
+    if rollout.engine == "vllm_colocate" and processes % parallel:
+        yield Contradiction(
+            ("rollout.vllm.tensor_parallel", "launch.processes", ENGINE),
+            f"rollout.vllm.tensor_parallel={parallel} does not divide launch.processes={processes}: with "
+            "vllm_colocate the training processes share the model among them",
+        )
+
+
+def _vllm_reads_its_keys(config: Config, set_by_user: SetByUser) -> Iterable[Contradiction]:
+    """Keys of `rollout.vllm` that a person set and that nothing reads."""
+    engine, vllm = config.rollout.engine, config.rollout.vllm
+    for name in VllmConfig.model_fields:
+        value = getattr(vllm, name)
+        path = ("rollout", "vllm", name)
+        if not set_by_user(path) or value == KEYS.default(path):
+            continue
+        key, switch, reason = ".".join(path), ENGINE, ""
+        if not config.rollout.uses_vllm:
+            reason = f"{ENGINE}={engine} is not vLLM. Set {ENGINE}=vllm_colocate or vllm_server"
+        elif engine == "vllm_colocate" and name in SERVER_ONLY:
+            reason = f"{ENGINE}=vllm_colocate has no server. Set {ENGINE}=vllm_server"
+        elif engine == "vllm_server" and name in COLOCATE_ONLY:
+            reason = f"{ENGINE}=vllm_server samples outside the trainer. Set {ENGINE}=vllm_colocate"
+        elif not config.rollout.starts_server and name in OF_THE_OWN_SERVER and engine == "vllm_server":
+            switch = URL
+            reason = f"the server at {URL} was started by somebody else, who decides it. Leave one out"
+        if reason:
+            keys = (key, switch) if set_by_user(tuple(switch.split("."))) else (key,)
+            said = str(value).lower() if isinstance(value, bool) else value
+            yield Contradiction(keys, f"{key}={said} has no effect: {reason}")
+
+
 _CHECKS: tuple[Callable[[Config], Iterable[Contradiction]], ...] = (
     _updates_split_the_rollout,
     _a_rollout_has_something_to_compare,
@@ -240,5 +300,35 @@ _CHECKS: tuple[Callable[[Config], Iterable[Contradiction]], ...] = (
     _warmup_within_training,
     _groups_of_one,
     _verdicts_of_a_verifier,
-    engine_problems,
+    _vllm_can_sample,
 )
+
+
+def cautions(config: Config) -> list[str]:
+    """What is allowed but spoils a training, in sentences for `rlvr plan` and the start of a training; mostly none."""
+    return [*_lost_steps(config), *_biased_samples(config)]
+
+
+def _lost_steps(config: Config) -> list[str]:
+    """DeepSpeed keeps a float32 copy of the weights, and adapters are float32 in any case."""
+    if config.model.dtype != "bfloat16" or config.model.adapter.kind != "none" or config.launch.deepspeed is not None:
+        return []
+    return [
+        "WARNING: model.dtype=bfloat16 trains weights that are bfloat16 themselves: near 0.01 its numbers are 0.00006 "
+        "apart, and an optimizer step of the usual learning rates (1e-6) is lost in rounding. model.dtype=auto keeps "
+        "float32 weights, and computes in bfloat16 on a GPU."
+    ]
+
+
+def _biased_samples(config: Config) -> list[str]:
+    rollout = config.rollout
+    limits = [f"rollout.top_p={rollout.top_p:g}"] if rollout.top_p < 1 else []
+    limits += [f"rollout.top_k={rollout.top_k}"] if rollout.top_k else []
+    if isinstance(config.method, SFT) or not limits:
+        return []
+    verb = "sample" if len(limits) > 1 else "samples"
+    return [
+        f"WARNING: {' and '.join(limits)} {verb} from the likeliest tokens alone, and the gradient takes the samples "
+        "for those of the whole distribution, of which every probability and ratio is: it is biased. "
+        "rollout.top_p=1 with rollout.top_k=0 has no bias."
+    ]

@@ -10,21 +10,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.checks import cross_field_problems
 from rlvr_cli.config.keys import KEYS
-from rlvr_cli.config.presets import PRESETS, preset_document
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import ConfigError
 from rlvr_cli.core.include import source_files
 from rlvr_cli.core.layers import PRESET, Layer, Merged, choices_first, label, parse_override, validate
-from rlvr_cli.core.yaml import Document, dump
+from rlvr_cli.core.yaml import Document, dump, parse, read_text
 from rlvr_cli.methods.names import BASES, MethodName, nearest_method, parse_method_name, presets_of
 from rlvr_cli.tasks.sets import data_sets, is_generated
 
 DATA_DIR_VARIABLE = "RLVR_DATA_DIR"
+PRESETS = Path(__file__).parent / "presets"
 PRESET_FOLDERS = {"model": "models", "task": "tasks"}
 ABOUT_THE_MODEL = ("hub", "architecture", "tasks")
 
@@ -121,6 +122,12 @@ def preset_names(section: str) -> list[str]:
     if section == "method":
         return list(BASES)
     return sorted(path.stem for path in (PRESETS / PRESET_FOLDERS[section]).glob("*.yaml"))
+
+
+@cache
+def preset_document(folder: str, name: str) -> Document:
+    """The parsed file of a preset, with the line of each key."""
+    return parse(read_text(PRESETS / folder / f"{name}.yaml"))
 
 
 def _merge(layers: Iterable[Layer], presets: tuple[Layer, ...] = ()) -> Merged:

@@ -1,20 +1,18 @@
-"""Every key of the configuration: type, bounds, default and meaning. `rlvr config keys` prints this file."""
+"""The whole configuration of a run. `rlvr config keys` prints every key with type, bounds, default and meaning."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from rlvr_cli.config.adapter_keys import AdapterConfig, NoAdapterConfig
-from rlvr_cli.config.launch_keys import LaunchConfig
-from rlvr_cli.config.rates import ScaledRate
-from rlvr_cli.config.slurm_keys import SlurmConfig
-from rlvr_cli.config.vllm_keys import VllmConfig
-from rlvr_cli.core.section import Count, CountOrZero, FromList, OneOrMore, Probability, Section, Text, define_all
+from rlvr_cli.config.launch import LaunchConfig, SlurmConfig
+from rlvr_cli.config.model import ModelConfig
+from rlvr_cli.config.rollout import RolloutConfig, Temperature, TopP
+from rlvr_cli.config.update import OptimizerConfig, UpdateConfig
+from rlvr_cli.core.section import Count, CountOrZero, FromList, OneOrMore, Section, Text, define_all
 from rlvr_cli.methods.method import AnyMethod, Method
 from rlvr_cli.tasks import Task
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
@@ -40,133 +38,12 @@ def _without_secrets(value: str) -> str:
     return value
 
 
-TopP = Annotated[float, Field(gt=0.0, le=1.0)]
-Temperature = Annotated[float, Field(gt=0.0, le=100.0)]
-Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
 RUN_NAME = r"^[A-Za-z0-9_][A-Za-z0-9._+-]*$"
 RunName = Annotated[
     str,
     StringConstraints(max_length=100, pattern=RUN_NAME),
     Field(title="a name of letters, digits and _ - . +, starting with a letter, digit or _, at most 100 long"),
 ]
-
-
-class ModelConfig(Section):
-    """Which model is trained or evaluated."""
-
-    chooser: ClassVar[str] = "name"
-    # The other keys say how a model is loaded and trained, whichever it is.
-    of_the_choice: ClassVar[tuple[str, ...] | None] = ("revision",)
-
-    name: Text = Field("lab", description="A preset (`lab`), a Hugging Face hub id, or a folder with a model in it.")
-    revision: Text | None = Field(None, description="Branch, tag or commit of a hub model; null = its default branch.")
-    dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto",
-        description="Number format of the weights; auto = float32 to train, and to evaluate bfloat16 on a GPU "
-        "that has it.",
-    )
-    attention: Text | None = Field(
-        None,
-        description="Attention implementation of transformers: eager, sdpa, flash_attention_2, ...; null = its choice.",
-    )
-    gradient_checkpointing: Literal["auto", "on", "off"] = Field(
-        "auto",
-        description="Compute activations again in the backward pass, which saves memory; auto = on a GPU.",
-    )
-    adapter: AdapterConfig = Field(default=NoAdapterConfig(), description="What of the model is trained.")
-
-
-class RolloutConfig(Section):
-    """How completions are sampled for training."""
-
-    prompts: Count = Field(16, description="Prompts in one rollout batch.")
-    group_size: Annotated[int, Field(ge=1, le=65536)] = Field(
-        8, description="Completions sampled for each prompt; group advantages compare them with one another."
-    )
-    temperature: Temperature = Field(1.0, description="Sampling temperature in training.")
-    top_p: TopP = Field(1.0, description="Nucleus sampling in training: keep the likeliest tokens up to this mass.")
-    top_k: CountOrZero = Field(
-        0, description="Sample from this many of the likeliest tokens in training, before top_p; 0 = all."
-    )
-    max_new_tokens: Count = Field(1024, description="Longest completion, in tokens; longer ones are cut (too_long).")
-    dynamic_sampling: CountOrZero = Field(
-        0,
-        description="How often groups of equal rewards may be replaced by those of other prompts before training "
-        "(DAPO); 0 = never.",
-    )
-    drop_truncated: bool = Field(
-        False, description="Do not learn from completions that were cut at max_new_tokens (DAPO's over-long filter)."
-    )
-    batch: Count | None = Field(
-        None,
-        description="Completions that a process samples at once; null = as many as its free memory holds (local), "
-        "or 64 (transformers); vLLM schedules by itself. Changes speed and memory, not the samples (those of "
-        "transformers it does).",
-    )
-    engine: Literal["auto", "local", "transformers", "vllm_colocate", "vllm_server"] = Field(
-        "auto",
-        description="Sampler: local = the project's KV-cache sampler, transformers = `generate`, vllm_colocate = vLLM "
-        "in the training processes, vllm_server = a vLLM server; auto = local where the architecture is supported, "
-        "else transformers.",
-    )
-    vllm: VllmConfig = Field(default=VllmConfig(), description=str(VllmConfig.__doc__))
-    tis_cap: Annotated[float, Field(ge=1.0, le=1e6)] | None = Field(
-        None,
-        description="Weigh each token by the trainer's probability over the sampler's, at most this (truncated "
-        "importance sampling); null = no weights, the sampler is taken for the policy.",
-    )
-
-
-class UpdateConfig(Section):
-    """How a rollout batch is turned into optimizer steps."""
-
-    mini_batches: Count = Field(
-        1,
-        description="Equal parts of a rollout batch, each with an optimizer step: the steps of one pass over it.",
-    )
-    epochs: Count = Field(1, description="Passes over a rollout batch.")
-    micro_batch: Count | None = Field(
-        None,
-        description="Completions in one forward pass if all are as long as can be; shorter ones share it with "
-        "more. null = a process's share of the step's batch, or its largest divisor up to 16.",
-    )
-    micro_tokens: Count | None = Field(
-        None,
-        description="Tokens in one forward pass, prompts included (a longer row has a pass of its own; not for sft); "
-        "null = as many as micro_batch of the longest completions with their prompts.",
-    )
-    max_grad_norm: Annotated[float, Field(gt=0.0)] = Field(
-        1.0, description="The gradient is scaled down to this norm when it is longer."
-    )
-
-
-class OptimizerConfig(Section):
-    """AdamW and its learning-rate schedule."""
-
-    lr: Annotated[float, Field(gt=0.0, le=1.0)] | ScaledRate = Field(
-        1e-6,
-        description="Peak learning rate; or from a model of another size: scale_from.lr x sqrt(scale_from.parameters / "
-        "this model's), where this_model may stand for the last.",
-    )
-    betas: Annotated[tuple[Beta, Beta], FromList] = Field(
-        (0.9, 0.95), description="Decay of AdamW's running mean and of its running square."
-    )
-    eps: Annotated[float, Field(gt=0.0, le=1.0)] = Field(1e-8, description="AdamW's epsilon.")
-    weight_decay: Annotated[float, Field(ge=0.0, le=1.0)] = Field(0.0, description="AdamW's weight decay.")
-    lr_schedule: Literal["constant", "linear", "cosine"] = Field(
-        "constant", description="Learning rate after the warm-up."
-    )
-    warmup_rollouts: CountOrZero = Field(0, description="Rollouts over which the learning rate rises from 0.")
-    final_lr_ratio: Probability = Field(
-        0.1, description="Learning rate at the end as a share of lr (lr_schedule linear or cosine)."
-    )
-
-    def peak_lr(self, parameters: Callable[[], int]) -> float:
-        """The peak learning rate; ``parameters``, the model's number of them, is called where a rule needs it."""
-        if not isinstance(self.lr, ScaledRate):
-            return self.lr
-        named = self.lr.scale_from.this_model
-        return self.lr.scale_from.rate(named if named is not None else parameters())
 
 
 class TrainConfig(Section):

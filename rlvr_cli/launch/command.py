@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.launch_keys import LaunchConfig
+from rlvr_cli.config.launch import LaunchConfig
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.yaml import YamlProblem, parse, read_text

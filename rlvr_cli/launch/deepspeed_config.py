@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.batch import BatchArithmetic, batch_arithmetic
-from rlvr_cli.config.launch_keys import LaunchConfig
-from rlvr_cli.config.rates import ScaledRate
+from rlvr_cli.config.launch import LaunchConfig
 from rlvr_cli.config.schema import Config
+from rlvr_cli.config.update import ScaledRate
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.text import did_you_mean

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.batch import batch_arithmetic
-from rlvr_cli.config.engine_checks import starts_server
+from rlvr_cli.config.launch import seconds_of
 from rlvr_cli.config.load import Loaded, dump_yaml
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.slurm_keys import seconds_of
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.files import is_held, write_text
 from rlvr_cli.core.hashes import text_digest
@@ -71,7 +70,7 @@ def problems(config: Config) -> Iterator[Contradiction]:
             f"{processes} / slurm.nodes={slurm.nodes}): one process a GPU. Set slurm.gpus_per_node={share}, or "
             f"launch.processes={slurm.gpus_per_node * slurm.nodes}",
         )
-    elif slurm.gpus_per_node and share < slurm.gpus_per_node and not starts_server(config):
+    elif slurm.gpus_per_node and share < slurm.gpus_per_node and not config.rollout.starts_server:
         yield Contradiction(
             ("slurm.gpus_per_node", "slurm.nodes", "launch.processes"),
             f"slurm.gpus_per_node={slurm.gpus_per_node} for {share} process{'' if share == 1 else 'es'} on each "

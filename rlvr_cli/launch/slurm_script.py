@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlvr_cli.config.launch import SlurmConfig
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.slurm_keys import SlurmConfig
 
 LOG = "slurm-%j.out"
 ARRAY_LOG = "slurm-%A_%a.out"

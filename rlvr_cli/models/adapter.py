@@ -17,7 +17,7 @@ from peft.tuners.lora import LoraLayer
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from rlvr_cli.config.adapter_keys import LoRAConfig, NoAdapterConfig, QLoRAConfig
+from rlvr_cli.config.model import LoRAConfig, NoAdapterConfig, QLoRAConfig
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.models.sampling.engine import Completions, Engine
 from rlvr_cli.models.source import ADAPTER_BASE, ADAPTER_WEIGHTS, Base

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.presets import preset_document
+from rlvr_cli.config.load import preset_document
 from rlvr_cli.core.files import local_path
 from rlvr_cli.models.sampling.memory import kv_bytes
 from rlvr_cli.models.source import (

@@ -13,8 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from rlvr_cli.config.load import preset_names
-from rlvr_cli.config.presets import preset_document
+from rlvr_cli.config.load import preset_document, preset_names
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.text import without_secrets

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from rlvr_cli.config.batch import batch_arithmetic
+from rlvr_cli.config.rollout import COLOCATE_MEMORY
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.vllm_keys import COLOCATE_MEMORY
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.launch.deepspeed_config import deepspeed_settings, stage_of, sums_in_float32

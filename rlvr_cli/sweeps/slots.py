@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rlvr_cli.config.slurm_keys import SlurmConfig
+from rlvr_cli.config.launch import SlurmConfig
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch.command import visible_gpus
 from rlvr_cli.runs.environment import usable_cores

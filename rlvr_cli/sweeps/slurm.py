@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rlvr_cli.config.slurm_keys import SlurmConfig
+from rlvr_cli.config.launch import SlurmConfig
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import read_jsonl, truncate_jsonl
 from rlvr_cli.launch import slurm

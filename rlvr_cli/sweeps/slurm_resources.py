@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from rlvr_cli.config.launch import SlurmConfig
 from rlvr_cli.config.load import Loaded, load
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.slurm_keys import SlurmConfig
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.layers import label
 from rlvr_cli.core.section import Contradiction

@@ -11,7 +11,6 @@ from datasets import Dataset
 from transformers import PrinterCallback
 
 from rlvr_cli.config.batch import BatchArithmetic
-from rlvr_cli.config.engine_checks import uses_vllm
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.evaluation.evaluate import evaluate_with
@@ -144,7 +143,7 @@ def _sampler_exact(config: Config, model: Any, *, bf16: bool) -> bool:
     # That of attention is no module, nor is any of some models.
     settings = model.config.to_dict().items()
     drops = drops or any("drop" in name and isinstance(value, float) and value > 0 for name, value in settings)
-    plain = config.model.adapter.kind == "none" and not uses_vllm(config)
+    plain = config.model.adapter.kind == "none" and not config.rollout.uses_vllm
     return plain and not bf16 and weights == {torch.float32} and not drops
 
 

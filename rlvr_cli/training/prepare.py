@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rlvr_cli.config.engine_checks import starts_server, uses_vllm
-from rlvr_cli.config.launch_keys import LaunchConfig
+from rlvr_cli.config.launch import LaunchConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.plan import too_long
@@ -68,7 +67,7 @@ def join(config: Config, world: World) -> int:
     import torch
 
     devices = torch.cuda.device_count()
-    if world.processes == 1 and devices > 1 and not starts_server(config):
+    if world.processes == 1 and devices > 1 and not config.rollout.starts_server:
         raise UserError(
             f"{devices} GPUs are visible, and launch.processes=1 trains on one: give --processes {devices} to use "
             "them all, or set CUDA_VISIBLE_DEVICES=0."
@@ -115,7 +114,7 @@ def prepare(config: Config, world: World = ALONE) -> Prepared:
     import_library("rlvr_cli.training.build")
     with world.one_before_the_others() if _may_download(config) else nullcontext():
         prepared = _loaded(config, device_of(world, config.launch), threads)
-    if uses_vllm(config):
+    if config.rollout.uses_vllm:
         engine = _vllm(config, prepared, world)
         return replace(prepared, engine=engine, engine_reason=engine.reason)
     return prepared
@@ -173,7 +172,7 @@ def _loaded(config: Config, device: str, threads: int) -> Prepared:
     said = _check_readable(config, task, measured, tokenizer)
     if config.eval.every:
         _check_held_out(config, model, task, tokenizer)
-    engine, reason = (None, "") if uses_vllm(config) else _engine(config, model)
+    engine, reason = (None, "") if config.rollout.uses_vllm else _engine(config, model)
     method = config.method.bound(config.rollout.max_new_tokens)
     return Prepared(method, task, problems, model, tokenizer, engine, reason, threads, base, said)
 

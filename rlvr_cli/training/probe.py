@@ -25,8 +25,8 @@ from typing import Any
 
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.config.rollout import VllmConfig
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.vllm_keys import VllmConfig
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.launch.command import needs_launcher
 from rlvr_cli.launch.deepspeed_config import for_other_batches

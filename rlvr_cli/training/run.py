@@ -19,8 +19,7 @@ from rich.console import Console
 
 from rlvr_cli.collapse.alerts import SignalWatch
 from rlvr_cli.config.batch import BatchArithmetic, batch_arithmetic
-from rlvr_cli.config.cautions import cautions
-from rlvr_cli.config.engine_checks import uses_vllm
+from rlvr_cli.config.checks import cautions
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
@@ -327,7 +326,7 @@ def _announcement(config: Config, run: RunDir, prepared: Prepared, batch: BatchA
         work = f"batches of {batch.completions} demonstrations, {steps}; there are {number} ({source})"
     else:
         work = f"rollouts of {batch.completions} completions, {steps}; sampler: {prepared.engine_reason}"
-        if uses_vllm(config) and config.eval.every:
+        if config.rollout.uses_vllm and config.eval.every:
             work += " (evaluations on the way: this process, not vLLM)"
     together = f" in {batch.processes} processes" if batch.processes > 1 else ""
     return (

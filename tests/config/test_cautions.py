@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from rlvr_cli.config.cautions import cautions
+from rlvr_cli.config.checks import cautions
 from rlvr_cli.config.load import load_config
 
 

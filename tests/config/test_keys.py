@@ -6,7 +6,8 @@ import pytest
 
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import as_plain, load_config
-from rlvr_cli.config.schema import RunConfig, UpdateConfig
+from rlvr_cli.config.schema import RunConfig
+from rlvr_cli.config.update import UpdateConfig
 from rlvr_cli.core.keys import describe_field
 from rlvr_cli.methods.names import METHODS
 from rlvr_cli.methods.preset import flat

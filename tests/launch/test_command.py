@@ -13,7 +13,7 @@ import pytest
 from rlvr_cli.cli.app import run
 from rlvr_cli.cli.common import with_options
 from rlvr_cli.config.batch import batch_arithmetic
-from rlvr_cli.config.launch_keys import LaunchConfig
+from rlvr_cli.config.launch import LaunchConfig
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch import command as launching

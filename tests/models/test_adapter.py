@@ -17,8 +17,8 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from rlvr_cli.config.adapter_keys import LoRAConfig
 from rlvr_cli.config.load import load_config
+from rlvr_cli.config.model import LoRAConfig
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.sampling import weights_hash
 from rlvr_cli.models.adapter import AdapterFolder, check_targets, fingerprint, merged, peft_config, trained_tensors

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.load import load, preset_names
-from rlvr_cli.config.presets import preset_document
+from rlvr_cli.config.load import load, preset_document, preset_names
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.models.architecture import Architecture, counted, from_config
 from rlvr_cli.models.source import PRESETS, hub_presets, resolve_model

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from rlvr_cli.config.batch import batch_arithmetic
-from rlvr_cli.config.load import load_config
-from rlvr_cli.config.presets import preset_document
+from rlvr_cli.config.load import load_config, preset_document
 from rlvr_cli.models.architecture import Architecture, from_config
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.planning import advice

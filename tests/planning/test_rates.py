@@ -9,7 +9,7 @@ import pytest
 
 from rlvr_cli.cli.app import run
 from rlvr_cli.config.load import dump_yaml, load, load_config
-from rlvr_cli.config.rates import ScaleFrom
+from rlvr_cli.config.update import ScaleFrom
 
 RULE = "optimizer.lr={scale_from: {lr: 1e-6, parameters: 1.5e9}}"
 # Printed in the paper (arXiv:2603.14389, appendix A.4 and table 12), by the models' names in billions.

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from rlvr_cli.config.launch import seconds_of
 from rlvr_cli.config.load import load, load_config
-from rlvr_cli.config.slurm_keys import seconds_of
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import sole_writer
 from rlvr_cli.launch import slurm

@@ -13,9 +13,9 @@ import torch
 from peft import LoraConfig
 from torch import Tensor
 
-from rlvr_cli.config.adapter_keys import LoRAConfig, NoAdapterConfig
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.load import load_config
+from rlvr_cli.config.model import LoRAConfig, NoAdapterConfig
 from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.models.adapter import peft_config
 from rlvr_cli.training.demonstrations import Demonstration

@@ -14,7 +14,7 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from torch import Tensor
 
-from rlvr_cli.config.adapter_keys import LoRAConfig
+from rlvr_cli.config.model import LoRAConfig
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.sampling import weights_hash
 from rlvr_cli.lab.model import make_tokenizer

@@ -9,7 +9,7 @@ import pytest
 import torch
 from peft import get_peft_model
 
-from rlvr_cli.config.adapter_keys import LoRAConfig
+from rlvr_cli.config.model import LoRAConfig
 from rlvr_cli.evaluation.sampling import weights_hash
 from rlvr_cli.models.adapter import merged, peft_config
 from rlvr_cli.models.load import load_model

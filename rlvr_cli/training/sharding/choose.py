@@ -6,7 +6,7 @@ from typing import Any
 
 from accelerate.utils import DistributedType
 
-from rlvr_cli.config.launch_keys import LaunchConfig
+from rlvr_cli.config.launch import LaunchConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.launch import deepspeed_config

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
+from rlvr_cli.config.rollout import COLOCATE_MEMORY
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.vllm_keys import COLOCATE_MEMORY
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.launch.world import World
 from rlvr_cli.models.libraries import remote_code_allowed

@@ -22,9 +22,8 @@ from typing import Any
 
 import torch
 
-from rlvr_cli.config.engine_checks import starts_server
+from rlvr_cli.config.rollout import SERVER_MEMORY
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.vllm_keys import SERVER_MEMORY
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.evaluation.served.client import Client, Refused, Unreachable
 from rlvr_cli.launch.command import free_port, visible_gpus
@@ -70,7 +69,7 @@ class Served(VllmEngine):
         self._folder: Path | None = None
         self._dtype = torch.float32
         self._size = sum(weight.numel() * weight.element_size() for weight in model.parameters())
-        if starts_server(config):
+        if config.rollout.starts_server:
             self.reason = "a vLLM server of this run's own"
             if world.processes > world.local_processes:
                 raise UserError(
@@ -102,14 +101,14 @@ class Served(VllmEngine):
 
     def _begin(self, model: Any) -> tuple[str, Facts]:
         self._folder = self._weights_folder()
-        return self._start(model) if starts_server(self.config) else (self.url, self.facts)
+        return self._start(model) if self.config.rollout.starts_server else (self.url, self.facts)
 
     def _weights_folder(self) -> Path:
         """A new folder for weights, which the server sees at the same path."""
         parent = self.chosen.weights_dir
         if parent is None:
             enough = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 2 * self._size + _SPARE
-            parent = str(_MEMORY if starts_server(self.config) and enough else self._run)
+            parent = str(_MEMORY if self.config.rollout.starts_server and enough else self._run)
         try:
             Path(parent).mkdir(parents=True, exist_ok=True)
             folder = Path(tempfile.mkdtemp(prefix="rlvr-weights-", dir=Path(parent).resolve()))

@@ -1,4 +1,4 @@
-"""The kinds of adapter: keys below `model.adapter`."""
+"""The `model` section: which model is trained, and what of it."""
 
 from __future__ import annotations
 
@@ -52,3 +52,28 @@ class QLoRAConfig(LowRankConfig):
 
 
 AdapterConfig = Annotated[NoAdapterConfig | LoRAConfig | QLoRAConfig, Field(discriminator="kind")]
+
+
+class ModelConfig(Section):
+    """Which model is trained or evaluated."""
+
+    chooser: ClassVar[str] = "name"
+    # The other keys say how a model is loaded and trained, whichever it is.
+    of_the_choice: ClassVar[tuple[str, ...] | None] = ("revision",)
+
+    name: Text = Field("lab", description="A preset (`lab`), a Hugging Face hub id, or a folder with a model in it.")
+    revision: Text | None = Field(None, description="Branch, tag or commit of a hub model; null = its default branch.")
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto",
+        description="Number format of the weights; auto = float32 to train, and to evaluate bfloat16 on a GPU "
+        "that has it.",
+    )
+    attention: Text | None = Field(
+        None,
+        description="Attention implementation of transformers: eager, sdpa, flash_attention_2, ...; null = its choice.",
+    )
+    gradient_checkpointing: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="Compute activations again in the backward pass, which saves memory; auto = on a GPU.",
+    )
+    adapter: AdapterConfig = Field(default=NoAdapterConfig(), description="What of the model is trained.")
