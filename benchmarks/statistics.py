@@ -15,15 +15,19 @@ from itertools import combinations
 import numpy as np
 
 from benchmarks.statistics_data import KINDS, Kind, simulated, true_mean
-from rlvr_cli.stats.aggregate import interquartile_mean, iqm_interval, probability_of_improvement
-from rlvr_cli.stats.bootstrap import pigeonhole_means
-from rlvr_cli.stats.clustered import VarianceComponents, unpaired_crossed_interval
-from rlvr_cli.stats.corrections import holm
-from rlvr_cli.stats.crossed import cochran_half_width, half_width, p_value, two_way, welch_half_width
+from rlvr_cli.stats.clustered import (
+    VarianceComponents,
+    cochran_half_width,
+    half_width,
+    p_value,
+    two_way,
+    unpaired_crossed_interval,
+    welch_half_width,
+)
 from rlvr_cli.stats.intervals import student_quantile
-from rlvr_cli.stats.over_tasks import tasks_interval
+from rlvr_cli.stats.over_tasks import interquartile_mean, iqm_interval, probability_of_improvement, tasks_interval
 from rlvr_cli.stats.passk import pass_at_k
-from rlvr_cli.stats.permutation import permutation_test
+from rlvr_cli.stats.permutation import holm, permutation_test
 from rlvr_cli.stats.power import detectable_difference, power
 from rlvr_cli.stats.scores import Array
 
@@ -52,6 +56,18 @@ def covered(differences: Array, truth: float) -> dict[str, list[bool]]:
         "problems only": one_way,
     }
     return {name: list(distance <= width) for name, width in widths.items()}
+
+
+def pigeonhole_means(tables: Array, generator: np.random.Generator, draws: int) -> Array:
+    """The means [..., draws] of resampled tables [..., S, P]; all tables are resampled alike.
+
+    Seeds and problems are resampled with replacement, independently; a cell counts as often as its row times its
+    column (Owen 2007, "The pigeonhole bootstrap").
+    """
+    rows, columns = (generator.multinomial(n, np.full(n, 1 / n), size=draws) for n in tables.shape[-2:])
+    cells = tables.shape[-2] * tables.shape[-1]
+    means: Array = np.einsum("...dp,dp->...d", rows.astype(np.float64) @ tables, columns.astype(np.float64)) / cells
+    return means
 
 
 def pigeonhole_covered(differences: Array, truth: float) -> list[bool]:

@@ -26,7 +26,7 @@ from rlvr_cli.results.figure import COLOURS
 from rlvr_cli.results.metrics import GREEDY
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
-from rlvr_cli.stats.clustered_correlation import Correlation, pearson, spearman
+from rlvr_cli.stats.correlation import Correlation, clustered_pearson, clustered_spearman
 from rlvr_cli.stats.intervals import Estimate, mean_interval
 from rlvr_cli.stats.scores import Array
 
@@ -369,8 +369,8 @@ def found_in(counted: Counted, per: str) -> list[KindFound]:
             occurrences=int(counted.counts[:, kind].sum()),
             frequency=_frequency(frequencies[:, kind], counted.problems),
             share=float((counted.counts[:, kind] > 0).mean()),
-            pearson=pearson(frequencies[:, kind], counted.rewards, counted.problems),
-            spearman=spearman(frequencies[:, kind], counted.rewards, counted.problems),
+            pearson=clustered_pearson(frequencies[:, kind], counted.rewards, counted.problems),
+            spearman=clustered_spearman(frequencies[:, kind], counted.rewards, counted.problems),
         )
         for kind in range(counted.counts.shape[1])
     ]

@@ -18,10 +18,9 @@ from rlvr_cli.stats.clustered import (
     paired_crossed_interval,
     unpaired_crossed_interval,
 )
-from rlvr_cli.stats.corrections import holm
-from rlvr_cli.stats.outcomes import Outcomes, outcomes
-from rlvr_cli.stats.permutation import PermutationTest, permutation_test
+from rlvr_cli.stats.permutation import PermutationTest, holm, permutation_test
 from rlvr_cli.stats.power import detectable_difference, problems_needed, seeds_needed
+from rlvr_cli.stats.scores import Outcomes, outcomes
 
 LEVEL = 0.05
 # Percentage points that a comparison of shares is asked to see where nothing else is asked.

@@ -10,16 +10,18 @@ import numpy as np
 from rlvr_cli.compare.contrasts import Comparison, Verdict, among, compare, corrected_p, verdict_of
 from rlvr_cli.compare.means import possible, possible_mean
 from rlvr_cli.compare.over import TasksMaterial
-from rlvr_cli.stats.aggregate import (
+from rlvr_cli.stats.clustered import CrossedEstimate
+from rlvr_cli.stats.over_tasks import (
     Aggregate,
     Profile,
     iqm_interval,
+    paired_tasks_interval,
     performance_profile,
     probability_of_improvement,
+    tasks_interval,
+    unpaired_tasks_interval,
 )
-from rlvr_cli.stats.clustered import CrossedEstimate
-from rlvr_cli.stats.outcomes import Outcomes, outcomes
-from rlvr_cli.stats.over_tasks import paired_tasks_interval, tasks_interval, unpaired_tasks_interval
+from rlvr_cli.stats.scores import Outcomes, outcomes
 
 THRESHOLDS = 60
 

@@ -8,7 +8,7 @@ from rlvr_cli.compare.over_contrasts import TasksComparison, TasksContrast, Task
 from rlvr_cli.compare.sentences import comparative, doubt, headline, power_lines, replicate, signed_text, size_text
 from rlvr_cli.core.text import count, some
 from rlvr_cli.evaluation.tables import metric_name
-from rlvr_cli.stats.aggregate import Aggregate
+from rlvr_cli.stats.over_tasks import Aggregate
 
 # Below so many tasks or runs the summaries over them say little.
 FEW_TASKS = 10

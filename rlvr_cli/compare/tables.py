@@ -10,8 +10,8 @@ from rlvr_cli.compare.curves import CurveRow
 from rlvr_cli.compare.sentences import base_cost, cost_text, headline, p_text, power_lines, sentences
 from rlvr_cli.evaluation.tables import Row as Cells
 from rlvr_cli.evaluation.tables import metric_name, with_interval
-from rlvr_cli.stats.aggregate import Aggregate
 from rlvr_cli.stats.clustered import CrossedEstimate
+from rlvr_cli.stats.over_tasks import Aggregate
 
 SHAPES = ("best", "area")
 Table = tuple[Cells, list[Cells]]

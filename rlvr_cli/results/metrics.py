@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rlvr_cli.stats.majority import majority_at_k
-from rlvr_cli.stats.passk import pass_at_k
+from rlvr_cli.stats.passk import majority_at_k, pass_at_k
 
 Better = Literal["higher", "lower"]
 Sample = Mapping[str, Any]  # a line of samples.jsonl

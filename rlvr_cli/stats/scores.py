@@ -1,11 +1,14 @@
-"""The array that comparisons start from: one score a seed and problem, checked."""
+"""The array that comparisons start from, one score a seed and problem, checked; wins, ties and losses over problems."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
+_TIE = 1e-9
 
 
 def score_matrix(values: ArrayLike, rows: str = "seeds", columns: str = "problems") -> Array:
@@ -41,3 +44,25 @@ def paired(a: ArrayLike, b: ArrayLike) -> tuple[Array, Array]:
     if len(first) != len(second):
         raise ValueError(f"{len(first)} seeds in one arm and {len(second)} in the other: a pair needs both")
     return first, second
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """On how many problems an arm's mean over its seeds is above, as, or below the other's."""
+
+    wins: int
+    ties: int
+    losses: int
+
+
+def outcomes(a: ArrayLike, b: ArrayLike) -> Outcomes:
+    """How often a [S1, P] wins against b [S2, P]. Counts, not evidence: noise alone gives wins and losses.
+
+    Raises ValueError as ``score_matrix`` and for unequal numbers of problems.
+    """
+    first, second = same_problems(a, b)
+    difference = first.mean(0) - second.mean(0)
+    # Means of the same scores in another order differ in the last digits.
+    tie = _TIE * max(np.abs(first).max(), np.abs(second).max())
+    wins, losses = int(np.count_nonzero(difference > tie)), int(np.count_nonzero(difference < -tie))
+    return Outcomes(wins, difference.size - wins - losses, losses)

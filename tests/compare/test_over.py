@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from rlvr_cli.compare.over_tables import round_scores
-from rlvr_cli.stats.corrections import holm
+from rlvr_cli.stats.permutation import holm
 from tests.compare.conftest import BASE, BETTER
 from tests.compare.made_runs import evaluate, make_run
 

@@ -17,8 +17,7 @@ from rlvr_cli.report.charts.over_k import over_k_figures
 from rlvr_cli.report.charts.reasons import reasons_figure
 from rlvr_cli.results.evaluations import Evaluation, read_evaluation
 from rlvr_cli.stats.clustered import crossed_interval
-from rlvr_cli.stats.majority import majority_at_k
-from rlvr_cli.stats.passk import pass_at_k
+from rlvr_cli.stats.passk import majority_at_k, pass_at_k
 from tests.compare.made_runs import make_run
 from tests.report.charted_runs import charted, column, texts
 

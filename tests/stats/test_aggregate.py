@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rlvr_cli.stats.aggregate import (
+from rlvr_cli.stats.over_tasks import (
     interquartile_mean,
     iqm_interval,
     performance_profile,

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from rlvr_cli.stats.majority import majority_at_k
+from rlvr_cli.stats.passk import majority_at_k
 
 
 def share_of_subsets_won(answers: list[str | None], right: str, k: int) -> float:

@@ -10,8 +10,7 @@ from scipy import stats
 from benchmarks.statistics import any_rejected, rejections
 from benchmarks.statistics_data import KINDS, simulated
 from rlvr_cli.stats.clustered import unpaired_crossed_interval
-from rlvr_cli.stats.corrections import holm
-from rlvr_cli.stats.permutation import permutation_test
+from rlvr_cli.stats.permutation import holm, permutation_test
 
 RNG = np.random.default_rng(0)
 

@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rlvr_cli.stats.clustered import VarianceComponents, paired_crossed_interval, unpaired_crossed_interval
-from rlvr_cli.stats.crossed import p_value, two_way
+from rlvr_cli.stats.clustered import (
+    VarianceComponents,
+    p_value,
+    paired_crossed_interval,
+    two_way,
+    unpaired_crossed_interval,
+)
 from rlvr_cli.stats.power import detectable_difference, power, problems_needed, seeds_needed
 
 TYPICAL = VarianceComponents(run=0.01**2, problem=0.1**2, residual=0.3**2)

@@ -15,8 +15,7 @@ from rlvr_cli.report.charts.lines import MOST_ARMS, draw
 from rlvr_cli.report.charts.svg import Chart, page_style, page_svg
 from rlvr_cli.results.evaluations import Evaluation, read_samples
 from rlvr_cli.results.lines import ArmLine, Line, Panel, XAxis, YAxis, extents
-from rlvr_cli.stats.majority import majority_at_k
-from rlvr_cli.stats.passk import pass_at_k
+from rlvr_cli.stats.passk import majority_at_k, pass_at_k
 
 # Of each sample of a problem: its answer, and whether it is right.
 Samples = Mapping[str, Sequence[tuple[str | None, bool]]]

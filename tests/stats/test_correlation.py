@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import pearsonr, spearmanr
 
-from rlvr_cli.stats.clustered_correlation import pearson, spearman
+from rlvr_cli.stats.correlation import clustered_pearson as pearson
+from rlvr_cli.stats.correlation import clustered_spearman as spearman
 
 
 def clustered(seed: int, clusters: int, size: int, strength: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -22,7 +23,10 @@ def clustered(seed: int, clusters: int, size: int, strength: float) -> tuple[np.
 def test_the_coefficients_are_scipys() -> None:
     x, y, which = clustered(0, 40, 5, 1.0)
     x = np.round(x)  # ties
-    for found, expected in ((pearson(x, y, which), pearsonr(x, y)[0]), (spearman(x, y, which), spearmanr(x, y)[0])):
+    for found, expected in (
+        (pearson(x, y, which), pearsonr(x, y)[0]),
+        (spearman(x, y, which), spearmanr(x, y)[0]),
+    ):
         assert found is not None and found.low is not None and found.high is not None
         assert found.value == pytest.approx(expected, rel=1e-12)
         assert found.low < found.value < found.high
