@@ -81,7 +81,8 @@ def command(
     from rlvr_cli.config.checks import cautions, check_training
     from rlvr_cli.config.load import load_config
     from rlvr_cli.planning.plan import make_plan, resources
-    from rlvr_cli.tasks.sets import generated_hint, waits_for_a_folder
+    from rlvr_cli.tasks.data import generated_hint
+    from rlvr_cli.tasks.sets import waits_for_a_folder
 
     asked = with_data_dir(overrides, data_dir)
     if gpus is not None:
@@ -102,7 +103,7 @@ def command(
             # Its numbers do not depend on the problems.
             said.append(
                 f"WARNING: `rlvr train` needs the problems of {settings.task.data} (task.data), which are on no hub "
-                f"that the project knows: name their folder with --data-dir.{generated_hint(settings.task.data)}"
+                f"that the project knows: name their folder with --data-dir.{generated_hint(settings.task.sets)}"
             )
         found = resources(settings, gpus=gpus, gpu_memory=gpu_memory, prompt_tokens=prompt_tokens, speed=speed)
         return {**found, "cautions": said}

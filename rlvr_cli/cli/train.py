@@ -182,7 +182,7 @@ def _next(config: Config, run: Path) -> str:
 
     A configuration that names benchmarks, or the greedy completion alone, says itself what is sampled.
     """
-    from rlvr_cli.tasks.rows import split_mark
+    from rlvr_cli.tasks.data import split_mark
     from rlvr_cli.tasks.sets import data_sets, is_generated
 
     if config.eval.benchmark:

@@ -1,4 +1,7 @@
-"""Paths as people write them; files replaced whole or not at all, JSON lines that may be cut off, one writer."""
+"""Paths as people write them; files replaced whole or not at all, JSON lines that may be cut off, one writer.
+
+And what may be named as --input and --output, said before anything begins.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ import fcntl
 import json
 import math
 import os
+import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -209,3 +213,76 @@ def number(value: Any) -> float | None:
         return float(value) if math.isfinite(value) else None
     except OverflowError:
         return None
+
+
+def output_problems(
+    path: Path, *, source: Path | None = None, rows: bool = False, overwrite: bool = True, beside: Sequence[Path] = ()
+) -> list[str]:
+    """What is wrong with ``--output``; nothing is made or opened.
+
+    Args:
+        source: the file that is read.
+        rows: ``task.data`` is to read the output, so its name has the ending of such a file.
+        overwrite: files that exist are replaced; ``beside``: further files that are written.
+    """
+    if str(path) == "-":
+        return ["--output -: nothing is written to standard output; give a file."]
+    found = []
+    if rows and not path.name.endswith(".jsonl"):
+        found.append(f"--output {path}: must end in .jsonl")
+    elif path.name.endswith(".gz"):
+        found.append(f"--output {path}: what is written is not compressed; leave .gz out of the name.")
+    if source is not None and path.exists() and source.exists() and path.samefile(source):
+        return [*found, f"--output {path}: is the file that is read. Choose another."]
+    for one in (path, *beside):
+        problem = _cannot_be_written(one)
+        if problem is None and one.exists() and not overwrite:
+            problem = f"{one.name} exists. Choose another file, or give --overwrite."
+        if problem is not None:
+            found.append(f"--output {path}: {problem}")
+    return found
+
+
+def output_file(path: Path) -> Path:
+    """The file to write for ``--output``: what a link leads to. Its folder is made.
+
+    Raises UserError where ``path`` is something else than a file, or its folder cannot be made or written in.
+    """
+    if problems := output_problems(path):
+        raise UserError(problems)
+    target = Path(os.path.realpath(path))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--output {path}: cannot be written ({error.strerror or error}). Choose another.") from error
+    return target
+
+
+def _cannot_be_written(path: Path) -> str | None:
+    target = Path(os.path.realpath(path))
+    try:
+        kind = target.stat().st_mode if os.path.lexists(target) else stat.S_IFREG
+    except OSError as error:
+        return f"cannot be written ({error.strerror or error}). Choose another."
+    if stat.S_ISDIR(kind):
+        return "is a folder; give a file."
+    if not stat.S_ISREG(kind):
+        return "is a pipe or a device; give a file."
+    there = next(folder for folder in target.parents if os.path.lexists(folder))
+    if not there.is_dir():
+        return f"cannot be written ({there} is no folder). Choose another."
+    if not os.access(there, os.W_OK | os.X_OK) or (target.exists() and not os.access(target, os.W_OK)):
+        return "cannot be written (Permission denied). Choose another."
+    return None
+
+
+def input_file(path: Path) -> None:
+    """Raise UserError where ``--input`` is a pipe or the like: what is read more than once must be a file."""
+    if str(path) == "-":
+        raise UserError("--input -: standard input is not read, as the input is read twice. Give a file.")
+    try:
+        kind = path.stat().st_mode
+    except OSError as error:
+        raise UserError(f"--input {path}: cannot be read ({error.strerror or error}).") from error
+    if not stat.S_ISREG(kind):
+        raise UserError(f"--input {path}: is no file (a folder, a pipe or a device), and is read twice. Give a file.")

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.files import local_path, write_text
+from rlvr_cli.core.files import local_path, output_file, output_problems, write_text
 from rlvr_cli.evaluation.score import as_json
 from rlvr_cli.tasks import Problem, Split, Task
 from rlvr_cli.tasks.base import prompt_ids
-from rlvr_cli.tasks.jsonl import is_jsonl, lines, output_file, output_problems
-from rlvr_cli.tasks.rows import split_at_home, split_mark
-from rlvr_cli.tasks.sets import data_sets, file_of, is_generated, problems_name, tasks
+from rlvr_cli.tasks.data import file_of, split_at_home, split_mark
+from rlvr_cli.tasks.files import count as count_rows
+from rlvr_cli.tasks.files import is_data
+from rlvr_cli.tasks.sets import data_sets, is_generated, problems_name, tasks
 
 SPLITS = ("train", "dev", "test")
 NO_ANSWER = "I do not know."
@@ -123,16 +124,16 @@ def _worked(task: Task, problem: Problem) -> list[str]:
 
 
 def _rows(name: str, split: str, folder: Path) -> int | None:
-    found = file_of(name, split, folder)
+    found = file_of(data_sets()[name], split, folder)
     if found is None:
         return None
     if found.is_file():
-        return sum(1 for _ in lines(found))
+        return count_rows(found)
     places = data_sets()[name].files.values()
     alone = len(set(places)) == len(places)
-    belongs = split_at_home if alone else lambda path, split: is_jsonl(path) and split_mark(path) == split
+    belongs = split_at_home if alone else lambda path, split: is_data(path) and split_mark(path) == split
     files = [path for path in found.iterdir() if belongs(path, split)]
-    return sum(1 for path in files for _ in lines(path)) if files else None
+    return sum(map(count_rows, files)) if files else None
 
 
 def write_problems(config: Task, target: Path, *, count: int, split: str, seed: int, overwrite: bool = False) -> int:

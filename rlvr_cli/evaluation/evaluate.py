@@ -15,7 +15,8 @@ from rlvr_cli.evaluation.plan import ProgressCallback, Sampler
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import SampleStore
 from rlvr_cli.results.evaluations import ProblemValues, sealed
-from rlvr_cli.tasks.base import Problem, Task
+from rlvr_cli.tasks.base import Task
+from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.tasks.sets import problems_name
 
 FORMAT = 1

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.files import local_path, write_text
+from rlvr_cli.core.files import local_path, output_file, output_problems, write_text
 from rlvr_cli.core.hashes import digest, text_digest
 from rlvr_cli.evaluation.loading import load_subject
 from rlvr_cli.evaluation.plan import ProgressCallback
@@ -29,7 +29,6 @@ from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import Key, SampleStore
 from rlvr_cli.evaluation.targets import Subject, find_target, slug
 from rlvr_cli.tasks import Problem, Task
-from rlvr_cli.tasks.jsonl import output_file, output_problems
 from rlvr_cli.tasks.sets import check_folder, data_sets, is_generated, problems_name
 
 SPLITS = ("train", "dev", "test", "all")

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr_cli.models.sampling.engine import Completions, OnDone
-from rlvr_cli.tasks.base import Problem, Task, Verdict, response_text
+from rlvr_cli.tasks.base import Task, response_text
+from rlvr_cli.tasks.problem import Problem, Verdict
 
 
 @dataclass(frozen=True)

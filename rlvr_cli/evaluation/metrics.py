@@ -10,7 +10,7 @@ from rlvr_cli.evaluation.store import Key
 from rlvr_cli.results.evaluations import ProblemValues
 from rlvr_cli.results.metrics import GREEDY, metric, problem_value, sample_metrics
 from rlvr_cli.stats.intervals import Estimate, mean_interval, share_interval
-from rlvr_cli.tasks.base import Problem
+from rlvr_cli.tasks.problem import Problem
 
 
 def problem_values(

@@ -12,7 +12,8 @@ from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import Key, SampleStore
 from rlvr_cli.results.metrics import GREEDY
-from rlvr_cli.tasks.base import Problem, Task, Verdict
+from rlvr_cli.tasks.base import Task
+from rlvr_cli.tasks.problem import Problem, Verdict
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from rlvr_cli.evaluation.benchmarks import (
 from rlvr_cli.evaluation.served.options import option_problems
 from rlvr_cli.evaluation.settings import EvalSettings, engine_of, pass_at_problems
 from rlvr_cli.evaluation.targets import Target, find_run_of, find_target, served_target
-from rlvr_cli.tasks.rows import has_split_mark
-from rlvr_cli.tasks.sets import check_folder, is_generated
+from rlvr_cli.tasks.sets import check_folder, has_split_mark, is_generated
 from rlvr_cli.tasks.suites import Setting, evaluation_names, unknown_names
 
 SPLITS = ("dev", "test", "all")

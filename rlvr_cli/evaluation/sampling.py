@@ -23,7 +23,8 @@ from rlvr_cli.models.load import eos_token_ids
 from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams, greedy_once
 from rlvr_cli.models.sampling.local import rows_that_fit, sample
 from rlvr_cli.models.sampling.transformers import choose_engine
-from rlvr_cli.tasks.base import Problem, Task, prompt_ids
+from rlvr_cli.tasks.base import Task, prompt_ids
+from rlvr_cli.tasks.problem import Problem
 
 __all__ = ["LocalSampler", "Progress", "ProgressCallback", "fill", "fill_batches", "identity", "weights_hash"]
 

@@ -21,18 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.files import sole_writer, write_text
+from rlvr_cli.core.files import input_file, output_file, output_problems, sole_writer, write_text
 from rlvr_cli.tasks import Problem, Task, Verdict
-from rlvr_cli.tasks.jsonl import (
-    BadLine,
-    input_file,
-    lines,
-    output_file,
-    output_problems,
-    parsed,
-    raise_if,
-    text_problem,
-)
+from rlvr_cli.tasks.files import BadRow, lines, parsed, raise_if, text_problem
 from rlvr_cli.tasks.sets import tasks
 from rlvr_cli.verify.pool import size_shared_pool
 
@@ -163,7 +154,7 @@ def _record(line: bytes) -> dict[str, Any] | str:
     """The line's object, or what is wrong with it."""
     try:
         record = parsed(line, _object)
-    except BadLine as error:
+    except BadRow as error:
         return str(error)
     if not isinstance(record, dict):
         return 'not a JSON object; a line is {"problem": {...}, "response": "..."}'

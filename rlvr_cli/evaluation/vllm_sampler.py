@@ -11,7 +11,8 @@ from rlvr_cli.evaluation.served.tokenizer import ModelFacts
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import Key, SampleStore
 from rlvr_cli.models.sampling.vllm import files_hash, generate_with_vllm
-from rlvr_cli.tasks.base import Problem, Task
+from rlvr_cli.tasks.base import Task
+from rlvr_cli.tasks.problem import Problem
 
 
 class VllmSampler:

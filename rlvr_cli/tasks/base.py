@@ -19,20 +19,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import fsum
-from types import TracebackType
-from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import Field, field_validator
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.section import Choice, Count, Text
 from rlvr_cli.core.streams import stream_seed
-
-Split = Literal["train", "dev", "test"]
-DataSplit = Literal["train", "dev", "test", "all"]
-Rule = Literal["paper", "strict"]
+from rlvr_cli.tasks.data import FromData
+from rlvr_cli.tasks.problem import DataSet, DataSplit, Judging, Problem, Rule, Split, Verdict
 
 # How many of a set's prompts are looked at before a model is trained or evaluated on them.
 PROMPTS_MEASURED = 256
@@ -41,25 +36,13 @@ HELD_OUT_SEED = 0
 # Shares of unknown tokens in prompts: from the first on a training is refused, from the second on one is warned. A real
 # tokenizer may not know a rare sign; the lab's knows hardly a word of another task than its own.
 UNREADABLE, HARDLY_READABLE = 0.5, 0.01
-# How far from 1 the sum of shares may be.
-SHARE_TOLERANCE = 1e-6
 
-
-def _sum_to_one(shares: dict[int, float]) -> dict[int, float]:
-    total = fsum(shares.values())
-    if abs(total - 1.0) > SHARE_TOLERANCE:
-        scaled = ", ".join(f"{number}: {share / total:.4g}" for number, share in shares.items())
-        raise ValueError(f"the shares sum to {total:.6g}; they must sum to 1. In the same proportion: {{{scaled}}}")
-    return shares
-
-
-Share = Annotated[float, Field(gt=0.0, le=1.0)]
-SumToOne = AfterValidator(_sum_to_one)
 Data = Annotated[
     Text,
     Field(
         description="The problems: a data set's name (`rlvr tasks sets`; those that end in -gen are generated), a hub "
-        "id, a file or a folder of JSONL. null = the generated ones."
+        "id (owner/name, owner/name:configuration@revision), a file of rows (JSONL, JSON, CSV, parquet) or a folder of "
+        "them. null = the generated ones."
     ),
 ]
 DataDir = Annotated[
@@ -72,100 +55,10 @@ DataDir = Annotated[
 RuleKey = Annotated[Rule, Field(description="paper = the papers' rewards; strict = judges meaning, not surface.")]
 
 
-@dataclass(frozen=True)
-class DataSet:
-    """A set of problems that has a name.
-
-    Attributes:
-        what: one line for people.
-        files: split (train, test) -> file or folder inside a data folder, without `.jsonl` or `.jsonl.gz`. Generated
-            problems have none.
-        hub: the hub data set with these splits; None: on no hub that the project knows.
-        licence: of the origin, as its publishers state it.
-        size: its test problems, as published (0: unknown), which decide the samples where it is named as a benchmark.
-        keys: of the task's section, where it is named as a benchmark.
-        length: longest completion where it is named as a benchmark, and where that number is from; None = by size.
-        task: the task's name; the registry fills it in.
-    """
-
-    what: str
-    files: Mapping[str, str]
-    hub: str | None
-    licence: str
-    size: int = 0
-    keys: Mapping[str, Any] = field(default_factory=dict)
-    length: tuple[int, str] | None = None
-    task: str = ""
-
-    @property
-    def generated(self) -> bool:
-        """Whether the project makes these problems up: any number, with train, dev and test of their own."""
-        return not self.files
-
-
-def made_here(what: str) -> DataSet:
-    """Problems that the project makes up."""
-    return DataSet(what, {}, None, "that of this project")
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One problem with everything that writing its prompt and judging a response need.
-
-    ``data`` holds JSON values only. ``subgroup`` names the row of the accuracy table ("3 people"). Problems of equal
-    ``structure`` differ in names and wording only; None means that the task knows no such relation.
-    """
-
-    id: str
-    question: str
-    data: dict[str, Any]
-    subgroup: str
-    structure: str | None = None
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The problem as a row of a data file, and as the `problem` of a response to score."""
-        return {"id": self.id, "question": self.question, **self.data}
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What the judge says of a response.
-
-    ``reward`` is the sum of ``parts``, whose keys are the same for every verdict of a task. ``answer`` is the extracted
-    answer in a canonical spelling, the thing that majority votes count; None when there is none. ``reason`` is one of
-    the task's ``reasons``. ``scorable`` is False where the judge cannot tell right from wrong, as when it ran out of
-    time: such a response has no part in training, whatever ``reward`` says, and ``correct`` is False.
-    """
-
-    reward: float
-    parts: dict[str, float]
-    correct: bool
-    answer: str | None
-    reason: str
-    scorable: bool = True
-
-
-class Judging(Protocol):
-    """Responses that are judged while others are still to come. A context manager: it gives up what has not begun."""
-
-    def add(self, problem: Problem, response: str, *, truncated: bool = False) -> None:
-        """Have a response judged, without waiting for it."""
-
-    def verdicts(self) -> list[Verdict]:
-        """The verdict on each response, in the order in which they were added: those that ``judge`` would give."""
-
-    def __enter__(self) -> Judging: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-class Task(Choice):
+class Task(FromData, Choice):
     """Where problems come from, how a prompt is written and how a response is judged.
 
-    A task has ``prompt``, ``judge``, and ``generate`` or ``load`` (or both); the rest has defaults.
+    A task has ``prompt``, ``judge``, and ``generate`` or ``problem_from`` (or both); the rest has defaults.
     """
 
     chooser: ClassVar[str] = "name"
@@ -273,12 +166,11 @@ class Task(Choice):
         """``count`` distinct problems of ``split`` that are made up, the same for the same arguments."""
         raise NotImplementedError(f"{self.name} makes up no problems")
 
-    def load(self, split: DataSplit) -> list[Problem]:
-        """The problems of ``split`` in ``data``, in its order. Raises UserError."""
-        raise NotImplementedError(f"{self.name} loads no problems")
-
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
-        """The problem that a row's fields describe. Raises UserError, naming ``where`` and the field, for none."""
+        """The problem that the fields of a row, or of the `problem` of a response, describe.
+
+        Raises UserError, naming ``where`` and the field, for none.
+        """
         raise NotImplementedError(f"{self.name} reads no problems")
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
-from pathlib import Path
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.section import define_all
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.tasks.base import DataSet, Task
-
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-_ENDINGS = ("", ".jsonl", ".jsonl.gz")
+from rlvr_cli.tasks.base import Task
+from rlvr_cli.tasks.data import location, split_mark
+from rlvr_cli.tasks.hub import looks_like_hub_id
+from rlvr_cli.tasks.problem import DataSet
 
 
 def tasks() -> Mapping[str, type[Task]]:
@@ -37,6 +35,12 @@ def data_sets() -> Mapping[str, DataSet]:
 @lru_cache(maxsize=4)
 def _by_name(kinds: tuple[tuple[str, type[Task]], ...]) -> dict[str, DataSet]:
     return {name: replace(one, task=task) for task, kind in kinds for name, one in kind.sets.items()}
+
+
+def has_split_mark(data: str) -> bool:
+    """Whether the split of ``data`` is settled by its layout: a named set, a folder, a hub id, or a file's name."""
+    path = local_path(data)
+    return data in data_sets() or not path.is_file() or split_mark(path) is not None
 
 
 def sets_of(task: str, split: str | None = None) -> tuple[str, ...]:
@@ -65,50 +69,6 @@ def generated_names() -> tuple[str, ...]:
     return tuple(name for name, one in data_sets().items() if one.generated)
 
 
-def file_of(name: str, split: str, folder: Path) -> Path | None:
-    """The file or folder with the problems of ``split`` inside a data folder; None where there is none."""
-    stem = data_sets()[name].files.get(split)
-    places = [folder / f"{stem}{ending}" for ending in _ENDINGS] if stem is not None else []
-    return next((place for place in places if place.exists()), None)
-
-
-def location(name: str, split: str, folder: Path | None) -> str:
-    """Where the problems of ``split`` of a known data set are: a path inside ``folder``, or a hub id.
-
-    Args:
-        split: train, test, or dev, which is a part of train.
-        folder: a folder of data sets; None = the hub.
-    Raises:
-        UserError: the set has no such problems, the folder does not have them, or no hub that the project knows does.
-    """
-    one = data_sets()[name]
-    source = "train" if split == "dev" else split
-    if source not in one.files:
-        have, others = " and ".join(one.files), ", ".join(sets_of(one.task, source)) or "none"
-        hint = " Its dev problems are a part of them (eval.split=dev, --split dev)." if source == "test" else ""
-        raise UserError(
-            f"task.data={name}: has {have} problems only, and {split} ones are needed.{hint} Data sets of the task "
-            f"{one.task} that have {split} problems: {others}."
-        )
-    if folder is None:
-        if one.hub is None:
-            raise UserError(
-                f"task.data={name}: is on no hub that the project knows. Give the folder that has "
-                f"{one.files[source]}.jsonl (or .jsonl.gz) with --data-dir, task.data_dir or RLVR_DATA_DIR."
-                f"{generated_hint(name)}"
-            )
-        return one.hub
-    found = file_of(name, source, folder)
-    if found is None:
-        what = f"no {one.files[source]} (.jsonl, .jsonl.gz or a folder) in it" if folder.is_dir() else "no such folder"
-        hub = f" To load {one.hub} from the hub, set task.data_dir=null." if one.hub is not None else ""
-        raise UserError(
-            f"task.data_dir={str(folder)!r}: {what}, and {split} problems of {name} are needed "
-            f"(set by --data-dir, task.data_dir or RLVR_DATA_DIR).{hub}{generated_hint(name)}"
-        )
-    return str(found)
-
-
 def check_problems(task: Task, splits: Sequence[str]) -> None:
     """Refuse data without problems of each of ``splits``, as far as that shows without reading any.
 
@@ -123,7 +83,7 @@ def check_problems(task: Task, splits: Sequence[str]) -> None:
         problems: list[str] = []
         for split in splits:
             try:
-                location(task.data, split, folder)
+                location(task.sets, task.data, split, folder)
             except UserError as error:
                 problems += error.problems
         if problems:
@@ -153,16 +113,6 @@ def waits_for_a_folder(task: Task) -> bool:
     """Whether the training problems are a data set that is on no hub, and no folder was named yet."""
     one = data_sets().get(task.data)
     return one is not None and task.data_dir is None and one.hub is None and "train" in one.files
-
-
-def looks_like_hub_id(data: str) -> bool:
-    """Whether ``data`` is spelled as a hub id is."""
-    return _HUB_ID.fullmatch(data) is not None and not data.endswith((".jsonl", ".gz"))
-
-
-def generated_hint(name: str) -> str:
-    """What the generated problems are called that may stand in for the data set ``name``."""
-    return f" Generated problems of its kind have the name {generated_name(data_sets()[name].task)}."
 
 
 def problems_name(task: str, data: str) -> str:

@@ -14,8 +14,9 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.methods.sft import SFT
-from rlvr_cli.tasks.base import Problem, Task, prompt_ids, response_text
-from rlvr_cli.tasks.jsonl import BadLine, is_jsonl, lines, parsed, raise_if, text_problem
+from rlvr_cli.tasks.base import Task, prompt_ids, response_text
+from rlvr_cli.tasks.files import BadRow, is_jsonl, lines, parsed, raise_if, text_problem
+from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.tasks.sets import is_generated
 
 # The files that decide what a run of supervised fine-tuning computes, TRL's own aside.
@@ -213,7 +214,7 @@ def _from_file(path: Path, encode: _Encoder) -> list[Demonstration]:
 def _row(line: bytes, encode: _Encoder) -> Demonstration | str:
     try:
         record = parsed(line)
-    except BadLine as error:
+    except BadRow as error:
         return str(error)
     if not isinstance(record, dict):
         return "not a JSON object; a row is {prompt, completion}"

@@ -22,7 +22,8 @@ from rlvr_cli.models.libraries import import_library, quiet_hub, set_threads
 from rlvr_cli.models.load import check_bitsandbytes, load_model
 from rlvr_cli.models.source import Base, holds_adapter, prompt_style, resolve_model
 from rlvr_cli.runs.environment import usable_cores
-from rlvr_cli.tasks.base import HARDLY_READABLE, PROMPTS_MEASURED, UNREADABLE, Problem, Task, prompt_ids, unread_share
+from rlvr_cli.tasks.base import HARDLY_READABLE, PROMPTS_MEASURED, UNREADABLE, Task, prompt_ids, unread_share
+from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.tasks.sets import is_generated
 from rlvr_cli.training.demonstrations import SFTMethod, load_demonstrations
 

@@ -23,7 +23,8 @@ from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.reward import flip
 from rlvr_cli.models.load import eos_token_ids, token_pieces
 from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams
-from rlvr_cli.tasks.base import Problem, Task, Verdict, prompt_ids
+from rlvr_cli.tasks.base import Task, prompt_ids
+from rlvr_cli.tasks.problem import Problem, Verdict
 from rlvr_cli.training.metrics import rollout_summary
 
 # Groups of each rollout whose completions are recorded token by token: enough to look at, little to store.

@@ -24,7 +24,7 @@ from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import sole_writer
 from rlvr_cli.evaluation import score as scoring
 from rlvr_cli.tasks import Task
-from rlvr_cli.tasks.base import Verdict
+from rlvr_cli.tasks.problem import Verdict
 from rlvr_cli.verify.pool import shared_pool
 
 KK = {"question": "Who is what?", "names": ["Ann", "Bob"], "solution": [True, False]}

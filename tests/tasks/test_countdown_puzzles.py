@@ -12,9 +12,8 @@ from pydantic import ValidationError
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks import Problem
 from rlvr_cli.tasks.countdown import puzzles
-from rlvr_cli.tasks.countdown.load import problem_from
 from rlvr_cli.tasks.countdown.puzzles import Puzzle
-from rlvr_cli.tasks.countdown.task import Countdown
+from rlvr_cli.tasks.countdown.task import Countdown, problem_from
 
 
 def task(style: str = "tiny_zero", **config: Any) -> Countdown:

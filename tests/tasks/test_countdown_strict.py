@@ -6,8 +6,7 @@ from collections import Counter
 import pytest
 
 from rlvr_cli.tasks.countdown import strict
-from rlvr_cli.tasks.countdown.load import problem_from
-from rlvr_cli.tasks.countdown.task import Countdown
+from rlvr_cli.tasks.countdown.task import Countdown, problem_from
 from tests.tasks import countdown_oracles as oracles
 
 STRICT = Countdown(rule="strict", style="tiny_zero")

@@ -12,7 +12,6 @@ import pytest
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.hitab.fields import problem_from, rendered
-from rlvr_cli.tasks.hitab.load import load_problems
 from rlvr_cli.tasks.hitab.table import Layout, body_rows, column_paths, infer_layout, markdown
 from rlvr_cli.tasks.hitab.task import HiTab
 from rlvr_cli.tasks.hitab.verdict import written_answer
@@ -168,28 +167,28 @@ def test_folders_files_and_splits(tmp_path):
     write(tmp_path / "test.jsonl", [row(id="x", table=None, table_id=7), row(id="y", aggregation=["sum", "div"])])
     rows = [row(id=str(i), table=[["a", "b"], ["c", str(i)]]) for i in range(200)]
     write(tmp_path / "train.jsonl", rows)
-    first, second = load_problems(str(tmp_path), "test")
+    first, second = HiTab(data=str(tmp_path)).load("test")
     assert first.data["table"].startswith("Title: t") and first.subgroup == "none" and second.subgroup == "sum+div"
-    train, dev = ({p.id for p in load_problems(str(tmp_path), split)} for split in ("train", "dev"))
+    train, dev = ({p.id for p in HiTab(data=str(tmp_path)).load(split)} for split in ("train", "dev"))
     assert len(train) + len(dev) == 200 and not train & dev and len(dev) > 5
-    assert len(load_problems(str(tmp_path), "all")) == 202
+    assert len(HiTab(data=str(tmp_path)).load("all")) == 202
     write(tmp_path / "mine.jsonl", rows)
-    shares = [{p.id for p in load_problems(str(tmp_path / "mine.jsonl"), s)} for s in ("train", "dev", "test")]
+    shares = [{p.id for p in HiTab(data=str(tmp_path / "mine.jsonl")).load(s)} for s in ("train", "dev", "test")]
     assert len(set.union(*shares)) == sum(map(len, shares)) == 200
-    assert len(load_problems(str(tmp_path / "test.jsonl"), "all")) == 2
+    assert len(HiTab(data=str(tmp_path / "test.jsonl")).load("all")) == 2
     with pytest.raises(UserError, match="holds test problems, and train ones"):
-        load_problems(str(tmp_path / "test.jsonl"), "train")
+        HiTab(data=str(tmp_path / "test.jsonl")).load("train")
     (tmp_path / "train.jsonl").unlink()
-    with pytest.raises(UserError, match=r"no train\.jsonl"):
-        load_problems(str(tmp_path), "train")
+    with pytest.raises(UserError, match="no file of train rows in this folder"):
+        HiTab(data=str(tmp_path)).load("train")
     with pytest.raises(UserError, match="no such file or folder"):
-        load_problems(str(tmp_path / "none.jsonl"), "test")
+        HiTab(data=str(tmp_path / "none.jsonl")).load("test")
 
 
 def test_corrections_are_used_where_asked(tmp_path):
     rows = [row(id="a", question_checked="better?", answer_checked=[2]), row(id="b", question_checked=["slipped"])]
     path = str(write(tmp_path / "test.jsonl", rows))
-    plain, corrected = (load_problems(path, "test", corrected=flag) for flag in (False, True))
+    plain, corrected = (HiTab(data=path, corrected=flag).load("test") for flag in (False, True))
     assert [(p.question, p.data["answer"]) for p in plain] == [("q?", [1]), ("q?", [1])]
     assert [(p.question, p.data["answer"]) for p in corrected] == [("better?", [2]), ("q?", [1])]
 
@@ -225,7 +224,7 @@ def test_malformed_rows_are_named(fields, message, tmp_path):
         return
     write(path, [row(id="good"), row(id="bad", **fields)])
     with pytest.raises(UserError) as raised:
-        load_problems(str(path), "test")
+        HiTab(data=str(path)).load("test")
     assert message in str(raised.value) and f"{path}:2" in str(raised.value)
 
 
@@ -233,7 +232,7 @@ def test_broken_lines_and_repeated_ids_are_named(tmp_path):
     path = tmp_path / "test.jsonl"
     path.write_text(json.dumps(row(id="a")) + "\n{broken\n[]\n" + json.dumps(row(id="a")) + "\n")
     with pytest.raises(UserError) as raised:
-        load_problems(str(path), "test")
+        HiTab(data=str(path)).load("test")
     assert [f"{path}:{n}" in str(raised.value) for n in (1, 2, 3, 4)] == [True] * 4
 
 

@@ -7,13 +7,13 @@ import pyarrow.parquet
 import pytest
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.countdown import load as countdown_load
+from rlvr_cli.tasks.countdown import task as countdown
 from rlvr_cli.tasks.countdown.task import Countdown
+from rlvr_cli.tasks.data import LeftOut
 from rlvr_cli.tasks.gsm8k.task import GSM8K
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
-from rlvr_cli.tasks.math.fields import problem_from
+from rlvr_cli.tasks.math.rows import problem_from
 from rlvr_cli.tasks.math.task import MathTask
-from rlvr_cli.tasks.rows import LeftOut
 
 datasets = pytest.importorskip("datasets")
 
@@ -88,8 +88,8 @@ def hub(tmp_path, monkeypatch):
     def load_dataset(hub_id, name=None, **options):
         return real(str(root / hub_id), name, cache_dir=str(tmp_path / "cache"), **options)
 
-    def hf_hub_download(hub_id, filename, *, repo_type):
-        assert repo_type == "dataset"
+    def hf_hub_download(hub_id, filename, *, repo_type, revision):
+        assert (repo_type, revision) == ("dataset", None)
         if not (root / hub_id / filename).is_file():
             raise FileNotFoundError(filename)
         return str(root / hub_id / filename)
@@ -198,8 +198,8 @@ def test_gsm8k_is_read_by_its_config(hub):
 def test_countdown_divides_its_one_split_as_tiny_zero_does(hub, monkeypatch):
     rows = [{"target": number + 5, "nums": [number, 2, 3]} for number in range(60)]
     parquet(hub / "Jiayi-Pan" / "Countdown-Tasks-3to4" / "data" / "train-00000-of-00001.parquet", rows)
-    monkeypatch.setattr(countdown_load, "_HUB_TRAIN", 40)
-    monkeypatch.setattr(countdown_load, "_HUB_TEST", 10)
+    monkeypatch.setattr(countdown, "_HUB_TRAIN", 40)
+    monkeypatch.setattr(countdown, "_HUB_TEST", 10)
     assert len(loaded(Countdown, "countdown", "tiny_zero", numbers={3: 1.0})) == 40
     task = Countdown(data="countdown", numbers={3: 1.0}, style="tiny_zero")
     assert {problem.id for problem in task.problems("test", 99, 0)} == {f"countdown-{n}" for n in range(40, 50)}
@@ -223,7 +223,7 @@ def test_knights_and_knaves_has_a_config_for_each_split_and_a_split_for_each_num
 
 
 def test_what_the_hub_does_not_have_is_one_message(hub):
-    with pytest.raises(UserError, match=r"cannot load split train .*network, or give a local \.jsonl file"):
+    with pytest.raises(UserError, match=r"cannot load train .*or give a local file"):
         loaded(MathTask, "dapo_math_17k")
     with pytest.raises(UserError, match="local files"):
         MathTask(data="numina_math").problems("all", 1, 0)

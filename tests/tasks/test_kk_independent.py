@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.tasks.kk import puzzles
-from rlvr_cli.tasks.kk.load import load_rows
 from rlvr_cli.tasks.kk.puzzles import Puzzle
+from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from tests.tasks import kk_reader
 
 PUBLIC = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "kk"
@@ -78,13 +78,13 @@ def test_the_public_rows_say_in_english_what_their_statements_and_solutions_say(
     """All 6,900: the loader's names, statements and solution, read from the question alone."""
     if not PUBLIC.is_dir():
         pytest.skip("public K&K rows not found beside the checkout (../shared/data/kk)")
-    rows = load_rows(str(PUBLIC), "all", PEOPLE)
+    rows = KnightsAndKnaves(data=str(PUBLIC), people=dict.fromkeys(PEOPLE, 1 / 7)).load("all")
     assert len(rows) == 6900
     for row in rows:
         names, claims = kk_reader.read_puzzle(row.question)
-        assert tuple(names) == row.names, row.id
-        assert [claims[name] for name in names] == [as_claim(s, names) for s in row.statements], row.id
-        assert kk_reader.solutions(names, claims) == [row.solution], row.id
+        assert names == row.data["names"], row.id
+        assert [claims[name] for name in names] == [as_claim(s, names) for s in row.data["statements"]], row.id
+        assert kk_reader.solutions(names, claims) == [tuple(row.data["solution"])], row.id
 
 
 def test_the_reader_is_no_yes_man():

@@ -7,8 +7,8 @@ import pytest
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks import Task, prompt_ids
+from rlvr_cli.tasks.kk import problems as kk_problems
 from rlvr_cli.tasks.kk import puzzles
-from rlvr_cli.tasks.kk import task as kk_task
 from rlvr_cli.tasks.kk.puzzles import solve, split_of
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 
@@ -72,7 +72,7 @@ def test_the_structure_of_a_puzzle_with_one_solution_is_found_once(monkeypatch: 
         return real(statements)
 
     monkeypatch.setattr(puzzles, "solve", solutions)
-    for module in (puzzles, kk_task):
+    for module in (puzzles, kk_problems):
         monkeypatch.setattr(module, "structure_key", key)
     task().problems("train", 60, 0)
     assert len(found) == sum(len(one) == 1 for one in solved) >= 60

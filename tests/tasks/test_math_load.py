@@ -2,15 +2,13 @@
 
 import gzip
 import json
-import sys
-import types
 
 import pytest
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.gsm8k.task import GSM8K
 from rlvr_cli.tasks.math.task import MathTask
-from rlvr_cli.tasks.rows import has_split_mark
+from rlvr_cli.tasks.sets import has_split_mark
 
 problem_from = MathTask().problem_from
 
@@ -102,10 +100,10 @@ def test_rows_without_an_answer_are_left_out_with_a_warning(tmp_path):
 def test_what_is_not_there(tmp_path):
     with pytest.raises(UserError, match="no such file or folder"):
         problems(tmp_path / "nothing.jsonl", "all")
-    with pytest.raises(UserError, match=r"no \.jsonl"):
+    with pytest.raises(UserError, match="no file of rows"):
         problems(tmp_path, "all")
-    with pytest.raises(UserError, match=r"not a \.jsonl"):
-        problems(write(tmp_path / "set.csv", "a"), "all")
+    with pytest.raises(UserError, match="not a file of rows"):
+        problems(write(tmp_path / "set.txt", "a"), "all")
     with pytest.raises(UserError, match="no train problem"):
         problems(write(tmp_path / "train.part.test.jsonl.gz"), "train")
     with pytest.raises(UserError, match="split `all` is for loaded problems"):
@@ -115,13 +113,13 @@ def test_what_is_not_there(tmp_path):
 def test_hub_layouts(monkeypatch):
     asked = []
 
-    def load_dataset(hub_id, name, split):
+    def load_dataset(hub_id, name=None, *, split):
         asked.append((hub_id, name, split))
         if hub_id == "nobody/nothing":
             raise ValueError("unknown data set")
         return [{"question": f"{name} {number}?", "answer": f"so\n#### {number}"} for number in range(100)]
 
-    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
     task = GSM8K(data="openai/gsm8k")
     assert len(task.problems("test", 1000, 0)) == 100
     train, dev = task.problems("train", 1000, 0), task.problems("dev", 1000, 0)

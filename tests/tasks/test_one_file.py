@@ -19,7 +19,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from rlvr_cli.core.streams import stream_seed
-from rlvr_cli.tasks.base import Data, Problem, Split, Task, Verdict, made_here
+from rlvr_cli.tasks.base import Data, Task
+from rlvr_cli.tasks.problem import Problem, Split, Verdict, made_here
 
 
 class Reverse(Task):

@@ -12,12 +12,13 @@ from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.describe.task import data_set_rows
+from rlvr_cli.tasks import data as task_data
 from rlvr_cli.tasks.countdown.task import Countdown
 from rlvr_cli.tasks.gsm8k.task import GSM8K
 from rlvr_cli.tasks.hitab.task import HiTab
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.tasks.math.task import MathTask
-from rlvr_cli.tasks.sets import benchmarks, data_sets, location, sets_of
+from rlvr_cli.tasks.sets import benchmarks, data_sets, sets_of, tasks
 
 _DATA = os.environ.get("RLVR_DATA_DIR") or Path(__file__).resolve().parents[3] / "shared" / "data"
 PUBLIC = Path(_DATA)
@@ -89,6 +90,10 @@ def test_the_table_has_every_benchmark_and_training_set_of_a_task_that_exists():
     assert {one.task for one in data_sets().values()} == set(KEYS.choices(("task",)))
     assert all(one.what and one.licence and set(one.files) <= {"train", "test"} for one in data_sets().values())
     assert set(sets_of("gsm8k")) == {"gsm8k", "gsm8k-gen"} and "math500" not in sets_of("math", "train")
+
+
+def location(name, split, folder):
+    return task_data.location(tasks()[data_sets()[name].task].sets, name, split, folder)
 
 
 def test_a_location_is_a_file_in_the_folder_or_the_hub_id(folder):

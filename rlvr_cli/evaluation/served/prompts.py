@@ -8,8 +8,9 @@ from typing import Any
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.served.kinds import Kind, Prompt
-from rlvr_cli.tasks.base import Problem, Task
-from rlvr_cli.tasks.chat import TemplateFailure, by_chat_template
+from rlvr_cli.tasks.base import Task
+from rlvr_cli.tasks.problem import Problem
+from rlvr_cli.tasks.prompts import TemplateFailure, by_chat_template
 
 # What judges look for; a server that drops special tokens drops these where a tokenizer holds them as such.
 _TAGS = ("<think>", "</think>", "<answer>", "</answer>", "<reasoning>", "</reasoning>")

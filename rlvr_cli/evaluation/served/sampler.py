@@ -17,7 +17,8 @@ from rlvr_cli.evaluation.served.tokenizer import ModelFacts
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import Key, SampleStore
 from rlvr_cli.models.sampling.engine import SamplingParams
-from rlvr_cli.tasks.base import Problem, Task, response_text
+from rlvr_cli.tasks.base import Task, response_text
+from rlvr_cli.tasks.problem import Problem
 
 UNKNOWN_WEIGHTS = "unknown, behind a server"
 # Seeds of more bits are refused by some servers.

@@ -10,8 +10,8 @@ from fractions import Fraction
 from functools import lru_cache
 from math import gcd
 
-from rlvr_cli.tasks.base import Split
-from rlvr_cli.tasks.rows import split_of
+from rlvr_cli.tasks.data import split_of
+from rlvr_cli.tasks.problem import Split
 
 MIN_NUMBERS, MAX_NUMBERS = 2, 6
 

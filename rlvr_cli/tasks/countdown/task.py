@@ -1,9 +1,12 @@
-"""The Countdown task: generated or loaded puzzles, TinyZero's prompts, verdicts by two rules."""
+"""The Countdown task: generated or loaded puzzles, TinyZero's prompts, verdicts by two rules.
+
+The row format is in docs/tasks/countdown.md.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -11,30 +14,35 @@ from pydantic import Field
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.streams import stream_seed
-from rlvr_cli.tasks.base import (
-    Data,
-    DataSet,
-    DataSplit,
-    Problem,
-    RuleKey,
-    Share,
-    Split,
-    SumToOne,
-    Task,
-    Verdict,
-    made_here,
-)
+from rlvr_cli.tasks.base import Data, RuleKey
 from rlvr_cli.tasks.countdown import paper, reasoning, strict
-from rlvr_cli.tasks.countdown.load import load_problems, make_problem, problem_from
-from rlvr_cli.tasks.countdown.prompt import base_prompt, chat_prompt
-from rlvr_cli.tasks.countdown.puzzles import Puzzle, generate, key
+from rlvr_cli.tasks.countdown.puzzles import MAX_NUMBERS, MIN_NUMBERS, Puzzle, generate, key
 from rlvr_cli.tasks.countdown.verdict import ANSWER, FORMAT, REASONS, verdict
+from rlvr_cli.tasks.data import split_of
+from rlvr_cli.tasks.hub import HubTable
+from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Split, Verdict, made_here
+from rlvr_cli.tasks.prompts import begun, chat_prompt, has_template, leading_bos
+from rlvr_cli.tasks.shares import Share, SharedOut, SumToOne, quotas
 
 # Draws in a row that bring nothing new before the puzzles count as used up.
 _PATIENCE = 1000
+_LARGEST = 10**9
+# TinyZero's rows of `Jiayi-Pan/Countdown-Tasks-3to4`.
+_HUB_TRAIN, _HUB_TEST = 327_680, 1_024
+
+# TinyZero's prompts (`examples/data_preprocess/countdown.py`, templates `base` and `qwen-instruct`), mistakes included.
+SYSTEM = (
+    "You are a helpful assistant. You first thinks about the reasoning process in the mind and then provides the user "
+    "with the answer."
+)
+BASE_SYSTEM = (
+    "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The assistant "
+    "first thinks about the reasoning process in the mind and then provides the user with the answer."
+)
+ASSISTANT_PREFIX = "Let me solve this step by step.\n<think>"
 
 
-class Countdown(Task):
+class Countdown(SharedOut):
     """Countdown: reach a target with given numbers."""
 
     sets: ClassVar = {
@@ -51,6 +59,9 @@ class Countdown(Task):
     }
     reasons: ClassVar = REASONS
     problem_keys: ClassVar = ("numbers",)
+    shares_key: ClassVar = "numbers"
+    size_of: ClassVar = "nums"
+    json_columns: ClassVar = ("nums", "target")
 
     name: Literal["countdown"] = Field("countdown", description="countdown = reach a target with given numbers.")
     numbers: Annotated[dict[Annotated[int, Field(ge=3, le=4)], Share], SumToOne] = Field(
@@ -84,33 +95,19 @@ class Countdown(Task):
         """The lowest and the highest reward of the format; 0 and 1 pay for none."""
         return (0.0, FORMAT) if self.reward == "tiny_zero" else None
 
-    def problems(self, split: DataSplit, count: int, seed: int) -> list[Problem]:
-        """``count`` problems of ``split``; no puzzle of one split is in another, whatever the order of its numbers.
-
-        Raises UserError for loaded data that is missing, malformed or has no matching row.
-        """
-        if self.is_generated:
-            return super().problems(split, count, seed)
-        groups = self._loaded(split, seed)
-        quotas = _quotas(self.numbers, count, {number: len(group) for number, group in groups.items()})
-        return _shuffled(
-            [problem for number, group in groups.items() for problem in group[: quotas[number]]], split, seed
-        )
-
-    def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
-        quotas = _quotas(self.numbers, count, {})
-        drawn = [problem for number in quotas for problem in _generated(split, number, quotas[number], seed)]
-        return _shuffled(drawn, split, seed)
-
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         """The problem of a row's fields `nums` and `target`; `id` is ``where`` when there is none."""
         return problem_from(fields, where)
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
-        """The full prompt, ending in ``<think>``."""
-        if self.style == "tiny_zero_base" or not getattr(tokenizer, "chat_template", None):
-            return base_prompt(problem.question, tokenizer)
-        return chat_prompt(problem.question, tokenizer)
+        """The full prompt, ending in ``<think>``; without a chat template as for base models."""
+        asked = problem.question
+        if self.style == "tiny_zero_base" or not has_template(tokenizer):
+            return f"{leading_bos(tokenizer)}{BASE_SYSTEM}\nUser: {asked}\nAssistant: {ASSISTANT_PREFIX}"
+        with_system = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f" {asked}"}]
+        user_only = [{"role": "user", "content": f"{SYSTEM}\n{asked}"}]
+        text = chat_prompt(tokenizer, with_system, user_only, instead="task.style=tiny_zero_base")
+        return begun(text, ASSISTANT_PREFIX)
 
     def solutions(self, problem: Problem) -> Iterator[str]:
         """Worked responses: tries that miss, then the steps to the target.
@@ -134,18 +131,61 @@ class Countdown(Task):
         reading = rule.read(response, problem.data["nums"], problem.data["target"])
         return verdict(self.reward, reading, truncated=truncated)
 
-    def _loaded(self, split: DataSplit, seed: int) -> dict[int, list[Problem]]:
-        groups: dict[int, list[Problem]] = {number: [] for number in self.numbers}
-        for problem in load_problems(self.data, split, self.numbers, self.data_dir):
-            groups[len(problem.data["nums"])].append(problem)
-        for number, group in groups.items():
-            random.Random(stream_seed(seed, "countdown", "rows", split, number)).shuffle(group)
-        return groups
+    def hub_tables(self, hub_id: str, split: Split) -> list[HubTable]:
+        """TinyZero's test rows stand behind its train rows, in one split that is called train."""
+        return [HubTable("train", ids="countdown", most=_HUB_TRAIN + _HUB_TEST)]
+
+    def hub_share(self, problems: list[Problem], split: Split) -> list[Problem]:
+        if len(problems) < _HUB_TRAIN + _HUB_TEST:
+            return [problem for problem in problems if split_of(self.divider(problem)) == split]
+        train, test = problems[:_HUB_TRAIN], problems[_HUB_TRAIN:]
+        if split == "test":
+            return test
+        held_out = {problem.structure for problem in test}
+        return super().hub_share([problem for problem in train if problem.structure not in held_out], split)
+
+    def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
+        wanted = quotas(self.numbers, count, {})
+        drawn = [problem for number in sorted(wanted) for problem in _generated(split, number, wanted[number], seed)]
+        return self.shuffled(drawn, split, seed)
 
 
-def _shuffled(problems: list[Problem], split: str, seed: int) -> list[Problem]:
-    random.Random(stream_seed(seed, "countdown", split, "order")).shuffle(problems)
-    return problems
+def question(nums: Sequence[int], target: int) -> str:
+    """What the user asks."""
+    return (
+        f"Using the numbers {list(nums)}, create an equation that equals {target}. You can use basic arithmetic "
+        "operations (+, -, *, /) and each number can only be used once. Show your work in <think> </think> tags. And "
+        "return the final answer in <answer> </answer> tags, for example <answer> (1 + 2) / 3 </answer>."
+    )
+
+
+def problem_from(fields: Mapping[str, Any], where: str) -> Problem:
+    """The problem of a row's fields `nums` and `target`; `id` is ``where`` when there is none.
+
+    Raises UserError naming ``where`` and the field.
+    """
+    missing = [name for name in ("nums", "target") if name not in fields]
+    if missing:
+        raise MissingFields(where, missing, "a row needs nums (the numbers) and target", fields)
+    nums, target = fields["nums"], fields["target"]
+    if not isinstance(nums, list) or not all(type(n) is int and 0 <= n <= _LARGEST for n in nums):
+        raise UserError(f"{where}: nums must be a list of whole numbers from 0 to {_LARGEST}")
+    if not MIN_NUMBERS <= len(nums) <= MAX_NUMBERS:
+        raise UserError(f"{where}: nums has {len(nums)} numbers; allowed are {MIN_NUMBERS} to {MAX_NUMBERS}")
+    if type(target) is not int or abs(target) > _LARGEST:
+        raise UserError(f"{where}: target must be a whole number from -{_LARGEST} to {_LARGEST}")
+    return make_problem(Puzzle(tuple(nums), target), str(fields.get("id", where)))
+
+
+def make_problem(puzzle: Puzzle, identifier: str) -> Problem:
+    """The problem that asks for a puzzle's solution."""
+    return Problem(
+        id=identifier,
+        question=question(puzzle.nums, puzzle.target),
+        data={"nums": list(puzzle.nums), "target": puzzle.target},
+        subgroup=f"{len(puzzle.nums)} numbers",
+        structure=key(puzzle),
+    )
 
 
 def _puzzle(problem: Problem) -> Puzzle:
@@ -176,14 +216,3 @@ def _generated(split: Split, numbers: int, count: int, seed: int) -> list[Proble
         identity = text_digest(repr((puzzle.nums, puzzle.target)))[:16]
         problems.append(make_problem(puzzle, f"countdown-{numbers}n-{split}-{identity}"))
     return problems
-
-
-def _quotas(shares: Mapping[int, float], count: int, available: Mapping[int, int]) -> dict[int, int]:
-    """Split ``count`` by ``shares``, one problem at a time, so that a smaller set is part of a larger one."""
-    quotas = dict.fromkeys(sorted(shares), 0)
-    for given in range(1, count + 1):
-        open_numbers = [number for number in quotas if quotas[number] < available.get(number, count)]
-        if not open_numbers:
-            break
-        quotas[max(open_numbers, key=lambda number: shares[number] * given - quotas[number])] += 1
-    return quotas

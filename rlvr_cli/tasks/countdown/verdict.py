@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rlvr_cli.tasks.base import Verdict
+from rlvr_cli.tasks.problem import Verdict
 
 RewardKind = Literal["tiny_zero", "zero_one"]
 

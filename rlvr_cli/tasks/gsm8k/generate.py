@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from rlvr_cli.tasks.base import Problem
 from rlvr_cli.tasks.math.answers import generated_problem
+from rlvr_cli.tasks.problem import Problem
 
 _PEOPLE = (
     "Ana",

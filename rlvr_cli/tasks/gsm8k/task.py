@@ -9,13 +9,15 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.base import Data, DataSet, Problem, Verdict, made_here
+from rlvr_cli.tasks.base import Data
 from rlvr_cli.tasks.gsm8k.generate import draw
 from rlvr_cli.tasks.gsm8k.number import read_number
+from rlvr_cli.tasks.hub import Hub
 from rlvr_cli.tasks.math.answers import AnswerTask
-from rlvr_cli.tasks.math.fields import answer_text, make_problem, question_of
 from rlvr_cli.tasks.math.reading import read
 from rlvr_cli.tasks.math.reward import verdict
+from rlvr_cli.tasks.math.rows import answer_text, make_problem, question_of
+from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Verdict, made_here
 from rlvr_cli.verify.outcome import DIFFERENT, EQUAL, UNPARSED_ANSWER
 
 _MARK = "####"
@@ -35,6 +37,8 @@ class GSM8K(AnswerTask):
         ),
         "gsm8k-gen": made_here("Grade-school word problems, generated here."),
     }
+
+    hubs: ClassVar = {"openai/gsm8k": Hub("train", "test", configs=("main",))}
 
     name: Literal["gsm8k"] = Field("gsm8k", description="gsm8k = grade-school word problems.")
     data: Data = "gsm8k"
@@ -75,9 +79,8 @@ def problem_from(fields: dict[str, Any], where: str) -> Problem:
     question = question_of(fields, where)
     text = answer_text(fields.get("answer"))
     if text is None:
-        raise UserError(
-            f"{where}: no field answer; a problem needs question and answer (a number, or text ending in ####)"
-        )
+        needed = "a problem needs question and answer (a number, or text ending in ####)"
+        raise MissingFields(where, ["answer"], needed, fields)
     solution, mark, gold = text.rpartition(_MARK)
     gold = gold.strip()
     if read_number(gold) is None:

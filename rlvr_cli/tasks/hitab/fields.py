@@ -8,8 +8,8 @@ from typing import Any
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.hashes import text_digest
-from rlvr_cli.tasks.base import Problem
 from rlvr_cli.tasks.hitab.table import Layout, infer_layout, markdown
+from rlvr_cli.tasks.problem import Problem
 
 _MAX_CELLS = 200_000
 _MAX_NUMBER = 10**100

@@ -14,9 +14,9 @@ from typing import Any
 
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.streams import stream_seed
-from rlvr_cli.tasks import rows
-from rlvr_cli.tasks.base import Problem, Split
+from rlvr_cli.tasks import data
 from rlvr_cli.tasks.hitab.fields import problem_from
+from rlvr_cli.tasks.problem import Problem, Split
 
 KINDS = ("lookup", "sum", "difference", "ratio", "argmax")
 
@@ -89,7 +89,7 @@ def generate(split: Split, count: int, seed: int) -> list[Problem]:
 
 def split_of(values: tuple[tuple[int, ...], ...]) -> Split:
     """The split of a table, by its numbers alone."""
-    return rows.split_of(json.dumps(values))
+    return data.split_of(json.dumps(values))
 
 
 def _draw(rng: random.Random) -> _Table:

@@ -4,19 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.base import Data, DataSet, DataSplit, Problem, RuleKey, Split, Task, Verdict, made_here
-from rlvr_cli.tasks.hitab.fields import problem_from
+from rlvr_cli.tasks.base import Data, RuleKey, Task
+from rlvr_cli.tasks.data import Place
+from rlvr_cli.tasks.files import BadRow, rows, text_problem
+from rlvr_cli.tasks.hitab.fields import problem_from, rendered
 from rlvr_cli.tasks.hitab.generate import generate, result
-from rlvr_cli.tasks.hitab.load import load_problems
-from rlvr_cli.tasks.hitab.prompt import chat_prompt, user_text
 from rlvr_cli.tasks.hitab.values import Conventions, decimal_text
 from rlvr_cli.tasks.hitab.verdict import REASONS, judge
+from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Split, Verdict, made_here
+from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos
 
+_TABLES_FILES = ("tables.jsonl", "tables.jsonl.gz")
+# ACPO (2025) trains on HiTab and prints no prompt for it. These are the project's own: table, question, the form of the
+# answer, and the data's conventions for numbers, which a model cannot guess (docs/tasks/hitab.md).
+_INTRODUCTION = (
+    "Answer a question about a table. Column and row headers are written as paths from the outermost to the innermost "
+    "level, such as `total / 2019 / women`."
+)
+_CONVENTIONS = (
+    "Give the answer alone: a number, or a word or phrase as the table has it. Write numbers as the table has them, "
+    "without units. A share, ratio or relative change that you compute is a ratio to six decimal places (0.25, not "
+    "25%). Separate several answers with semicolons."
+)
+_FORMS = {
+    "answer_tag": "First think inside <think> and </think>, then write the answer between <answer> and </answer>.",
+    "boxed": "Think step by step, then write the answer within \\boxed{}.",
+}
 _OPERATORS = {"sum": " + ", "difference": " - ", "ratio": " / "}
 
 
@@ -36,6 +55,7 @@ class HiTab(Task):
     }
     reasons: ClassVar = REASONS
     problem_keys: ClassVar = ("corrected",)
+    json_columns: ClassVar = ("table", "answer")
 
     name: Literal["hitab"] = Field("hitab", description="hitab = questions on hierarchical tables.")
     style: Literal["answer_tag", "boxed"] = Field(
@@ -64,15 +84,42 @@ class HiTab(Task):
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
         return generate(split, count, seed)
 
-    def load(self, split: DataSplit) -> list[Problem]:
-        return load_problems(self.data, split, corrected=self.corrected, folder=self.data_dir)
+    def read_beside(self, path: Path, wrong: list[str]) -> dict[str, str]:
+        return _tables(path.parent, wrong)
+
+    def row(self, record: dict[str, Any], place: Place) -> Problem:
+        """The problem of a row, whose table stands in it or in a file beside it."""
+        fields = dict(record)
+        if self.corrected:
+            # One public row has its corrected answer in the question's field; such a row stays as it was.
+            for key, kind in (("question", str), ("answer", list)):
+                if isinstance(record.get(f"{key}_checked"), kind):
+                    fields[key] = record[f"{key}_checked"]
+        if fields.get("table") is None and "table_id" in record:
+            tables = place.beside or {}
+            if str(record["table_id"]) not in tables:
+                raise UserError(f"{place.where}: table {record['table_id']!r} is not in tables.jsonl beside this file")
+            fields["table"] = tables[str(record["table_id"])]
+        problem = problem_from(fields, place.where)
+        if not problem.question.strip() or not problem.data["table"]:
+            missing = [key for key in ("question", "table") if not fields.get(key)]
+            needed = "a row needs question and table (or table_id, with tables.jsonl beside the file)"
+            raise MissingFields(place.where, missing, needed, record)
+        return problem
+
+    def divider(self, problem: Problem) -> str:
+        """Questions on one table stay together."""
+        return str(problem.data["table"])
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         return problem_from(fields, where)
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
         """The full prompt: table, question and the form of the answer."""
-        return chat_prompt(user_text(problem.question, problem.data["table"], self.style), tokenizer)
+        text = user_text(problem.question, problem.data["table"], self.style)
+        if not has_template(tokenizer):
+            return f"{leading_bos(tokenizer)}User: {text}\nAssistant:"
+        return chat_prompt(tokenizer, [{"role": "user", "content": text}])
 
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
         """1 for the right answer, else 0. Pure; never raises; time linear in the response."""
@@ -107,3 +154,28 @@ class HiTab(Task):
         if self.style == "boxed":
             return f"{thought} The answer is \\boxed{{{answer}}}."
         return f"<think> {thought} </think> <answer> {answer} </answer>"
+
+
+def user_text(question: str, table: str, style: str) -> str:
+    """Table, question and instructions; without a table, for rows that have none, question and instructions."""
+    shown = f"{_INTRODUCTION}\n\n## Table\n{table}\n\n" if table else ""
+    return f"{shown}## Question\n{question}\n\n{_CONVENTIONS} {_FORMS[style]}"
+
+
+def _tables(folder: Path, wrong: list[str]) -> dict[str, str]:
+    """Rendered tables by id, of the folder's file of tables if it has one."""
+    path = next((folder / name for name in _TABLES_FILES if (folder / name).is_file()), None)
+    tables: dict[str, str] = {}
+    for _, where, record in rows(path) if path is not None else ():
+        try:
+            if isinstance(record, BadRow):
+                raise UserError(f"{where}: {record}")
+            if not isinstance(record, dict) or "id" not in record:
+                raise UserError(f"{where}: a table is {{id, title, texts}}")
+            problem = text_problem(record)
+            if problem is not None:
+                raise UserError(f"{where}: {problem}")
+            tables[str(record["id"])] = rendered(record, where)
+        except UserError as error:
+            wrong += error.problems
+    return tables

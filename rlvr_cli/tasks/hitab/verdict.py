@@ -10,8 +10,8 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
-from rlvr_cli.tasks.base import Verdict
 from rlvr_cli.tasks.hitab.values import Conventions, Rule, Value, equal, read_value, same_multiset
+from rlvr_cli.tasks.problem import Verdict
 
 REASONS = ("correct", "wrong", "no_answer", "several_answers", "too_long")
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from rlvr_cli.tasks.base import Split
-from rlvr_cli.tasks.rows import split_of
+from rlvr_cli.tasks.data import split_of
+from rlvr_cli.tasks.problem import Split
 
 Statement = tuple[Any, ...]
 """Nested tuples as in the public data: ("telling-truth", i), ("lying", i), ("not", s), ("and", a, b), ("or", a, b),

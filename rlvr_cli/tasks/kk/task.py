@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.section import Probability
 from rlvr_cli.core.streams import stream_seed
-from rlvr_cli.tasks.base import Data, DataSet, DataSplit, Problem, Share, Split, SumToOne, Task, Verdict, made_here
+from rlvr_cli.tasks.base import Data
+from rlvr_cli.tasks.data import split_of
+from rlvr_cli.tasks.hub import HubTable
 from rlvr_cli.tasks.kk import compact, reasoning, strict
-from rlvr_cli.tasks.kk.load import Row, load_rows, parse_row
-from rlvr_cli.tasks.kk.prompt import logic_rl_prompt
-from rlvr_cli.tasks.kk.puzzles import Puzzle, Statement, english, generate_with_key, structure_key
+from rlvr_cli.tasks.kk.problems import Source, problem_from, puzzle_of
 from rlvr_cli.tasks.kk.verdict import (
     ANSWER_RIGHT,
     ANSWER_UNREADABLE,
@@ -30,12 +31,37 @@ from rlvr_cli.tasks.kk.verdict import (
     read_logic_rl,
     verdict,
 )
+from rlvr_cli.tasks.problem import DataSet, DataSplit, Problem, Split, Verdict, made_here
+from rlvr_cli.tasks.prompts import begun, chat_prompt, has_template, leading_bos
+from rlvr_cli.tasks.shares import Share, SharedOut, SumToOne, quotas
 
-# Draws in a row that bring nothing new before a pool counts as used up.
-_PATIENCE = 400
+_PEOPLE = re.compile(r"(\d)ppl\.")
+
+# The Logic-RL prompt: AR-Lopti (Yang et al. 2025, appendix C.1.1) and Logic-RL's `examples/data_preprocess/kk.py`.
+# Wording, double space and missing spaces are the public prompt's own.
+SYSTEM = (
+    "You are a helpful assistant. The assistant first thinks about the reasoning process in the mind and then provides "
+    "the user with the answer. The reasoning process and answer are enclosed within <think> </think> and<answer> "
+    "</answer> tags, respectively, i.e., <think> reasoning process here </think><answer> answer here </answer>.  Now "
+    "the user asks you to solve a logical reasoning problem. After thinking, when you finally reach a conclusion, "
+    "clearly state the identity of each character within <answer> </answer> tags. i.e., <answer> (1) Zoey is a "
+    "knight\n(2) ... </answer>.\n"
+)
+
+BASE_SYSTEM = (
+    "The user asks a question, and the Assistant solves it.The assistant first thinks about the reasoning process in "
+    "the mind and then provides the user with the final answer. The reasoning process and answer are enclosed within "
+    "<think> </think> and <answer> </answer> tags, respectively, i.e., <think> reasoning process here </think>"
+    "<answer> answer here </answer>. Now the user asks you to solve a logical reasoning problem. After thinking, when "
+    "you finally reach a conclusion, clearly state the identity of each character within <answer> </answer> tags. List "
+    "the identity of each person one by one, for example, <answer> (1) Zoey is a knight\n(2) Oliver is a knight\n"
+    "(3)... </answer>.\n\n"
+)
+
+ASSISTANT_PREFIX = "<think>"
 
 
-class KnightsAndKnaves(Task):
+class KnightsAndKnaves(SharedOut):
     """Knights & Knaves puzzles."""
 
     sets: ClassVar = {
@@ -51,6 +77,9 @@ class KnightsAndKnaves(Task):
     }
     reasons: ClassVar = REASONS
     problem_keys: ClassVar = ("people", "compound", "depth")
+    shares_key: ClassVar = "people"
+    size_of: ClassVar = "names"
+    json_columns: ClassVar = ("names", "solution", "statements")
 
     name: Literal["kk"] = Field("kk", description="kk = Knights & Knaves puzzles.")
     people: Annotated[dict[Annotated[int, Field(ge=2, le=8)], Share], SumToOne] = Field(
@@ -121,22 +150,15 @@ class KnightsAndKnaves(Task):
         """The lowest and the highest reward of the format; 0 and 1, and the coin, pay for none."""
         return None if self.reward in ("zero_one", "random") else (FORMAT_WRONG, FORMAT_RIGHT)
 
-    def problems(self, split: DataSplit, count: int, seed: int) -> list[Problem]:
-        """``count`` problems of ``split``; see docs/tasks/kk.md for how many distinct ones there are.
-
-        Raises UserError for loaded data that is missing, malformed or has no matching row.
-        """
-        return super().problems(split, count, seed) if self.is_generated else self._loaded(split, count, seed)
-
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         """The problem of a row's fields: question, names, solution and, if any, statements (docs/tasks/kk.md)."""
-        return _row_problem(parse_row(fields, where))
+        return problem_from(fields, where)
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
         """The full prompt, ending in ``<think>``."""
         if self.style == "logic_rl":
             return logic_rl_prompt(problem.question, tokenizer)
-        return compact.prompt(_puzzle(problem))
+        return compact.prompt(puzzle_of(problem))
 
     def solutions(self, problem: Problem) -> Iterator[str]:
         """Worked responses in the style of the prompts, found from the puzzle's statements.
@@ -150,7 +172,7 @@ class KnightsAndKnaves(Task):
             )
         rng = random.Random(stream_seed(0, "kk", "solutions", problem.id))
         solutions = compact.solutions if self.style == "compact" else reasoning.solutions
-        return solutions(_puzzle(problem), rng)
+        return solutions(puzzle_of(problem), rng)
 
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
         """Judge what follows the prompt's ``<think>``. Pure; never raises; time linear in the response."""
@@ -169,118 +191,39 @@ class KnightsAndKnaves(Task):
             return replace(judged, parts=parts, reward=sum(parts.values()))
         return judged
 
-    def _loaded(self, split: DataSplit, count: int, seed: int) -> list[Problem]:
-        groups: dict[int, list[Row]] = {number: [] for number in self.people}
-        for row in load_rows(self.data, split, self.people, self.data_dir):
-            groups[len(row.names)].append(row)
-        if self.style == "compact" and any(row.statements is None for group in groups.values() for row in group):
+    def load(self, split: DataSplit) -> list[Problem]:
+        found = super().load(split)
+        if self.style == "compact" and any(problem.data["statements"] is None for problem in found):
             raise UserError(f"task.data={self.data!r}: the compact style needs rows with `statements`; some have none.")
-        for number, group in groups.items():
-            random.Random(stream_seed(seed, "kk", "rows", split, number)).shuffle(group)
-        quotas = _quotas(self.people, count, {number: len(group) for number, group in groups.items()})
-        chosen = [_row_problem(row) for number, group in groups.items() for row in group[: quotas[number]]]
-        return _shuffled(chosen, seed, split)
+        return found
+
+    def in_dev(self, problem: Problem) -> bool:
+        return split_of(problem.question) == "dev"
+
+    def file_split(self, path: Path) -> str | None:
+        """A file that names another number of people (`3ppl.test.jsonl`) is not read."""
+        number = _PEOPLE.match(path.name)
+        return None if number is not None and int(number[1]) not in self.people else super().file_split(path)
+
+    def hub_tables(self, hub_id: str, split: Split) -> list[HubTable]:
+        """The hub's set has a configuration for each split, and in it a split for each number of people."""
+        config = "test" if split == "test" else "train"
+        return [HubTable(f"{number}ppl", config, f"{number}ppl-{config}") for number in sorted(self.people)]
 
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
-        sources = {number: _Source(self, split, number, seed) for number in self.people}
+        sources = {
+            number: Source(number, split, seed, compound=self.compound, depth=self.depth) for number in self.people
+        }
         available: dict[int, int] = {}
         while True:
-            quotas = _quotas(self.people, count, available)
+            wanted = quotas(self.people, count, available)
             for number, source in sources.items():
-                if not source.fill(quotas[number]):
+                if not source.fill(wanted[number]):
                     available[number] = len(source.problems)
-            if all(len(source.problems) >= quotas[number] for number, source in sources.items()):
+            if all(len(source.problems) >= wanted[number] for number, source in sources.items()):
                 break
-        chosen = [problem for number, source in sources.items() for problem in source.problems[: quotas[number]]]
-        return _shuffled(chosen, seed, split)
-
-
-class _Source:
-    """Distinct generated problems of one split and one number of people, drawn in a fixed order.
-
-    Held-out problems have distinct statements, and a structure recurs only when no unused one turns up any more;
-    training problems are drawn as they come and differ in names or statements.
-    """
-
-    def __init__(self, config: KnightsAndKnaves, split: Split, people: int, seed: int) -> None:
-        self.config, self.split, self.people = config, split, people
-        self.rng = random.Random(stream_seed(seed, "kk", split, people))
-        self.problems: list[Problem] = []
-        self.seen: set[Any] = set()
-        self.uses: dict[str, int] = {}
-        self.level = 0
-
-    def fill(self, count: int) -> bool:
-        """Draw until there are ``count`` problems; False when the pool is used up before that."""
-        idle = 0
-        while len(self.problems) < count:
-            if self._draw():
-                idle = 0
-                continue
-            idle += 1
-            if idle >= _PATIENCE:
-                if self.level > max(self.uses.values(), default=0):
-                    return False
-                self.level = 2 * self.level + 1
-                idle = 0
-        return True
-
-    def _draw(self) -> bool:
-        config = self.config
-        puzzle, structure = generate_with_key(
-            self.rng, people=self.people, compound=config.compound, depth=config.depth, split=self.split
-        )
-        key: Any = puzzle.statements if self.split != "train" else (puzzle.names, puzzle.statements)
-        if key in self.seen or (self.split != "train" and self.uses.get(structure, 0) > self.level):
-            return False
-        self.seen.add(key)
-        self.uses[structure] = self.uses.get(structure, 0) + 1
-        question = english(puzzle, self.rng)
-        identity = text_digest(question)[:16]
-        self.problems.append(
-            Problem(
-                id=f"kk-{self.people}ppl-{self.split}-{identity}",
-                question=question,
-                data=_data(puzzle.names, puzzle.solution, puzzle.statements),
-                subgroup=f"{self.people} people",
-                structure=structure,
-            )
-        )
-        return True
-
-
-def _row_problem(row: Row) -> Problem:
-    return Problem(
-        id=row.id,
-        question=row.question,
-        data=_data(row.names, row.solution, row.statements),
-        subgroup=f"{len(row.names)} people",
-        structure=structure_key(row.statements) if row.statements is not None else None,
-    )
-
-
-def _data(
-    names: tuple[str, ...], solution: tuple[bool, ...], statements: tuple[Statement, ...] | None
-) -> dict[str, Any]:
-    return {
-        "names": list(names),
-        "solution": list(solution),
-        "statements": None if statements is None else [_as_list(statement) for statement in statements],
-    }
-
-
-def _puzzle(problem: Problem) -> Puzzle:
-    data = problem.data
-    statements = tuple(_as_statement(statement) for statement in data["statements"])
-    return Puzzle(tuple(data["names"]), statements, tuple(data["solution"]))
-
-
-def _as_list(statement: Statement) -> list[Any]:
-    return [_as_list(part) if isinstance(part, tuple) else part for part in statement]
-
-
-def _as_statement(value: list[Any]) -> Statement:
-    return tuple(_as_statement(part) if isinstance(part, list) else part for part in value)
+        drawn = [one for number, source in sources.items() for one in source.problems[: wanted[number]]]
+        return self.shuffled(drawn, split, seed)
 
 
 def _read_compact(response: str, people: int) -> Reading:
@@ -290,25 +233,15 @@ def _read_compact(response: str, people: int) -> Reading:
     return Reading(True, roles if roles is not None and len(roles) == people else None)
 
 
-def _quotas(shares: dict[int, float], count: int, available: dict[int, int]) -> dict[int, int]:
-    """Split ``count`` by ``shares`` (largest remainder), giving what exceeds ``available`` to the other numbers."""
-    quotas = dict.fromkeys(shares, 0)
-    open_numbers = sorted(shares)
-    left = count
-    while left and open_numbers:
-        total = sum(shares[number] for number in open_numbers)
-        exact = {number: left * shares[number] / total for number in open_numbers}
-        parts = {number: int(exact[number]) for number in open_numbers}
-        by_remainder = sorted(open_numbers, key=lambda number: (parts[number] - exact[number], number))
-        for number in by_remainder[: left - sum(parts.values())]:
-            parts[number] += 1
-        for number in open_numbers:
-            quotas[number] = min(quotas[number] + parts[number], available.get(number, count))
-        left = count - sum(quotas.values())
-        open_numbers = [number for number in open_numbers if quotas[number] < available.get(number, count)]
-    return quotas
+def logic_rl_prompt(question: str, tokenizer: Any) -> str:
+    """The Logic-RL prompt up to and including the assistant's opening ``<think>``.
 
-
-def _shuffled(problems: list[Problem], seed: int, split: str) -> list[Problem]:
-    random.Random(stream_seed(seed, "kk", split, "order")).shuffle(problems)
-    return problems
+    A tokenizer with a chat template gets system and user turns through it; one without gets the base-model form
+    "User:... Assistant: <think>". A template that has no system turn gets the system text in front of the question.
+    Raises UserError when the template refuses these turns too.
+    """
+    if not has_template(tokenizer):
+        return f"{leading_bos(tokenizer)}{BASE_SYSTEM}User:{question}\nAssistant: {ASSISTANT_PREFIX}"
+    with_system = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f"{question}\n"}]
+    user_only = [{"role": "user", "content": f"{SYSTEM}\n{question}\n"}]
+    return begun(chat_prompt(tokenizer, with_system, user_only), ASSISTANT_PREFIX)

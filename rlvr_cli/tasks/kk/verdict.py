@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rlvr_cli.tasks.answer_tag import last_answer
-from rlvr_cli.tasks.base import Verdict
 from rlvr_cli.tasks.kk.compact import roles_text
+from rlvr_cli.tasks.problem import Verdict
 
 FORMAT_RIGHT, FORMAT_WRONG = 1.0, -1.0
 ANSWER_RIGHT, ANSWER_WRONG, ANSWER_UNREADABLE = 2.0, -1.5, -2.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
@@ -11,20 +12,33 @@ from pydantic import Field
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.streams import stream_seed
-from rlvr_cli.tasks.base import DataSplit, Problem, RuleKey, Split, Task
-from rlvr_cli.tasks.math.load import load_problems
-from rlvr_cli.tasks.math.prompt import Style, math_prompt
+from rlvr_cli.tasks.base import RuleKey, Task
+from rlvr_cli.tasks.data import LeftOut, Place, split_of
+from rlvr_cli.tasks.math.reading import Style
 from rlvr_cli.tasks.math.reward import GTPO_FORMAT_RANGE, RANGES, REASONS
-from rlvr_cli.tasks.rows import split_of
+from rlvr_cli.tasks.math.rows import from_turns
+from rlvr_cli.tasks.problem import Problem, Split
+from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos
 
 # Draws in a row that bring nothing new before the generator counts as used up.
 _PATIENCE = 100_000
+
+
+# The prompts of AR-Lopti (Yang et al. 2025, appendix C.1.2) and of GTPO (box 8.2).
+BOXED = r"Let's think step by step and output the final answer within \boxed{}."
+
+REASONING_ANSWER = (
+    "You are a helpful assistant for solving math problems.\n\n"
+    "Given a question, first think step by step between `<reasoning>` and `</reasoning>`.\n\n"
+    "Then, give the final answer between `<answer>` and `</answer>`."
+)
 
 
 class AnswerTask(Task):
     """Problems with a question and one gold answer."""
 
     reasons: ClassVar = REASONS
+    any_file: ClassVar = True
 
     style: Literal["auto", "boxed", "reasoning_answer"] = Field(
         "auto",
@@ -70,16 +84,35 @@ class AnswerTask(Task):
     def settings(self) -> dict[str, Any]:
         return {**super().settings, "style": self.form}
 
-    def load(self, split: DataSplit) -> list[Problem]:
-        return load_problems(self.data, split, self.row_problem, self.data_dir)
+    def record(self, value: Any) -> Any:
+        return from_turns(value)
+
+    def row(self, record: dict[str, Any], place: Place) -> Problem:
+        """The problem of a row to train or evaluate on."""
+        if isinstance(record.get("answer"), str) and not record["answer"].strip():
+            raise LeftOut(place.where, "with an empty answer")
+        identity = place.id if place.path is None else f"{place.source}:{place.number}"
+        return self.row_problem({"id": identity, "subgroup": place.source, **record}, place.where)
 
     def row_problem(self, fields: dict[str, Any], where: str) -> Problem:
-        """The problem of a row to train or evaluate on."""
+        """The problem of a row's fields. Raises LeftOut for one that cannot be judged."""
         return self.problem_from(fields, where)
 
+    def in_dev(self, problem: Problem) -> bool:
+        # Not the hash's first byte: that one divides unmarked files.
+        return hashlib.sha256(problem.question.encode("utf-8", "surrogatepass")).digest()[1] % 8 == 1
+
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
-        """The full text fed to the model."""
-        return math_prompt(problem.question, self.form, self.template, tokenizer)
+        """The full text fed to the model.
+
+        With ``template`` none the chat template is left out, as AR-Lopti prompts a base model that brings one.
+        """
+        asked, boxed = problem.question, self.form == "boxed"
+        if self.template == "none" or not has_template(tokenizer):
+            return leading_bos(tokenizer) + (f"{asked} {BOXED}" if boxed else f"{REASONING_ANSWER}\n\n{asked}\n")
+        system, user = {"role": "system", "content": REASONING_ANSWER}, {"role": "user", "content": asked}
+        alone = {"role": "user", "content": f"{asked} {BOXED}" if boxed else f"{REASONING_ANSWER}\n\n{asked}"}
+        return chat_prompt(tokenizer, *([] if boxed else [[system, user]]), [alone], instead="set task.template=none")
 
     def solutions(self, problem: Problem) -> Iterator[str]:
         """The problem's worked solution in the style of the prompts.

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from fractions import Fraction
 from math import gcd
 
-from rlvr_cli.tasks.base import Problem
 from rlvr_cli.tasks.math.answers import generated_problem
 from rlvr_cli.tasks.math.latex import linear, number, root, signed, square_part, term
+from rlvr_cli.tasks.problem import Problem
 
 _NAMES = ("x", "y", "t", "n", "z", "k")
 _COMPUTE = ("Compute ${}$.", "What is ${}$?", "Evaluate ${}$.", "Find the value of ${}$.")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rlvr_cli.tasks.math.prompt import Style
 from rlvr_cli.verify.math_answer import Extracted, Rule, box_alone, boxed, tagged
 
+Style = Literal["boxed", "reasoning_answer"]
 Format = Literal["full", "partial", "none"]
 
 TAGS = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from rlvr_cli.tasks.base import Verdict
 from rlvr_cli.tasks.math.reading import Format, Reading
+from rlvr_cli.tasks.problem import Verdict
 from rlvr_cli.verify.outcome import Outcome
 
 RewardKind = Literal["zero_one", "plus_minus", "gtpo"]

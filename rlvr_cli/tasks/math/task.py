@@ -10,13 +10,15 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rlvr_cli.tasks.base import Data, DataSet, Judging, Problem, Verdict, made_here
-from rlvr_cli.tasks.math import fields as rows
+from rlvr_cli.tasks.base import Data
+from rlvr_cli.tasks.data import LeftOut
+from rlvr_cli.tasks.hub import Hub
+from rlvr_cli.tasks.math import rows
 from rlvr_cli.tasks.math.answers import AnswerTask
 from rlvr_cli.tasks.math.generate import draw
 from rlvr_cli.tasks.math.reading import Reading, read
 from rlvr_cli.tasks.math.reward import verdict
-from rlvr_cli.tasks.rows import LeftOut
+from rlvr_cli.tasks.problem import DataSet, Judging, Problem, Verdict, made_here
 from rlvr_cli.verify.math_answer import MAX_LENGTH, clean, is_name, plain_number
 from rlvr_cli.verify.outcome import UNPARSED_GOLD, Outcome
 
@@ -102,6 +104,23 @@ class MathTask(AnswerTask):
             "Apache-2.0",
         ),
         "math-gen": made_here("Arithmetic and algebra, generated here."),
+    }
+    hubs: ClassVar = {
+        "HuggingFaceH4/MATH-500": Hub(test="test"),
+        "HuggingFaceH4/aime_2024": Hub(test="train"),
+        "math-ai/aime24": Hub(test="test"),
+        "math-ai/aime25": Hub(test="test"),
+        "opencompass/AIME2025": Hub(test="test", configs=("AIME2025-I", "AIME2025-II")),
+        "yentinglin/aime_2025": Hub(test="train"),
+        "BytedTsinghua-SIA/AIME-2024": Hub(test="train", repeated=True),
+        "math-ai/amc23": Hub(test="test"),
+        "math-ai/minervamath": Hub(test="test"),
+        "math-ai/olympiadbench": Hub(test="test"),
+        "Hothan/OlympiadBench": Hub(test="train", configs=("OE_TO_maths_en_COMP",)),
+        "BytedTsinghua-SIA/DAPO-Math-17k": Hub("train", repeated=True),
+        "agentica-org/DeepScaleR-Preview-Dataset": Hub("train"),
+        "hkust-nlp/SimpleRL-Zoo-Data": Hub("simplelr_qwen_level3to5/train.parquet"),
+        "Open-Reasoner-Zero/orz_math_57k_collection": Hub("orz_math_57k_collection.json"),
     }
     pooled: ClassVar = True
 

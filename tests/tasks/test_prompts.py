@@ -10,10 +10,11 @@ import pytest
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.lab.model import make_tokenizer
-from rlvr_cli.tasks import chat
-from rlvr_cli.tasks.chat import TemplateFailure, by_chat_template
-from rlvr_cli.tasks.kk.prompt import logic_rl_prompt
-from rlvr_cli.tasks.math.prompt import math_prompt
+from rlvr_cli.tasks import prompts
+from rlvr_cli.tasks.kk.task import logic_rl_prompt
+from rlvr_cli.tasks.math.task import MathTask
+from rlvr_cli.tasks.problem import Problem
+from rlvr_cli.tasks.prompts import TemplateFailure, by_chat_template
 
 TURNS = [{"role": "user", "content": "a knight"}]
 
@@ -40,7 +41,7 @@ LOOPS = [
 
 @pytest.mark.parametrize("template", LOOPS)
 def test_a_loop_ends_in_every_thread(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat, "MOST_SECONDS", 0.2)
+    monkeypatch.setattr(prompts, "MOST_SECONDS", 0.2)
     tokenizer = templated(template)
     with pytest.raises(UserError, match=r"ran for 0\.2 s"):
         by_chat_template(tokenizer, TURNS)
@@ -48,7 +49,7 @@ def test_a_loop_ends_in_every_thread(template: str, monkeypatch: pytest.MonkeyPa
         pool.submit(by_chat_template, tokenizer, TURNS).result()
     for prompt in (
         lambda: logic_rl_prompt("Who?", tokenizer),
-        lambda: math_prompt("1+1?", "boxed", "auto", tokenizer),
+        lambda: MathTask(style="boxed").prompt(Problem("1", "1+1?", {}, "all"), tokenizer),
     ):
         with pytest.raises(UserError, match=r"ran for 0\.2 s"):
             prompt()

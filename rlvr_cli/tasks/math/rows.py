@@ -7,8 +7,8 @@ import math
 from typing import Any
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.base import Problem
-from rlvr_cli.tasks.rows import LeftOut
+from rlvr_cli.tasks.data import LeftOut
+from rlvr_cli.tasks.problem import MissingFields, Problem
 from rlvr_cli.verify.math_answer import boxed, clean
 
 _QUESTIONS = ("question", "problem", "prompt")
@@ -48,7 +48,7 @@ def question_of(fields: dict[str, Any], where: str) -> str:
     if name in (None, "prompt") and _inner(fields, "extra_info", "question") is not None:
         name, fields = "question", fields["extra_info"]
     if name is None:
-        raise UserError(f"{where}: no field question; a problem needs question and answer")
+        raise MissingFields(where, ["question"], "a problem needs question and answer", fields)
     value = fields[name]
     if isinstance(value, list) and value and isinstance(value[-1], dict):
         value = value[-1].get("content")
@@ -107,7 +107,7 @@ def _answer_of(fields: dict[str, Any], where: str) -> str:
         if value is None:
             raise LeftOut(where, "whose solution has no boxed answer")
     if value is None:
-        raise UserError(f"{where}: no field answer; a problem needs question and answer")
+        raise MissingFields(where, ["answer"], "a problem needs question and answer", fields)
     text = answer_text(value)
     if text is None:
         raise UserError(f"{where}: {name} must be text, a number or a list of them")

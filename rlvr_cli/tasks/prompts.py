@@ -17,6 +17,10 @@ MOST_SECONDS = 10.0
 MOST_CHARACTERS = 1_000_000
 
 
+# One message of a conversation: `role` and `content`.
+Message = Mapping[str, str]
+
+
 class TemplateFailure(Exception):
     """The template fails on these messages, or refuses them: some have no system turn."""
 
@@ -25,7 +29,39 @@ class _TooLong(BaseException):
     """The time is up. No Exception, so that nothing on the way takes it for an error of its own."""
 
 
-def by_chat_template(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:
+def chat_prompt(tokenizer: Any, *ways: Sequence[Message], instead: str = "none") -> str:
+    """The prompt that a tokenizer's chat template makes of the first conversation that it can write.
+
+    Args:
+        ways: conversations that ask the same, the best one first: some templates have no system turn.
+        instead: what may be used where the template can write none of them.
+    Raises:
+        UserError: it can write none, or exceeds the limits.
+    """
+    errors: list[str] = []
+    for messages in ways:
+        try:
+            return by_chat_template(tokenizer, messages)
+        except TemplateFailure as error:
+            errors.append(str(error))
+    earlier = "".join(f"; with a system turn: {error}" for error in errors[:-1])
+    raise UserError(
+        f"model: its chat template cannot write a user turn ({errors[-1]}{earlier}). Use a model whose tokenizer has a "
+        f"working chat template, or {instead}."
+    )
+
+
+def begun(prompt: str, prefix: str) -> str:
+    """The prompt with the beginning of the answer, which ends in ``<think>``; some templates open it themselves."""
+    return prompt if prompt.rstrip().endswith("<think>") else prompt + prefix
+
+
+def has_template(tokenizer: Any) -> bool:
+    """Whether prompts go through a chat template."""
+    return bool(getattr(tokenizer, "chat_template", None))
+
+
+def by_chat_template(tokenizer: Any, messages: Sequence[Message]) -> str:
     """The messages as the model reads them, up to where the assistant begins.
 
     Raises:

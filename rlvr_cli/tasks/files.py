@@ -1,0 +1,224 @@
+"""Rows of data files that people made, one after another: JSON lines, a JSON list, CSV and parquet.
+
+Every row comes with its place. JSON and CSV need no library, so that a configuration is checked without one.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import json
+import math
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.core.errors import More, UserError
+
+ENDINGS = (".jsonl", ".jsonl.gz", ".json", ".csv", ".parquet")
+LISTED = ".jsonl, .jsonl.gz, .json, .csv or .parquet"
+
+_SHOWN = 10
+_NOTHING_STARTED = "Nothing was started."
+# A folder that `datasets` saved a data set to has this file.
+_SAVED = "state.json"
+# A cell may hold a whole table; the limit of Python's reader is 128 KiB.
+_LONGEST_CELL = 2**31 - 1
+
+
+def is_data(path: Path) -> bool:
+    """Whether :func:`rows` reads what has this name: a file of one of ``ENDINGS``, or a saved `datasets.Dataset`."""
+    return path.name.endswith(ENDINGS) or (path / _SAVED).is_file()
+
+
+def is_jsonl(path: Path) -> bool:
+    """Whether the name is that of a file :func:`lines` reads."""
+    return path.name.endswith((".jsonl", ".jsonl.gz"))
+
+
+def stem(path: Path) -> str:
+    """The name of a data file without its ending."""
+    return next((path.name.removesuffix(ending) for ending in ENDINGS if path.name.endswith(ending)), path.name)
+
+
+class BadRow(ValueError):
+    """What is wrong with a row, to be written behind its place."""
+
+
+def rows(path: Path) -> Iterator[tuple[int, str, Any]]:
+    """Each row of a data file: its number, its place (`file:line`, `file, row 3`), and its value or a BadRow.
+
+    Rows without lines of their own (JSON lists, parquet, saved data sets) are counted from 1. The cells of a CSV file
+    are text. Raises UserError when the file cannot be read, or the names of its columns tell no columns apart.
+    """
+    if is_jsonl(path):
+        for number, line in lines(path):
+            yield number, f"{path}:{number}", _tried(line)
+    elif path.name.endswith(".csv"):
+        for number, value in _csv(path):
+            yield number, f"{path}:{number}", value
+    else:
+        listed = _json(path) if path.name.endswith(".json") else _saved(path) if path.is_dir() else _parquet(path)
+        for number, value in enumerate(listed, start=1):
+            yield number, f"{path}, row {number}", value
+
+
+def count(path: Path) -> int:
+    """The number of rows of a data file. Raises UserError as :func:`rows`."""
+    return sum(1 for _ in (lines(path) if is_jsonl(path) else rows(path)))
+
+
+def lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Number and bytes of every line that is not blank, of a ``.jsonl`` or ``.jsonl.gz`` file, for :func:`parsed`.
+
+    A byte order mark is left out. Raises UserError when the file cannot be read.
+    """
+    try:
+        with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as stream:
+            for number, line in enumerate(stream, start=1):
+                if number == 1:
+                    line = line.removeprefix(codecs.BOM_UTF8)
+                if line.strip():
+                    yield number, line
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: cannot be read ({error}). JSON lines in UTF-8 are read.") from error
+
+
+def parsed(line: bytes, objects: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """The JSON value that a line is; ``objects`` makes an object of its pairs, as ``object_pairs_hook``.
+
+    Raises:
+        BadRow: it is no UTF-8 or no JSON (NaN and Infinity are none), holds a number that no float holds (1e400), or
+            its brackets are nested deeper than the reader goes.
+    """
+    try:
+        text = _decoded(line)
+        return json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=objects)
+    except BadRow:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise BadRow(f"not a JSON object ({type(error).__name__}: {str(error)[:80]})") from error
+
+
+def text_problem(value: Any) -> str | None:
+    """What keeps a JSON value from being written as UTF-8, if anything does: half a surrogate pair, as "\\ud800"."""
+    try:
+        json.dumps(value, ensure_ascii=False, default=str).encode("utf-8")
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(error.object[error.start]):04x}"
+        return f"{half} is half of a surrogate pair, which no text has; take it out, or write the whole character"
+    except RecursionError:
+        return "lists or objects nested too deeply"
+    return None
+
+
+def raise_if(problems: Sequence[str]) -> None:
+    """Raise UserError with the first ``problems`` and the number of the others, if there are any."""
+    if not problems:
+        return
+    shown = list(problems[:_SHOWN])
+    if len(problems) > _SHOWN:
+        further = len(problems) - _SHOWN
+        shown.append(More(f"... and {further} more rows like these", further))
+    raise UserError(shown, note=_NOTHING_STARTED)
+
+
+def _tried(line: bytes) -> Any:
+    try:
+        return parsed(line)
+    except BadRow as error:
+        return error
+
+
+def _decoded(line: bytes) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        wrong = f"not UTF-8 (byte {error.start + 1} of the line, 0x{error.object[error.start]:02x})"
+        raise BadRow(wrong) from error
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]} is larger than any float")
+    return value
+
+
+def _json(path: Path) -> list[Any]:
+    try:
+        value = parsed(path.read_bytes().removeprefix(codecs.BOM_UTF8))
+    except (OSError, BadRow) as error:
+        raise UserError(f"{path}: cannot be read ({error}). A .json file is one list of rows in UTF-8.") from error
+    if not isinstance(value, list):
+        raise UserError(f"{path}: is no list of rows. Write one row a line and call it .jsonl, or put them in [ ].")
+    return value
+
+
+def _csv(path: Path) -> Iterator[tuple[int, Any]]:
+    """Each row with the line that it begins on; blank lines are none."""
+    csv.field_size_limit(_LONGEST_CELL)
+    begins = 0
+
+    def text(stream: Iterator[bytes]) -> Iterator[str]:
+        for number, line in enumerate(stream, start=1):
+            yield _decoded(line.removeprefix(codecs.BOM_UTF8) if number == 1 else line)
+
+    try:
+        with path.open("rb") as stream:
+            reader = csv.reader(text(iter(stream)), strict=True)
+            names = next(reader, None)
+            if names is None:
+                raise UserError(f"{path}: is empty; the first line of a .csv file has the names of its columns.")
+            _check_columns(path, names)
+            begins = reader.line_num + 1
+            for cells in reader:
+                if cells:
+                    yield (
+                        begins,
+                        dict(zip(names, cells, strict=True))
+                        if len(cells) == len(names)
+                        else BadRow(
+                            f"{len(cells)} cells in {len(names)} columns; a cell with a comma needs quotation marks"
+                        ),
+                    )
+                begins = reader.line_num + 1
+    except BadRow as error:
+        raise UserError(f"{path}:{reader.line_num + 1}: {error}") from error
+    except (OSError, csv.Error) as error:
+        raise UserError(f"{path}:{max(begins, 1)}: cannot be read as CSV ({error}).") from error
+
+
+def _parquet(path: Path) -> Iterator[Any]:
+    from importlib import import_module
+
+    pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    try:
+        with parquet.ParquetFile(path) as file:
+            _check_columns(path, file.schema_arrow.names)
+            for batch in file.iter_batches():
+                yield from batch.to_pylist()
+    except (OSError, pyarrow.ArrowException) as error:
+        raise UserError(f"{path}: cannot be read as parquet ({str(error)[:200]}).") from error
+
+
+def _saved(path: Path) -> Iterator[Any]:
+    from datasets import load_from_disk
+
+    try:
+        yield from load_from_disk(str(path))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read as a saved data set ({str(error)[:200]}).") from error
+
+
+def _check_columns(path: Path, names: Sequence[str]) -> None:
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise UserError(f"{path}: several columns are called {', '.join(map(repr, twice))}. Give each its own name.")

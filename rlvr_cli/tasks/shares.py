@@ -1,0 +1,97 @@
+"""Tasks whose problems come in sizes, a share of them each: people of a puzzle, numbers of a sum."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from math import fsum
+from typing import Annotated, ClassVar
+
+from pydantic import AfterValidator, Field
+
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.streams import stream_seed
+from rlvr_cli.tasks.base import Task
+from rlvr_cli.tasks.problem import DataSplit, Problem
+
+# How far from 1 the sum of shares may be.
+SHARE_TOLERANCE = 1e-6
+
+
+def _sum_to_one(shares: dict[int, float]) -> dict[int, float]:
+    total = fsum(shares.values())
+    if abs(total - 1.0) > SHARE_TOLERANCE:
+        scaled = ", ".join(f"{number}: {share / total:.4g}" for number, share in shares.items())
+        raise ValueError(f"the shares sum to {total:.6g}; they must sum to 1. In the same proportion: {{{scaled}}}")
+    return shares
+
+
+Share = Annotated[float, Field(gt=0.0, le=1.0)]
+SumToOne = AfterValidator(_sum_to_one)
+
+
+class SharedOut(Task):
+    """A task with shares of sizes, as ``people: {2: 0.5, 3: 0.5}``."""
+
+    # The key that has the shares, and the entry of a problem's data whose length is its size.
+    shares_key: ClassVar[str]
+    size_of: ClassVar[str]
+
+    @property
+    def shares(self) -> Mapping[int, float]:
+        """Size -> share of the problems."""
+        return dict(getattr(self, self.shares_key))
+
+    def problems(self, split: DataSplit, count: int, seed: int) -> list[Problem]:
+        if self.is_generated:
+            return super().problems(split, count, seed)
+        groups: dict[int, list[Problem]] = {size: [] for size in self.shares}
+        for problem in self.load(split):
+            groups[self._size(problem)].append(problem)
+        for size, group in groups.items():
+            random.Random(stream_seed(seed, self.name, "rows", split, size)).shuffle(group)
+        wanted = quotas(self.shares, count, {size: len(group) for size, group in groups.items()})
+        return self.shuffled([one for size, group in groups.items() for one in group[: wanted[size]]], split, seed)
+
+    def load(self, split: DataSplit) -> list[Problem]:
+        """The problems of ``split`` of the sizes asked for. Raises UserError where there is none, too."""
+        found = super().load(split)
+        fitting = [problem for problem in found if self._size(problem) in self.shares]
+        if not fitting:
+            raise UserError(
+                f"task.data={self.data!r}: no {split} problem with {_listed(self.shares)} {self.shares_key} (it has "
+                f"{_listed({self._size(problem) for problem in found})} {self.shares_key}). Set task.{self.shares_key} "
+                "to numbers that the data has, or choose another split."
+            )
+        return fitting
+
+    def shuffled(self, problems: list[Problem], split: DataSplit, seed: int) -> list[Problem]:
+        """The problems of all sizes in random order."""
+        random.Random(stream_seed(seed, self.name, split, "order")).shuffle(problems)
+        return problems
+
+    def _size(self, problem: Problem) -> int:
+        return len(problem.data[self.size_of])
+
+
+def quotas(shares: Mapping[int, float], count: int, available: Mapping[int, int]) -> dict[int, int]:
+    """Split ``count`` by ``shares`` (largest remainder), giving what exceeds ``available`` to the other sizes."""
+    found = dict.fromkeys(shares, 0)
+    open_sizes = sorted(shares)
+    left = count
+    while left and open_sizes:
+        total = sum(shares[size] for size in open_sizes)
+        exact = {size: left * shares[size] / total for size in open_sizes}
+        parts = {size: int(exact[size]) for size in open_sizes}
+        by_remainder = sorted(open_sizes, key=lambda size: (parts[size] - exact[size], size))
+        for size in by_remainder[: left - sum(parts.values())]:
+            parts[size] += 1
+        for size in open_sizes:
+            found[size] = min(found[size] + parts[size], available.get(size, count))
+        left = count - sum(found.values())
+        open_sizes = [size for size in open_sizes if found[size] < available.get(size, count)]
+    return found
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(numbers)))
