@@ -23,9 +23,9 @@ import psutil
 
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.yaml import dump
-from rlvr_cli.sweeps.cost import cost_of
 from rlvr_cli.sweeps.driver import WORKER
 from rlvr_cli.sweeps.expand import expand
+from rlvr_cli.sweeps.prepare import cost_of
 from rlvr_cli.sweeps.spec import read_sweep
 
 METHODS = ("grpo", "dapo", "lopti", "reinforce-pp")

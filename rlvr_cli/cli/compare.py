@@ -88,7 +88,7 @@ def command(
             raise UserError("--plot: draws a comparison over tasks, so it needs --over.", note="Nothing was compared.")
         check_path(plot)
     from rlvr_cli.compare.options import Question
-    from rlvr_cli.sweeps.find import with_sweep_files
+    from rlvr_cli.sweeps.folder import with_sweep_files
 
     question = Question(
         names=tuple(with_sweep_files(names)),

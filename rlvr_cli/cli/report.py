@@ -60,7 +60,7 @@ def command(
     """
     from rlvr_cli.compare.options import Question
     from rlvr_cli.report.write import write_report
-    from rlvr_cli.sweeps.find import with_sweep_files
+    from rlvr_cli.sweeps.folder import with_sweep_files
 
     written = write_report(
         Question(

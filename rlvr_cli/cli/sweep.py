@@ -109,9 +109,8 @@ def status(sweep: SweepName, as_json: Json = False) -> None:
     from rlvr_cli.cli.sweep_search import ranking_json, show_ranking, show_search
     from rlvr_cli.cli.sweep_slurm import with_jobs
     from rlvr_cli.core.text import some
-    from rlvr_cli.sweeps.find import find_sweep
-    from rlvr_cli.sweeps.progress import standings
-    from rlvr_cli.sweeps.screen import counts, table
+    from rlvr_cli.sweeps.folder import find_sweep
+    from rlvr_cli.sweeps.screen import counts, standings, table
     from rlvr_cli.sweeps.slurm_queue import in_queue, with_queue
 
     folder = find_sweep(sweep)
@@ -160,7 +159,7 @@ def stop(sweep: SweepName) -> None:
 
     from rlvr_cli.core.files import LOCK
     from rlvr_cli.sweeps import slurm_queue
-    from rlvr_cli.sweeps.find import find_sweep
+    from rlvr_cli.sweeps.folder import find_sweep
 
     folder = find_sweep(sweep)
     here, unknown = folder.running(), None
@@ -206,7 +205,7 @@ def retry(
     With --submit, these trials alone.
     """
     from rlvr_cli.sweeps.driver import again
-    from rlvr_cli.sweeps.find import find_sweep
+    from rlvr_cli.sweeps.folder import find_sweep
 
     orders = _orders(workers, trust_remote_code, submit)
     folder = find_sweep(sweep)
@@ -267,10 +266,9 @@ def _dry_run(sweep: Sweep, orders: Orders, *, submit: str | None, speed_of: str 
     from dataclasses import asdict
 
     from rlvr_cli.core.text import in_words
-    from rlvr_cli.sweeps.cost import Cost, same_arms, sentences, total
     from rlvr_cli.sweeps.folder import SweepDir
-    from rlvr_cli.sweeps.prepare import prepare
-    from rlvr_cli.sweeps.progress import standings
+    from rlvr_cli.sweeps.prepare import Cost, prepare, same_arms, sentences, total
+    from rlvr_cli.sweeps.screen import standings
 
     folder = SweepDir(sweep.folder)
     prepared = prepare(sweep, folder)
@@ -337,7 +335,7 @@ def _speed(folder: Any, finished: list[str], speed_of: str | None) -> Speed | No
 def _seconds(sweep: Sweep, todo: set[str], speed: Speed | None) -> float | None:
     """Seconds of the trials ``todo``, one after the other, completions as long as in the measured run."""
     from rlvr_cli.planning.plan import duration
-    from rlvr_cli.sweeps.cost import cost_of
+    from rlvr_cli.sweeps.prepare import cost_of
 
     if speed is None:
         return None

@@ -10,7 +10,7 @@ from rlvr_cli.cli.common import echo, plain_table, print_json, print_table
 if TYPE_CHECKING:
     from rlvr_cli.sweeps.expand import Sweep
     from rlvr_cli.sweeps.folder import Plan, SweepDir
-    from rlvr_cli.sweeps.progress import Standing
+    from rlvr_cli.sweeps.screen import Standing
 
 Say = Callable[[str], None]
 
@@ -71,7 +71,7 @@ def dry_run_search(sweep: Sweep, *, as_json: bool) -> None:
 def _missing() -> str | None:
     """What has to be installed before the search can be run."""
     from rlvr_cli.core.errors import UserError
-    from rlvr_cli.sweeps.search_trials import check_optuna
+    from rlvr_cli.sweeps.prepare import check_optuna
 
     try:
         check_optuna()
@@ -84,7 +84,7 @@ def ranking_json(folder: SweepDir, plan: Plan, found: Sequence[Standing]) -> dic
     """`objective` and `search`, of sweeps that have them."""
     from dataclasses import asdict
 
-    from rlvr_cli.sweeps.objective_ranking import confirmation, rank
+    from rlvr_cli.sweeps.ranking import confirmation, rank
 
     ranking = rank(folder, plan, [one.look for one in found])
     search = {} if plan.search is None else {"search": asdict(plan.search)}
@@ -109,7 +109,7 @@ def show_search(plan: Plan, found: Sequence[Standing], say: Say) -> None:
 
 def show_ranking(folder: SweepDir, plan: Plan, found: Sequence[Standing], say: Say) -> None:
     """The arms by the objective, the best of them, and how to confirm it."""
-    from rlvr_cli.sweeps.objective_ranking import confirmation, rank
+    from rlvr_cli.sweeps.ranking import confirmation, rank
 
     ranking = rank(folder, plan, [one.look for one in found])
     if ranking is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rlvr_cli.cli.common import echo, print_json, print_table
 
 if TYPE_CHECKING:
-    from rlvr_cli.sweeps.progress import Standing
+    from rlvr_cli.sweeps.screen import Standing
     from rlvr_cli.sweeps.slurm import Submitted
     from rlvr_cli.sweeps.slurm_queue import Task
 

@@ -11,8 +11,8 @@ from rlvr_cli.core.files import number, read_jsonl
 from rlvr_cli.ledger.bases import is_built
 from rlvr_cli.ledger.full import lacking
 from rlvr_cli.ledger.run import Order, trained
-from rlvr_cli.sweeps.cost import cost_of
 from rlvr_cli.sweeps.folder import Look, SweepDir
+from rlvr_cli.sweeps.prepare import cost_of
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ from rich.console import Console
 from rlvr_cli.launch.stopping import StopRequest
 from rlvr_cli.ledger.jobs import Job
 from rlvr_cli.ledger.progress import Bar
-from rlvr_cli.sweeps.family import with_parent
-from rlvr_cli.sweeps.slots import Slot
+from rlvr_cli.sweeps.slots import Slot, with_parent
 
 WORKER = "rlvr_cli.ledger.worker"
 TICK = 0.5

@@ -18,14 +18,11 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.text import some
 from rlvr_cli.launch.stopping import StopRequest, say
 from rlvr_cli.sweeps.expand import Sweep
-from rlvr_cli.sweeps.family import with_parent
 from rlvr_cli.sweeps.folder import OPEN, Entry, Plan, SweepDir
-from rlvr_cli.sweeps.objective_ranking import rank, write_confirmation
-from rlvr_cli.sweeps.prepare import check_not_running, make_folder, prepare, write
-from rlvr_cli.sweeps.progress import Standing, standings
-from rlvr_cli.sweeps.screen import Screen
-from rlvr_cli.sweeps.search_trials import check_optuna
-from rlvr_cli.sweeps.slots import Slot, slots
+from rlvr_cli.sweeps.prepare import check_not_running, check_optuna, make_folder, prepare, write
+from rlvr_cli.sweeps.ranking import rank, write_confirmation
+from rlvr_cli.sweeps.screen import Screen, Standing, standings
+from rlvr_cli.sweeps.slots import Slot, slots, with_parent
 
 WORKER = "rlvr_cli.sweeps.worker"
 TICK = 0.5

@@ -27,10 +27,15 @@ from rlvr_cli.sweeps.axes import (
     read_axes,
     values_of,
 )
-from rlvr_cli.sweeps.evaluation import benchmarks_of, eval_arguments, eval_problems
-from rlvr_cli.sweeps.identity import identity
-from rlvr_cli.sweeps.naming import short_keys, trial_name, unique
-from rlvr_cli.sweeps.objective import Objective, intermediate_faults, read_objective
+from rlvr_cli.sweeps.naming import identity, short_keys, trial_name, unique
+from rlvr_cli.sweeps.objective import (
+    Objective,
+    benchmarks_of,
+    eval_arguments,
+    eval_problems,
+    intermediate_faults,
+    read_objective,
+)
 from rlvr_cli.sweeps.search_space import Space, split_seeds
 from rlvr_cli.sweeps.spec import Problem, SweepFile
 

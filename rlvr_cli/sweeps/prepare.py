@@ -3,24 +3,147 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
-from dataclasses import dataclass
+import importlib.util
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.files import write_text
+from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.include import source_files
 from rlvr_cli.core.text import some
+from rlvr_cli.methods.equivalence import SameGradient, same_gradients
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.sweeps.cost import cost_of
-from rlvr_cli.sweeps.expand import Sweep, Trial
+from rlvr_cli.sweeps.axes import SEED, Point, in_a_name, values_of
+from rlvr_cli.sweeps.expand import Sweep, Trial, load_trial
 from rlvr_cli.sweeps.folder import Entry, Plan, SearchState, SweepDir
-from rlvr_cli.sweeps.identity import differences, identity
-from rlvr_cli.sweeps.naming import unique
-from rlvr_cli.sweeps.search_trials import study_name, with_suggested
+from rlvr_cli.sweeps.naming import deciding, differences, identity, short_keys, trial_name, unique
+from rlvr_cli.sweeps.search_space import Space, axis_name, labels
 from rlvr_cli.sweeps.slurm_queue import in_queue
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Rollouts, sampled completions and optimizer steps; of a trial, or of several together."""
+
+    rollouts: int = 0
+    completions: int = 0
+    steps: int = 0
+
+    @staticmethod
+    def of_entry(entry: Entry) -> Cost:
+        """What a trial of the plan takes."""
+        return Cost(entry.rollouts, entry.completions, entry.steps)
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.rollouts + other.rollouts, self.completions + other.completions, self.steps + other.steps)
+
+
+def cost_of(config: Config) -> Cost:
+    """What a training with ``config`` takes."""
+    batch = batch_arithmetic(config)
+    return Cost(config.train.rollouts, batch.completions * config.train.rollouts, batch.steps_total)
+
+
+def total(costs: Sequence[Cost]) -> Cost:
+    """All of them together."""
+    return sum(costs, Cost())
+
+
+def same_arms(trials: Sequence[Trial]) -> list[SameGradient]:
+    """The groups of trials that differ in their method alone and have one gradient, by the names of the trials."""
+    groups: dict[str, list[Trial]] = {}
+    for trial in trials:
+        rest = {key: value for key, value in deciding(trial.config) if not key.startswith("method.")}
+        groups.setdefault(json.dumps(rest, sort_keys=True), []).append(trial)
+    found = []
+    for group in groups.values():
+        update = group[0].config.update
+        methods = {trial.name: trial.config.method for trial in group}
+        found += same_gradients(methods, update.mini_batches * update.epochs)
+    return found
+
+
+def sentences(groups: Sequence[SameGradient]) -> list[str]:
+    """A sentence on each group; of those that recur with every seed, the first alone, and how many are like it."""
+    seen: dict[str, list[str]] = {}
+    for group in groups:
+        seen.setdefault(f"{group.when} {len(group.names)}", []).append(group.sentence())
+    return [f"{said[0]}{_and_more(len(said) - 1)}" for said in seen.values()]
+
+
+def _and_more(groups: int) -> str:
+    return f" So {'is 1 more group' if groups == 1 else f'are {groups} more groups'} of trials." if groups else ""
+
+
+INSTALL = 'pip install "rlvr[search]"'
+
+
+def check_optuna() -> None:
+    """Raise UserError, with what installs it, where Optuna is missing."""
+    if importlib.util.find_spec("optuna") is None:
+        raise UserError(f"search: the package optuna is not installed. {INSTALL}, or leave `search` out for a grid.")
+
+
+def suggested_trials(
+    space: Space, points: Sequence[Point], base: Sequence[Path], given: Sequence[str], taken: Collection[str] = ()
+) -> list[Trial]:
+    """The trials of one configuration, one a seed. Raises UserError where it is no valid configuration.
+
+    Args:
+        base, given: configuration files and overrides of every trial. taken: names of other trials.
+    """
+    keys = space.keys
+    shorts = short_keys(keys)
+    found: list[Trial] = []
+    for seed in space.seeds:
+        values = values_of((*points, seed))
+        names, unnamed = in_a_name((*points, seed))
+        config, method, own = load_trial(base, (*points, seed), given, {})
+        id_ = identity(config)
+        shown = {key: value for key, value in unnamed.items() if key in keys}
+        name = trial_name(shown, shorts, config.method.name, names)
+        name = unique(name, id_, {*taken, *(trial.name for trial in found)})
+        found.append(Trial(name, id_, method, (*given, *own), values, config))
+    return found
+
+
+def study_name(sweep: Sweep) -> str:
+    """A hash of the space, of the objective, and of what trials at the ends of the space mean."""
+    assert sweep.space is not None
+    axes = [(axis_name(axis), labels(axis), repr(axis.interval)) for axis in sweep.space.axes]
+    seeds = [dict(point.values) for point in sweep.space.seeds]
+    content = [axes, seeds, repr(sweep.objective), repr(sweep.space.excluding), [trial.id for trial in sweep.corners]]
+    return text_digest(json.dumps(content))[:16]
+
+
+def with_suggested(sweep: Sweep, before: Plan | None) -> Sweep:
+    """A search with the trials of ``before`` that are in its space and mean what they meant; a grid as it is."""
+    space = sweep.space
+    if space is None or before is None:
+        return sweep
+    trials: list[Trial] = []
+    for entry in before.trials:
+        parameters = space.locate(entry.varies)
+        seed = next((point for point in space.seeds if point.values.get(SEED) == entry.varies.get(SEED)), None)
+        if parameters is None or seed is None:
+            continue
+        points = space.points(parameters)
+        one = replace(space, seeds=(seed,))
+        try:
+            (trial,) = suggested_trials(one, points, sweep.file.base, sweep.overrides)
+        except UserError:
+            # What is no configuration any more is none of this search's trials.
+            continue
+        if trial.id == entry.id and not space.excludes(points):
+            trials.append(replace(trial, name=entry.name))
+    return replace(sweep, trials=tuple(trials))
+
 
 SHOWN = 6
 

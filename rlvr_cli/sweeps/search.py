@@ -8,21 +8,74 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
-from optuna.trial import FrozenTrial, Trial
+from optuna.trial import FrozenTrial
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.sweeps.axes import Point, override_text, read_axes
-from rlvr_cli.sweeps.expand import Trial as SweepTrial
+from rlvr_cli.sweeps.expand import Trial
 from rlvr_cli.sweeps.folder import OPEN, Entry, Look, Plan, SearchState, SweepDir
-from rlvr_cli.sweeps.prepare import entry_of
-from rlvr_cli.sweeps.search_pruning import Watch
+from rlvr_cli.sweeps.objective import Objective
+from rlvr_cli.sweeps.prepare import entry_of, suggested_trials
 from rlvr_cli.sweeps.search_space import Space, split_seeds
 from rlvr_cli.sweeps.search_study import RUNS, SAME, Suggestions
-from rlvr_cli.sweeps.search_trials import suggested_trials
 from rlvr_cli.sweeps.spec import Problem, SearchSpec, read_sweep
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Why a trial was given up, and at which rollout."""
+
+    rollout: int
+    evidence: str
+
+
+class Watch:
+    """Reports each held-out value of ``run`` to its trial of the study, in order, until the pruner gives it up.
+
+    What it says depends on the values alone, not on when it looks: a run that has gone on in the meantime is given up
+    at the same rollout.
+    """
+
+    def __init__(
+        self, study: Suggestions, trial: FrozenTrial, objective: Objective, run: RunDir, rollouts: int
+    ) -> None:
+        self.study, self.trial, self.objective, self.run, self.rollouts = study, trial, objective, run, rollouts
+        self.values = dict(trial.intermediate_values)
+        # Its process may have been killed between a value and the pruner's word on it.
+        self.verdict = self._judged()
+
+    def __call__(self) -> Verdict | None:
+        """The verdict, once there is one; at the end of the training there is nothing to save any more."""
+        if self.verdict is None:
+            for rollout, value in self.objective.held_out(self.run, max(self.values, default=0)):
+                if rollout >= self.rollouts:
+                    break
+                self.study.report(self.trial, [(rollout, value)])
+                self.values[rollout] = value
+                self.verdict = self._judged()
+                if self.verdict is not None:
+                    break
+        return self.verdict
+
+    def _judged(self) -> Verdict | None:
+        if not self.values or not self.study.prunes(self.trial):
+            return None
+        rollout = max(self.values)
+        best = (max if self.objective.maximize else min)(self.values.values())
+        finished = (trial.intermediate_values for trial in self.study.finished())
+        others = [values[rollout] for values in finished if rollout in values]
+        where = "below" if self.objective.maximize else "above"
+        evidence = (
+            f"{self.objective.metric} was {best:.3f} at best until rollout {rollout}, {where} the median "
+            f"{median(others):.3f} of {len(others)} finished configurations there"
+        )
+        return Verdict(rollout, evidence)
+
 
 JOURNAL, LOCK = "search.journal", "search.lock"
 # After so many suggestions in a row without a configuration to run, there is none to be found.
@@ -66,46 +119,43 @@ class Search:
             return None
         for trial in self.study.running():
             if _runs(trial)[:1] == [entry.id] and SAME not in trial.user_attrs:
-                return Watch(self.study.live(trial), self.objective, self.folder.run_dir(entry), entry.rollouts)
+                return Watch(self.study, trial, self.objective, self.folder.run_dir(entry), entry.rollouts)
         return None
 
     def _advanced(self, plan: Plan) -> Plan:
-        for trial in self.study.running():
-            if RUNS not in trial.user_attrs:
-                # Whoever asked for it was killed before it was whole.
-                self._decide(self.study.live(trial), plan)
         self._adopt(plan)
         self._settle(plan)
         plan = self._with_all_seeds(plan)
         while (reason := self._why_no_more(plan)) is None and not self._open(plan):
-            self._decide(self.study.ask(), plan)
+            self._suggest(plan)
             # The value of one that was there already is told at once: the next suggestion knows of it.
             self._settle(plan)
             plan = self._with_all_seeds(plan)
         return replace(plan, search=self._state(plan, reason))
 
-    def _decide(self, trial: Trial, plan: Plan) -> None:
-        """Draw what ``trial`` lacks, and say which runs it stands for, or that it is refused."""
-        points = self.space.points(self.study.draw(trial))
+    def _suggest(self, plan: Plan) -> None:
+        """Take in what the sampler suggests next, with its runs, or as refused."""
+        parameters = self.study.suggest()
+        points = self.space.points(parameters)
         if self.space.excludes(points):
-            self.study.refuse(trial, "excluded")
+            self.study.refuse(parameters, "excluded")
             return
         try:
             runs = [one.id for one in self._trials(points, plan)]
         except UserError as error:
-            self.study.refuse(trial, error.problems[0])
+            self.study.refuse(parameters, error.problems[0])
         else:
-            self.study.mark(trial, runs)
+            self.study.add(parameters, runs)
 
     def _adopt(self, plan: Plan) -> None:
         """Give the study every configuration of the plan that it does not know: of another file, or of a grid."""
-        known = {id_ for trial in self.study.marked() for id_ in _runs(trial)}
+        known = {id_ for trial in self.study.configurations() for id_ in _runs(trial)}
         for entry in plan.named:
             parameters = None if entry.id in known else self.space.locate(entry.varies)
             if parameters is not None:
                 runs = [one.id for one in self._trials(self.space.points(parameters), plan)]
                 known.update(runs)
-                self.study.adopt(parameters, runs)
+                self.study.add(parameters, runs)
 
     def _settle(self, plan: Plan) -> None:
         """Tell the sampler of each configuration whose runs have ended. One that has failed may be tried again yet."""
@@ -151,7 +201,7 @@ class Search:
         position = len(plan.named)
         return replace(plan, trials=[*kept[:position], *added.values(), *kept[position:]]) if added else plan
 
-    def _entry(self, plan: Plan, trial: SweepTrial, base: Sequence[str]) -> Entry:
+    def _entry(self, plan: Plan, trial: Trial, base: Sequence[str]) -> Entry:
         """A trial's place in the plan; one that an earlier file named has it already."""
         old = next((entry for entry in plan.trials if entry.id == trial.id), None)
         return entry_of(trial, old.name if old else trial.name, base)
@@ -210,7 +260,7 @@ class Search:
     def _looks(self, plan: Plan) -> dict[str, Look]:
         return {look.entry.id: look for look in self.folder.looks(plan)}
 
-    def _trials(self, points: Sequence[Point], plan: Plan) -> list[SweepTrial]:
+    def _trials(self, points: Sequence[Point], plan: Plan) -> list[Trial]:
         assert plan.search is not None
         base = [Path(name) for name in plan.search.base]
         return suggested_trials(self.space, points, base, self.given, {entry.name for entry in plan.trials})
@@ -224,5 +274,5 @@ class Search:
 
 
 def _runs(trial: FrozenTrial) -> list[str]:
-    """The identities of a trial's runs, one a seed; none of one whose asking was cut short."""
-    return list(trial.user_attrs.get(RUNS, ()))
+    """The identities of a trial's runs, one a seed."""
+    return list(trial.user_attrs[RUNS])

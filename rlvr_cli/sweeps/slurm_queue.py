@@ -15,7 +15,7 @@ from rlvr_cli.core.files import append_jsonl, read_jsonl, truncate_jsonl, write_
 from rlvr_cli.launch.slurm_script import stop_file
 from rlvr_cli.runs.folder import now
 from rlvr_cli.sweeps.folder import State, SweepDir
-from rlvr_cli.sweeps.progress import Standing
+from rlvr_cli.sweeps.screen import Standing
 
 ASK_EVERY = 1.0
 # What squeue says of a job that it has forgotten, and scancel of one that has just ended.

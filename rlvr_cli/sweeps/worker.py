@@ -20,13 +20,12 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch.slurm import await_release
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.sweeps.axes import override_text
-from rlvr_cli.sweeps.family import with_parent
 from rlvr_cli.sweeps.folder import OPEN, Entry, Plan, SweepDir, newest_step
-from rlvr_cli.sweeps.identity import identity
+from rlvr_cli.sweeps.naming import identity
+from rlvr_cli.sweeps.slots import with_parent
 
 if TYPE_CHECKING:
-    from rlvr_cli.sweeps.search import Search
-    from rlvr_cli.sweeps.search_pruning import Watch
+    from rlvr_cli.sweeps.search import Search, Watch
 
 TICK = 0.5
 LAST_LINES = 12

@@ -19,7 +19,7 @@ from rlvr_cli.evaluation.benchmarks import chosen
 from rlvr_cli.ledger.book import read_book
 from rlvr_cli.methods.method import Method
 from rlvr_cli.planning.plan import adapter_of, resources
-from rlvr_cli.sweeps.identity import identity
+from rlvr_cli.sweeps.naming import identity
 from rlvr_cli.tasks.countdown.task import Countdown
 from rlvr_cli.tasks.sets import data_sets, waits_for_a_folder
 

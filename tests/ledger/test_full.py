@@ -12,7 +12,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.ledger import full
 from rlvr_cli.ledger.folders import Folders
 from rlvr_cli.ledger.trials import Need, make_sweep
-from rlvr_cli.sweeps.identity import differences
+from rlvr_cli.sweeps.naming import differences
 from tests.ledger.files import CONTRAST, EXACT, LENGTH, book, write_book
 
 FOLDER = "ar_lopti/figure-4"

@@ -52,7 +52,6 @@ def test_trials_of_a_sweep_that_were_not_begun(tmp_path: Path, report: Callable[
         {
             "id": name,
             "name": name,
-            "run": name,
             "method": "grpo",
             "seed": seed,
             "varies": {},

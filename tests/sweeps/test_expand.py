@@ -13,12 +13,10 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import RUN_NAME
 from rlvr_cli.core.layers import parse_override
 from rlvr_cli.sweeps.axes import override_text
-from rlvr_cli.sweeps.cost import cost_of, same_arms, total
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.folder import SweepDir
-from rlvr_cli.sweeps.identity import identity
-from rlvr_cli.sweeps.naming import short_keys, trial_name, unique, value_text
-from rlvr_cli.sweeps.prepare import prepare
+from rlvr_cli.sweeps.naming import identity, short_keys, trial_name, unique, value_text
+from rlvr_cli.sweeps.prepare import cost_of, prepare, same_arms, total
 from rlvr_cli.sweeps.spec import read_sweep
 from tests.sweeps.files import names, sweep
 

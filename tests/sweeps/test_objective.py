@@ -13,8 +13,8 @@ from rlvr_cli.stats.intervals import share_interval
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.folder import SweepDir
 from rlvr_cli.sweeps.objective import Objective
-from rlvr_cli.sweeps.objective_ranking import CONFIRM, confirmation, rank, write_confirmation
 from rlvr_cli.sweeps.prepare import prepare, write
+from rlvr_cli.sweeps.ranking import CONFIRM, confirmation, rank, write_confirmation
 from rlvr_cli.sweeps.spec import read_sweep
 from tests.sweeps.files import problems, sweep
 

@@ -8,7 +8,7 @@ import pytest
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.sweeps.expand import expand
-from rlvr_cli.sweeps.identity import identity
+from rlvr_cli.sweeps.naming import identity
 from rlvr_cli.sweeps.spec import read_sweep
 
 CONFIGS = Path(__file__).parents[2] / "configs"

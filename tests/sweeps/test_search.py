@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ import pytest
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.results.find import tell_trials
 from rlvr_cli.sweeps.folder import OPEN, Plan, SweepDir
-from rlvr_cli.sweeps.objective_ranking import rank
+from rlvr_cli.sweeps.ranking import rank
 from rlvr_cli.sweeps.search import Search
 from rlvr_cli.sweeps.search_study import RUNS, Suggestions
 from tests.sweeps.searches import HEAD, begin, end, go_on
@@ -52,7 +53,7 @@ def test_one_seed_and_one_worker_give_the_same_trials(tmp_path: Path, sampler: s
     assert not any(one in suggested(first) for one in suggested(other))
 
 
-@pytest.mark.parametrize("moment", ["asked", "one parameter", "all parameters", "marked"])
+@pytest.mark.parametrize("moment", ["one parameter", "all parameters", "in the study"])
 def test_a_suggestion_that_was_cut_short_is_finished_as_it_would_have_been(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
@@ -61,8 +62,8 @@ def test_a_suggestion_that_was_cut_short_is_finished_as_it_would_have_been(
     whole = suggested(go_on(begin(tmp_path / "whole", text), bell))
     place = begin(tmp_path / "cut", text)
     go_on(place, bell, most=3)
-    names = {"asked": "draw", "one parameter": "suggest_float", "all parameters": "mark", "marked": "write_plan"}
-    where = {"draw": Suggestions, "mark": Suggestions, "suggest_float": optuna.Trial, "write_plan": SweepDir}
+    names = {"one parameter": "suggest_float", "all parameters": "add", "in the study": "write_plan"}
+    where = {"add": Suggestions, "suggest_float": optuna.Trial, "write_plan": SweepDir}
 
     def killed(*arguments: object, **others: object) -> None:
         raise KeyboardInterrupt
@@ -74,7 +75,7 @@ def test_a_suggestion_that_was_cut_short_is_finished_as_it_would_have_been(
     assert len(place.read_plan().trials) == 3
     plan = go_on(place, bell)
     assert suggested(plan) == whole
-    assert len(Search(place, plan).study.marked()) == 5
+    assert len(Search(place, plan).study.configurations()) == 5
 
 
 def test_a_kill_within_a_line_of_the_journal_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,26 +89,24 @@ def test_a_kill_within_a_line_of_the_journal_loses_nothing(tmp_path: Path, monke
     place = SweepDir(begin(tmp_path / "cut", text).path.relative_to(tmp_path))
     go_on(place, bell, most=2)
     living = Search(place, place.read_plan())
-    # A process dies while it has written 40 bytes of its line and holds what Optuna has it hold.
+    # A process dies while it has written 40 bytes of its line and holds the file.
     child = os.fork()
     if child == 0:
-        dying = Search(place, place.read_plan()).study.study._storage
-        backend = dying._backend  # type: ignore[attr-defined]
-        backend._lock.acquire()
-        with (place.path / "search.journal").open("ab") as stream:
-            stream.write(b'{"op_code":4,"worker_id":"0f6e4ad5-93f8-4')
+        stream = (place.path / "search.journal").open("ab", buffering=0)
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        stream.write(b'{"op_code":4,"worker_id":"0f6e4ad5-93f8-4')
         os._exit(1)
     os.waitpid(child, 0)
     assert suggested(go_on(place, bell, search=living)) == whole
     read_jsonl(place.path / "search.journal")
-    assert len(Search(place, place.read_plan()).study.marked()) == 5
+    assert len(Search(place, place.read_plan()).study.configurations()) == 5
 
 
 def test_every_configuration_has_all_seeds_and_its_value_is_their_mean(tmp_path: Path) -> None:
     place = begin(tmp_path, HEAD + SPACE + "seeds: [3, 5]\nsearch: {trials: 3}\n")
     plan = go_on(place, lambda varies: [0.0, 0.0, 0.0, 0.2 if varies["run.seed"] == 3 else 0.4])
     assert [entry.seed for entry in plan.trials] == [3, 5] * 3
-    assert [trial.value for trial in Search(place, plan).study.marked()] == pytest.approx([0.3] * 3)
+    assert [trial.value for trial in Search(place, plan).study.configurations()] == pytest.approx([0.3] * 3)
     assert all(entry.name.endswith(f"-s{entry.seed}") for entry in plan.trials)
 
 
@@ -148,7 +147,7 @@ def test_a_configuration_that_is_there_already_is_not_run_again(
     assert 1 <= len(plan.trials) <= 2 and plan.search is not None
     assert plan.search.configurations == len(plan.trials) and plan.search.again >= 8
     assert plan.search.ended is not None and "there already" in plan.search.ended
-    told = [trial.value for trial in Search(place, plan).study.marked()]
+    told = [trial.value for trial in Search(place, plan).study.configurations()]
     assert told == [0.5] * len(told), "the sampler was told of them all"
 
 
@@ -206,7 +205,7 @@ def test_a_changed_file_keeps_what_it_still_names_and_learns_from_it(tmp_path: P
     begin(tmp_path, HEAD + wider + "search: {trials: 6, sampler: random}\n")
     plan = go_on(place, bell)
     assert plan.trials[:4] == before.trials and len(plan.trials) == 6
-    told = Search(place, plan).study.marked()
+    told = Search(place, plan).study.configurations()
     assert [trial.user_attrs[RUNS] for trial in told[:4]] == [[entry.id] for entry in before.trials]
     assert all(trial.value is not None for trial in told)
     # Narrower: what is outside stays as it is, and is neither continued nor counted.
@@ -227,7 +226,7 @@ def test_a_failed_configuration_holds_nothing_up_and_counts_once_it_is_mended(tm
     place.record(entry, "retry")
     plan = go_on(place, bell)
     assert states(place) == {"finished": 2}
-    assert all(trial.value is not None for trial in Search(place, plan).study.marked())
+    assert all(trial.value is not None for trial in Search(place, plan).study.configurations())
 
 
 def test_kills_leave_attempts_that_say_so(tmp_path: Path) -> None:

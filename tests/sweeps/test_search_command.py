@@ -10,8 +10,8 @@ import pytest
 from rlvr_cli.cli.app import run
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.sweeps.folder import SweepDir
-from rlvr_cli.sweeps.objective_ranking import CONFIRM, rank, write_confirmation
 from rlvr_cli.sweeps.prepare import check_not_running
+from rlvr_cli.sweeps.ranking import CONFIRM, rank, write_confirmation
 from rlvr_cli.sweeps.search import Search
 from tests.sweeps.files import sweep
 from tests.sweeps.searches import HEAD, begin, go_on
