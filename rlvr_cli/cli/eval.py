@@ -196,7 +196,7 @@ def _show_overview(content: dict[str, Any], path: Path | None) -> None:
 
 
 def _list_benchmarks(*, json: bool) -> None:
-    from rlvr_cli.evaluation.listing import HEADER, listing, rows_alone, rows_of, sources_of
+    from rlvr_cli.evaluation.benchmarks import HEADER, listing, rows_alone, rows_of, sources_of
     from rlvr_cli.tasks.suites import SUITES
 
     content = listing()

@@ -78,8 +78,8 @@ def _in_process(subject: Subject, config: Config, engine: str) -> LoadedModel:
 
 
 def _in_vllm(subject: Subject, config: Config) -> LoadedModel:
+    from rlvr_cli.evaluation.sampling import VllmSampler
     from rlvr_cli.evaluation.served.tokenizer import load_facts
-    from rlvr_cli.evaluation.vllm_sampler import VllmSampler
     from rlvr_cli.models.sampling.vllm import load_vllm, model_folder
 
     folder = model_folder(subject.model, revision_of(subject, config))

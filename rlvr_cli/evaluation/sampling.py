@@ -1,4 +1,4 @@
-"""Generate the samples that an evaluation still lacks with a model in this process."""
+"""Generate the samples that an evaluation still lacks with a model in this process, or with vLLM in it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from rlvr_cli.core.hashes import digest
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.judged import sample_and_judge
 from rlvr_cli.evaluation.plan import Progress, ProgressCallback, check_problems, deal, passes, sample_record, too_long
+from rlvr_cli.evaluation.served.tokenizer import ModelFacts
 from rlvr_cli.evaluation.settings import EvalSettings, row_key
 from rlvr_cli.evaluation.store import Key, SampleStore
 from rlvr_cli.launch.world import ALONE, World
@@ -23,10 +25,20 @@ from rlvr_cli.models.load import eos_token_ids
 from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams, greedy_once
 from rlvr_cli.models.sampling.local import rows_that_fit, sample
 from rlvr_cli.models.sampling.transformers import choose_engine
+from rlvr_cli.models.sampling.vllm import files_hash, generate_with_vllm
 from rlvr_cli.tasks.base import Task, prompt_ids
 from rlvr_cli.tasks.problem import Problem
 
-__all__ = ["LocalSampler", "Progress", "ProgressCallback", "fill", "fill_batches", "identity", "weights_hash"]
+__all__ = [
+    "LocalSampler",
+    "Progress",
+    "ProgressCallback",
+    "VllmSampler",
+    "fill",
+    "fill_batches",
+    "identity",
+    "weights_hash",
+]
 
 
 def weights_hash(model: Any) -> str:
@@ -286,3 +298,41 @@ def _sample(
             keys, completions.ids, completions.truncated, log_probs, judged.texts, judged.verdicts, strict=True
         )
     ]
+
+
+class VllmSampler:
+    """A model in vLLM.
+
+    Args:
+        engine: `vllm.LLM`. folder: the model's files, whose hash stands for the weights.
+    """
+
+    def __init__(self, engine: Any, facts: ModelFacts, folder: Path) -> None:
+        self.engine, self.facts, self.weights = engine, facts, f"files {files_hash(folder)}"
+
+    def identity(self, task: Task, settings: EvalSettings) -> dict[str, Any]:
+        """What decides the samples; never that of the same model under another engine, whose random streams differ."""
+        return {
+            "weights": self.weights,
+            "engine": "vllm",
+            "task": task.settings,
+            "split": settings.split,
+            "sampling": settings.sampling(),
+        }
+
+    def fill(
+        self,
+        store: SampleStore,
+        samples: dict[Key, dict[str, Any]],
+        task: Task,
+        problems: Sequence[Problem],
+        settings: EvalSettings,
+        progress: ProgressCallback | None = None,
+    ) -> None:
+        """See :func:`fill_batches`; log-probabilities only where they are of what was
+        sampled from: at temperature 0 and 1."""
+        facts = self.facts
+        source = BatchSource(
+            generate_with_vllm, self.engine, facts.tokenizer, facts.stops, (0.0, 1.0), positions=facts.positions
+        )
+        fill_batches(source, store, samples, task, problems, settings, progress)

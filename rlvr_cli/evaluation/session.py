@@ -14,8 +14,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_json
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.loading import LoadedModel, load_subject, location, revision_of
-from rlvr_cli.evaluation.metrics import average
-from rlvr_cli.evaluation.paired import Difference, compare_evals, paired_rows
+from rlvr_cli.evaluation.metrics import Difference, average, compare_evals, paired_rows
 from rlvr_cli.evaluation.request import MOST_COMPLETIONS, Request
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.targets import Subject, slug

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlvr_cli.evaluation.paired import Difference
+from rlvr_cli.evaluation.metrics import Difference
 from rlvr_cli.results.metrics import accuracy_of, metric
 
 Row = list[str]

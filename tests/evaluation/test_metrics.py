@@ -8,8 +8,7 @@ import pytest
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.evaluate import write_results
-from rlvr_cli.evaluation.metrics import average, problem_values, summarise
-from rlvr_cli.evaluation.paired import compare_evals
+from rlvr_cli.evaluation.metrics import average, compare_evals, problem_values, summarise
 from rlvr_cli.evaluation.settings import EvalSettings, row_key
 from rlvr_cli.evaluation.tables import accuracy_table, comparison_table
 from rlvr_cli.results.evaluations import ProblemValues

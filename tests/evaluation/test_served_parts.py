@@ -23,9 +23,8 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.evaluation.served import client as client_module
 from rlvr_cli.evaluation.served.client import Client, Refused, error_message, retry_after
-from rlvr_cli.evaluation.served.kinds import KINDS, Ask, Prompt, read_answer, request_body
+from rlvr_cli.evaluation.served.kinds import KINDS, Ask, Prompt, check_tags, read_answer, request_body
 from rlvr_cli.evaluation.served.options import ServerOptions, option_problems
-from rlvr_cli.evaluation.served.prompts import check_tags
 from rlvr_cli.evaluation.served.sampler import in_flight
 from rlvr_cli.evaluation.served.tokenizer import load_facts
 from rlvr_cli.models.sampling.engine import SamplingParams

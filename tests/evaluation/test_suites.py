@@ -6,11 +6,19 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config import tree
+from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.evaluation.benchmarks import Choice, chosen, setting_overrides
-from rlvr_cli.evaluation.listing import HEADER, listing, rows_alone, rows_of, sources_of
+from rlvr_cli.evaluation.benchmarks import (
+    HEADER,
+    Choice,
+    chosen,
+    listing,
+    rows_alone,
+    rows_of,
+    setting_overrides,
+    sources_of,
+)
 from rlvr_cli.evaluation.request import Options, Plan, Request, make_plan
 from rlvr_cli.tasks.sets import benchmarks, data_sets, generated_names
 from rlvr_cli.tasks.suites import SUITES, Suite, alone, evaluation_names
@@ -223,8 +231,8 @@ def test_the_listing_has_every_name() -> None:
 
 def test_the_names_that_a_configuration_takes_are_those_that_there_are() -> None:
     assert set(evaluation_names()) == {*benchmarks(), *generated_names(), *SUITES}
-    assert set(tree.choices(("task",))) <= set(benchmarks())
-    assert {f"{task}-gen" for task in tree.choices(("task",))} == set(generated_names())
+    assert set(KEYS.choices(("task",))) <= set(benchmarks())
+    assert {f"{task}-gen" for task in KEYS.choices(("task",))} == set(generated_names())
 
 
 @pytest.mark.parametrize("suite", list(SUITES))

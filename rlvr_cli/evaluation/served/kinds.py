@@ -1,4 +1,4 @@
-"""What each kind of server is sent, and what its answers say.
+"""What each kind of server is sent, the prompts of a task among it, and what its answers say.
 
 The common fields are OpenAI's. What lies beyond is needed to sample from the model's own distribution: vLLM and SGLang
 take top_k, top_p and penalties that a request leaves out from the model's generation_config.json, llama.cpp has
@@ -15,12 +15,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.hashes import digest
 from rlvr_cli.models.sampling.engine import SamplingParams
+from rlvr_cli.tasks.base import Task
+from rlvr_cli.tasks.problem import Problem
+from rlvr_cli.tasks.prompts import TemplateFailure, by_chat_template
 
 # What a number of a server can be at most: tokens of a prompt, an id of any vocabulary, and -log p in nats.
 MOST_TOKENS, LARGEST_ID, MOST_NATS = 10**9, 2**31 - 1, 1e6
 # A log-probability may lie above 0 by rounding.
 ROUNDING = 1e-3
+# What judges look for; a server that drops special tokens drops these where a tokenizer holds them as such.
+_TAGS = ("<think>", "</think>", "<answer>", "</answer>", "<reasoning>", "</reasoning>")
 
 
 @dataclass(frozen=True)
@@ -237,3 +244,94 @@ def _log_prob(value: Any, ask: Ask, doubts: list[str]) -> float | None:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def text_prompts(task: Task, problems: Sequence[Problem], tokenizer: Any) -> dict[str, Prompt]:
+    """Each problem's prompt by its id: the text and the token ids that a model in this process would read."""
+    prompts = {}
+    for problem in problems:
+        text = task.prompt(problem, tokenizer)
+        prompts[problem.id] = Prompt(text, tuple(tokenizer(text, add_special_tokens=False)["input_ids"]))
+    return prompts
+
+
+def chat_prompts(task: Task, problems: Sequence[Problem], tokenizer: Any | None) -> dict[str, Prompt]:
+    """Each problem's prompt by its id as messages, which the server writes by the model's own chat template.
+
+    Args:
+        tokenizer: the model's, if at hand; None = unknown.
+    Raises:
+        UserError: messages are not all of the prompt, as where it ends in an open ``<think>`` that the template does
+            not write.
+    """
+    return {problem.id: _chat_prompt(task, problem, tokenizer) for problem in problems}
+
+
+def prompt_hash(prompt: Prompt) -> str:
+    """What tells prompts apart in the store; of token ids the same as with a model in this process."""
+    whole = [dict(message) for message in prompt.messages] if prompt.messages is not None else list(prompt.ids or ())
+    return digest(whole)[:16]
+
+
+def check_tags(kind: Kind, tokenizer: Any) -> None:
+    """Raise UserError where the server would drop tags that judges look for."""
+    if kind.keeps_special:
+        return
+    lost = [tag for tag in _TAGS if tag in set(tokenizer.all_special_tokens)]
+    if lost:
+        raise UserError(
+            f"--engine openai: this tokenizer holds {', '.join(lost)} as special tokens, which a {kind.name} server "
+            "leaves out of its texts, so no answer would be found. Use vLLM or SGLang, which keep them "
+            "(eval.server=vllm where the server does not say so itself)."
+        )
+
+
+class _Messages:
+    """A tokenizer that keeps the messages of a prompt in place of writing them."""
+
+    chat_template = "messages"
+    bos_token = None
+    bos_token_id = None
+    mark = "\x00messages\x00"
+
+    def __init__(self) -> None:
+        self.messages: tuple[Mapping[str, str], ...] | None = None
+
+    def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
+        return {"input_ids": []}
+
+    def apply_chat_template(self, messages: Sequence[Mapping[str, str]], **_: Any) -> str:
+        self.messages = tuple(dict(message) for message in messages)
+        return self.mark
+
+
+def _chat_prompt(task: Task, problem: Problem, tokenizer: Any | None) -> Prompt:
+    recorder = _Messages()
+    written = task.prompt(problem, recorder)
+    advice = (
+        "Use an engine that takes prompts as they are: eval.endpoint=completions, with a model folder or hub id as the "
+        "model so that its tokenizer is known."
+    )
+    if recorder.messages is None:
+        raise UserError(
+            f"eval.endpoint=chat: the prompts of {task.name} are plain text by these settings, which messages cannot "
+            f"say. {advice}"
+        )
+    added = written.removeprefix(recorder.mark)
+    alone = _by_template(recorder.messages, tokenizer)
+    if added and (alone is None or task.prompt(problem, tokenizer) != alone):
+        raise UserError(
+            f"eval.endpoint=chat: the prompts of {task.name} end in {added!r} for the model to continue, and chat "
+            f"always begins an answer of its own. {advice}"
+        )
+    return Prompt(messages=recorder.messages, opened=alone is not None and alone.rstrip().endswith("<think>"))
+
+
+def _by_template(messages: Sequence[Mapping[str, str]], tokenizer: Any | None) -> str | None:
+    """What the model's template makes of the messages; None where it has none, or it is unknown."""
+    if not getattr(tokenizer, "chat_template", None) or tokenizer is None:
+        return None
+    try:
+        return by_chat_template(tokenizer, messages)
+    except TemplateFailure:
+        return None

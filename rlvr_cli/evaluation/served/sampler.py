@@ -10,9 +10,8 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.plan import Progress, ProgressCallback, check_problems, passes, sample_record
 from rlvr_cli.evaluation.served.client import Client
-from rlvr_cli.evaluation.served.kinds import Answer, Ask, Prompt
+from rlvr_cli.evaluation.served.kinds import Answer, Ask, Prompt, chat_prompts, check_tags, prompt_hash, text_prompts
 from rlvr_cli.evaluation.served.opening import Server
-from rlvr_cli.evaluation.served.prompts import chat_prompts, check_tags, prompt_hash, text_prompts
 from rlvr_cli.evaluation.served.tokenizer import ModelFacts
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import Key, SampleStore

@@ -135,9 +135,9 @@ def test_a_preset_is_a_folder() -> None:
 def test_an_evaluation_by_vllm_is_stored_and_continued(vllm: ModuleType, tmp_path: Path) -> None:
     from rlvr_cli.core.files import read_jsonl
     from rlvr_cli.evaluation.evaluate import evaluate_with
+    from rlvr_cli.evaluation.sampling import VllmSampler
     from rlvr_cli.evaluation.served.tokenizer import load_facts
     from rlvr_cli.evaluation.settings import EvalSettings
-    from rlvr_cli.evaluation.vllm_sampler import VllmSampler
     from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 
     folder = model_folder("lab", None)
