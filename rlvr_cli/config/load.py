@@ -19,7 +19,7 @@ from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import ConfigError
 from rlvr_cli.core.include import source_files
-from rlvr_cli.core.layers import PRESET, Layer, Merged, choices_first, label, parse_override, validate
+from rlvr_cli.core.layers import Layer, Merged, choices_first, label, parse_override, validate
 from rlvr_cli.core.yaml import Document, dump, parse, read_text
 from rlvr_cli.methods.names import BASES, MethodName, nearest_method, parse_method_name, presets_of
 from rlvr_cli.tasks.sets import data_sets, is_generated
@@ -185,8 +185,8 @@ def _preset_layers(user_layers: Iterable[Layer]) -> Iterable[Layer]:
         name = _chosen_name(chosen, section)
         if name in preset_names(section):
             document = preset_document(folder, name)
-            label = f"{PRESET}{folder}/{name}.yaml"
-            yield Layer(label, _for_task(document.data, task), document.lines)
+            label = f"preset {folder}/{name}.yaml"
+            yield Layer(label, _for_task(document.data, task), document.lines, preset=True)
             if task in document.data.get("tasks", {}):
                 yield _layer(label, document, ("tasks", task), "task")
     name = _chosen_name(chosen, "method")
@@ -213,7 +213,7 @@ def _for_task(values: dict[str, Any], name: str) -> dict[str, Any]:
 def _method_layers(method: MethodName, task: str) -> Iterable[Layer]:
     for preset in presets_of(method):
         for values in preset.values_for(task, method.base):
-            yield Layer(f"{PRESET}{preset.name}", {"method": values})
+            yield Layer(f"preset {preset.name}", {"method": values}, preset=True)
 
 
 def _layer(label: str, document: Document, place: tuple[str, ...], section: str) -> Layer:
@@ -224,7 +224,7 @@ def _layer(label: str, document: Document, place: tuple[str, ...], section: str)
     lines = {
         (section, *path[len(place) :]): line for path, line in document.lines.items() if path[: len(place)] == place
     }
-    return Layer(label, {section: values}, lines)
+    return Layer(label, {section: values}, lines, preset=True)
 
 
 def _chosen_name(chosen: dict[Any, Any], section: str) -> str:

@@ -15,8 +15,6 @@ from rlvr_cli.core.section import Contradiction, Section
 from rlvr_cli.core.text import nearest, without_secrets
 from rlvr_cli.core.yaml import YamlProblem, parse
 
-# Every layer whose name begins so is one that no person wrote.
-PRESET = "preset "
 SHOWN = 80
 S = TypeVar("S", bound=Section)
 SetByUser = Callable[[Path], bool]
@@ -24,10 +22,11 @@ SetByUser = Callable[[Path], bool]
 
 @dataclass(frozen=True)
 class Origin:
-    """A place that sets values: a file (`label`, with a line), an option or an override."""
+    """A place that sets values: a file (`label`, with a line), an option or an override; or a preset, by no person."""
 
     label: str
     line: int | None = None
+    preset: bool = False
 
     def __str__(self) -> str:
         return self.label if self.line is None else f"{self.label}:{self.line}"
@@ -40,14 +39,13 @@ class Layer:
     label: str
     data: dict[Any, Any]
     lines: Mapping[Path, int] = field(default_factory=dict)
+    preset: bool = False
 
     def origin(self, path: Path) -> Origin:
         """Where in this layer `path` was set: the line of the longest prefix that has one."""
-        for length in range(len(path), -1, -1):
-            line = self.lines.get(path[:length])
-            if line is not None:
-                return Origin(self.label, line)
-        return Origin(self.label)
+        found = (self.lines.get(path[:length]) for length in range(len(path), -1, -1))
+        line = next((line for line in found if line is not None), None)
+        return Origin(self.label, line, self.preset)
 
 
 @dataclass
@@ -75,7 +73,7 @@ class Merged:
     def set_by_user(self, path: Path) -> bool:
         """Whether something else than a preset or a default set the key at `path`."""
         layer = self.layers.get(path)
-        return layer is not None and not layer.label.startswith(PRESET)
+        return layer is not None and not layer.preset
 
     def places(self, paths: Iterable[Path]) -> str:
         """The distinct places that set `paths`, as text: `a.yaml:3,7, override eval.samples=4`.
@@ -84,7 +82,7 @@ class Merged:
         section set was set by who named it.
         """
         origins = [origin for origin in map(self._blamed, paths) if origin is not None]
-        own = [origin for origin in origins if not origin.label.startswith(PRESET)]
+        own = [origin for origin in origins if not origin.preset]
         lines: dict[str, list[int]] = {}
         for origin in own or origins:
             found = lines.setdefault(origin.label, [])
@@ -96,7 +94,7 @@ class Merged:
 
     def _blamed(self, path: Path) -> Origin | None:
         origin, name = self.origin(path), (path[0], self.schema.chooser(path[:1]))
-        of_a_preset = origin is None or origin.label.startswith(PRESET)
+        of_a_preset = origin is None or origin.preset
         return self.origin(name) if of_a_preset and self.set_by_user(name) else origin
 
     def add(self, layer: Layer) -> None:
