@@ -30,14 +30,14 @@ def rlvr(*arguments: str) -> str:
 
 def evaluated(target: str, folder: Path) -> dict[str, Any]:
     """The content of metrics.json of `rlvr eval` on the held-out problems."""
-    output = rlvr("eval", target, "--pass-at", "1,8,32", "--split", "test", "--json", f"run.dir={folder}")
+    output = rlvr("eval", target, "--pass-at", "1,8,32", "--split", "test", "--format=json", f"run.dir={folder}")
     result: dict[str, Any] = json.loads(output)
     return result
 
 
 def trained(name: str, folder: Path, *overrides: str) -> RunDir:
     """The run ``name``, trained now."""
-    rlvr("train", "--overwrite", "--json", f"run.dir={folder}", f"run.name={name}", *overrides)
+    rlvr("train", "--overwrite", "--format=json", f"run.dir={folder}", f"run.name={name}", *overrides)
     return RunDir(folder / name)
 
 

@@ -76,7 +76,7 @@ def run(case: str, rollouts: int, problems: int, folder: Path) -> Outcome:
     if len({step["rollout"] for step in steps}) != rollouts:
         problems_found.append(f"{len({step['rollout'] for step in steps})} rollouts in the metrics, not {rollouts}")
     printed, wrong = command(
-        ["eval", str(folder / name), "--problems", str(problems), "--samples", "2", "--pass-at", "2", "--json"]
+        ["eval", str(folder / name), "--problems", str(problems), "--samples", "2", "--pass-at", "2", "--format=json"]
     )
     seconds = time.perf_counter() - started
     if wrong is not None:

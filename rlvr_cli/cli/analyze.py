@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rlvr_cli.cli.common import Json, echo, plain_table, print_json, print_table
+from rlvr_cli.cli.output import TablesFormat, show
 
 WIDTH = 110
 
@@ -46,11 +46,11 @@ def command(
     root: Annotated[Path, typer.Option("--dir", metavar="FOLDER", help="Folder that holds the runs (run.dir).")] = Path(
         "runs"
     ),
-    as_json: Json = False,
+    form: TablesFormat = "table",
 ) -> None:
     """Look closely at a saved rollout and a checkpoint: numbers, a figure, and how to read it."""
     if name is None:
-        _list(as_json)
+        _list(form)
         return
     from rlvr_cli.analyses.request import analyze_request
 
@@ -59,50 +59,52 @@ def command(
     )
     from rlvr_cli.analyses.request import analyze_and_write
     from rlvr_cli.analyses.request import as_json as json_of
+    from rlvr_cli.core.table import Document
 
     found = analyze_and_write(request)
-    if as_json:
-        print_json(json_of(request, found))
-        return
-    echo(found.headline)
-    for line in found.notes:
-        echo(f"Note: {line}")
-    for table in found.tables:
-        shown = plain_table(*table.header)
-        for row in table.rows:
-            shown.add_row(*row)
-        echo(f"\n{table.title}")
-        print_table(shown)
-    echo(f"\n{textwrap.fill(found.reading, WIDTH)}")
-    echo(f"\nfigure: {request.figure}, numbers: {request.numbers}")
+    show(
+        form,
+        Document(
+            tables=found.tables,
+            data=json_of(request, found),
+            before=[found.headline, *(f"Note: {line}" for line in found.notes)],
+            after=[*textwrap.wrap(found.reading, WIDTH), "", f"figure: {request.figure}, numbers: {request.numbers}"],
+        ),
+    )
 
 
-def _list(as_json: bool) -> None:
+def _list(form: str) -> None:
     from rlvr_cli.analyses.base import analyses
     from rlvr_cli.core.keys import describe_field
+    from rlvr_cli.core.table import Document, Table
     from rlvr_cli.core.yaml import shown
 
-    if as_json:
-        print_json(
-            {
+    kinds = analyses()
+    keys = [
+        (f"{name} {key}=", shown(field.default), describe_field(field), field.description or "")
+        for name, kind in kinds.items()
+        for key, field in kind.options.model_fields.items()
+    ]
+    show(
+        form,
+        Document(
+            tables=[
+                Table(
+                    "",
+                    ("analysis", "paper", "what it shows"),
+                    [(name, kind.paper, kind.summary) for name, kind in kinds.items()],
+                ),
+                Table("", ("key", "default", "what it is", "meaning"), keys),
+            ],
+            data={
                 name: {
                     "summary": kind.summary,
                     "paper": kind.paper,
                     "runs": kind.runs,
                     "options": kind.options.model_json_schema()["properties"],
                 }
-                for name, kind in analyses().items()
-            }
-        )
-        return
-    table = plain_table("analysis", "paper", "what it shows")
-    for name, kind in analyses().items():
-        table.add_row(name, kind.paper, kind.summary)
-    print_table(table)
-    echo()
-    keys = plain_table("key", "default", "what it is", "meaning")
-    for name, kind in analyses().items():
-        for key, field in kind.options.model_fields.items():
-            keys.add_row(f"{name} {key}=", shown(field.default), describe_field(field), field.description or "")
-    print_table(keys)
-    echo("\nAs `rlvr analyze words --run RUN bins=5`. How to read each: docs/analyses/README.md")
+                for name, kind in kinds.items()
+            },
+            after=["As `rlvr analyze words --run RUN bins=5`. How to read each: docs/analyses/README.md"],
+        ),
+    )

@@ -32,7 +32,7 @@ from rlvr_cli.cli import (
     tasks,
     train,
 )
-from rlvr_cli.cli.common import echo
+from rlvr_cli.cli.output import echo
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.text import without_secrets
 

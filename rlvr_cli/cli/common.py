@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.text import for_json, for_terminal
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 ConfigFiles = Annotated[
     list[Path] | None,
@@ -48,19 +43,6 @@ TrustRemoteCode = Annotated[
         help="Let Python code of the model's own repository run here. Nothing stores this: give it each time.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON in place of text.")]
-
-
-def list_by_default(context: typer.Context, as_json: bool, listing: Callable[[bool], None]) -> None:
-    """What a group of commands does when it is called without one: ``listing``, told whether to print JSON.
-
-    Raises UserError for a --json that stands in front of a command, where it would be without effect.
-    """
-    if context.invoked_subcommand is None:
-        listing(as_json)
-    elif as_json:
-        command = f"rlvr {context.info_name} {context.invoked_subcommand}"
-        raise UserError(f"--json goes behind the command: {command} ... --json")
 
 
 def with_data_dir(overrides: list[str] | None, folder: Path | None) -> list[str]:
@@ -98,39 +80,3 @@ def with_options(overrides: list[str], launch: dict[str, Any]) -> list[str]:
         if f"launch.{name}" not in set_already
     ]
     return [*overrides, *new]
-
-
-def echo(text: str = "", *, end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
-    """Prints text with names, data or answers of others in it: what would steer the terminal is shown as an escape."""
-    print(for_terminal(text), end=end, file=file, flush=flush)
-
-
-def print_json(data: Any) -> None:
-    """Prints `data` as indented JSON to standard output."""
-    print(for_json(json.dumps(data, indent=2, ensure_ascii=False)))
-
-
-def plain_table(first: str, *others: str) -> Table:
-    """A table without a frame; the first column is never cut."""
-    from rich.table import Table
-
-    class Plain(Table):
-        def add_row(self, *cells: Any, **options: Any) -> None:
-            super().add_row(*(for_terminal(cell) if isinstance(cell, str) else cell for cell in cells), **options)
-
-    table = Plain(box=None, pad_edge=False)
-    table.add_column(for_terminal(first), no_wrap=True, overflow="ignore")
-    for name in others:
-        table.add_column(for_terminal(name), overflow="fold")
-    return table
-
-
-def print_table(table: Table) -> None:
-    """Prints to standard output, at the terminal's width (120 columns where there is no terminal)."""
-    import sys
-
-    from rich.console import Console
-
-    # A process started with a closed standard output has None there.
-    width = None if sys.stdout is not None and sys.stdout.isatty() else 120
-    Console(markup=False, emoji=False, highlight=False, width=width).print(table)

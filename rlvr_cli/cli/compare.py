@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlvr_cli.cli.common import Json, echo, plain_table, print_json, print_table
+from rlvr_cli.cli.output import ListFormat, echo, show
 from rlvr_cli.cli.question_options import (
     RUNS,
     Baseline,
@@ -29,7 +28,6 @@ from rlvr_cli.core.errors import UserError
 
 if TYPE_CHECKING:
     from rlvr_cli.compare.options import Question
-    from rlvr_cli.compare.tables import Table
 
 
 def command(
@@ -62,10 +60,7 @@ def command(
     unpaired: Unpaired = False,
     unfinished: Unfinished = False,
     root: Root = RUNS,
-    as_json: Json = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, one line an arm.")] = False,
-    as_latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX tables (booktabs).")] = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    form: ListFormat = "table",
     plot: Annotated[
         Path | None,
         typer.Option("--plot", metavar="FILE", help="With --over: also draw differences and profiles (.png or .svg)."),
@@ -76,10 +71,6 @@ def command(
     Reads the evaluations that `rlvr eval` has made (with --match: those of eval.every in training), pairs runs by seed
     and problem, and changes nothing.
     """
-    forms = {"--json": as_json, "--csv": as_csv, "--latex": as_latex, "--markdown": as_markdown}
-    chosen = [option for option, given in forms.items() if given]
-    if len(chosen) > 1:
-        raise UserError(f"{' and '.join(chosen)}: give one of them.", note="Nothing was compared.")
     tasks, benchmarks = _tasks(over, benchmark)
     if plot is not None:
         from rlvr_cli.results.figure import check_path
@@ -107,7 +98,6 @@ def command(
         over=tasks,
         benchmarks=benchmarks,
     )
-    form = next((option for option, given in forms.items() if given), None)
     if tasks:
         _show_tasks(question, form, plot)
     else:
@@ -131,69 +121,33 @@ def _tasks(over: str | None, benchmark: str | None) -> tuple[tuple[str, ...], tu
     return tuple(key.strip() for key in over.split(",")), ()
 
 
-def _show(question: Question, form: str | None) -> None:
+def _show(question: Question, form: str) -> None:
     from rlvr_cli.compare.inputs import gather
 
     material = gather(question)
-    from rlvr_cli.compare import data, tables
     from rlvr_cli.compare.contrasts import compare
+    from rlvr_cli.compare.tables import document
 
-    comparison = compare(material)
-    if form == "--json":
-        print_json(data.as_json(comparison))
-    elif form == "--csv":
-        echo(data.as_csv(comparison), end="")
-    elif form == "--latex":
-        echo(tables.latex(comparison))
-    elif form == "--markdown":
-        echo(tables.markdown(comparison))
-    else:
-        before, after = tables.lines_before(comparison), tables.lines_after(comparison)
-        _print(before, tables.tables(comparison), after)
+    show(form, document(compare(material)))
 
 
-def _show_tasks(question: Question, form: str | None, plot: Path | None) -> None:
+def _show_tasks(question: Question, form: str, plot: Path | None) -> None:
     from rlvr_cli.compare.over import gather_tasks
 
     material = gather_tasks(question)
-    from rlvr_cli.compare import over_data, over_sentences, over_tables
     from rlvr_cli.compare.over_contrasts import compare_tasks
-    from rlvr_cli.core.sparkline import levels_for
+    from rlvr_cli.compare.over_tables import document
+    from rlvr_cli.core.sparkline import BLOCKS, levels_for
 
     comparison = compare_tasks(material)
-    if form == "--json":
-        print_json(over_data.as_json(comparison))
-    elif form == "--csv":
-        echo(over_data.as_csv(comparison), end="")
-    elif form == "--latex":
-        echo(over_tables.latex(comparison))
-    elif form == "--markdown":
-        echo(over_tables.markdown(comparison))
-    else:
-        _print(
-            over_sentences.lines_before(comparison),
-            over_tables.tables(comparison, levels_for(sys.stdout.encoding)),
-            over_sentences.lines_after(comparison),
-        )
+    # LaTeX has no characters for curves, and a terminal may lack them.
+    levels = {"table": levels_for(sys.stdout.encoding), "latex": None}.get(form, BLOCKS)
+    show(form, document(comparison, levels))
     if plot is not None:
         from rlvr_cli.compare.over_figure import comparison_figure
         from rlvr_cli.results.figure import style, write_figure
 
         with style():
             write_figure(comparison_figure(comparison), plot)
-        if form is None:
+        if form == "table":
             echo(f"\n{plot}: differences and performance profiles")
-
-
-def _print(before: Sequence[str], tables: Sequence[Table], after: Sequence[str]) -> None:
-    for line in before:
-        echo(line)
-    for header, rows in tables:
-        table = plain_table(*header)
-        for row in rows:
-            table.add_row(*row)
-        echo()
-        print_table(table)
-    echo()
-    for line in after:
-        echo(line)

@@ -7,17 +7,9 @@ from typing import Annotated
 
 import typer
 
-from rlvr_cli.cli.common import (
-    ConfigFiles,
-    Json,
-    Method,
-    Model,
-    Overrides,
-    Task,
-    plain_table,
-    print_json,
-    print_table,
-)
+from rlvr_cli.cli.common import ConfigFiles, Method, Model, Overrides, Task
+from rlvr_cli.cli.output import Format, ListFormat, plain_table, print_json, print_table
+from rlvr_cli.cli.output import show as show_document
 from rlvr_cli.core.text import for_terminal
 
 app = typer.Typer(help="Show the resolved configuration, or every key with its meaning.", no_args_is_help=True)
@@ -31,14 +23,14 @@ def show(
     model: Model = None,
     overrides: Overrides = None,
     origins: Annotated[bool, typer.Option("--origins", help="Say where each value comes from.")] = False,
-    as_json: Json = False,
+    form: Format = "table",
 ) -> None:
     """Print the configuration that `rlvr train` would use with the same options."""
     from rlvr_cli.config.load import as_plain, dump_yaml, leaves, load
 
     loaded = load(config or [], method, task, model, overrides or [])
     if not origins:
-        if as_json:
+        if form == "json":
             print_json(as_plain(loaded.config))
         else:
             text = dump_yaml(loaded.config)
@@ -48,7 +40,7 @@ def show(
     rows = [
         {"key": ".".join(path), "value": value, "origin": loaded.origin(*path)} for path, value in leaves(loaded.config)
     ]
-    if as_json:
+    if form == "json":
         print_json(rows)
         return
     from rlvr_cli.core.yaml import shown
@@ -63,11 +55,12 @@ def show(
 @app.command()
 def keys(
     section: Annotated[str | None, typer.Argument(help="Only this section, as `method.policy_loss`.")] = None,
-    as_json: Json = False,
+    form: ListFormat = "table",
 ) -> None:
     """List every key: what it takes, its default and its meaning; of a choice, the kinds that have the key."""
     from rlvr_cli.config.keys import KEYS
     from rlvr_cli.core.errors import UserError
+    from rlvr_cli.core.table import Document, Table
     from rlvr_cli.core.text import did_you_mean
     from rlvr_cli.core.yaml import shown
 
@@ -75,17 +68,14 @@ def keys(
         hint = did_you_mean(section, KEYS.section_names)
         raise UserError(f"unknown section `{section}`.{hint} Sections: {', '.join(KEYS.section_names)}")
     chosen = [key for key in KEYS.keys if section is None or key.name.startswith(f"{section}.")]
-    if as_json:
-        print_json(
-            [
-                {"key": k.name, "kinds": list(k.kinds), "type": k.type, "default": k.default, "meaning": k.meaning}
-                for k in chosen
-            ]
-        )
-        return
-    table = plain_table("key", "default", "meaning", "takes")
+    rows = [
+        {"key": k.name, "kinds": list(k.kinds), "type": k.type, "default": k.default, "meaning": k.meaning}
+        for k in chosen
+    ]
+    cells = []
     for key in chosen:
         default = list(key.default) if isinstance(key.default, tuple) else key.default
         kinds = f"{', '.join(key.kinds)}: " if key.kinds else ""
-        table.add_row(key.name, shown(default), kinds + key.meaning, key.type)
-    print_table(table)
+        cells.append((key.name, shown(default), kinds + key.meaning, key.type))
+    table = Table("", ("key", "default", "meaning", "takes"), cells)
+    show_document(form, Document(tables=[table], data=rows, rows=rows))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rlvr_cli.cli.common import Json, echo, plain_table, print_json, print_table
+from rlvr_cli.cli.output import Format, echo, plain_table, print_json, print_table
 
 if TYPE_CHECKING:
     from rlvr_cli.cli.doctor_checks import Finding
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 STYLE = {"ok": "green", "note": "yellow", "problem": "red"}
 
 
-def command(as_json: Json = False) -> None:
+def command(form: Format = "table") -> None:
     """Check versions, devices, memory, disk and network; exit code 1 when something required is missing or unfit."""
     from rlvr_cli.cli.doctor_checks import all_findings
 
     findings = all_findings()
-    if as_json:
+    if form == "json":
         print_json([vars(finding) for finding in findings])
     else:
         _print(findings)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.common import Json, TrustRemoteCode, echo, plain_table, print_json, print_table
+from rlvr_cli.cli.common import TrustRemoteCode
+from rlvr_cli.cli.output import Format, echo, plain_table, print_json, print_table
 
 if TYPE_CHECKING:
     from rlvr_cli.evaluation.session import Comparison, Outcome
@@ -112,7 +113,7 @@ def command(
         typer.Option("--out", metavar="FOLDER", help="Where the evaluation is kept. Default: eval/ of the run."),
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
-    json: Json = False,
+    form: Format = "table",
 ) -> None:
     """Evaluate on held-out problems: pass@k, avg@n, maj@k, greedy accuracy, each with a 95% interval.
 
@@ -120,7 +121,7 @@ def command(
     --samples or --problems adds only what is missing.
     """
     if list_benchmarks:
-        _list_benchmarks(json=json)
+        _list_benchmarks(json=form == "json")
         return
     from rlvr_cli.evaluation.request import Options, make_plan
     from rlvr_cli.models.libraries import allow_remote_code
@@ -158,7 +159,7 @@ def command(
         # Made before the first is run: bad data must show before anything is sampled.
         sessions = make_sessions(plan.requests, watch=told.watch, say=told.say)
         for outcome, comparison in run_sessions(sessions):
-            if not json:
+            if form != "json":
                 _show(outcome, comparison)
             outcomes.append(outcome)
             result = {"folder": str(outcome.folder), **outcome.result}
@@ -171,9 +172,9 @@ def command(
             path = write_overview(suite_folder(table, plan, outcomes), content)
             content["file"] = str(path)
         tables.append(content)
-        if not json:
+        if form != "json":
             _show_overview(content, path)
-    if json:
+    if form == "json":
         print_json({"evaluations": shown, "tables": tables} if plan.tables else shown[0])
 
 

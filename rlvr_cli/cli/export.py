@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rlvr_cli.cli.common import Json, TrustRemoteCode, echo, print_json
+from rlvr_cli.cli.common import TrustRemoteCode
+from rlvr_cli.cli.output import Format, echo, print_json
 from rlvr_cli.core.errors import UserError
 
 
@@ -28,7 +29,7 @@ def command(
     private: Annotated[bool, typer.Option("--private", help="A new repository on the hub is private.")] = False,
     root: Annotated[Path, typer.Option("--dir", metavar="FOLDER", help="Folder that holds the runs.")] = Path("runs"),
     trust_remote_code: TrustRemoteCode = False,
-    json: Json = False,
+    form: Format = "table",
 ) -> None:
     """Write the model of a run as a plain Hugging Face folder; adapters are merged into their base.
 
@@ -70,7 +71,7 @@ def command(
         check_push(push_to_hub, private=private)
     exported = export(target.run, Path(target.subjects[0].model), output, dtype=dtype)
     address = push(exported, push_to_hub, private=private) if push_to_hub is not None else None
-    if json:
+    if form == "json":
         print_json(
             {
                 "folder": str(output),

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.common import Json, print_json
+from rlvr_cli.cli.output import Format, print_json
 
 app = typer.Typer(help="Build the lab's tiny base model.", no_args_is_help=True)
 
@@ -25,7 +25,7 @@ def build(
         Path | None,
         typer.Option("--recipe", metavar="FILE", help="YAML recipe (docs/lab.md); default: the shipped base's."),
     ] = None,
-    as_json: Json = False,
+    form: Format = "table",
 ) -> None:
     """Warm-start a tiny model on generated puzzles and write it as a model folder; use it as --model DIR."""
     from rlvr_cli.lab.recipe import Recipe, load_recipe
@@ -36,12 +36,12 @@ def build(
 
     check_target(out)
     steps = sum(phase.steps for phase in chosen.phases)
-    if not as_json:
+    if form != "json":
         print(f"Building a lab base: {steps} training steps on one core, seed {seed}.")
-    manifest = build(out, recipe=chosen, seed=seed, progress=None if as_json else _show)
+    manifest = build(out, recipe=chosen, seed=seed, progress=None if form == "json" else _show)
     same = seed == read_manifest(BASE)["seed"] and recipe is None
     checks = compare(manifest, read_manifest(BASE)) if same else []
-    if as_json:
+    if form == "json":
         print_json({**manifest, "against_shipped": [{"what": w, "agrees": ok, "detail": d} for w, ok, d in checks]})
         return
     _report(out, manifest)

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.common import Json, echo, list_by_default, plain_table, print_json, print_table
+from rlvr_cli.cli.output import (
+    Format,
+    ListFormat,
+    echo,
+    plain_table,
+    print_json,
+    print_table,
+)
+from rlvr_cli.cli.output import show as show_document
 
 app = typer.Typer(help="List the methods, show one, plot their weights.")
 
@@ -15,41 +23,52 @@ NAME_HELP = "A method, modifiers joined with +: `dgpo`, `dgpo+lopti`."
 
 
 @app.callback(invoke_without_command=True)
-def methods(context: typer.Context, as_json: Json = False) -> None:
+def methods(context: typer.Context) -> None:
     """List the methods, show one, plot their weights. Without a command: list."""
-    list_by_default(context, as_json, list_command)
+    if context.invoked_subcommand is None:
+        list_command()
 
 
 @app.command("list")
-def list_command(as_json: Json = False) -> None:
+def list_command(form: ListFormat = "table") -> None:
     """List every method and modifier: paper, what it does, what it costs over GRPO, what it is tested against."""
+    from rlvr_cli.core.table import Document, Table
     from rlvr_cli.describe.sheet import short_cost, summary
     from rlvr_cli.methods.names import ALIASES, METHODS, MODIFIER_PRESETS
 
     bases, added = [*map(summary, METHODS.values())], [*map(summary, MODIFIER_PRESETS.values())]
     aliases = {alias: preset.name for preset in METHODS.values() for alias in preset.aliases} | ALIASES
-    if as_json:
-        print_json({"methods": bases, "modifiers": added, "aliases": dict(sorted(aliases.items()))})
-        return
-    for first, rows in (("method", bases), ("modifier", added)):
-        table = plain_table(first, "paper", "what it does", "extra cost over grpo", "golden numbers")
-        for row in rows:
-            paper = row["paper"].replace(" et al.,", "")
-            golden = ", ".join(Path(file).stem for file in row["tested_against"]) or "-"
-            table.add_row(row["name"], paper, row["summary"], short_cost(row["extra_cost"]), golden)
-        print_table(table)
-        echo()
-    echo(f"Aliases: {', '.join(f'{alias} = {name}' for alias, name in sorted(aliases.items()))}.")
-    echo("Modifiers are joined to a method with +: `rlvr methods show dgpo+lopti`.")
+
+    def cells(row: dict[str, Any]) -> list[str]:
+        golden = ", ".join(Path(file).stem for file in row["tested_against"]) or "-"
+        paper = row["paper"].replace(" et al.,", "")
+        return [row["name"], paper, row["summary"], short_cost(row["extra_cost"]), golden]
+
+    header = ("paper", "what it does", "extra cost over grpo", "golden numbers")
+    show_document(
+        form,
+        Document(
+            tables=[
+                Table("", (first, *header), [cells(row) for row in rows])
+                for first, rows in (("method", bases), ("modifier", added))
+            ],
+            data={"methods": bases, "modifiers": added, "aliases": dict(sorted(aliases.items()))},
+            after=[
+                f"Aliases: {', '.join(f'{alias} = {name}' for alias, name in sorted(aliases.items()))}.",
+                "Modifiers are joined to a method with +: `rlvr methods show dgpo+lopti`.",
+            ],
+            rows=[*({"kind": "method", **row} for row in bases), *({"kind": "modifier", **row} for row in added)],
+        ),
+    )
 
 
 @app.command()
-def show(method: Annotated[str, typer.Argument(metavar="METHOD", help=NAME_HELP)], as_json: Json = False) -> None:
+def show(method: Annotated[str, typer.Argument(metavar="METHOD", help=NAME_HELP)], form: Format = "table") -> None:
     """Show one method: equation, choices, parameters with their sources, differences from the released code."""
     from rlvr_cli.describe.sheet import as_dict, change_line, lines, method_sheet, table_rows
 
     sheet = method_sheet(method)
-    if as_json:
+    if form == "json":
         print_json(as_dict(sheet))
         return
     echo("\n".join(lines(sheet)))
@@ -83,7 +102,7 @@ def plot(
         float | None,
         typer.Option("--spread", metavar="K", help="ACPO: the ratio's deviation is K (1 - p)^2. Default: 0.1."),
     ] = None,
-    as_json: Json = False,
+    form: Format = "table",
 ) -> None:
     """Draw each method's weight on grad log pi and on grad pi over the ratio, for both signs of the advantage."""
     from rlvr_cli.describe.plot import plot_request
@@ -92,7 +111,7 @@ def plot(
     from rlvr_cli.describe.plot import as_dict, plot_weights
 
     drawn = plot_weights(request)
-    if as_json:
+    if form == "json":
         print_json(as_dict(request, drawn))
         return
     probabilities = ", ".join(f"{value:g}" for value in request.old_probs)

@@ -8,19 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.common import (
-    ConfigFiles,
-    DataDir,
-    Json,
-    Model,
-    Overrides,
-    Task,
-    echo,
-    plain_table,
-    print_json,
-    print_table,
-    with_data_dir,
-)
+from rlvr_cli.cli.common import ConfigFiles, DataDir, Model, Overrides, Task, with_data_dir
+from rlvr_cli.cli.output import Format, echo, plain_table, print_json, print_table
 from rlvr_cli.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -72,7 +61,7 @@ def command(
         typer.Option("--probe", help="Also run one worst-case batch here, and report its memory (loads the model)."),
     ] = False,
     overrides: Overrides = None,
-    as_json: Json = False,
+    form: Format = "table",
 ) -> None:
     """Show what a training would do and need: steps, how far off-policy, tokens, memory, time.
 
@@ -112,7 +101,7 @@ def command(
         if probe:
             raise UserError("--probe runs one method's batch: give one --method")
         arms = _arms(names, checked)
-        _compare(arms, [needs(arm) for arm in arms], as_json)
+        _compare(arms, [needs(arm) for arm in arms], form == "json")
         return
     settings = checked(names[0] if names else None)
     plan = {**make_plan(settings), **needs(settings)}
@@ -122,7 +111,7 @@ def command(
 
         measured = run_probe(settings)
         plan["probe"] = [asdict(one) for one in measured]
-    if as_json:
+    if form == "json":
         print_json(plan)
         return
     _print_plan(plan)

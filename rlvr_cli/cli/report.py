@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rlvr_cli.cli.common import Json, echo, print_json
+from rlvr_cli.cli.output import Format, echo, print_json
 from rlvr_cli.cli.question_options import (
     RUNS,
     Baseline,
@@ -51,7 +51,7 @@ def command(
     unpaired: Unpaired = False,
     unfinished: Unfinished = False,
     root: Root = RUNS,
-    as_json: Json = False,
+    form: Format = "table",
 ) -> None:
     """Write one HTML page about runs: the answer, learning curves, comparison, cost, completions, how to repeat it.
 
@@ -80,7 +80,7 @@ def command(
         ),
         output,
     )
-    if as_json:
+    if form == "json":
         print_json(written.as_json())
         return
     echo(written.question)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.common import Json, plain_table, print_json, print_table
+from rlvr_cli.cli.output import Format, plain_table, print_json, print_table
 from rlvr_cli.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def command(
     data: Annotated[
         Path | None, typer.Option("--data", metavar="FOLDER", help="Claims, arms and bases of your own.")
     ] = None,
-    as_json: Json = False,
+    form: Format = "table",
 ) -> None:
     """Put the papers' claims to the test: train and measure what is missing, and judge each by its rule.
 
@@ -86,10 +86,10 @@ def command(
     if not names and not everything:
         if dry_run or write is not None or scale == "full":
             raise UserError("name claims or papers, or give --all; without any, this lists the lab's verdicts.")
-        _list(book, folders, as_json=as_json)
+        _list(book, folders, as_json=form == "json")
         return
     claims = tuple(book.claims.values()) if everything else tuple(book.choose(names or []))
-    _run(book, claims, folders, seed_from, workers, dry_run, write, against, as_json=as_json)
+    _run(book, claims, folders, seed_from, workers, dry_run, write, against, as_json=form == "json")
 
 
 def _run(

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rlvr_cli.cli import runs_show, runs_watch
-from rlvr_cli.cli.common import Json, echo, print_json
+from rlvr_cli.cli.output import ListFormat, echo, show
 from rlvr_cli.cli.runs_text import DEFAULT_ROOT, Root, accuracy, chosen_root, print_rows, progress, reward
+
+if TYPE_CHECKING:
+    from rlvr_cli.core.table import Document
 
 app = typer.Typer(help="List the runs on disk, show one, watch those that are running.", no_args_is_help=True)
 
 Names = list[str] | None
+TITLES = ("run", "status", "rollouts", "step", "reward", "accuracy", "method", "task", "model", "created")
 
 
 @app.command("list")
@@ -51,7 +55,7 @@ def list_command(
         ),
     ] = "created",
     reverse: Annotated[bool, typer.Option("--reverse", help="The greatest or newest first.")] = False,
-    as_json: Json = False,
+    form: ListFormat = "table",
 ) -> None:
     """List the runs in a folder and in the sweeps in it, oldest first; all filters must fit."""
     from rlvr_cli.runs.listing import make_query, read_runs
@@ -70,8 +74,8 @@ def list_command(
     runs = read_runs(folder) if folder is not None else []
     found = query.select(runs)
     nothing = [f"No run fits all filters; there are {len(runs)} in {folder}:", *query.explained(runs)]
-    if as_json:
-        print_json(found)
+    if form != "table":
+        show(form, _document(found))
         if runs and not found:
             echo("\n".join(nothing), file=sys.stderr)
     elif not runs:
@@ -80,13 +84,12 @@ def list_command(
         echo("\n".join(nothing))
     else:
         _print_runs(found)
-    if query.conditions and not as_json:
+    if query.conditions and form == "table":
         _print_unfiltered(runs, found)
 
 
-def _print_runs(found: list[dict[str, Any]]) -> None:
-    titles = ("run", "status", "rollouts", "step", "reward", "accuracy", "method", "task", "model", "created")
-    rows = [
+def _rows(found: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    return [
         (
             run["name"],
             str(run["status"]),
@@ -99,11 +102,25 @@ def _print_runs(found: list[dict[str, Any]]) -> None:
         for run in found
         if not run["damage"]
     ]
+
+
+def _damaged(found: list[dict[str, Any]]) -> list[str]:
+    broken = sorted((run for run in found if run["damage"]), key=lambda run: str(run["name"]))
+    return [f"{run['name']} is damaged: {run['damage']}" for run in broken]
+
+
+def _document(found: list[dict[str, Any]]) -> Document:
+    from rlvr_cli.core.table import Document, Table
+
+    return Document(tables=[Table("", TITLES, _rows(found))], data=found, after=_damaged(found), rows=found)
+
+
+def _print_runs(found: list[dict[str, Any]]) -> None:
+    rows = _rows(found)
     if rows:
-        print_rows(titles, *rows)
-    for run in sorted(found, key=lambda run: str(run["name"])):
-        if run["damage"]:
-            echo(f"{run['name']} is damaged: {run['damage']}")
+        print_rows(TITLES, *rows)
+    for line in _damaged(found):
+        echo(line)
 
 
 def _print_unfiltered(runs: list[dict[str, Any]], found: list[dict[str, Any]]) -> None:

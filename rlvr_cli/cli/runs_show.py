@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.common import Json, echo, plain_table, print_json, print_table
+from rlvr_cli.cli.output import Format, echo, plain_table, print_json, print_table
 from rlvr_cli.cli.runs_text import DEFAULT_ROOT, Root, text_of, width
 from rlvr_cli.core.errors import RunError
 
@@ -28,7 +28,7 @@ def show(
         str, typer.Argument(help="A run's name in the folder of runs (`sweep/run` in a sweep), or its path.")
     ],
     root: Root = None,
-    as_json: Json = False,
+    form: Format = "table",
 ) -> None:
     """Show one run: status, progress, learning curves, last metrics, alerts, checkpoints and evaluations."""
     from rlvr_cli.collapse.alerts import PREFIX, Span
@@ -40,7 +40,7 @@ def show(
     contents, rows = _contents(path)
     curves = learning_curves(rows)
     details = {**summary(path), **contents}
-    if as_json:
+    if form == "json":
         print_json({**details, "curves": {curve.name: curve.as_json() for curve in curves}})
         return
     table = plain_table("", "")

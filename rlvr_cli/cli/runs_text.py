@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.common import plain_table, print_table
+from rlvr_cli.cli.output import plain_table, print_table
 from rlvr_cli.core.text import for_terminal
 
 Root = Annotated[

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.common import Json, echo, plain_table, print_json
+from rlvr_cli.cli.output import Format, echo, plain_table, print_json
 from rlvr_cli.cli.runs_text import DEFAULT_ROOT, Root, accuracy, chosen_root, figure, reward
 from rlvr_cli.core.text import for_json
 
@@ -34,11 +34,11 @@ def watch(
     every: Annotated[
         float, typer.Option("--every", metavar="SECONDS", min=0.2, max=3600, help="Time between two looks.")
     ] = 2.0,
-    as_json: Json = False,
+    form: Format = "table",
 ) -> None:
     """Watch the running runs, also those inside sweeps, until Ctrl-C.
 
-    On a terminal a table that changes; elsewhere a line whenever a run has moved; with --json a line for each look.
+    On a terminal a table that changes; elsewhere a line whenever a run has moved; as JSON a line for each look.
     """
     from rich.console import Console
 
@@ -49,13 +49,13 @@ def watch(
     console = Console(markup=False, emoji=False, highlight=False, width=None if terminal else 120)
     if once:
         rows = look()
-        if as_json:
+        if form == "json":
             print_json(rows)
         else:
             console.print(screen(rows, look.others, folder, console, whole=True))
         return
     with _sigterm_as_exit():
-        if as_json:
+        if form == "json":
             while True:
                 line = {"time": time.time(), "runs": look()}
                 print(for_json(json.dumps(line, ensure_ascii=False)), flush=True)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from rlvr_cli.cli.common import Json, echo, print_json
+from rlvr_cli.cli.output import Format, echo, print_json
 
 OVERRIDES_HELP = "Keys of how the task judges, as task.reward=gtpo. `rlvr config keys` lists them."
 WORKERS_HELP = "Processes that judge. Without it 1; for mathematics 2, which compare what was read."
@@ -33,7 +33,7 @@ def command(
         int | None, typer.Option("--workers", metavar="N", min=1, max=256, help=WORKERS_HELP, show_default=False)
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over and replace the output.")] = False,
-    as_json: Json = False,
+    form: Format = "table",
 ) -> None:
     """Judge responses: one verdict a line with reward, parts, answer, correct and reason.
 
@@ -48,7 +48,7 @@ def command(
         scored = score(
             config.for_model("logic_rl"), source, target, workers=workers, overwrite=overwrite, progress=progress
         )
-    if as_json:
+    if form == "json":
         print_json({"output": str(target), **vars(scored)})
         return
     before = f", {scored.found:,} of them before" if scored.found else ""

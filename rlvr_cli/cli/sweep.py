@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from rlvr_cli.cli.common import Json, Overrides, TrustRemoteCode, echo, plain_table, print_json, print_table
+from rlvr_cli.cli.common import Overrides, TrustRemoteCode
+from rlvr_cli.cli.output import Format, echo, plain_table, print_json, print_table
 from rlvr_cli.core.errors import RunError, UserError
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def run_command(
         str | None, typer.Option("--run", metavar="RUN", help="With --dry-run: take the speed from this run.")
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
-    as_json: Json = False,
+    form: Format = "table",
 ) -> None:
     """Run every trial that FILE describes, or continue: what is finished is not done again, what is new is added.
 
@@ -84,10 +85,10 @@ def run_command(
     if dry_run and sweep.space is not None and submit is None:
         from rlvr_cli.cli.sweep_search import dry_run_search
 
-        dry_run_search(sweep, as_json=as_json)
+        dry_run_search(sweep, as_json=form == "json")
         return
     if dry_run:
-        _dry_run(sweep, orders, submit=submit, speed_of=speed_of, as_json=as_json)
+        _dry_run(sweep, orders, submit=submit, speed_of=speed_of, as_json=form == "json")
         return
     if speed_of is not None:
         raise UserError("--run gives the speed for --dry-run; give both, or neither.")
@@ -95,16 +96,16 @@ def run_command(
         from rlvr_cli.cli.sweep_slurm import say_submitted
         from rlvr_cli.sweeps import slurm
 
-        say_submitted(slurm.start(sweep, orders), as_json=as_json)
+        say_submitted(slurm.start(sweep, orders), as_json=form == "json")
         return
     from rlvr_cli.sweeps.driver import start
 
-    console = _console(as_json)
-    _finish(start(sweep, orders, console=console), console, as_json=as_json)
+    console = _console(form == "json")
+    _finish(start(sweep, orders, console=console), console, as_json=form == "json")
 
 
 @app.command()
-def status(sweep: SweepName, as_json: Json = False) -> None:
+def status(sweep: SweepName, form: Format = "table") -> None:
     """Show how each trial of a sweep stands, and the best of them by the sweep's objective."""
     from rlvr_cli.cli.sweep_search import ranking_json, show_ranking, show_search
     from rlvr_cli.cli.sweep_slurm import with_jobs
@@ -122,7 +123,7 @@ def status(sweep: SweepName, as_json: Json = False) -> None:
     found = with_queue(standings(folder, plan), tasks)
     running = bool(tasks) or folder.running()
     dropped = [entry.name for entry in plan.trials if not entry.named]
-    if as_json:
+    if form == "json":
         print_json(
             {
                 "sweep": plan.name,
@@ -198,7 +199,7 @@ def retry(
     workers: Workers = None,
     submit: Submit = None,
     trust_remote_code: TrustRemoteCode = False,
-    as_json: Json = False,
+    form: Format = "table",
 ) -> None:
     """Try failed trials again, from their last checkpoints, or finish pruned ones, and continue the sweep.
 
@@ -213,11 +214,11 @@ def retry(
         from rlvr_cli.cli.sweep_slurm import say_submitted
         from rlvr_cli.sweeps import slurm
 
-        say_submitted(slurm.again(folder, trials or [], orders), as_json=as_json)
+        say_submitted(slurm.again(folder, trials or [], orders), as_json=form == "json")
         return
-    console = _console(as_json)
+    console = _console(form == "json")
     ended = again(folder, trials or [], orders, console=console)
-    _finish(ended, console, as_json=as_json)
+    _finish(ended, console, as_json=form == "json")
 
 
 def _console(as_json: bool) -> Console:

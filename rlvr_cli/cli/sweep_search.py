@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlvr_cli.cli.common import echo, plain_table, print_json, print_table
+from rlvr_cli.cli.output import echo, plain_table, print_json, print_table
 
 if TYPE_CHECKING:
     from rlvr_cli.sweeps.expand import Sweep

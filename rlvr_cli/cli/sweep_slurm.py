@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlvr_cli.cli.common import echo, print_json, print_table
+from rlvr_cli.cli.output import echo, print_json, print_table
 
 if TYPE_CHECKING:
     from rlvr_cli.sweeps.screen import Standing

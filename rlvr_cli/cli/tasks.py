@@ -7,17 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.common import (
-    DataDir,
-    Json,
-    TrustRemoteCode,
-    echo,
-    list_by_default,
-    plain_table,
-    print_json,
-    print_table,
-    with_data_dir,
-)
+from rlvr_cli.cli.common import DataDir, TrustRemoteCode, with_data_dir
+from rlvr_cli.cli.output import Format, ListFormat, echo, print_json
+from rlvr_cli.cli.output import show as show_document
 from rlvr_cli.core.errors import UserError
 
 app = typer.Typer(help="List the tasks, show one with a judged answer, generate or filter problems.")
@@ -30,24 +22,22 @@ Overrides = Annotated[
 
 
 @app.callback(invoke_without_command=True)
-def tasks(context: typer.Context, as_json: Json = False) -> None:
+def tasks(context: typer.Context) -> None:
     """List the tasks, show one with a judged answer, generate problems. Without a command: list."""
-    list_by_default(context, as_json, list_command)
+    if context.invoked_subcommand is None:
+        list_command()
 
 
 @app.command("list")
-def list_command(as_json: Json = False) -> None:
+def list_command(form: ListFormat = "table") -> None:
     """List every task: what it is, its keys, and the reasons of its verdicts."""
+    from rlvr_cli.core.table import Document, Table
     from rlvr_cli.describe.task import described
 
     rows = described()
-    if as_json:
-        print_json({"tasks": rows})
-        return
-    table = plain_table("task", "what it is", "problems (task.data)", "keys (task.*)", "a verdict's reasons")
-    for row in rows:
-        table.add_row(row["name"], row["what"], row["data"], ", ".join(row["keys"]), ", ".join(row["reasons"]))
-    print_table(table)
+    header = ("task", "what it is", "problems (task.data)", "keys (task.*)", "a verdict's reasons")
+    cells = [(row["name"], row["what"], row["data"], ", ".join(row["keys"]), ", ".join(row["reasons"])) for row in rows]
+    show_document(form, Document(tables=[Table("", header, cells)], data={"tasks": rows}, rows=rows))
 
 
 @app.command()
@@ -62,33 +52,36 @@ def sets(
             help="Count the rows in this folder of data sets (default: RLVR_DATA_DIR).",
         ),
     ] = None,
-    as_json: Json = False,
+    form: ListFormat = "table",
 ) -> None:
     """List the data sets that task.data and --benchmark know by name: task, rows, hub data set, licence."""
+    from rlvr_cli.core.table import Document, Table
     from rlvr_cli.describe.task import data_set_rows
 
     rows = data_set_rows(data_dir)
-    if as_json:
-        print_json({"folder": str(data_dir) if data_dir is not None else None, "sets": rows})
-        return
-    table = plain_table("name", "task", "train", "test", "what it is", "hub data set", "licence")
-    for row in rows:
-        counts = [_count(row, split) for split in ("train", "test")]
-        table.add_row(
+    cells = [
+        (
             row["name"],
             row["task"],
-            *counts,
+            *(_count(row, split) for split in ("train", "test")),
             row["what"],
             row["hub"] or ("none known" if row["files"] else "-"),
             row["licence"],
         )
-    print_table(table)
+        for row in rows
+    ]
+    note = f"Numbers are rows in {data_dir}; no file: has such problems, but not in this folder."
     if data_dir is None:
-        echo(
-            "\nyes: has such problems; any: generated, as many as asked for; --data-dir counts their rows in a folder."
-        )
-    else:
-        echo(f"\nNumbers are rows in {data_dir}; no file: has such problems, but not in this folder.")
+        note = "yes: has such problems; any: generated, as many as asked for; --data-dir counts their rows in a folder."
+    show_document(
+        form,
+        Document(
+            tables=[Table("", ("name", "task", "train", "test", "what it is", "hub data set", "licence"), cells)],
+            data={"folder": str(data_dir) if data_dir is not None else None, "sets": rows},
+            after=[note],
+            rows=rows,
+        ),
+    )
 
 
 def _count(row: dict[str, Any], split: str) -> str:
@@ -113,7 +106,7 @@ def show(
         typer.Option("--model", metavar="NAME", help="Show the prompt that this model is given, and count its tokens."),
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
-    as_json: Json = False,
+    form: Format = "table",
 ) -> None:
     """Show one task: a problem (a generated one, unless task.data names others), its prompt, and judged responses.
 
@@ -132,7 +125,7 @@ def show(
 
         name = find_target(model, Path("runs")).subjects[0].model
     shown = example(choose_task(task, with_data_dir(overrides, data_dir), model=name, generated=True), seed, name)
-    if as_json:
+    if form == "json":
         print_json(shown)
         return
     lowest, highest = shown["reward_range"]
@@ -211,7 +204,7 @@ def filter_command(
     data_dir: DataDir = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the attempts.")] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if there is one.")] = False,
-    as_json: Json = False,
+    form: Format = "table",
 ) -> None:
     """Keep the problems that a model gets right as often as is asked for, as a file that `task.data` reads.
 
@@ -242,7 +235,7 @@ def filter_command(
 
     with screen("attempts") as shown:
         filtered = run_filter(request, watch=shown.watch, say=shown.say)
-    if as_json:
+    if form == "json":
         print_json({"output": str(filtered.output), **filtered.result})
         return
     echo("\n".join(summary(filtered)))

@@ -11,17 +11,15 @@ import typer
 from rlvr_cli.cli.common import (
     ConfigFiles,
     DataDir,
-    Json,
     Method,
     Model,
     Overrides,
     Task,
     TrustRemoteCode,
-    echo,
-    print_json,
     with_data_dir,
     with_options,
 )
+from rlvr_cli.cli.output import Format, echo, print_json
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import for_terminal
 
@@ -82,7 +80,7 @@ def train(
         ),
     ] = None,
     fsdp: Annotated[bool, typer.Option("--fsdp", help="Divide the model by FSDP2 (launch.fsdp).")] = False,
-    json: Json = False,
+    form: Format = "table",
 ) -> None:
     """Train a model; with no argument, GRPO teaches the lab model Knights & Knaves.
 
@@ -125,7 +123,9 @@ def train(
         if world.processes > 1:
             raise UserError("--submit: a launcher started this process (WORLD_SIZE); submit from a shell of your own.")
         flags = ["--trust-remote-code"] if trust_remote_code else []
-        _submit(submit or "slurm", loaded, run, flags, overwrite=overwrite, print_only=print_script, json=json)
+        _submit(
+            submit or "slurm", loaded, run, flags, overwrite=overwrite, print_only=print_script, json=form == "json"
+        )
         return
     config = loaded.config
     launched = world.processes == 1 and needs_launcher(config.launch)
@@ -133,7 +133,7 @@ def train(
         check_alone(config.launch)
     from rich.console import Console
 
-    console = Console(stderr=json)
+    console = Console(stderr=form == "json")
     if probe:
         _check_place(config, run, overwrite=overwrite)
         from rlvr_cli.training.probe import probe as run_probe
@@ -151,7 +151,7 @@ def train(
             outcome = supervise.resume(run, config, console=console)
     else:
         outcome = _train_here(config, run, overwrite=overwrite, console=console, world=world)
-    if world.main and json:
+    if world.main and form == "json":
         print_json(outcome.run.read_manifest())
     elif world.main and outcome.status == "finished":
         from rlvr_cli.launch.stopping import say

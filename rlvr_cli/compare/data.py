@@ -1,10 +1,8 @@
-"""A comparison as data: JSON values, and CSV with one line an arm."""
+"""A comparison as data: JSON values, and rows of CSV, one an arm."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rlvr_cli.compare.contrasts import Comparison, Contrast, Row
@@ -35,24 +33,13 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def as_csv(comparison: Comparison) -> str:
-    """A line for each arm, in the order of the table, with all digits; empty where there is no value.
+def csv_row(arm: Mapping[str, Any]) -> dict[str, Any]:
+    """A line of CSV: what an arm has, with all digits, and of its runs the paths.
 
     What no arm has, as a test with one seed, is no column.
     """
-    data = as_json(comparison)
-    rows = [flat({key: value for key, value in arm.items() if value is not None}) for arm in data["arms"]]
-    return csv_text(rows, {key: value for key, value in data.items() if isinstance(value, str | int | float)})
-
-
-def csv_text(rows: Sequence[Mapping[str, Any]], shared: Mapping[str, Any]) -> str:
-    """Lines with all columns that any of ``rows`` has, and those that all share."""
-    columns = dict.fromkeys(key for row in rows for key in row)
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, [*columns, *shared], lineterminator="\n", restval="")
-    writer.writeheader()
-    writer.writerows({**row, **shared} for row in rows)
-    return stream.getvalue()
+    row = {key: value for key, value in arm.items() if value is not None}
+    return {**row, "runs": [one["run"] for one in row["runs"]]} if "runs" in row else row
 
 
 def _arm(comparison: Comparison, row: Row) -> dict[str, Any]:
@@ -121,18 +108,3 @@ def _curve(row: CurveRow) -> dict[str, Any]:
 
 def _spent(spent: Spent) -> dict[str, float]:
     return {part: spent.of(part) for part in PARTS}
-
-
-def flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested values as `difference.low`; a list as texts with `;` between them."""
-    found: dict[str, Any] = {}
-    for key, inner in value.items():
-        if isinstance(inner, dict):
-            found.update(flat(inner, f"{prefix}{key}."))
-        elif key == "runs" and isinstance(inner, list):
-            found[f"{prefix}{key}"] = ";".join(one["run"] for one in inner)
-        elif isinstance(inner, list):
-            found[f"{prefix}{key}"] = ";".join("" if one is None else str(one) for one in inner)
-        else:
-            found[f"{prefix}{key}"] = inner
-    return found

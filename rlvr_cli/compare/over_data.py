@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from rlvr_cli.compare import data
-from rlvr_cli.compare.data import csv_text, flat
+from rlvr_cli.compare.data import csv_row
 from rlvr_cli.compare.over_contrasts import TasksComparison, TasksContrast, TasksRow
 from rlvr_cli.compare.over_sentences import lines_after, lines_before, metric_text, sentence
 
@@ -33,20 +34,16 @@ def as_json(comparison: TasksComparison) -> dict[str, Any]:
     }
 
 
-def as_csv(comparison: TasksComparison) -> str:
-    """A line for each arm on the mean over tasks, then a line for each on every task; empty where there is no value."""
-    data = as_json(comparison)
+def csv_rows(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A line for each arm on the mean over tasks, then a line for each on every task."""
     rows = []
     for arm in data["arms"]:
-        kept = {key: value for key, value in arm.items() if key not in ("profile", "scores") and value is not None}
-        rows.append({"task": MEAN, **flat(kept)})
+        kept = {key: value for key, value in arm.items() if key not in ("profile", "scores")}
+        rows.append({"task": MEAN, **csv_row(kept)})
     for name, one in data["tasks"].items():
         shared = {key: one[key] for key in ("benchmark", "split", "problems", "samples")}
-        rows += [
-            {"task": name, **flat({key: value for key, value in arm.items() if value is not None}), **shared}
-            for arm in one["arms"]
-        ]
-    return csv_text(rows, {key: data[key] for key in ("metric", "baseline", "comparisons")})
+        rows += [{"task": name, **csv_row(arm), **shared} for arm in one["arms"]]
+    return rows
 
 
 def _arm(comparison: TasksComparison, row: TasksRow) -> dict[str, Any]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 
 from rlvr_cli.compare.over_contrasts import TasksComparison, TasksRow
+from rlvr_cli.compare.over_data import as_json, csv_rows
 from rlvr_cli.compare.over_sentences import VERDICTS, chance_text, lines_after, lines_before, metric_text, noun
 from rlvr_cli.compare.sentences import p_text
-from rlvr_cli.compare.tables import Table, cell, comments, latex_table, markdown_table
+from rlvr_cli.compare.tables import cell
 from rlvr_cli.core.sparkline import BLOCKS, sparkline
+from rlvr_cli.core.table import Document, Table
 from rlvr_cli.evaluation.tables import Row as Cells
 from rlvr_cli.evaluation.tables import figure
 
@@ -32,7 +34,7 @@ def means_table(comparison: TasksComparison) -> Table:
         "p (Holm)",
         "chance to be above [95%]",
     ]
-    return header, [_means_row(comparison.metric, row) for row in comparison.rows]
+    return Table("", header, [_means_row(comparison.metric, row) for row in comparison.rows])
 
 
 def tasks_table(comparison: TasksComparison) -> Table:
@@ -58,7 +60,7 @@ def tasks_table(comparison: TasksComparison) -> Table:
             won = row.contrast.outcomes
             cells += [cell(metric, row.contrast.difference, signed=True), p_text(row.contrast.p_value)]
             rows.append([*cells, f"{won.wins}/{won.ties}/{won.losses}", VERDICTS[row.contrast.verdict]])
-    return header, rows
+    return Table("", header, rows)
 
 
 def profile_table(comparison: TasksComparison, levels: str | None = BLOCKS) -> Table:
@@ -74,7 +76,7 @@ def profile_table(comparison: TasksComparison, levels: str | None = BLOCKS) -> T
             points = [(place, float(value)) for place, value in enumerate(row.profile.values)]
             cells.append(sparkline(points, len(points), WIDTH, levels))
         rows.append(cells)
-    return header, rows
+    return Table("", header, rows)
 
 
 def round_scores(low: float, high: float) -> list[float]:
@@ -89,20 +91,17 @@ def round_scores(low: float, high: float) -> list[float]:
     return [round(place * step, 12) for place in range(first, last + 1)]
 
 
-def markdown(comparison: TasksComparison) -> str:
-    """The whole comparison as Markdown."""
-    parts = ["\n".join(f"- {line}" for line in lines_before(comparison) if line)]
-    parts += [markdown_table(table) for table in tables(comparison)]
-    parts.append("\n".join(f"- {line}" for line in lines_after(comparison)))
-    return "\n\n".join(parts)
-
-
-def latex(comparison: TasksComparison) -> str:
-    """The tables as LaTeX (package booktabs); the words around them are comments."""
-    parts = [comments([line for line in lines_before(comparison) if line])]
-    parts += [latex_table(table) for table in tables(comparison, None)]
-    parts.append(comments(lines_after(comparison)))
-    return "\n".join(parts)
+def document(comparison: TasksComparison, levels: str | None = BLOCKS) -> Document:
+    """The whole comparison, to be printed in any form; ``levels``: as of :func:`tables`."""
+    data = as_json(comparison)
+    return Document(
+        tables=tables(comparison, levels),
+        data=data,
+        before=lines_before(comparison),
+        after=lines_after(comparison),
+        rows=csv_rows(data),
+        shared={key: data[key] for key in ("metric", "baseline", "comparisons")},
+    )
 
 
 def _means_row(metric: str, row: TasksRow) -> Cells:

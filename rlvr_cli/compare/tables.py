@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rlvr_cli.compare.contrasts import Comparison, Row
 from rlvr_cli.compare.curves import CurveRow
+from rlvr_cli.compare.data import as_json, csv_row
 from rlvr_cli.compare.sentences import base_cost, cost_text, headline, p_text, power_lines, sentences
+from rlvr_cli.core.table import Document, Table
 from rlvr_cli.evaluation.tables import Row as Cells
 from rlvr_cli.evaluation.tables import metric_name, with_interval
 from rlvr_cli.stats.clustered import CrossedEstimate
 from rlvr_cli.stats.over_tasks import Aggregate
 
 SHAPES = ("best", "area")
-Table = tuple[Cells, list[Cells]]
 COSTS = {"updates": "updates", "tokens": "tokens", "update_seconds": "update time"}
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-}
 
 
 def main_table(comparison: Comparison) -> Table:
     """An arm a row, the largest effect first; costs are relative to the baseline's."""
     metric = comparison.material.read.metric
     header = ["", f"{metric_name(metric)} [95%]", "difference [95%]", "p (Holm)", "won/tied/lost", *COSTS.values()]
-    return header, [_main_row(metric, row) for row in comparison.rows]
+    return Table("", header, [_main_row(metric, row) for row in comparison.rows])
 
 
 def curve_table(comparison: Comparison) -> Table:
@@ -39,7 +32,7 @@ def curve_table(comparison: Comparison) -> Table:
     metric, budget = comparison.material.read.metric, comparison.material.question.match
     level = with_interval(metric, {"value": comparison.curves[0].level, "low": None})
     header = ["", *(f"{name}, difference [95%]" for name in SHAPES), f"{budget} to reach {level}"]
-    return header, [_curve_row(metric, row) for row in comparison.curves]
+    return Table("", header, [_curve_row(metric, row) for row in comparison.curves])
 
 
 def lines_before(comparison: Comparison) -> list[str]:
@@ -55,30 +48,22 @@ def lines_after(comparison: Comparison) -> list[str]:
     return [*sentences(comparison), *power_lines(comparison), base_cost(comparison), *tests, *notes]
 
 
-def markdown(comparison: Comparison) -> str:
-    """The whole comparison as Markdown."""
-    parts = ["\n".join(f"- {line}" for line in lines_before(comparison))]
-    parts += [markdown_table(table) for table in tables(comparison)]
-    parts.append("\n".join(f"- {line}" for line in lines_after(comparison)))
-    return "\n\n".join(parts)
-
-
-def latex(comparison: Comparison) -> str:
-    """The tables as LaTeX (package booktabs); the words around them are comments."""
-    parts = [comments(lines_before(comparison))]
-    parts += [latex_table(table) for table in tables(comparison)]
-    parts.append(comments(lines_after(comparison)))
-    return "\n".join(parts)
+def document(comparison: Comparison) -> Document:
+    """The whole comparison, to be printed in any form."""
+    data = as_json(comparison)
+    return Document(
+        tables=tables(comparison),
+        data=data,
+        before=lines_before(comparison),
+        after=lines_after(comparison),
+        rows=[csv_row(arm) for arm in data["arms"]],
+        shared={key: value for key, value in data.items() if isinstance(value, str | int | float)},
+    )
 
 
 def tables(comparison: Comparison) -> list[Table]:
     """All tables of a comparison."""
     return [main_table(comparison), *([curve_table(comparison)] if comparison.curves else [])]
-
-
-def latex_text(text: str) -> str:
-    """Text with every character that means something to LaTeX escaped."""
-    return "".join(_LATEX.get(letter, letter) for letter in text)
 
 
 def cell(metric: str, estimate: CrossedEstimate | Aggregate, *, signed: bool = False) -> str:
@@ -112,35 +97,3 @@ def _curve_row(metric: str, row: CurveRow) -> Cells:
         *cells,
         mean if len(reached) == len(row.reached) else f"{mean} ({len(reached)} of {len(row.reached)} runs)",
     ]
-
-
-def markdown_table(table: Table) -> str:
-    """A table in Markdown."""
-    header, rows = table
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
-
-
-def latex_table(table: Table) -> str:
-    """A `tabular` with the rules of booktabs."""
-    header, rows = table
-
-    def line(cells: Sequence[str]) -> str:
-        return f"{' & '.join(latex_text(cell) for cell in cells)} \\\\"
-
-    return "\n".join(
-        [
-            rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}",
-            r"\toprule",
-            line(header),
-            r"\midrule",
-            *(line(row) for row in rows),
-            r"\bottomrule",
-            r"\end{tabular}",
-        ]
-    )
-
-
-def comments(lines: Sequence[str]) -> str:
-    """Lines as comments of LaTeX."""
-    return "\n".join(f"% {line}" for line in lines)

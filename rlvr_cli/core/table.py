@@ -1,11 +1,22 @@
-"""A table for people, before it is printed or written."""
+"""Tables and results for people and other programs, before they are printed or written: Markdown, LaTeX, CSV."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 NONE = "–"  # noqa: RUF001 - an en dash: no value
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+}
 
 
 @dataclass(frozen=True)
@@ -13,7 +24,7 @@ class Table:
     """Rows of text, with as many cells as ``header``; the first cell of each names it.
 
     Attributes:
-        title: what the table shows.
+        title: what the table shows; empty where the lines around it say it.
         texts: columns (from 0) that hold words and not numbers, besides the first.
         note: what to know about its numbers.
     """
@@ -23,3 +34,91 @@ class Table:
     rows: Sequence[Sequence[str]]
     texts: Sequence[int] = ()
     note: str = ""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A result that is printed in any form.
+
+    Attributes:
+        tables, and the lines before and after them: for people.
+        data: everything, with all digits, as JSON.
+        rows: as CSV, a line each; nested values become columns such as `difference.low`. shared: columns of every line.
+    """
+
+    tables: Sequence[Table]
+    data: Any
+    before: Sequence[str] = ()
+    after: Sequence[str] = ()
+    rows: Sequence[Mapping[str, Any]] = ()
+    shared: Mapping[str, Any] = field(default_factory=dict)
+
+
+def markdown(document: Document) -> str:
+    """Tables, and the lines around them as lists."""
+    parts = ["\n".join(f"- {line}" for line in document.before if line)]
+    parts += [f"{table.title}\n\n{markdown_table(table)}".lstrip() for table in document.tables]
+    parts.append("\n".join(f"- {line}" for line in document.after if line))
+    return "\n\n".join(part for part in parts if part)
+
+
+def latex(document: Document) -> str:
+    """Tables (package booktabs); the lines around them are comments."""
+    parts = [f"% {line}" for line in document.before if line]
+    for table in document.tables:
+        parts += [*([f"% {table.title}"] if table.title else []), latex_table(table)]
+    return "\n".join([*parts, *(f"% {line}" for line in document.after if line)])
+
+
+def csv_text(document: Document) -> str:
+    """The rows, with every column that any of them has; empty where a row has no value."""
+    rows = [flat_cells(row) for row in document.rows]
+    stream = io.StringIO()
+    columns = dict.fromkeys(key for row in rows for key in row)
+    writer = csv.DictWriter(stream, [*columns, *document.shared], lineterminator="\n", restval="")
+    writer.writeheader()
+    writer.writerows({**row, **document.shared} for row in rows)
+    return stream.getvalue()
+
+
+def flat_cells(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values as `difference.low`; a list as texts with `;` between them."""
+    found: dict[str, Any] = {}
+    for key, inner in value.items():
+        if isinstance(inner, Mapping):
+            found.update(flat_cells(inner, f"{prefix}{key}."))
+        elif isinstance(inner, list | tuple):
+            found[f"{prefix}{key}"] = ";".join("" if one is None else str(one) for one in inner)
+        else:
+            found[f"{prefix}{key}"] = inner
+    return found
+
+
+def markdown_table(table: Table) -> str:
+    """A table in Markdown."""
+    lines = [table.header, ["---"] * len(table.header), *table.rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def latex_table(table: Table) -> str:
+    """A `tabular` with the rules of booktabs."""
+
+    def line(cells: Sequence[str]) -> str:
+        return f"{' & '.join(latex_text(cell) for cell in cells)} \\\\"
+
+    return "\n".join(
+        [
+            rf"\begin{{tabular}}{{l{'r' * (len(table.header) - 1)}}}",
+            r"\toprule",
+            line(table.header),
+            r"\midrule",
+            *(line(row) for row in table.rows),
+            r"\bottomrule",
+            r"\end{tabular}",
+        ]
+    )
+
+
+def latex_text(text: str) -> str:
+    """Text with every character that means something to LaTeX escaped."""
+    return "".join(_LATEX.get(letter, letter) for letter in text)

@@ -288,7 +288,7 @@ def summary(preset: Preset) -> dict[str, Any]:
 
 
 def as_dict(sheet: MethodSheet) -> dict[str, Any]:
-    """Everything, for `--json`."""
+    """Everything, for `--format json`."""
     return {
         "name": sheet.name,
         "title": sheet.title,

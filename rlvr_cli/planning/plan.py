@@ -35,7 +35,7 @@ from rlvr_cli.runs.folder import RunDir
 
 
 def make_plan(config: Config) -> dict[str, Any]:
-    """The numbers of a training with `config`; `--json` prints them.
+    """The numbers of a training with `config`; `--format json` prints them.
 
     `policy_age` has one entry for each optimizer step made from a rollout batch: the number of updates between the
     policy that sampled the data and the policy that the step updates (0 = on-policy). Supervised fine-tuning samples
@@ -103,7 +103,7 @@ def resources(
     prompt_tokens: int | None = None,
     speed: Speed | None = None,
 ) -> dict[str, Any]:
-    """`parameters`, `learning_rate`, `memory` and `time` of a training, for `--json`.
+    """`parameters`, `learning_rate`, `memory` and `time` of a training, for `--format json`.
 
     What is not known is None, with a `note` that says why: parameters and memory of a model whose config.json is not
     at hand, the time without a speed.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -130,8 +130,8 @@ def _tables(comparison: Comparison) -> list[Table]:
     material = comparison.material
     captions = [f"Arms by their effect, against {material.baseline}", "Learning curves up to the common budget"]
     found = []
-    for caption, (header, rows) in zip(captions, tables(comparison), strict=False):
-        found.append(Table(caption, ("arm", *header[1:]), rows))
+    for caption, table in zip(captions, tables(comparison), strict=False):
+        found.append(replace(table, title=caption, header=("arm", *table.header[1:])))
     return found
 
 

@@ -32,7 +32,7 @@ class Standing:
     left: float | None
 
     def as_json(self) -> dict[str, Any]:
-        """What `rlvr sweep status --json` says of the trial."""
+        """What `rlvr sweep status --format json` says of the trial."""
         entry, look = self.look.entry, self.look
         return {
             "name": entry.name,

@@ -46,7 +46,7 @@ def line(first: str, second: str, *arguments: str) -> list[str]:
 
 def compared(capsys: pytest.CaptureFixture[str], root: Path, *arguments: str) -> dict[str, Any]:
     capsys.readouterr()
-    assert run([*line(*arguments), "--run", "lab", "--dir", str(root), "--json"]) == 0
+    assert run([*line(*arguments), "--run", "lab", "--dir", str(root), "--format=json"]) == 0
     found = json.loads(capsys.readouterr().out)
     return {**found["numbers"], "notes": found["notes"]}
 

@@ -20,12 +20,12 @@ def test_show_prints_a_file_that_can_be_used(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_show_json_is_the_configuration(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["config", "show", "--json"]) == 0
+    assert run(["config", "show", "--format=json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(as_plain(load_config())))
 
 
 def test_origins_say_what_set_each_value(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["config", "show", "--origins", "--json", "--method", "grpo", "run.seed=3"]) == 0
+    assert run(["config", "show", "--origins", "--format=json", "--method", "grpo", "run.seed=3"]) == 0
     origins = {row["key"]: row["origin"] for row in json.loads(capsys.readouterr().out)}
     assert origins["run.seed"] == "override run.seed=3"
     assert origins["method.name"] == "--method grpo"
@@ -36,7 +36,7 @@ def test_origins_say_what_set_each_value(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_origins_of_a_composition_name_the_preset_of_each_part(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--method", "REINFORCE++ + AR-Lopti", "method.passes.eta=0.4"]
-    assert run(["config", "show", "--origins", "--json", *arguments]) == 0
+    assert run(["config", "show", "--origins", "--format=json", *arguments]) == 0
     rows = {row["key"]: (row["value"], row["origin"].split(":")[0]) for row in json.loads(capsys.readouterr().out)}
     assert rows["method.name"] == ("reinforce-pp+reweight+lopti", "--method REINFORCE++ + AR-Lopti")
     assert rows["method.advantage.kl_in_reward"] == (0.001, "preset reinforce-pp")
@@ -51,7 +51,7 @@ def test_keys_lists_every_key(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     for key in KEYS.keys:
         assert key.name in shown
-    assert run(["config", "keys", "--json"]) == 0
+    assert run(["config", "keys", "--format=json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert [row["key"] for row in listed] == [key.name for key in KEYS.keys]
     assert set(listed[0]) == {"key", "kinds", "type", "default", "meaning"}
@@ -59,9 +59,9 @@ def test_keys_lists_every_key(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_keys_of_one_section(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["config", "keys", "run", "--json"]) == 0
+    assert run(["config", "keys", "run", "--format=json"]) == 0
     assert {row["key"].split(".")[0] for row in json.loads(capsys.readouterr().out)} == {"run"}
-    assert run(["config", "keys", "method.policy_loss", "--json"]) == 0
+    assert run(["config", "keys", "method.policy_loss", "--format=json"]) == 0
     assert {row["key"].rsplit(".", 1)[0] for row in json.loads(capsys.readouterr().out)} == {"method.policy_loss"}
     assert run(["config", "keys", "rnu"]) == 2
     assert "Did you mean `run`?" in capsys.readouterr().err

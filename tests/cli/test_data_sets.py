@@ -52,7 +52,7 @@ def test_plan_needs_no_problems_and_says_that_training_does(capsys):
 def test_plan_takes_the_folder_and_says_that_it_has_not_read_it(capsys, folder):
     code, shown, _ = outcome(capsys, "plan", *DIRECTIONS, "--data-dir", folder)
     assert code == 0 and "at most 4,096" in shown and "of dsr_uniform (task.data)" in shown
-    code, shown, _ = outcome(capsys, "plan", *DIRECTIONS, f"task.data_dir={folder}", "--json")
+    code, shown, _ = outcome(capsys, "plan", *DIRECTIONS, f"task.data_dir={folder}", "--format=json")
     assert json.loads(shown)["problems_from"] == "dsr_uniform"
     code, _, error = outcome(capsys, "plan", *DIRECTIONS, "task.data_dir=x", "--data-dir", folder)
     assert code == 2 and "set the same thing" in error
@@ -60,7 +60,7 @@ def test_plan_takes_the_folder_and_says_that_it_has_not_read_it(capsys, folder):
 
 def test_the_folder_of_the_environment_shows_in_the_origins(capsys, folder, monkeypatch):
     monkeypatch.setenv("RLVR_DATA_DIR", str(folder))
-    code, shown, _ = outcome(capsys, "config", "show", *DIRECTIONS, "--origins", "--json")
+    code, shown, _ = outcome(capsys, "config", "show", *DIRECTIONS, "--origins", "--format=json")
     row = next(one for one in json.loads(shown) if one["key"] == "task.data_dir")
     assert (code, row["value"], row["origin"]) == (0, str(folder), "environment RLVR_DATA_DIR")
 
@@ -68,7 +68,7 @@ def test_the_folder_of_the_environment_shows_in_the_origins(capsys, folder, monk
 def test_sets_lists_every_data_set(capsys, folder):
     code, shown, _ = outcome(capsys, "tasks", "sets")
     assert code == 0 and all(word in shown for word in ("gaokao2023en", "numina_math", "openai/gsm8k", "yes"))
-    code, shown, _ = outcome(capsys, "tasks", "sets", "--data-dir", folder, "--json")
+    code, shown, _ = outcome(capsys, "tasks", "sets", "--data-dir", folder, "--format=json")
     sets = {one["name"]: one for one in json.loads(shown)["sets"]}
     assert sets["dsr_uniform"]["rows"] == {"train": 40} and sets["gsm8k"]["rows"] == {"train": None, "test": None}
     code, _, error = outcome(capsys, "tasks", "sets", "--data-dir", folder / "none")

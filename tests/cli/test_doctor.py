@@ -81,7 +81,7 @@ def test_something_missing_is_an_exit_code_and_a_command(
     monkeypatch.setattr(doctor_checks, "all_findings", lambda: found)
     assert run(["doctor"]) == 1
     assert "  pip install trl\n" in capsys.readouterr().out
-    assert run(["doctor", "--json"]) == 1
+    assert run(["doctor", "--format=json"]) == 1
     assert json.loads(capsys.readouterr().out)[1] == {
         "name": "trl",
         "status": "problem",

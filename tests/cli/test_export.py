@@ -99,7 +99,7 @@ def test_the_exported_model_answers_as_the_run(
 def test_the_folder_is_a_model_to_every_command(trained: tuple[str, RunDir], tmp_path: Path) -> None:
     _, of_run = trained
     output = tmp_path / "model"
-    assert run(["export", str(newest(of_run)), "--output", str(output), "--dtype", "bfloat16", "--json"]) == 0
+    assert run(["export", str(newest(of_run)), "--output", str(output), "--dtype", "bfloat16", "--format=json"]) == 0
     assert json.loads((output / "rlvr_export.json").read_text())["dtype"] == "bfloat16"
     assert AutoModelForCausalLM.from_pretrained(output, dtype="auto").dtype == torch.bfloat16
     assert run(["tasks", "show", "kk", "--model", str(output)]) == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import subprocess
 import sys
@@ -25,7 +27,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    return json.loads(shown(capsys, *arguments, "--json"))
+    return json.loads(shown(capsys, *arguments, "--format=json"))
 
 
 def modules_after(*arguments: str, code: int = 0) -> set[str]:
@@ -64,17 +66,21 @@ def test_without_a_command_it_lists(capsys: pytest.CaptureFixture[str]) -> None:
         assert any(line.startswith(f"{name} ") for line in text.splitlines())
     assert "arXiv:2603.14389" in text
     assert "nsr = nl" in text
-    assert as_json(capsys) == as_json(capsys, "list")
 
 
-@pytest.mark.parametrize("arguments", [[], ["list", "--json"], ["show", "dgpo+lopti"], ["show", "nothing"]])
+@pytest.mark.parametrize("arguments", [[], ["list", "--format=json"], ["show", "dgpo+lopti"], ["show", "nothing"]])
 def test_listing_and_showing_load_neither_torch_nor_a_plotting_library(arguments: list[str]) -> None:
     modules = modules_after(*arguments, code=2 if "nothing" in arguments else 0)
     assert not {"torch", "transformers", "matplotlib", "numpy"} & modules
 
 
-def test_json_in_front_of_a_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "rlvr methods list ... --json" in refused(capsys, "--json", "list")
+def test_a_list_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = list(csv.DictReader(io.StringIO(shown(capsys, "list", "--format", "csv"))))
+    assert {row["name"] for row in rows if row["kind"] == "method"} == set(BASES)
+    assert {row["name"] for row in rows if row["kind"] == "modifier"} == set(MODIFIERS)
+    assert "| dgpo |" in shown(capsys, "list", "--format", "markdown")
+    assert r"\begin{tabular}" in shown(capsys, "list", "--format", "latex")
+    assert "There are: table, json." in refused(capsys, "show", "dgpo", "--format", "csv")
 
 
 # --- show ----------------------------------------------------------------------------------------------------------

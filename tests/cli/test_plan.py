@@ -12,7 +12,7 @@ from rlvr_cli.models.sampling.memory import gib
 
 
 def plan(capsys: pytest.CaptureFixture[str], *overrides: str) -> dict[str, Any]:
-    assert run(["plan", "--json", *overrides]) == 0
+    assert run(["plan", "--format=json", *overrides]) == 0
     result: dict[str, Any] = json.loads(capsys.readouterr().out)
     return result
 

@@ -14,7 +14,7 @@ from tests.runs.folders import make_run
 
 
 def listed(root: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    assert run(["runs", "list", "--dir", str(root), "--json"]) == 0
+    assert run(["runs", "list", "--dir", str(root), "--format=json"]) == 0
     rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
     return rows
 
@@ -109,7 +109,7 @@ def test_runs_inside_sweeps_are_found(tmp_path: Path, capsys: pytest.CaptureFixt
         (tmp_path / other).mkdir(parents=True)
         (tmp_path / other / "manifest.json").write_text("{}")
     assert [row["name"] for row in listed(tmp_path, capsys)] == ["alone", "sweep/grpo-s0"]
-    assert run(["runs", "show", "sweep/grpo-s0", "--dir", str(tmp_path), "--json"]) == 0
+    assert run(["runs", "show", "sweep/grpo-s0", "--dir", str(tmp_path), "--format=json"]) == 0
     assert json.loads(capsys.readouterr().out)["path"] == str(made.path)
 
 
@@ -124,9 +124,9 @@ def test_show_by_name_and_by_path(tmp_path: Path, capsys: pytest.CaptureFixture[
     (made.checkpoints_dir / "step-10").mkdir()
     (made.eval_dir / "kk").mkdir()
     (made.eval_dir / "kk" / "metrics.json").write_text("{}")
-    assert run(["runs", "show", "r", "--dir", str(tmp_path), "--json"]) == 0
+    assert run(["runs", "show", "r", "--dir", str(tmp_path), "--format=json"]) == 0
     by_name = json.loads(capsys.readouterr().out)
-    assert run(["runs", "show", str(made.path), "--json"]) == 0
+    assert run(["runs", "show", str(made.path), "--format=json"]) == 0
     assert json.loads(capsys.readouterr().out) == by_name
     assert by_name["curves"] == {}
     assert by_name["evaluations"] == [str(made.eval_dir / "kk")]
@@ -140,7 +140,7 @@ def test_show_says_when_an_alert_was_on(tmp_path: Path, capsys: pytest.CaptureFi
     states = [0, 1, 1, 0, 1]
     rows = [{"rollout": number, "alert/format_without_accuracy": state} for number, state in enumerate(states)]
     made.metrics_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert run(["runs", "show", "r", "--dir", str(tmp_path), "--json"]) == 0
+    assert run(["runs", "show", "r", "--dir", str(tmp_path), "--format=json"]) == 0
     alerts = json.loads(capsys.readouterr().out)["alerts"]
     assert [(alert["first"], alert["last"], alert["now"]) for alert in alerts] == [(1, 2, False), (4, 4, True)]
     assert run(["runs", "show", "r", "--dir", str(tmp_path)]) == 0
@@ -149,14 +149,14 @@ def test_show_says_when_an_alert_was_on(tmp_path: Path, capsys: pytest.CaptureFi
     ]
     assert shown == ["format without accuracy, rollouts 2-3", "format without accuracy, rollout 5 (the newest)"]
     made.metrics_path.write_text("{torn\n{}\n")
-    assert run(["runs", "show", "r", "--dir", str(tmp_path), "--json"]) == 0
+    assert run(["runs", "show", "r", "--dir", str(tmp_path), "--format=json"]) == 0
     damaged = json.loads(capsys.readouterr().out)
     assert damaged["alerts"] == [] and "metrics.jsonl:1" in damaged["damage"]
     made.metrics_path.write_text("{}\n5\n")
-    assert run(["runs", "show", "r", "--dir", str(tmp_path), "--json"]) == 0
+    assert run(["runs", "show", "r", "--dir", str(tmp_path), "--format=json"]) == 0
     assert "metrics.jsonl:2: not a JSON object (5)" in json.loads(capsys.readouterr().out)["damage"]
     made.metrics_path.write_text('{"rollout": -1}\n{}\n{"rollout": 0, "reward": 0.5}\n')
-    assert run(["runs", "show", "r", "--dir", str(tmp_path), "--json"]) == 0
+    assert run(["runs", "show", "r", "--dir", str(tmp_path), "--format=json"]) == 0
     damaged = json.loads(capsys.readouterr().out)
     assert "2 of its lines are no optimizer step's" in damaged["damage"] and "reward" in damaged["curves"]
 

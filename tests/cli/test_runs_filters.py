@@ -51,7 +51,7 @@ def root(tmp_path: Path) -> Path:
 def test_filters_and_orders(
     root: Path, capsys: pytest.CaptureFixture[str], options: list[str], expected: list[str]
 ) -> None:
-    assert run(["runs", "list", "--dir", str(root), "--json", *options]) == 0
+    assert run(["runs", "list", "--dir", str(root), "--format=json", *options]) == 0
     assert [row["name"] for row in json.loads(capsys.readouterr().out)] == expected
 
 
@@ -98,7 +98,7 @@ def test_filters_that_nothing_fits_say_what_there_is(root: Path, capsys: pytest.
         "2025-01-12T23:30:00+00:00",
     ]
     assert printed.err == "Damaged runs fit no filter but --status damaged: torn\n"
-    assert run(["runs", "list", "--dir", str(root), *options, "--json"]) == 0
+    assert run(["runs", "list", "--dir", str(root), *options, "--format=json"]) == 0
     printed = capsys.readouterr()
     assert printed.out == "[]\n" and "--task math: fits 1 of 4" in printed.err
 

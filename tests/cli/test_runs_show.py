@@ -31,7 +31,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
 
 
 def shown(made: RunDir, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    assert run(["runs", "show", str(made.path), "--json"]) == 0
+    assert run(["runs", "show", str(made.path), "--format=json"]) == 0
     details: dict[str, Any] = json.loads(capsys.readouterr().out)
     return details
 

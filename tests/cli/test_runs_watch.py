@@ -44,7 +44,7 @@ def step(made: RunDir, number: int, *, reward: float = 0.0, seconds: float = 2.0
 
 
 def looked(root: Path, capsys: pytest.CaptureFixture[str], *options: str) -> list[dict[str, Any]]:
-    assert run(["runs", "watch", "--once", "--json", "--dir", str(root), *options]) == 0
+    assert run(["runs", "watch", "--once", "--format=json", "--dir", str(root), *options]) == 0
     rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
     return rows
 
@@ -213,7 +213,7 @@ def test_lines_in_a_pipe_and_lines_of_json(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "rlvr_cli", "runs", "watch", "--every", "0.2", "--dir", str(tmp_path)]
     with made.lock():
         step(made, 1)
-        for options, ending in (([], signal.SIGINT), (["--json"], signal.SIGTERM)):
+        for options, ending in (([], signal.SIGINT), (["--format=json"], signal.SIGTERM)):
             process = subprocess.Popen(
                 [*command, *options], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
             )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.cli.app import run as rlvr
-from rlvr_cli.cli.common import plain_table, print_json, print_table
+from rlvr_cli.cli.output import plain_table, print_json, print_table
 from rlvr_cli.cli.runs_text import print_rows
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
@@ -55,7 +55,7 @@ def problem(path: Path) -> Path:
 
 def test_a_problem_of_a_file_is_shown_and_does_not_steer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = problem(tmp_path / "hostile.jsonl")
-    for arguments in ([], ["--json"]):
+    for arguments in ([], ["--format=json"]):
         assert rlvr(["tasks", "show", "math", f"task.data={data}", *arguments]) == 0
         out = capsys.readouterr().out
         assert "owned" in out and not HARMFUL.search(out)

@@ -21,7 +21,7 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
 
 
 def test_every_task_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = json.loads(shown(capsys, "list", "--json"))["tasks"]
+    rows = json.loads(shown(capsys, "list", "--format=json"))["tasks"]
     assert [row["name"] for row in rows] == NAMES
     assert all("correct" in row["reasons"] and "train_size" in row["keys"] for row in rows)
     listed = shown(capsys)
@@ -30,7 +30,7 @@ def test_every_task_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_task_is_shown_with_judged_responses(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    example = json.loads(shown(capsys, "show", name, "--json"))
+    example = json.loads(shown(capsys, "show", name, "--format=json"))
     assert example["prompt"] and example["problem"]["question"]
     *_, nothing = example["judged"]
     assert nothing["verdict"]["correct"] is False

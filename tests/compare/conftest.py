@@ -48,8 +48,8 @@ def told(root: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 @pytest.fixture
 def compared(told: Callable[..., str]) -> Callable[..., dict[str, Any]]:
-    """What it prints with --json."""
-    return lambda *arguments: json.loads(told(*arguments, "--json"))
+    """What it prints with --format json."""
+    return lambda *arguments: json.loads(told(*arguments, "--format=json"))
 
 
 @pytest.fixture

@@ -160,8 +160,8 @@ def test_damaged_records(two_arms: Path, refused: Refused) -> None:
     assert "timings.jsonl: has 0 lines where metrics.jsonl has 8" in restored
 
 
-def test_forms_exclude_each_other_and_numbers_are_checked(two_arms: Path, refused: Refused) -> None:
-    assert "--json and --csv: give one of them" in refused("grpo-s*", "--json", "--csv")
+def test_forms_and_numbers_are_checked(two_arms: Path, refused: Refused) -> None:
+    assert "table, json, csv, markdown, latex" in refused("grpo-s*", "--format=html")
     said = refused("grpo-s*", "lopti-s*", "--match", "rolouts", "--power", "0", "--level", "nan")
     assert "--match rolouts: no such budget. Did you mean `rollouts`?" in said
     assert "--power 0.0: must be above 0" in said and "--level nan: must be a finite number" in said

@@ -42,5 +42,5 @@ def test_trained_evaluated_and_compared(
         assert matched["split"] == "dev" and matched["match"]["budget"] == budget
         ends = {run["spent"][budget] for arm in matched["arms"] for run in arm["runs"]}
         assert all(end == pytest.approx(matched["match"]["end"]) for end in ends)
-    rows = list(csv.DictReader(io.StringIO(told("sweep", "--csv", "--metric", "pass@3"))))
+    rows = list(csv.DictReader(io.StringIO(told("sweep", "--format=csv", "--metric", "pass@3"))))
     assert {row["metric"] for row in rows} == {"pass@3"} and {row["arm"] for row in rows} == {"grpo", "lopti"}

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.compare.tables import latex_text
+from rlvr_cli.core.table import latex_text
 from rlvr_cli.evaluation.tables import figure
 from tests.compare.conftest import BASE, BETTER
 from tests.compare.made_runs import make_run
@@ -18,7 +18,7 @@ Told = Callable[..., str]
 
 
 def test_csv_reads_back_to_what_json_has(two_arms: Path, told: Told, compared: Callable[..., dict[str, Any]]) -> None:
-    rows = list(csv.DictReader(io.StringIO(told("grpo-s*", "lopti-s*", "--csv"))))
+    rows = list(csv.DictReader(io.StringIO(told("grpo-s*", "lopti-s*", "--format=csv"))))
     arms = compared("grpo-s*", "lopti-s*")["arms"]
     assert [row["arm"] for row in rows] == [arm["arm"] for arm in arms]
     for row, arm in zip(rows, arms, strict=True):
@@ -35,7 +35,7 @@ def test_latex_is_one_table_with_everything_escaped(root: Path, told: Told) -> N
     for seed in range(2):
         make_run(root, f"a{seed}", seed=seed, right=BASE)
         make_run(root, f"b{seed}", seed=seed, right=BETTER, overrides=["rollout.group_size=4"])
-    text = told("a*", "b*", "--latex")
+    text = told("a*", "b*", "--format=latex")
     body = [line for line in text.splitlines() if not line.startswith("%")]
     assert body[0] == r"\begin{tabular}{lrrrrrrr}" and body[-1] == r"\end{tabular}"
     assert body[1] == r"\toprule" and body[-2] == r"\bottomrule"
@@ -49,7 +49,7 @@ def test_latex_is_one_table_with_everything_escaped(root: Path, told: Told) -> N
 
 
 def test_markdown_is_a_table_between_lists(two_arms: Path, told: Told) -> None:
-    text = told("grpo-s*", "lopti-s*", "--markdown")
+    text = told("grpo-s*", "lopti-s*", "--format=markdown")
     before, table, after = text.strip().split("\n\n")
     assert all(line.startswith("- ") for line in [*before.splitlines(), *after.splitlines()])
     lines = table.splitlines()

@@ -85,7 +85,7 @@ def test_benchmarks_that_are_named_are_compared_over(compared: Compared, told: T
 
 def test_every_form_has_every_task(compared: Compared, told: Told) -> None:
     names = ("grpo-s*", "lopti-s*", "--over", "benchmarks")
-    rows = list(csv.DictReader(io.StringIO(told(*names, "--csv"))))
+    rows = list(csv.DictReader(io.StringIO(told(*names, "--format=csv"))))
     assert [(row["task"], row["arm"]) for row in rows[:3]] == [("mean", "lopti"), ("mean", "grpo"), ("easy", "grpo")]
     found = compared(*names)
     for row in rows:
@@ -93,11 +93,11 @@ def test_every_form_has_every_task(compared: Compared, told: Told) -> None:
         assert row["mean.value"] == repr(arm(source, row["arm"])["mean"]["value"])
         assert row["p_holm"] == ("" if (p := arm(source, row["arm"])["p_holm"]) is None else repr(p))
     assert float(rows[0]["probability_of_improvement.value"]) == arm(found)["probability_of_improvement"]["value"]
-    markdown = told(*names, "--markdown")
+    markdown = told(*names, "--format=markdown")
     tables = [part for part in markdown.strip().split("\n\n") if part.startswith("|")]
     assert [len(table.splitlines()) for table in tables] == [2 + 2, 2 + 6, 2 + 2]
     assert all(len({line.count("|") for line in table.splitlines()}) == 1 for table in tables)
-    latex = told(*names, "--latex")
+    latex = told(*names, "--format=latex")
     assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 3 and latex.isascii()
 
 

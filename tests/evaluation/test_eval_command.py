@@ -47,7 +47,9 @@ def test_the_newest_run_is_evaluated_and_shown_by_number_of_people(make_run: Mak
 
 def test_json_is_all_of_standard_output(make_run: MakeRun, call: Any) -> None:
     run = make_run()
-    code, out, _ = call("--json", "--split", "dev", "--problems", "3", "-n", "2", "--pass-at", "1", "--pass-at", "2")
+    code, out, _ = call(
+        "--format=json", "--split", "dev", "--problems", "3", "-n", "2", "--pass-at", "1", "--pass-at", "2"
+    )
     assert code == 0
     result = json.loads(out)
     stored = json.loads((folder_of(run) / "metrics.json").read_text(encoding="utf-8"))
@@ -58,7 +60,7 @@ def test_json_is_all_of_standard_output(make_run: MakeRun, call: Any) -> None:
 
 def test_average_last_averages_checkpoints_over_the_same_problems(make_run: MakeRun, call: Any) -> None:
     run = make_run()
-    code, out, _ = call("--average-last", "3", "--json")
+    code, out, _ = call("--average-last", "3", "--format=json")
     assert code == 0
     result = json.loads(out)
     assert result["label"] == "average of trained step 10, trained step 20, trained step 30"
@@ -189,7 +191,7 @@ def test_a_length_that_nobody_asked_for_is_cut_to_what_fits(make_run: MakeRun, c
     run = make_run()
     text = run.config_path.read_text(encoding="utf-8").replace("max_new_tokens: 12", "max_new_tokens: 511")
     run.config_path.write_text(text, encoding="utf-8")
-    code, out, err = call("--problems", "2", "-n", "1", "--json")
+    code, out, err = call("--problems", "2", "-n", "1", "--format=json")
     assert code == 0
     length = json.loads(out)["sampling"]["max_new_tokens"]
     assert 490 < length < 511 and f"cut at {length}" in err

@@ -240,7 +240,7 @@ def test_all_rows_of_a_file_and_a_run_as_the_model(call: Call, tmp_path: Path, c
     source, output = tmp_path / "source.jsonl", tmp_path / "kept.jsonl"
     assert rlvr(["tasks", "generate", "kk", "--output", str(source), "--count", "10", "--split", "test"]) == 0
     capsys.readouterr()
-    line = ["tasks", "filter", "kk", "--model", "mine", "--output", str(output), "--split", "all", "--json"]
+    line = ["tasks", "filter", "kk", "--model", "mine", "--output", str(output), "--split", "all", "--format=json"]
     assert rlvr([*line, f"task.data={source}", "--keep-correct", "0..2"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["problems"], found["kept"]) == (10, 10)

@@ -16,7 +16,7 @@ from rlvr_cli.results.evaluations import read_samples
 from tests.evaluation.serving import TestServer, running
 
 PLANNED = 6 * (4 + 1)
-CALL = ("--problems", "6", "-n", "4", "--pass-at", "1,4", "--max-new-tokens", "12", "--json")
+CALL = ("--problems", "6", "-n", "4", "--pass-at", "1,4", "--max-new-tokens", "12", "--format=json")
 
 
 @pytest.fixture(scope="session")
@@ -427,7 +427,18 @@ def test_a_server_tries_the_problems_of_a_filter(
     server: TestServer, models: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "kept.jsonl"
-    line = ["tasks", "filter", "kk", "--model", str(models[0]), "--output", str(output), "--problems", "3", "--json"]
+    line = [
+        "tasks",
+        "filter",
+        "kk",
+        "--model",
+        str(models[0]),
+        "--output",
+        str(output),
+        "--problems",
+        "3",
+        "--format=json",
+    ]
     more = ["eval.engine=openai", f"eval.base_url={server.url}", "eval.max_new_tokens=4", f"run.dir={tmp_path}"]
     assert rlvr([*line, "--keep-correct", "0..", *more]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -38,7 +38,7 @@ def call(tmp_path: Path, models: list[Path], data: Path, capsys: pytest.CaptureF
 
 
 def test_several_benchmarks_and_their_table(call: Call, tmp_path: Path) -> None:
-    code, out, _ = call("math500,gsm8k", "--limit", "3", "-n", "2", "--json", "--out", str(tmp_path / "out"))
+    code, out, _ = call("math500,gsm8k", "--limit", "3", "-n", "2", "--format=json", "--out", str(tmp_path / "out"))
     assert code == 0
     content = json.loads(out)
     results = content["evaluations"]
@@ -50,7 +50,7 @@ def test_several_benchmarks_and_their_table(call: Call, tmp_path: Path) -> None:
 
 
 def test_without_a_limit_every_problem_is_evaluated(call: Call) -> None:
-    code, out, err = call("math500", "-n", "1", "--json")
+    code, out, err = call("math500", "-n", "1", "--format=json")
     assert (code, json.loads(out)["problems"]) == (0, 9)
     assert "has no more" not in err
 
@@ -125,7 +125,7 @@ def test_bad_data_of_any_benchmark_stops_everything_before_a_sample(call: Call, 
 
 
 def test_before_and_after_on_several_benchmarks(call: Call, models: list[Path]) -> None:
-    code, out, _ = call("math500,gsm8k", "--limit", "2", "-n", "2", "--against", str(models[1]), "--json")
+    code, out, _ = call("math500,gsm8k", "--limit", "2", "-n", "2", "--against", str(models[1]), "--format=json")
     assert code == 0
     content = json.loads(out)
     assert [result["against"]["before"] for result in content["evaluations"]] == ["model-1", "model-1"]
@@ -136,7 +136,7 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert rlvr(["eval", "--list-benchmarks"]) == 0
     text = capsys.readouterr().out
     assert all(f"suite {name}" in text for name in SUITES)
-    assert rlvr(["eval", "--list-benchmarks", "--json"]) == 0
+    assert rlvr(["eval", "--list-benchmarks", "--format=json"]) == 0
     assert set(json.loads(capsys.readouterr().out)["suites"]) == set(SUITES)
 
 
@@ -156,7 +156,7 @@ def test_checkpoints_averaged_on_several_benchmarks(
 ) -> None:
     make_run(steps=(10, 20))
     line = ["eval", "trained", "--benchmark", "landscape,aime24", "--average-last", "2", "--data-dir", str(data)]
-    line += ["--limit", "2", "-n", "2", "eval.max_new_tokens=8", f"run.dir={tmp_path / 'runs'}", "--json"]
+    line += ["--limit", "2", "-n", "2", "eval.max_new_tokens=8", f"run.dir={tmp_path / 'runs'}", "--format=json"]
     assert rlvr(line) == 0
     content = json.loads(capsys.readouterr().out)
     assert [len(result["averaged"]) for result in content["evaluations"]] == [2] * 7
@@ -169,7 +169,7 @@ def test_a_benchmarks_own_length_is_cut_to_the_models_positions(
 ) -> None:
     asked = ["eval", str(models[0]), "--benchmark", "math500", "--data-dir", str(data), f"run.dir={tmp_path / 'runs'}"]
     asked += ["--limit", "2", "-n", "1", "run.threads=1"]
-    assert rlvr([*asked, "--json"]) == 0
+    assert rlvr([*asked, "--format=json"]) == 0
     captured = capsys.readouterr()
     (result,) = json.loads(captured.out)["evaluations"] if "evaluations" in captured.out else [json.loads(captured.out)]
     length = result["sampling"]["max_new_tokens"]

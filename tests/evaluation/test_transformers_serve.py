@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 NEEDS = ("fastapi", "uvicorn", "openai")
 PROBLEMS, SAMPLES = 30, 4
-CALL = ("--problems", str(PROBLEMS), "-n", str(SAMPLES), "--pass-at", "1,4", "--max-new-tokens", "160", "--json")
+CALL = ("--problems", str(PROBLEMS), "-n", str(SAMPLES), "--pass-at", "1,4", "--max-new-tokens", "160", "--format=json")
 
 
 class Served:

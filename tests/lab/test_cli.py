@@ -19,7 +19,15 @@ def test_build_writes_a_model_folder_and_reports_it(tmp_path, capsys, monkeypatc
     few = functools.partial(measure, count=4, samples=1)
     monkeypatch.setattr("rlvr_cli.lab.build.measure", lambda *model, count, samples, **rest: few(*model, **rest))
     (tmp_path / "tiny.yaml").write_text(TINY)
-    arguments = ["lab", "build", "--out", str(tmp_path / "base"), "--recipe", str(tmp_path / "tiny.yaml"), "--json"]
+    arguments = [
+        "lab",
+        "build",
+        "--out",
+        str(tmp_path / "base"),
+        "--recipe",
+        str(tmp_path / "tiny.yaml"),
+        "--format=json",
+    ]
     assert run(arguments) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["recipe"]["puzzles"] == 40 and printed["against_shipped"] == []

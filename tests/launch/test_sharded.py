@@ -132,7 +132,7 @@ def test_resume_is_exact_in_the_middle_of_a_rollout(
         assert file_hash(newest[0] / name) == file_hash(newest[1] / name), name
     evaluated = subprocess.run(
         [
-            *(sys.executable, "-m", "rlvr_cli", "eval", str(run), "--json"),
+            *(sys.executable, "-m", "rlvr_cli", "eval", str(run), "--format=json"),
             *("eval.problems=4", "eval.samples=2", "eval.pass_at=[1]", "rollout.max_new_tokens=24"),
         ],
         capture_output=True,

@@ -33,7 +33,7 @@ def test_a_training_is_its_recipe(tmp_path: Path) -> None:
 
 
 def test_every_shipped_claim_has_its_recipes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert run(["reproduce", "--all", "--scale", "full", "--dry-run", "--json", "--dir", str(tmp_path)]) == 0
+    assert run(["reproduce", "--all", "--scale", "full", "--dry-run", "--format=json", "--dir", str(tmp_path)]) == 0
     plan = json.loads(capsys.readouterr().out)
     recipes = {
         full.arm_name(str(file.relative_to(full.recipes_folder()))) for file in full.recipes_folder().rglob("*.yaml")
@@ -54,7 +54,7 @@ def test_nothing_is_started_where_something_is_lacking(
     assert run(["reproduce", "landscape/updates", *place]) == 2
     assert "this machine has 0" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
-    assert run(["reproduce", "landscape/updates", "--dry-run", "--json", *place]) == 0
+    assert run(["reproduce", "landscape/updates", "--dry-run", "--format=json", *place]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert plan["trainings_to_do"] == 4 and "this machine has 0" in plan["lacking"][0]
     assert [arm["rollouts"] for arm in plan["arms"]] == [350, 350]

@@ -50,13 +50,13 @@ def test_nothing_is_done_on_bad_input(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_an_exact_statement_needs_no_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_book(tmp_path / "data", [EXACT, LENGTH])
     place = ["--data", str(data), "--dir", str(tmp_path / "runs")]
-    assert run(["reproduce", "ar_lopti", "--json", *place]) == 0
+    assert run(["reproduce", "ar_lopti", "--format=json", *place]) == 0
     (claim,) = json.loads(capsys.readouterr().out)["claims"]
     assert (claim["verdict"], claim["values"], claim["seeds"]) == ("holds", [2.0], [])
     assert not (tmp_path / "runs" / "ledger-lab").exists()
     assert run(["reproduce", *place]) == 0
     assert "holds" in capsys.readouterr().out
-    assert run(["reproduce", "--all", "--dry-run", "--json", *place]) == 0
+    assert run(["reproduce", "--all", "--dry-run", "--format=json", *place]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert (plan["trainings_to_do"], plan["measures"], plan["claims"]) == (2, 2, 2)
 

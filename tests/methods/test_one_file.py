@@ -69,9 +69,9 @@ def rlvr(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_it_is_listed_described_planned_and_trained(tmp_path: Path) -> None:
     (tmp_path / "damped.py").write_text(FILE.lstrip())
-    listed = json.loads(rlvr(tmp_path, "methods", "list", "--json").stdout)
+    listed = json.loads(rlvr(tmp_path, "methods", "list", "--format=json").stdout)
     assert "damped" in [row["name"] for row in listed["methods"]]
-    shown = json.loads(rlvr(tmp_path, "config", "show", "--json", "--origins", "--method", "damped").stdout)
+    shown = json.loads(rlvr(tmp_path, "config", "show", "--format=json", "--origins", "--method", "damped").stdout)
     assert {row["key"]: row["value"] for row in shown}["method.policy_loss.tau"] == 3.0
     wrong = rlvr(tmp_path, "plan", "--method", "damped", "method.policy_loss.tau=-1", "method.policy_loss.tua=1")
     assert wrong.returncode == 2

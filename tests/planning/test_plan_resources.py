@@ -35,7 +35,7 @@ BIG = ["--model", "qwen2.5-7b", "--task", "math", "update.micro_batch=4", "rollo
 
 
 def plan(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    assert run(["plan", "--json", *arguments]) == 0
+    assert run(["plan", "--format=json", *arguments]) == 0
     result: dict[str, Any] = json.loads(capsys.readouterr().out)
     return result
 
@@ -129,7 +129,7 @@ def test_a_model_that_is_not_at_hand_leaves_the_rest(
 def test_the_plan_loads_no_torch() -> None:
     code = (
         "import sys; from rlvr_cli.cli.app import run; "
-        f"assert run(['plan', *{BIG!r}, '--json']) == 0; assert 'torch' not in sys.modules, 'torch'"
+        f"assert run(['plan', *{BIG!r}, '--format=json']) == 0; assert 'torch' not in sys.modules, 'torch'"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

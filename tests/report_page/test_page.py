@@ -45,7 +45,7 @@ def test_sections_in_order(page: Page) -> None:
 
 def test_the_answer_is_that_of_compare(page: Page, two_arms: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
-    assert run(["compare", str(two_arms), "--json"]) == 0
+    assert run(["compare", str(two_arms), "--format=json"]) == 0
     compared = json.loads(capsys.readouterr().out)
     top = page.sections["answer"]
     assert top.split()[:6] == ["Is", "lopti", "better", "than", "grpo?", "lopti"]
@@ -60,7 +60,7 @@ def test_the_answer_is_that_of_compare(page: Page, two_arms: Path, capsys: pytes
 
 def test_the_table_is_that_of_compare(page: Page, two_arms: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
-    assert run(["compare", str(two_arms), "--markdown"]) == 0
+    assert run(["compare", str(two_arms), "--format=markdown"]) == 0
     cells = [
         cell.strip() for line in capsys.readouterr().out.splitlines() if line[:2] == "| " for cell in line.split("|")
     ]
@@ -133,7 +133,7 @@ def test_runs_can_be_trained_anew(page: Page, two_arms: Path) -> None:
 
 def test_one_run_and_the_default_place(two_arms: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
-    assert run(["report", "grpo-s0", "--dir", str(two_arms), "--json"]) == 0
+    assert run(["report", "grpo-s0", "--dir", str(two_arms), "--format=json"]) == 0
     told = json.loads(capsys.readouterr().out)
     own = two_arms / "grpo-s0" / "report.html"
     assert told["path"] == str(own) and told["bytes"] == own.stat().st_size

@@ -50,7 +50,7 @@ def rlvr(cluster: Cluster, folder: Path, *arguments: str) -> subprocess.Complete
 
 def submit(cluster: Cluster, folder: Path, name: str, *overrides: str) -> tuple[RunDir, str]:
     arguments = [*OVERRIDES, *RESOURCES, f"run.name={name}", *overrides]
-    said = rlvr(cluster, folder, "train", "--submit", "slurm", "--json", *arguments)
+    said = rlvr(cluster, folder, "train", "--submit", "slurm", "--format=json", *arguments)
     assert said.returncode == 0, said.stderr
     return RunDir(folder / "runs" / name), str(json.loads(said.stdout)["job"])
 
@@ -130,7 +130,7 @@ def test_cancelled_saves_stays_cancelled_and_can_be_submitted_again(
     ended = cluster.await_end(job)
     assert (ended["JobState"], ended["Restarts"]) == ("CANCELLED", "0")
     cluster.await_(lambda: run.read_manifest()["status"] == "interrupted", "it did not save")
-    again = rlvr(cluster, folder, "train", "--resume", str(run.path), "--submit", "slurm", "--json")
+    again = rlvr(cluster, folder, "train", "--resume", str(run.path), "--submit", "slurm", "--format=json")
     assert again.returncode == 0, again.stderr
     assert cluster.await_end(json.loads(again.stdout)["job"])["JobState"] == "COMPLETED"
     assert_same(run, whole)

@@ -259,7 +259,7 @@ def test_submission_makes_the_run_and_its_job_begins_it(tmp_path: Path) -> None:
         (tmp_path / "bin" / name).write_text('#!/bin/bash\n[ "${0##*/}" = sbatch ] && echo "Submitted batch job 41"\n')
         (tmp_path / "bin" / name).chmod(0o755)
     settings = ["run.name=one", "train.rollouts=1", "rollout.prompts=2", "rollout.max_new_tokens=10", "run.threads=1"]
-    said = rlvr(tmp_path, "--submit", "slurm", "--json", *settings, path=str(tmp_path / "bin"))
+    said = rlvr(tmp_path, "--submit", "slurm", "--format=json", *settings, path=str(tmp_path / "bin"))
     assert said.returncode == 0, said.stderr
     assert json.loads(said.stdout) == {"run": "runs/one", "job": "41", "log": "runs/one/slurm-41.out"}
     run = RunDir(tmp_path / "runs" / "one")

@@ -46,12 +46,12 @@ def write(folder: Path, name: str, text: str = "", **settings: Any) -> SweepDir:
 
 def submit(cluster: Cluster, folder: Path, name: str, *arguments: str) -> dict[str, str]:
     """The task of each trial that was submitted."""
-    said = json.loads(rlvr(cluster, folder, f"{name}.yaml", "--submit", "slurm", "--json", *arguments))
+    said = json.loads(rlvr(cluster, folder, f"{name}.yaml", "--submit", "slurm", "--format=json", *arguments))
     return {trial: f"{one['job']}_{number}" for one in said["jobs"] for number, trial in enumerate(one["trials"])}
 
 
 def states(cluster: Cluster, folder: Path, name: str) -> dict[str, str]:
-    said = json.loads(rlvr(cluster, folder, "status", name, "--json"))
+    said = json.loads(rlvr(cluster, folder, "status", name, "--format=json"))
     return {one["name"]: one["state"] for one in said["trials"]}
 
 

@@ -33,7 +33,7 @@ def test_a_dry_run_shows_the_space_and_the_most_that_it_costs(
         "tpe search for accuracy (held-out, in training): 5 configurations, 2 seeds each, up to 8 rollouts a "
         "configuration; at most 40 rollouts together"
     ) in shown
-    assert run([*line, "--json"]) == 0
+    assert run([*line, "--format=json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert content["rollouts_at_most"] == 40 and content["combinations"] is None and content["trials_so_far"] == 0
     assert run([*line, "--run", "x"]) == 2
@@ -55,7 +55,7 @@ def test_the_status_says_the_best_and_how_to_confirm_it(tmp_path: Path, capsys: 
     assert f"best of {number} by accuracy" in shown and f"It was picked out of {number} by this number" in shown
     assert f"confirm: rlvr sweep {place.path / CONFIRM} && rlvr compare {place.path.parent}/s-confirm" in shown
     assert "pruned: accuracy was" in shown and "search: 5 configurations; ended: the 5 configurations" in shown
-    assert run(["sweep", "status", str(place.path), "--json"]) == 0
+    assert run(["sweep", "status", str(place.path), "--format=json"]) == 0
     content = json.loads(capsys.readouterr().out)
     values = [arm["value"] for arm in content["objective"]["arms"] if arm["seeds"] == arm["of"]]
     assert values == sorted(values, reverse=True) and content["objective"]["best"] == ranking.arms[0].name

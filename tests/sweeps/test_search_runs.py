@@ -113,7 +113,9 @@ def test_a_bad_learning_rate_is_given_up_and_a_good_one_is_not(tmp_path: Path) -
     manifest = run.read_manifest()
     assert manifest["status"] == "interrupted" and (run.checkpoints_dir / f"step-{manifest['step']}").is_dir()
     command = [sys.executable, "-m", "rlvr_cli", "sweep"]
-    done = subprocess.run([*command, "status", str(sweep.path), "--json"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*command, "status", str(sweep.path), "--format=json"], capture_output=True, text=True, check=True
+    )
     status = json.loads(done.stdout)
     assert [arm["state"] for arm in status["objective"]["arms"]] == ["finished"] * 3 + ["pruned"]
     (row,) = [one for one in status["trials"] if one["name"] == bad.name]

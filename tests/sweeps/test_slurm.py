@@ -151,14 +151,14 @@ def test_only_what_waits_is_submitted_and_never_twice(cluster: Path, capsys: pyt
         (trial / "manifest.json").write_text(json.dumps({"status": "finished" if trial.name == "grpo-s0" else "x"}))
     place.record(plan.trials[1], "end", outcome="bad_input", reason="the data are bad")
     command = ["sweep", str(made.file.path), "--submit", "slurm", f"run.dir={folder}/runs"]
-    assert run([*command, "--json"]) == 0
+    assert run([*command, "--format=json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["jobs"] == [{"job": "41", "trials": ["lopti-s0", "lopti-s1"]}]
     assert (place.state_dir / "slurm-41.sh").read_text() == (cluster / "script-1").read_text()
     assert options((cluster / "script-1").read_text())["array"] == "0-1"
 
     (cluster / "queue").write_text("41_0 PD\n41_1 R\n9_1 PD\n")
-    assert run([*command, "--json"]) == 0
+    assert run([*command, "--format=json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["jobs"] == [] and not (cluster / "script-2").exists()
     shown = [(one["name"], one["state"], one["job"]) for one in said["trials"]]
@@ -169,7 +169,7 @@ def test_only_what_waits_is_submitted_and_never_twice(cluster: Path, capsys: pyt
         ("lopti-s1", "running", "41_1"),
     ]
     (cluster / "queue").write_text("41_0 PD\n")
-    assert run(["sweep", "retry", str(place.path), "--submit", "slurm", "--json"]) == 0
+    assert run(["sweep", "retry", str(place.path), "--submit", "slurm", "--format=json"]) == 0
     assert json.loads(capsys.readouterr().out)["jobs"] == [{"job": "42", "trials": ["grpo-s1"]}]
 
 

@@ -34,7 +34,7 @@ def test_a_dry_run_shows_trials_cost_and_identical_arms_and_writes_nothing(
 
 
 def test_a_dry_run_as_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["sweep", str(file), "--dry-run", "--json"]) == 0
+    assert run(["sweep", str(file), "--dry-run", "--format=json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert [one["name"] for one in content["trials"]] == ["grpo-s0", "grpo-s1", "cispo-s0", "cispo-s1"]
     assert content["trials"][3]["varies"] == {"method.name": "cispo", "run.seed": 1}
@@ -51,7 +51,7 @@ def test_the_status_of_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str
     shown = capsys.readouterr().out
     assert "grpo-s0   waiting  30/60    0.500   0.250" in shown
     assert "1 failed, 3 waiting; not running" in shown and "grpo-s1 failed: the data are bad (output: " in shown
-    assert run(["sweep", "status", str(place.path), "--json"]) == 0
+    assert run(["sweep", "status", str(place.path), "--format=json"]) == 0
     trials = json.loads(capsys.readouterr().out)["trials"]
     assert [one["state"] for one in trials] == ["waiting", "failed", "waiting", "waiting"]
     assert (trials[0]["rollout"], trials[1]["reason"]) == (30, "the data are bad")

@@ -94,7 +94,7 @@ def test_the_default_name_of_a_run_says_which_problems(tmp_path: Path) -> None:
 def test_show_and_generate_say_that_the_problems_are_generated(
     task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["tasks", "show", task, "--json"]) == 0
+    assert run(["tasks", "show", task, "--format=json"]) == 0
     assert json.loads(capsys.readouterr().out)["data"] == f"{task}-gen"
     assert run(["tasks", "generate", task, "--count", "1", "--output", str(tmp_path / "a.jsonl")]) == 0
     assert f"problems of {task}-gen" in capsys.readouterr().out

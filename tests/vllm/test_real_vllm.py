@@ -100,7 +100,7 @@ def test_an_evaluation(lab: Path, tmp_path: Path) -> None:
     """Greedy, the local engine's answers; sampled, within its interval, under random numbers of vLLM's own."""
 
     def evaluated(python: str, engine: str) -> dict[str, Any]:
-        asked = ("--engine", engine, "--json", "--pass-at", "1", "eval.problems=60", "eval.samples=8")
+        asked = ("--engine", engine, "--format=json", "--pass-at", "1", "eval.problems=60", "eval.samples=8")
         done = subprocess.run(
             [python, "-m", "rlvr_cli", "eval", str(lab), *asked, f"run.dir={tmp_path / engine}"],
             env=environment(),
