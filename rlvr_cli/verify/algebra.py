@@ -19,13 +19,11 @@ from typing import Any
 
 from math_verify import grader, parser
 
-from rlvr_cli.verify import ranges, reader
-from rlvr_cli.verify.marks import marks_differ
-from rlvr_cli.verify.math_answer import check, clean, is_name
-from rlvr_cli.verify.nonzero import simplified
-from rlvr_cli.verify.outcome import DIFFERENT, EQUAL, UNPARSED_ANSWER, UNPARSED_GOLD, Outcome
-from rlvr_cli.verify.size import too_big
-from rlvr_cli.verify.spelling import hides_digits, letters, spelled, without_unit
+from rlvr_cli.verify import reader
+from rlvr_cli.verify.math_answer import DIFFERENT, EQUAL, UNPARSED_ANSWER, UNPARSED_GOLD, Outcome, check, clean, is_name
+from rlvr_cli.verify.numbers import too_big
+from rlvr_cli.verify.reader import simplified
+from rlvr_cli.verify.spelling import alike, hides_digits, letters, marks_differ, spelled, without_unit
 
 logging.disable(logging.CRITICAL)
 
@@ -98,7 +96,7 @@ def judge(gold: str, answer: str) -> Outcome:
     global _out_of_memory
     _out_of_memory = False
     marked = marks_differ(clean(gold), clean(answer))
-    gold, answer = map(spelled, ranges.alike(gold, answer))
+    gold, answer = map(spelled, alike(gold, answer))
     if _malformed(answer):
         return UNPARSED_ANSWER
     if _malformed(gold):

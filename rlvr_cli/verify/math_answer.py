@@ -13,17 +13,9 @@ from itertools import islice
 from typing import Literal
 
 from rlvr_cli.verify.numbers import exact_number, normalise, scientific_number
-from rlvr_cli.verify.outcome import (
-    DIFFERENT,
-    EQUAL,
-    TOO_LONG_ANSWER,
-    TOO_LONG_GOLD,
-    UNPARSED_ANSWER,
-    UNPARSED_GOLD,
-    Outcome,
-)
 
 Rule = Literal["paper", "strict"]
+Reason = Literal["equal", "different", "timeout", "unparsed", "died", "too_long"]
 
 # Characters. The longest gold answer of the public sets has 993.
 MAX_LENGTH = 2000
@@ -86,6 +78,29 @@ _NO_NAME = re.compile(
     re.IGNORECASE,
 )
 _DELIMITERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Whether an answer equals the gold answer, and why.
+
+    ``equal`` is None where nobody can say: the judgement ran out of time (``timeout``) or took its process with it
+    (``died``), or the gold answer itself cannot be read (``unparsed``, ``too_long``). An *answer* that cannot be read
+    or is longer than any answer is a wrong one: ``equal`` is False with the same two reasons.
+    """
+
+    equal: bool | None
+    reason: Reason
+
+
+EQUAL = Outcome(True, "equal")
+DIFFERENT = Outcome(False, "different")
+TIMEOUT = Outcome(None, "timeout")
+DIED = Outcome(None, "died")
+UNPARSED_ANSWER = Outcome(False, "unparsed")
+UNPARSED_GOLD = Outcome(None, "unparsed")
+TOO_LONG_ANSWER = Outcome(False, "too_long")
+TOO_LONG_GOLD = Outcome(None, "too_long")
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.verify.math_answer import check
-from rlvr_cli.verify.outcome import DIED, TIMEOUT, Outcome
+from rlvr_cli.verify.math_answer import DIED, TIMEOUT, Outcome, check
 from rlvr_cli.verify.process import Nursery, Worker
 
 __all__ = ["Outcome", "Pool", "shared_pool", "size_shared_pool"]

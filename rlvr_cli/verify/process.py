@@ -16,8 +16,8 @@ from pathlib import Path
 import psutil
 
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.verify import channel
-from rlvr_cli.verify.outcome import DIED, TIMEOUT, Outcome
+from rlvr_cli.verify import worker
+from rlvr_cli.verify.math_answer import DIED, TIMEOUT, Outcome
 
 # Importing SymPy takes half a second; a machine under load may take very much longer.
 _START_SECONDS = 120.0
@@ -64,7 +64,7 @@ class Nursery:
                     said = str(error)
                     continue
                 with theirs:
-                    pid = self._reply(control, channel.FORK, descriptors=[theirs.fileno()])
+                    pid = self._reply(control, worker.FORK, descriptors=[theirs.fileno()])
                 if pid:
                     return pid, ours
                 ours.close()
@@ -76,7 +76,7 @@ class Nursery:
         """Have a worker that was killed removed from the system's table of processes."""
         with self._lock:
             if self._control is not None:
-                self._reply(self._control, channel.REAP, pid)
+                self._reply(self._control, worker.REAP, pid)
 
     def close(self) -> None:
         """End the process, and with it those that it forked; it starts no more."""
@@ -91,11 +91,11 @@ class Nursery:
         """What the process says to a command. One that says nothing is killed from outside, or out of memory."""
         try:
             if descriptors:
-                socket.send_fds(control, [channel.command(what, pid)], descriptors)
+                socket.send_fds(control, [worker.command(what, pid)], descriptors)
             else:
-                control.sendall(channel.command(what, pid))
-            return int(channel.receive(control.fileno(), _REPLY_SECONDS))
-        except (OSError, channel.Closed, TimeoutError):
+                control.sendall(worker.command(what, pid))
+            return int(worker.receive(control.fileno(), _REPLY_SECONDS))
+        except (OSError, worker.Closed, TimeoutError):
             self._ended()
             return None
 
@@ -120,10 +120,10 @@ class Nursery:
             with theirs:
                 self._process = self._spawned(theirs)
             try:
-                message = channel.receive(self._control.fileno(), _START_SECONDS)
+                message = worker.receive(self._control.fileno(), _START_SECONDS)
             except TimeoutError:
                 said = f"it was not ready after {_START_SECONDS:.0f} s"
-            except channel.Closed:
+            except worker.Closed:
                 said = f"it ended without a word (memory limit {self.memory_mib} MiB)"
             else:
                 if message == "ready":
@@ -162,13 +162,13 @@ class Worker:
         self.asked += 1
         try:
             spent = self._processor_seconds()
-            channel.send(self._socket.fileno(), [gold, answer])
+            worker.send(self._socket.fileno(), [gold, answer])
             self._wait(spent)
-            equal, reason = channel.receive(self._socket.fileno(), self.nursery.deadline)
+            equal, reason = worker.receive(self._socket.fileno(), self.nursery.deadline)
         except TimeoutError:
             self.kill()
             return TIMEOUT
-        except (channel.Closed, ValueError, TypeError, psutil.NoSuchProcess):
+        except (worker.Closed, ValueError, TypeError, psutil.NoSuchProcess):
             self.kill()
             return DIED
         except BaseException:
@@ -180,7 +180,7 @@ class Worker:
     @property
     def alive(self) -> bool:
         """Whether the process still runs. While it judges nothing it says nothing, so what can be read is its end."""
-        return not self._gone and not channel.readable(self._socket.fileno(), 0)
+        return not self._gone and not worker.readable(self._socket.fileno(), 0)
 
     def stop(self) -> None:
         """Kill the process, from any thread; whoever asked it sees it die."""
@@ -208,7 +208,7 @@ class Worker:
         """
         until = time.monotonic() + PATIENCE * self.nursery.deadline
         left = self.nursery.deadline
-        while not channel.readable(self._socket.fileno(), max(0.0, min(left, until - time.monotonic()))):
+        while not worker.readable(self._socket.fileno(), max(0.0, min(left, until - time.monotonic()))):
             left = self.nursery.deadline - (self._processor_seconds() - spent)
             if left <= 0 or time.monotonic() >= until:
                 raise TimeoutError

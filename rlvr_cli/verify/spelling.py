@@ -1,8 +1,12 @@
-"""What an answer says, in the spelling that the reader of LaTeX understands: words, units, letters."""
+r"""What an answer says, in the spelling that the reader of LaTeX understands: words, units, letters, joined ranges.
+
+And what it says that the reader passes over: primes, indices, words. Text in, text out; nothing is parsed.
+"""
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from rlvr_cli.verify.math_answer import clean, without_stop
 
@@ -129,3 +133,179 @@ def hides_digits(text: str) -> bool:
 def letters(text: str) -> set[str]:
     """The letters that stand for something: those of commands and words aside."""
     return {character for character in _WORD.sub(" ", text) if character.isalpha()}
+
+
+# Inequalities and intervals that words join: `x>1 and x<2` is `1<x<2`, `x<1 or x>2` a union of intervals. Only whole
+# texts are rewritten: of inequalities in one name, with numbers on the other side.
+
+
+def _word(word: str, signs: str) -> re.Pattern[str]:
+    return re.compile(
+        rf",?\s*(?:\\(?:text|mbox|mathrm)\s*\{{\s*{word}\s*\}}|(?<![A-Za-z]){word}(?![A-Za-z])|\\(?:{signs})(?![A-Za-z]))\s*"
+    )
+
+
+_JOINED_BY_AND, _JOINED_BY_OR = _word("and", "land|wedge"), _word("or", "lor|vee")
+_SIGN = re.compile(r"(\\[lg]e(?![A-Za-z])|[<>])")
+_TURNED = {">": "<", r"\ge": r"\le"}
+_NAME = re.compile(r"[A-Za-df-z]")
+_BOUND = re.compile(r"(?:[-+*/^(){}.\s\d]|\\(?:frac|sqrt|pi|infty)(?![A-Za-z]))+")
+_INTERVAL = re.compile(r"[(\[][^()\[\],;]+,[^()\[\],;]+[)\]]")
+_MEMBER = re.compile(r"([A-Za-z])\s*\\in(?![A-Za-z])\s*")
+
+
+class _Range(NamedTuple):
+    """``low`` and ``high``: a sign, ``<`` or ``\\le``, and a number; None where there is no bound."""
+
+    name: str
+    low: tuple[str, str] | None
+    high: tuple[str, str] | None
+
+
+def alike(gold: str, answer: str) -> tuple[str, str]:
+    """The two, where words join ranges in one of them, spelled as the other one spells them."""
+    gold, answer = _chain(gold), _chain(answer)
+    if "\\cup" in clean(gold):
+        return gold, _union(answer)
+    return (_union(gold), answer) if "\\cup" in clean(answer) else (gold, answer)
+
+
+def _chain(text: str) -> str:
+    """``1<x<2`` for two inequalities that "and" joins; any other text as it is."""
+    ranges = [_range(part) for part in _JOINED_BY_AND.split(_undelimited(text))]
+    if len(ranges) != 2:
+        return text
+    for one, other in (ranges, ranges[::-1]):
+        if one and other and one.name == other.name and one.low and not one.high and other.high and not other.low:
+            return f"{one.low[1]} {one.low[0]} {one.name} {other.high[0]} {other.high[1]}"
+    return text
+
+
+def _union(text: str) -> str:
+    """The union of the intervals, or inequalities in one name, that "or" joins; any other text as it is."""
+    parts = _JOINED_BY_OR.split(_undelimited(text))
+    names, intervals = set(), []
+    for part in parts:
+        member = _MEMBER.match(part)
+        interval = part[member.end() :] if member is not None else part
+        if _INTERVAL.fullmatch(interval):
+            names |= {member[1]} if member is not None else set()
+            intervals.append(interval)
+        elif (found := _range(part)) is not None:
+            names.add(found.name)
+            intervals.append(_interval(found))
+        else:
+            return text
+    return r"\cup ".join(intervals) if len(parts) > 1 and len(names) <= 1 else text
+
+
+def _undelimited(text: str) -> str:
+    return clean(text.replace("$", " "))
+
+
+def _range(text: str) -> _Range | None:
+    pieces = [piece.strip() for piece in _SIGN.split(text)]
+    signs = pieces[1::2]
+    if signs and all(sign in _TURNED for sign in signs):
+        pieces = [_TURNED.get(piece, piece) for piece in reversed(pieces)]
+    elif any(sign in _TURNED for sign in signs):
+        return None
+    numbers = [_BOUND.fullmatch(piece) is not None for piece in pieces[::2]]
+    if len(pieces) == 5 and numbers == [True, False, True] and _NAME.fullmatch(pieces[2]):
+        return _Range(pieces[2], (pieces[1], pieces[0]), (pieces[3], pieces[4]))
+    if len(pieces) == 3 and numbers == [True, False] and _NAME.fullmatch(pieces[2]):
+        return _Range(pieces[2], (pieces[1], pieces[0]), None)
+    if len(pieces) == 3 and numbers == [False, True] and _NAME.fullmatch(pieces[0]):
+        return _Range(pieces[0], None, (pieces[1], pieces[2]))
+    return None
+
+
+def _interval(found: _Range) -> str:
+    low = ("[" if found.low[0] == r"\le" else "(") + found.low[1] if found.low else r"(-\infty"
+    high = found.high[1] + ("]" if found.high[0] == r"\le" else ")") if found.high else r"\infty)"
+    return f"{low},{high}"
+
+
+# Marks that the reader passes over although they change what an answer says: primes, indices, words.
+
+
+_PRIMES = re.compile(r"'+|\\prime(?![A-Za-z])")
+_FEET = re.compile(r"-?[\d.,]+(?:'[\d.,\s]*)?'{1,2}")
+_DEGREES = re.compile(r"\\circ(?![A-Za-z])|\\degree(?![A-Za-z])")
+# An index of a power, a fraction or a bracket is read as if it were not there.
+_INDEX = re.compile(r"(?:[)\]]|\^\s*(?:\d|\{(?:[^{}]|\{[^{}]*\})*\})|\}\s*\{[^{}]*\})\s*_")
+_CLOSED = re.compile(r"\\infty\s*\]|\[\s*-\s*\\infty")
+_INFINITY = re.compile(r"\\infty(?![A-Za-z])")
+_RUNNING = re.compile(r"\\(?:sum|prod|int|lim|bigcup|bigcap)(?![A-Za-z])")
+# Between these an infinity stands alone; a bracket around nothing else is one of a product or of a function.
+_BOUNDS = re.compile(
+    r"[,;<>=:|()\[\]]|\\(?:[lg]e|[lg]t|ne|in|cup|cap|setminus|to|land|lor|wedge|vee|[{}]|(?:text|mbox|mathrm)\s*\{[^{}]*\})"
+    r"(?![A-Za-z])|\b(?:and|or)\b"
+)
+_ALONE = re.compile(r"(?:[-+]|\\pm(?![A-Za-z]))?\{?[-+]?\\infty\}?")
+_NOTHING = re.compile(r"[\s$.~]|\\[,;!]|\\q?quad(?![A-Za-z])")
+_APPLIED = re.compile(r"\(\s*[-+]?\s*\\infty\s*\)|\|\s*[-+]?\s*\\infty\s*\|")
+_ORDER = re.compile(r"[<>]|\\(?:le|ge|lt|gt)(?![A-Za-z])")
+_JOIN = re.compile(r"(?<![A-Za-z])(?:and|or)(?![A-Za-z])|\\(?:land|lor|wedge|vee)(?![A-Za-z])")
+_AND_WORDS = {"and", "\\land", "\\wedge"}
+_HALF_OF_DAY = re.compile(r"(?<![A-Za-z])([ap])\.?\s?m(?![A-Za-z])", re.IGNORECASE)
+_TEXT_WORDS = re.compile(r"\\(?:text|mbox|textrm|textbf|mathrm|operatorname)\s*\{([^{}]*)\}")
+_CHANGES = re.compile(
+    r"\b(?:not|nor?|never|neither|plus|minus|times|less|more|fewer|wrong|incorrect|false|except|"
+    r"hundred|thousand|million|billion)\b",
+    re.IGNORECASE,
+)
+
+
+def marks_differ(gold: str, answer: str) -> bool:
+    r"""Whether two cleaned answers differ in such a mark: ``f'`` and ``f``, ``x^{2}_7`` and ``x^2``, "and" and "or".
+
+    ``5'`` are feet, but no degrees. No interval holds infinity, and nothing is computed with it. An "and" that joins no
+    inequalities says nothing, nor does a time without ``a.m.``.
+    """
+    left, right = (gold, answer) if "=" in gold and "=" in answer else (_last_side(gold), _last_side(answer))
+    if _primes(left) != _primes(right) or (_DEGREES.search(left) and "'" in right and "'" not in left):
+        return True
+    if "_" not in gold and _INDEX.search(right) is not None:
+        return True
+    if _CLOSED.search(answer) and not _CLOSED.search(gold):
+        return True
+    if _computed(answer) and not _computed(gold):
+        return True
+    if _ORDER.search(gold) and _ORDER.search(answer) and _differ(_joins(gold), _joins(answer)):
+        return True
+    if any(_CHANGES.search(words) for words in _TEXT_WORDS.findall(right)) and not _CHANGES.search(gold):
+        return True
+    return _differ(_halves_of_day(gold), _halves_of_day(answer))
+
+
+def _last_side(text: str) -> str:
+    return text.rpartition("=")[2]
+
+
+def _primes(text: str) -> int:
+    if _FEET.fullmatch(text.strip()):
+        return 0
+    return sum(len(match[0]) if match[0][0] == "'" else 1 for match in _PRIMES.finditer(text))
+
+
+def _computed(text: str) -> bool:
+    r"""Whether something is computed with infinity, as in ``2\infty``: the reader takes the result for infinity."""
+    if _INFINITY.search(text) is None or _RUNNING.search(text) is not None:
+        return False
+    if _APPLIED.search(text):
+        return True
+    pieces = [_NOTHING.sub("", piece) for piece in _BOUNDS.split(text) if _INFINITY.search(piece)]
+    return any(_ALONE.fullmatch(piece) is None for piece in pieces)
+
+
+def _joins(text: str) -> set[str]:
+    return {"and" if word in _AND_WORDS else "or" for word in _JOIN.findall(text)}
+
+
+def _halves_of_day(text: str) -> set[str]:
+    return {letter.lower() for letter in _HALF_OF_DAY.findall(text)}
+
+
+def _differ(one: set[str], other: set[str]) -> bool:
+    return bool(one) and bool(other) and one != other

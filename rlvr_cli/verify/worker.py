@@ -10,16 +10,20 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import json
 import math
 import os
 import resource
+import select
 import signal
 import socket
+import struct
 import sys
+import time
 from collections.abc import Callable
+from typing import Any
 
-from rlvr_cli.verify import channel
-from rlvr_cli.verify.outcome import UNPARSED_ANSWER, Outcome
+from rlvr_cli.verify.math_answer import UNPARSED_ANSWER, Outcome
 
 # How often an idle process looks whether its parent is still there, seconds. The end of input usually says it first.
 _LOOK = 5.0
@@ -38,6 +42,85 @@ _WARM = [
 ]
 
 Judge = Callable[[str, str], Outcome]
+
+_HEADER = struct.Struct(">I")
+# No message comes near this; more means that the other side writes something else.
+_MOST = 1 << 20
+
+_COMMAND = struct.Struct(">cQ")
+FORK, REAP = b"f", b"r"
+
+
+class Closed(Exception):
+    """The other side is gone, or does not speak the protocol."""
+
+
+def send(descriptor: int, message: Any) -> None:
+    """Write one message. Raises Closed."""
+    body = json.dumps(message).encode()
+    data = memoryview(_HEADER.pack(len(body)) + body)
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    except OSError as error:
+        raise Closed from error
+
+
+def receive(descriptor: int, seconds: float) -> Any:
+    """Read one message that arrives within ``seconds``. Raises TimeoutError, or Closed.
+
+    Whatever is there when the time is up is still read: a reader that was held up itself blames nobody.
+    """
+    until = time.monotonic() + seconds
+    (length,) = _HEADER.unpack(_read(descriptor, _HEADER.size, until))
+    if length > _MOST:
+        raise Closed
+    try:
+        return json.loads(_read(descriptor, length, until))
+    except ValueError as error:
+        raise Closed from error
+
+
+def command(what: bytes, pid: int = 0) -> bytes:
+    """A command as it is sent; FORK goes with the descriptor that the new process is to listen on."""
+    return _COMMAND.pack(what, pid)
+
+
+def receive_command(control: socket.socket) -> tuple[bytes, int, list[int]]:
+    """What to do, the process that it is about, and descriptors that came along. Raises Closed."""
+    try:
+        data, descriptors, _, _ = socket.recv_fds(control, _COMMAND.size, 1)
+        while data and len(data) < _COMMAND.size:
+            data += control.recv(_COMMAND.size - len(data)) or b""
+    except OSError as error:
+        raise Closed from error
+    if not data:
+        raise Closed
+    what, pid = _COMMAND.unpack(data)
+    return what, pid, list(descriptors)
+
+
+def readable(descriptor: int, seconds: float) -> bool:
+    """Whether there is something to read, or the end, within ``seconds``."""
+    # Not select, which knows no descriptor above 1,023.
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    return bool(poller.poll(seconds * 1000))
+
+
+def _read(descriptor: int, size: int, until: float) -> bytes:
+    data = b""
+    while len(data) < size:
+        if not readable(descriptor, max(0.0, until - time.monotonic())):
+            raise TimeoutError
+        try:
+            piece = os.read(descriptor, size - len(data))
+        except OSError as error:
+            raise Closed from error
+        if not piece:
+            raise Closed
+        data += piece
+    return data
 
 
 def main(arguments: list[str]) -> None:
@@ -62,20 +145,20 @@ def main(arguments: list[str]) -> None:
         for gold, answer in _WARM:
             algebra.judge(gold, answer)
     except Exception as error:
-        channel.send(control.fileno(), f"{type(error).__name__}: {error}")
+        send(control.fileno(), f"{type(error).__name__}: {error}")
         return
     gc.collect()
     # Pages that no collector touches are shared with the workers.
     gc.freeze()
-    channel.send(control.fileno(), "ready")
+    send(control.fileno(), "ready")
     while _something_comes(control.fileno(), parent):
-        what, pid, descriptors = channel.receive_command(control)
-        if what == channel.FORK:
+        what, pid, descriptors = receive_command(control)
+        if what == FORK:
             pid = _forked(control, descriptors[0], patience, algebra.judge)
         else:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
-        channel.send(control.fileno(), pid)
+        send(control.fileno(), pid)
 
 
 def _forked(control: socket.socket, descriptor: int, patience: float, judge: Judge) -> int:
@@ -95,7 +178,7 @@ def _forked(control: socket.socket, descriptor: int, patience: float, judge: Jud
             ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
         control.close()
         _serve(descriptor, above, patience, judge)
-    except (channel.Closed, TimeoutError, KeyboardInterrupt):
+    except (Closed, TimeoutError, KeyboardInterrupt):
         os._exit(0)
     finally:
         os._exit(1)
@@ -105,7 +188,7 @@ def _serve(descriptor: int, above: int, patience: float, judge: Judge) -> None:
     from rlvr_cli.verify.algebra import Unable
 
     while _something_comes(descriptor, above):
-        gold, answer = channel.receive(descriptor, patience)
+        gold, answer = receive(descriptor, patience)
         # The pool kills a late worker. Should the pool be dead or stopped by then, the alarm does.
         signal.alarm(math.ceil(patience) + 2)
         try:
@@ -116,12 +199,12 @@ def _serve(descriptor: int, above: int, patience: float, judge: Judge) -> None:
             # A recursion too deep, or a text that nobody thought of: no answer that can be read, and no reason to die.
             outcome = UNPARSED_ANSWER
         signal.alarm(0)
-        channel.send(descriptor, [outcome.equal, outcome.reason])
+        send(descriptor, [outcome.equal, outcome.reason])
 
 
 def _something_comes(descriptor: int, parent: int) -> bool:
     while os.getppid() == parent:
-        if channel.readable(descriptor, _LOOK):
+        if readable(descriptor, _LOOK):
             return True
     return False
 
@@ -129,5 +212,5 @@ def _something_comes(descriptor: int, parent: int) -> bool:
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except (channel.Closed, TimeoutError, KeyboardInterrupt):
+    except (Closed, TimeoutError, KeyboardInterrupt):
         sys.exit(0)

@@ -17,7 +17,7 @@ from re import _parser as parser
 import rlvr_cli.tasks
 import rlvr_cli.verify
 from rlvr_cli.cli.task_choice import choose_task
-from rlvr_cli.verify.outcome import UNPARSED_ANSWER
+from rlvr_cli.verify.math_answer import UNPARSED_ANSWER
 from rlvr_cli.verify.pool import Pool
 
 # Seconds of processor time for one text. What is linear takes milliseconds, what is cubic minutes.

@@ -12,7 +12,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.math.reading import read
 from rlvr_cli.tasks.math.reward import verdict
 from rlvr_cli.tasks.math.task import MathTask, is_chain
-from rlvr_cli.verify.outcome import DIED, EQUAL, TIMEOUT, TOO_LONG_ANSWER, UNPARSED_ANSWER, UNPARSED_GOLD
+from rlvr_cli.verify.math_answer import DIED, EQUAL, TIMEOUT, TOO_LONG_ANSWER, UNPARSED_ANSWER, UNPARSED_GOLD
 
 FOUR = MathTask().problem_from({"question": "2 + 2?", "answer": "4"}, "here")
 TAGGED = "<reasoning>sum</reasoning>\n<answer>{}</answer>"

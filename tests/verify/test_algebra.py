@@ -6,7 +6,7 @@ import math_verify
 import pytest
 
 from rlvr_cli.verify import algebra
-from rlvr_cli.verify.outcome import DIFFERENT, EQUAL, UNPARSED_ANSWER, UNPARSED_GOLD
+from rlvr_cli.verify.math_answer import DIFFERENT, EQUAL, UNPARSED_ANSWER, UNPARSED_GOLD
 
 HOSTILE = [
     "9**9**9",

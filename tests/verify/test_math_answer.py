@@ -7,8 +7,21 @@ import time
 import pytest
 
 from rlvr_cli.verify import math_answer
-from rlvr_cli.verify.math_answer import LONGEST_BOX, MAX_LENGTH, MOST_BOXES, boxed, check, clean, tagged
-from rlvr_cli.verify.outcome import DIFFERENT, EQUAL, TOO_LONG_ANSWER, TOO_LONG_GOLD, UNPARSED_ANSWER, UNPARSED_GOLD
+from rlvr_cli.verify.math_answer import (
+    DIFFERENT,
+    EQUAL,
+    LONGEST_BOX,
+    MAX_LENGTH,
+    MOST_BOXES,
+    TOO_LONG_ANSWER,
+    TOO_LONG_GOLD,
+    UNPARSED_ANSWER,
+    UNPARSED_GOLD,
+    boxed,
+    check,
+    clean,
+    tagged,
+)
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ import psutil
 import pytest
 
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.verify import channel, process
 from rlvr_cli.verify import pool as pool_module
-from rlvr_cli.verify.outcome import DIED, DIFFERENT, EQUAL, TIMEOUT, Outcome
+from rlvr_cli.verify import process, worker
+from rlvr_cli.verify.math_answer import DIED, DIFFERENT, EQUAL, TIMEOUT, Outcome
 from rlvr_cli.verify.pool import Pool, shared_pool
 from rlvr_cli.verify.process import Worker
 
@@ -314,15 +314,15 @@ def test_a_thread_that_cannot_be_started_is_an_error_and_the_pool_goes_on(monkey
 def test_an_error_while_waiting_leaves_no_outcome_for_the_next_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     with Pool(workers=1) as pool:
         assert pool.judge(*HARD) == EQUAL
-        receive = channel.receive
+        receive = worker.receive
         with monkeypatch.context() as patch:
             patch.setattr(Worker, "alive", property(lambda worker: not worker._gone))
 
             def failing(descriptor: int, seconds: float) -> object:
-                patch.setattr(channel, "receive", receive)
+                patch.setattr(worker, "receive", receive)
                 raise MemoryError
 
-            patch.setattr(channel, "receive", failing)
+            patch.setattr(worker, "receive", failing)
             with pytest.raises(MemoryError):
                 pool.judge("x+1", "x+2")
             assert pool.judge("x+3", "3+x") == EQUAL

@@ -8,8 +8,8 @@ from antlr4 import CommonTokenStream, InputStream
 from antlr4.error.ErrorListener import ErrorListener
 from latex2sympy2_extended.antlr_parser import PSLexer, PSParser
 
-from rlvr_cli.verify.nonzero import certainly_nonzero
 from rlvr_cli.verify.prediction import _FastParser
+from rlvr_cli.verify.reader import certainly_nonzero
 
 TEXTS = [
     "5",

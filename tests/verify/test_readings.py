@@ -7,8 +7,7 @@ import pytest
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.tasks.math.reading import read as read_response
 from rlvr_cli.verify import algebra
-from rlvr_cli.verify.math_answer import boxed, check, clean
-from rlvr_cli.verify.outcome import DIFFERENT, EQUAL, UNPARSED_ANSWER, UNPARSED_GOLD, Outcome
+from rlvr_cli.verify.math_answer import DIFFERENT, EQUAL, UNPARSED_ANSWER, UNPARSED_GOLD, Outcome, boxed, check, clean
 from rlvr_cli.verify.pool import Pool
 from rlvr_cli.verify.reader import read
 from rlvr_cli.verify.spelling import without_unit

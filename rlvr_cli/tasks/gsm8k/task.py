@@ -18,7 +18,7 @@ from rlvr_cli.tasks.math.reading import read
 from rlvr_cli.tasks.math.reward import verdict
 from rlvr_cli.tasks.math.rows import answer_text, make_problem, question_of
 from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Verdict, made_here
-from rlvr_cli.verify.outcome import DIFFERENT, EQUAL, UNPARSED_ANSWER
+from rlvr_cli.verify.math_answer import DIFFERENT, EQUAL, UNPARSED_ANSWER
 
 _MARK = "####"
 _CALCULATOR = re.compile(r"<<[^<>]*>>")

@@ -13,7 +13,7 @@ from typing import Literal
 
 from rlvr_cli.tasks.math.reading import Format, Reading
 from rlvr_cli.tasks.problem import Verdict
-from rlvr_cli.verify.outcome import Outcome
+from rlvr_cli.verify.math_answer import Outcome
 
 RewardKind = Literal["zero_one", "plus_minus", "gtpo"]
 

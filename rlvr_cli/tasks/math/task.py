@@ -19,8 +19,7 @@ from rlvr_cli.tasks.math.generate import draw
 from rlvr_cli.tasks.math.reading import Reading, read
 from rlvr_cli.tasks.math.reward import verdict
 from rlvr_cli.tasks.problem import DataSet, Judging, Problem, Verdict, made_here
-from rlvr_cli.verify.math_answer import MAX_LENGTH, clean, is_name, plain_number
-from rlvr_cli.verify.outcome import UNPARSED_GOLD, Outcome
+from rlvr_cli.verify.math_answer import MAX_LENGTH, UNPARSED_GOLD, Outcome, clean, is_name, plain_number
 
 _MAA = "MIT (collection); the problems are the MAA's, none stated"
 _RELATION = re.compile(r"=|\\(?:eq|equiv|approx|ne|neq)(?![A-Za-z])|\u2248|\u2261")

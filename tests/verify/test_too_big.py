@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr_cli.verify.size import too_big
+from rlvr_cli.verify.numbers import too_big
 
 
 @pytest.mark.parametrize(
