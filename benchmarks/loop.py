@@ -76,9 +76,10 @@ def steps(rollouts: int) -> list[tuple[float, float, int]]:
     from rlvr_cli.tasks import Task
     from rlvr_cli.training import build
     from rlvr_cli.training import run as running
-    from rlvr_cli.training.trainer import RunTrainer
+    from rlvr_cli.training.policy_run import PolicyRunTrainer
+    from rlvr_cli.training.recorder import Recorder
 
-    spent, waits, found = [0.0], [0], []
+    spent, began, waits, found = [0.0], [0.0], [0], []
 
     def timed(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:
@@ -90,13 +91,13 @@ def steps(rollouts: int) -> list[tuple[float, float, int]]:
 
         return call
 
-    class Timed(RunTrainer):
+    class Timed(PolicyRunTrainer):
         _rollout_seconds = 0.0
 
         def __init__(self, **arguments: Any) -> None:
             super().__init__(**arguments)
             self.rollouts.engine = timed(self.rollouts.engine)
-            self._began = time.perf_counter()
+            began[0] = time.perf_counter()
 
         def training_step(self, *arguments: Any, **named: Any) -> Any:
             started, before = time.perf_counter(), spent[0]
@@ -106,9 +107,9 @@ def steps(rollouts: int) -> list[tuple[float, float, int]]:
             self._rollout_seconds = 0.0
             return loss
 
-        def _prepare_inputs(self, batch: Any) -> Any:
+        def _rows_of_step(self, batch: Any) -> Any:
             started, before = time.perf_counter(), spent[0]
-            inputs = super()._prepare_inputs(batch)
+            inputs = super()._rows_of_step(batch)
             self._rollout_seconds = time.perf_counter() - started - (spent[0] - before)
             return inputs
 
@@ -120,11 +121,13 @@ def steps(rollouts: int) -> list[tuple[float, float, int]]:
         def _clip_grad_norm(self, model: Any) -> Any:
             return timed(super()._clip_grad_norm)(model)
 
-        def record_step(self, *arguments: Any, **named: Any) -> None:
-            super().record_step(*arguments, **named)
-            now = time.perf_counter()
-            found.append((now - self._began, now - self._began - spent[0], waits[0]))
-            self._began, spent[0], waits[0] = now, 0.0, 0
+    record = Recorder.on_step_end
+
+    def recorded(self: Recorder, *arguments: Any, **named: Any) -> None:
+        record(self, *arguments, **named)
+        now = time.perf_counter()
+        found.append((now - began[0], now - began[0] - spent[0], waits[0]))
+        began[0], spent[0], waits[0] = now, 0.0, 0
 
     real_fsync = os.fsync
 
@@ -134,7 +137,8 @@ def steps(rollouts: int) -> list[tuple[float, float, int]]:
 
     with (
         tempfile.TemporaryDirectory() as folder,
-        patch.object(build, "RunTrainer", Timed),
+        patch.object(build, "PolicyRunTrainer", Timed),
+        patch.object(Recorder, "on_step_end", recorded),
         patch.object(Task, "judge_many", timed(Task.judge_many)),
         patch.object(os, "fsync", fsync),
     ):

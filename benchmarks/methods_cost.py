@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import PrinterCallback
 
@@ -28,9 +27,8 @@ from rlvr_cli.models.load import eos_token_ids, load_model
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.sampling.local import sample
 from rlvr_cli.tasks.base import prompt_ids, response_text
-from rlvr_cli.training.buffer import Rows
-from rlvr_cli.training.protocols import Outputs
-from rlvr_cli.training.trl_adapter import MethodTrainer
+from rlvr_cli.training.rollouts import Batch
+from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.trl_arguments import trl_config
 
 PROMPTS, GROUP, LENGTH = 8, 4, 144
@@ -86,39 +84,28 @@ class Recorded:
         texts = [response_text(tokenizer, ids) for ids in completions.ids]
         self.verdicts = [task.judge(problem, text) for problem, text in zip(problems, texts, strict=True)]
 
-    def sample(self, rollout: int, problems: Sequence[int], first_row: int) -> tuple[list[list[int]], list[list[int]]]:
-        return self.prompts, self.completions
+    def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> Batch:
+        rewards, correct = zip(*((verdict.reward, verdict.correct) for verdict in self.verdicts), strict=True)
+        return Batch(self.prompts, self.completions, rewards=list(rewards), correct=list(correct))
 
-    def sampler_log_probs(self) -> list[list[float]]:
-        raise NotImplementedError("nothing is weighed for the sampler here")
-
-    def sampler_entropies(self) -> list[list[float]] | None:
-        return None
-
-    def judge(self) -> list[float]:
-        return [verdict.reward for verdict in self.verdicts]
-
-    def correct(self) -> list[bool]:
-        return [verdict.correct for verdict in self.verdicts]
-
-    def finish(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
+    def store(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
         pass
 
 
-class CountingTrainer(MethodTrainer):
+class CountingTrainer(PolicyTrainer):
     """Counts the rows of its forward passes."""
 
     def __init__(self, **arguments: Any) -> None:
         self.rows = {"with_gradient": 0, "without_gradient": 0, "reference": 0}
         super().__init__(**arguments)
+        self.model.register_forward_pre_hook(self._count)
+        if self.ref_model is not None:
+            self.ref_model.register_forward_pre_hook(self._count)
 
-    def _forward(self, model: Any, rows: Rows, read: Tensor, **named: Any) -> Outputs:
-        if model is self.ref_model:
-            kind = "reference"
-        else:
-            kind = "with_gradient" if torch.is_grad_enabled() else "without_gradient"
-        self.rows[kind] += len(rows["completion_ids"])
-        return super()._forward(model, rows, read, **named)
+    def _count(self, model: Any, inputs: tuple[Any, ...]) -> None:
+        kind = "with_gradient" if torch.is_grad_enabled() else "without_gradient"
+        # Of prompts and completions, whose rows are the third argument; what wraps the model is given the same.
+        self.rows["reference" if model is self.ref_model else kind] += len(inputs[2])
 
 
 def cost(name: str, updates: int, rollouts: Recorded, *overrides: str) -> Cost:
@@ -150,7 +137,7 @@ def cost(name: str, updates: int, rollouts: Recorded, *overrides: str) -> Cost:
             model=model,
             processing_class=tokenizer,
             args=arguments,
-            train_dataset=Dataset.from_dict({"prompt": [""] * PROMPTS, "problem": list(range(PROMPTS))}),
+            train_dataset=Dataset.from_dict({"problem": list(range(PROMPTS))}),
         )
         trainer.remove_callback(PrinterCallback)
         with FlopCounterMode(display=False) as counter:

@@ -34,7 +34,7 @@ from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
 from rlvr_cli.training.metrics import StepMeter
-from rlvr_cli.training.trl_adapter import MethodTrainer
+from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.trl_arguments import trl_config
 
 # TRL's trainer says that custom rollouts are experimental.
@@ -162,9 +162,6 @@ class Clocked(GRPOTrainer):
         finally:
             self.start_clock()
 
-    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing is kept."""
-
     def update(self) -> float:
         """Train on the rollout once, all its optimizer steps; the seconds it took."""
         self.seconds = 0.0
@@ -190,7 +187,7 @@ class TheirTrainer(Clocked):
     """TRL's, as it is."""
 
 
-class OurTrainer(Clocked, MethodTrainer):
+class OurTrainer(Clocked, PolicyTrainer):
     """Ours, with the meter that every run has."""
 
 

@@ -27,20 +27,22 @@ from benchmarks.tensors import profiled
 from benchmarks.turns import heading, line, load_said
 from rlvr_cli.config.load import load_config
 from rlvr_cli.tasks import Task
-from rlvr_cli.training.recorded import RecordedTrainer
+from rlvr_cli.training.checkpointer import Checkpointer
+from rlvr_cli.training.forward import PolicyForward
+from rlvr_cli.training.recorder import Recorder
 from rlvr_cli.training.rollouts import RolloutSource
 from rlvr_cli.training.run import start
-from rlvr_cli.training.trainer import RunTrainer
+from rlvr_cli.training.trainer import PolicyTrainer
 
 REST = "rest"
 PARTS: dict[str, list[tuple[Any, str]]] = {
-    "sampling": [(RolloutSource, "sample")],
+    "sampling": [(RolloutSource, "collect")],
     "judging": [(Task, "judge_many")],
-    "forward": [(RunTrainer, "compute_loss"), (RunTrainer, "_without_gradient")],
+    "forward": [(PolicyForward, "__call__"), (PolicyTrainer, "_loss")],
     "backward": [(Accelerator, "backward")],
     "optimizer": [(AcceleratedOptimizer, "step"), (Accelerator, "clip_grad_norm_")],
-    "records": [(RolloutSource, "finish"), (RecordedTrainer, "record_step")],
-    "checkpoints": [(RecordedTrainer, "save_checkpoint")],
+    "records": [(RolloutSource, "store"), (Recorder, "on_step_end")],
+    "checkpoints": [(Checkpointer, "save")],
 }
 MODELS = {
     "lab": [],
@@ -87,7 +89,7 @@ class Parts:
                 return function(*arguments, **named)
             finally:
                 self._leave()
-                if function.__name__ == "record_step":
+                if function.__name__ == "on_step_end":
                     self._step_ended()
 
         return run
@@ -137,7 +139,7 @@ def train(model: str, steps: int, threads: int) -> None:
 def second_step(model: str, threads: int) -> Any:
     """torch's profile of a training's second step; the first is left out, and what goes before it."""
     profiler, steps = profiled(), 0
-    record = RecordedTrainer.record_step
+    record = Recorder.on_step_end
 
     def recorded(*arguments: Any, **named: Any) -> None:
         nonlocal steps
@@ -145,11 +147,11 @@ def second_step(model: str, threads: int) -> Any:
         steps += 1
         (profiler.start if steps == 1 else profiler.stop)()
 
-    RecordedTrainer.record_step = recorded  # type: ignore[method-assign]
+    Recorder.on_step_end = recorded  # type: ignore[method-assign]
     try:
         train(model, 2, threads)
     finally:
-        RecordedTrainer.record_step = record  # type: ignore[method-assign]
+        Recorder.on_step_end = record  # type: ignore[method-assign]
     return profiler
 
 

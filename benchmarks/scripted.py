@@ -8,6 +8,8 @@ from statistics import NormalDist
 
 import torch
 
+from rlvr_cli.training.rollouts import Batch
+
 END = 1
 # The first ids of the lab's tokenizer are padding, end and unknown.
 FIRST_ID = 3
@@ -75,13 +77,13 @@ def group_rewards(rollout: Rollout, generator: torch.Generator) -> list[float]:
 
 
 class Script:
-    """One rollout, handed out again and again (`rlvr_cli.training.protocols.Rollouts`).
+    """One rollout, handed out again and again (`rlvr_cli.training.trainer.Rollouts`).
 
     Attributes:
         told: what a sampler would tell of the tokens: log-probs and entropies, row by row.
     """
 
-    told: tuple[list[list[float]], list[list[float]]]
+    told: tuple[list[list[float]], list[list[float]] | None] = ([], None)
 
     def __init__(self, rollout: Rollout, vocabulary: int, seed: int = 0) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -103,20 +105,10 @@ class Script:
         """Tokens of the prompts and completions, each row with its prompt."""
         return sum(map(len, self.prompts)) + sum(map(len, self.completions))
 
-    def sample(self, rollout: int, problems: Sequence[int], first_row: int) -> tuple[list[list[int]], list[list[int]]]:
-        return self.prompts, self.completions
+    def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> Batch:
+        log_probs, entropies = self.told
+        correct = [reward > 0 for reward in self.rewards]
+        return Batch(self.prompts, self.completions, log_probs, entropies, rewards=self.rewards, correct=correct)
 
-    def sampler_log_probs(self) -> list[list[float]]:
-        return self.told[0]
-
-    def sampler_entropies(self) -> list[list[float]]:
-        return self.told[1]
-
-    def judge(self) -> list[float]:
-        return self.rewards
-
-    def correct(self) -> list[bool]:
-        return [reward > 0 for reward in self.rewards]
-
-    def finish(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
+    def store(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
         pass

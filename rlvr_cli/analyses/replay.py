@@ -43,7 +43,7 @@ class ReplayedUpdates:
     """
 
     def __init__(self, policy: LoadedPolicy, saved: SavedRollout, step: MethodStep, how: Replay) -> None:
-        from rlvr_cli.training.buffer import row_order
+        from rlvr_cli.training.packing import row_order
 
         self.policy, self.saved, self.step, self.how = policy, saved, step, how
         order = row_order(saved.config.run.seed, saved.number, len(saved.rows))

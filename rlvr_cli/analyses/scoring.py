@@ -39,7 +39,7 @@ class LoadedPolicy:
 
         A row without tokens is in none.
         """
-        from rlvr_cli.training.head import MOST_LOGITS
+        from rlvr_cli.training.log_probs import MOST_LOGITS
 
         vocabulary = self.model.config.vocab_size
         by_prompt: dict[str, list[int]] = {}

@@ -7,7 +7,7 @@ intermediate and vocabulary size, L = blocks, q = heads x head_dim, N = processe
   DDP's buckets hold the gradients (`gradient_as_bucket_view`), and stay while completions are sampled.
 - Activations: what autograd keeps of a block of transformers 5 (Qwen2, Qwen3, Llama), counted operation by operation
   (:func:`block_activations`); with gradient checkpointing the input of each block and, in the backward pass, one block.
-- Head: this project's (`training/head.py`), at most 2^26 logits at a time; TRL 1.16's for demonstrations, which
+- Head: this project's (`training/log_probs.py`), at most 2^26 logits at a time; TRL 1.16's for demonstrations, which
   projects tiles of 4096 tokens x 32768 words.
 - Keys and values: two numbers a token, block, key head and head dimension.
 
@@ -29,7 +29,7 @@ Strategy = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp"]
 Engine = Literal["none", "local", "transformers", "vllm_colocate", "vllm_server"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 
-# training/head.py.
+# training/log_probs.py.
 MOST_LOGITS = 2**26
 # TRL 1.16: kernels/chunked_logprob.py and trainer/utils.py.
 TILE_TOKENS, TILE_WORDS = 4096, 32768

@@ -27,13 +27,15 @@ from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.sets import is_generated
 from rlvr_cli.training.demonstrations import SFTMethod
 from rlvr_cli.training.metrics import StepMeter
+from rlvr_cli.training.policy_run import PolicyRunTrainer
 from rlvr_cli.training.prepare import Prepared
 from rlvr_cli.training.progress import Reporter
-from rlvr_cli.training.recorded import Evaluate, RecordedTrainer
+from rlvr_cli.training.recorder import Evaluate
 from rlvr_cli.training.rollouts import RolloutSource, problem_order
+from rlvr_cli.training.run_trainer import RunTrainer
 from rlvr_cli.training.sft import SFTRunTrainer, sft_config, training_data, training_order
 from rlvr_cli.training.sharding.choose import trainer_arguments
-from rlvr_cli.training.trainer import RunTrainer
+from rlvr_cli.training.sharding.fsdp import set_half_precision
 from rlvr_cli.training.trl_arguments import trl_config
 
 
@@ -45,7 +47,7 @@ def build_trainer(
     executed: Counter[str],
     reporter: Reporter,
     stop: StopRequest,
-) -> RecordedTrainer:
+) -> RunTrainer:
     """The trainer of ``run``, at its first step; it counts the terms of the method in ``executed``."""
     gpu, checkpointing = torch.cuda.is_available(), config.model.gradient_checkpointing
     bf16 = has_bfloat16()
@@ -60,7 +62,7 @@ def build_trainer(
         "ddp_find_unused_parameters": False,
         "seed": config.run.seed,
         "max_steps": batch.steps_total,
-        "save_steps": config.checkpoint.every,
+        "save_steps": config.checkpoint.every,  # read by no one but trainer_state.json
         "learning_rate": config.optimizer.peak_lr(lambda: parameters_of(prepared.model)),
         "adam_beta1": config.optimizer.betas[0],
         "adam_beta2": config.optimizer.betas[1],
@@ -81,7 +83,7 @@ def build_trainer(
         "base": prepared.base,
         "peft_config": peft_config(config.model.adapter),
     }
-    trainer: RecordedTrainer
+    trainer: RunTrainer
     if isinstance(prepared.method, SFTMethod):
         trainer = _sft_trainer(config, batch, prepared.method, arguments, of_every_run)
     else:
@@ -91,7 +93,7 @@ def build_trainer(
     return trainer
 
 
-def _check_accelerate(trainer: RecordedTrainer, batch: BatchArithmetic) -> None:
+def _check_accelerate(trainer: RunTrainer, batch: BatchArithmetic) -> None:
     """Raise RunError where accelerate made something else of the launch than was asked for."""
     accelerator = trainer.accelerator
     found = accelerator.distributed_type
@@ -114,12 +116,14 @@ def _sft_trainer(
     config: Config, batch: BatchArithmetic, method: SFTMethod, arguments: dict[str, Any], of_every_run: dict[str, Any]
 ) -> SFTRunTrainer:
     lengths = [len(row.prompt) + len(row.completion) for row in method.demonstrations]
+    args = sft_config(
+        **arguments,
+        per_device_train_batch_size=batch.micro_batch,
+        gradient_accumulation_steps=batch.micro_batches,
+    )
+    set_half_precision(args)
     return SFTRunTrainer(
-        args=sft_config(
-            **arguments,
-            per_device_train_batch_size=batch.micro_batch,
-            gradient_accumulation_steps=batch.micro_batches,
-        ),
+        args=args,
         train_dataset=training_data(method.demonstrations, training_order(lengths, config, batch)),
         **of_every_run,
     )
@@ -155,7 +159,7 @@ def _policy_trainer(
     method: Method,
     arguments: dict[str, Any],
     of_every_run: dict[str, Any],
-) -> RunTrainer:
+) -> PolicyRunTrainer:
     args = trl_config(
         **arguments,
         per_device_train_batch_size=batch.share,
@@ -171,6 +175,7 @@ def _policy_trainer(
         # Only read for the reference model of the KL term, which TRL loads by the policy's name.
         model_init_kwargs=_loading(config, prepared.model.device),
     )
+    set_half_precision(args)
     rollouts = RolloutSource(
         config,
         prepared.task,
@@ -184,10 +189,9 @@ def _policy_trainer(
     )
     rows = config.train.rollouts * config.rollout.prompts
     order = problem_order(len(prepared.problems), rows, config.run.seed)
-    return RunTrainer(
+    return PolicyRunTrainer(
         args=args,
-        # TRL wants a text beside the index; prompts are written when a rollout needs them.
-        train_dataset=Dataset.from_dict({"prompt": [""] * rows, "problem": order}),
+        train_dataset=Dataset.from_dict({"problem": order}),
         method=method,
         group_size=config.rollout.group_size,
         rollouts=rollouts,

@@ -1,214 +1,218 @@
-"""The forward pass of an update: log-probs of the tokens that are read, by a causal model's layers and its head."""
+"""Forward passes of a policy over rows of a rollout: what each computes, and which rows share one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from accelerate.utils import DistributedType
+from torch import Tensor
+from torch.nn.functional import pad
+from trl.models.utils import disable_gradient_checkpointing
 
-from rlvr_cli.training.head import token_log_probs
+from rlvr_cli.training.log_probs import chosen_log_probs, head_is_linear, inside, prompts_can_be_shared
+from rlvr_cli.training.packing import MicroBatches, Row, Rows, numbered_prompts, pack
+from rlvr_cli.training.value_head import ValueHead
 
-# A comparison of two ways to compute a tiny batch: rounding differs by less, another formula by more. At least so many
-# of the smallest steps of the number format.
-_SAME, _STEPS = 1e-3, 8
-# Logits beyond every cap that models have (Gemma's are 30 and 50).
-_LARGE = 1e3
-
-
-def causal_model(model: Any) -> Any:
-    """``model`` without PEFT's wrapper; adapters stay in its layers."""
-    return model.get_base_model() if hasattr(model, "peft_config") else model
+# What a forward pass reads of rows.
+INPUTS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 
 
-def completion_states(
-    model: Any,
-    prompt_ids: Tensor,
-    prompt_mask: Tensor,
-    completion_ids: Tensor,
-    completion_mask: Tensor,
-    prompts: Tensor | None = None,
-) -> Tensor:
-    """(B, T, H) the hidden state before each token of the completions.
+@dataclass(frozen=True)
+class Outputs:
+    """What a forward pass says of the completions of some rows.
 
-    Positions count from each row's first token, however it is padded on the left.
+    Attributes:
+        log_probs: (n, T), 0 where none was asked for. entropies: the same, where they were asked for.
+        values: (n, T) of the value head, where there is one.
+        aux_loss: () the router's auxiliary loss, for a mixture of experts.
+    """
+
+    log_probs: Tensor
+    entropies: Tensor | None
+    values: Tensor | None
+    aux_loss: Tensor | None
+
+
+@dataclass
+class PolicyForward:
+    """Forward passes of one model.
 
     Args:
-        model: a causal model of transformers. prompt_ids, prompt_mask: (B, P) or (D, P), left-padded.
-        completion_ids, completion_mask: (B, T), right-padded.
-        prompts: (B,) which of the D prompts each row continues: each is computed once, its keys and values serve all of
-            its completions, and its gradient is the sum of theirs. None: row i continues prompt i.
+        temperature: log-probs are those of logits divided by it.
+        trl_pass: TRL's forward pass, for models whose logits are more than a linear head of the last states.
+        micro_tokens: tokens of one pass; None = as many as ``micro_rows`` of the longest row have.
+        micro_rows: rows of one pass, where neither ``micro_tokens`` nor the packing of short rows decides.
+        compute_everything: leave nothing out, whether it changes a gradient or not.
+        checkpointing: transformers' ``gradient_checkpointing_kwargs``.
+        value_head: predicts values from the same states; None = there is none.
+        aux_loss: whether the model is a mixture of experts with an auxiliary loss.
+        own_head: whether the head is applied to the chosen tokens alone, by this project's code.
+        share_prompts: whether a prompt may be computed once for all of its completions.
     """
-    layers = getattr(model, model.base_model_prefix)
-    if prompts is None:
-        mask = torch.cat([prompt_mask, completion_mask], dim=1)
-        outputs = layers(
-            input_ids=torch.cat([prompt_ids, completion_ids], dim=1),
-            attention_mask=mask,
-            position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0),
-            use_cache=False,
+
+    accelerator: Any
+    temperature: float
+    trl_pass: Callable[..., tuple[Tensor, Tensor | None, Tensor | None]]
+    micro_tokens: int | None
+    micro_rows: int
+    compute_everything: bool
+    checkpointing: dict[str, Any] | None
+    value_head: ValueHead | None = None
+    aux_loss: bool = False
+    own_head: bool = False
+    share_prompts: bool = False
+
+    def suit(self, model: Any, *, checkpointing: bool, float32_head: bool) -> None:
+        """Find out what can be saved with ``model``; it is whole, and on its device."""
+        self.own_head = not self.aux_loss and not float32_head and head_is_linear(model)
+        # Gradient checkpointing keeps no keys and values, and a divided layer must not be called twice.
+        self.share_prompts = (
+            self.own_head
+            and not checkpointing
+            and not any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
+            and not self.divided
+            and prompts_can_be_shared(model)
         )
-        states: Tensor = outputs.last_hidden_state[:, prompt_ids.shape[1] - 1 : -1]
-        return states
-    positions = (prompt_mask.cumsum(dim=1) - 1).clamp(min=0)
-    outputs = layers(input_ids=prompt_ids, attention_mask=prompt_mask, position_ids=positions, use_cache=True)
-    first: Tensor = outputs.last_hidden_state[:, -1:].index_select(0, prompts)
-    if completion_ids.shape[1] == 1:
-        return first
-    cache = outputs.past_key_values
-    for layer in cache.layers:
-        layer.keys, layer.values = layer.keys.index_select(0, prompts), layer.values.index_select(0, prompts)
-    before = completion_mask[:, :-1]
-    outputs = layers(
-        input_ids=completion_ids[:, :-1],
-        attention_mask=torch.cat([prompt_mask.index_select(0, prompts), before], dim=1),
-        position_ids=(positions[:, -1:].index_select(0, prompts) + before.cumsum(dim=1)),
-        past_key_values=cache,
-        use_cache=True,
-    )
-    return torch.cat([first, outputs.last_hidden_state], dim=1)
 
+    @property
+    def divided(self) -> bool:
+        """Whether the processes hold the model in parts: then each must call it as often as the others."""
+        return self.accelerator.distributed_type in (DistributedType.DEEPSPEED, DistributedType.FSDP)
 
-def read_tokens(
-    model: Any,
-    prompt_ids: Tensor,
-    prompt_mask: Tensor,
-    completion_ids: Tensor,
-    completion_mask: Tensor,
-    read: Tensor,
-    prompts: Tensor | None,
-    temperature: float,
-    *,
-    entropies: bool,
-) -> tuple[Tensor, Tensor | None, Tensor]:
-    """(B, T) log-probs of the tokens that are ``read`` (B, T), 0 elsewhere; their entropies; (B, T, H) the states.
+    def of_reference(self) -> PolicyForward:
+        """The same of a model without a value head."""
+        return dataclasses.replace(self, value_head=None)
 
-    The head is applied to the states before tokens that are read, and to no other. Arguments as for
-    :func:`completion_states` and :func:`token_log_probs`.
-    """
-    model = causal_model(model)
-    states = completion_states(model, prompt_ids, prompt_mask, completion_ids, completion_mask, prompts)
-    where = read.nonzero(as_tuple=True)
-    head = model.get_output_embeddings()
-    # One call of the head, in however many parts: ZeRO-3 gathers its weights in each, and processes differ in parts.
-    function = partial(
-        token_log_probs, head.forward, vocabulary=head.out_features, temperature=temperature, entropies=entropies
-    )
-    log_probs, found = inside(head, head, function, states[where], completion_ids[where])
+    def __call__(
+        self,
+        model: Any,
+        rows: Rows,
+        chosen: Tensor,
+        *,
+        entropies: bool,
+        share_prompts: bool = False,
+        values_only: bool = False,
+    ) -> Outputs:
+        """One pass over some rows for the ``chosen`` tokens (n, T), with gradient unless it is switched off.
 
-    def placed(values: Tensor) -> Tensor:
-        return values.new_zeros(read.shape).index_put(where, values)
-
-    return placed(log_probs), None if found is None else placed(found), states
-
-
-def inside(wrapped: Any, model: Any, function: Callable[..., Any], *tensors: Tensor | None) -> Any:
-    """``function(*tensors)`` as the forward pass of ``wrapped``, which holds ``model``.
-
-    What wraps a model for several processes (DDP, FSDP2, DeepSpeed) prepares in its own forward pass what the backward
-    pass needs; whatever is computed with the model must happen in there.
-    """
-    own = vars(model).get("forward")
-    model.forward = function
-    try:
-        return wrapped(*tensors)
-    finally:
-        if own is None:
-            del model.forward
+        Columns that are padding in every row are cut away, and those behind the last chosen token. With
+        ``values_only`` the log-probs are 0, where that saves the head.
+        """
+        wide = max(1, int(row_ends(self._computed(rows["completion_mask"].bool(), chosen)).max()))
+        first = min(int(rows["prompt_mask"].any(dim=0).int().argmax()), rows["prompt_mask"].shape[1] - 1)
+        prompt_ids, prompt_mask = rows["prompt_ids"][:, first:], rows["prompt_mask"][:, first:]
+        ids, mask, chosen = rows["completion_ids"][:, :wide], rows["completion_mask"][:, :wide], chosen[:, :wide]
+        values, aux_loss = None, None
+        if self.own_head:
+            plain = self.accelerator.unwrap_model(model)
+            prompts = None
+            if share_prompts:
+                numbers = numbered_prompts(prompt_ids, prompt_mask)
+                distinct = sorted(set(numbers))
+                prompts = torch.tensor([distinct.index(number) for number in numbers], device=ids.device)
+                prompt_ids, prompt_mask = prompt_ids[distinct], prompt_mask[distinct]
+            at = torch.ones_like(chosen) if self.compute_everything else chosen & (not values_only)
+            function = partial(chosen_log_probs, plain, temperature=self.temperature, entropies=entropies)
+            with self.accelerator.autocast():
+                log_probs, found, states = inside(
+                    model, plain, function, prompt_ids, prompt_mask, ids, mask, at, prompts
+                )
+            if self.value_head is not None:
+                values = self.value_head.values(states)
         else:
-            model.forward = own
+            log_probs, found, aux_loss = self.trl_pass(
+                model,
+                torch.cat([prompt_ids, ids], dim=1),
+                torch.cat([prompt_mask, mask], dim=1),
+                wide,
+                compute_entropy=entropies,
+                compute_aux_loss=self.aux_loss,
+            )
+            if self.value_head is not None:
+                values = self.value_head.values(self.value_head.latest_states(wide))
+        missing = rows["completion_ids"].shape[1] - wide
+
+        def placed(columns: Tensor, where: Tensor) -> Tensor:
+            return pad(torch.where(where, columns, 0.0), (0, missing))
+
+        return Outputs(
+            placed(log_probs, chosen),
+            None if found is None else placed(found, chosen),
+            None if values is None else placed(values, mask.bool()),
+            aux_loss,
+        )
+
+    @torch.no_grad()
+    def without_gradient(
+        self,
+        model: Any,
+        rows: Rows,
+        chosen: Tensor | None = None,
+        *,
+        entropies: bool = False,
+        values_only: bool = False,
+    ) -> Outputs:
+        """Passes over any number of rows, for all tokens or the ``chosen`` ones (n, T)."""
+        chosen = rows["completion_mask"].bool() if chosen is None else chosen
+        micro_batches = self.pack(rows, chosen)
+        whole: dict[str, Tensor] = {}
+        with disable_gradient_checkpointing(model, self.checkpointing):
+            for some in micro_batches.rows:
+                outputs = self(
+                    model,
+                    {key: rows[key][some] for key in INPUTS},
+                    chosen[some],
+                    entropies=entropies,
+                    share_prompts=micro_batches.share_prompts,
+                    values_only=values_only,
+                )
+                for name in ("log_probs", "entropies", "values"):
+                    found = getattr(outputs, name)
+                    if found is not None:
+                        whole.setdefault(name, found.new_zeros(chosen.shape))[some] = found
+        return Outputs(whole["log_probs"], whole.get("entropies"), whole.get("values"), None)
+
+    def pack(self, rows: Rows, chosen: Tensor) -> MicroBatches:
+        """The passes over ``rows`` in which the log-probs of the ``chosen`` tokens are computed."""
+        mask = rows["completion_mask"].bool()
+        ends = row_ends(self._computed(mask, chosen)).tolist()
+        lengths = rows["prompt_mask"].sum(dim=1).tolist()
+        same = numbered_prompts(rows["prompt_ids"], rows["prompt_mask"])
+        every = [Row(*numbers) for numbers in zip(range(len(same)), lengths, ends, same, strict=True)]
+        # One row even where nothing is trained: a step without a backward pass would have no gradient instead of 0.
+        taken = [row for row in every if row.completion] or [min(every, key=lambda row: (row.prompt, row.index))]
+        longest = max(row.prompt + int(length) for row, length in zip(every, mask.sum(dim=1).tolist(), strict=True))
+        by_tokens = self.micro_tokens or (None if self.compute_everything else self.micro_rows * longest)
+        micro_batches = pack(
+            taken,
+            most_tokens=by_tokens or 2**62,
+            most_rows=None if by_tokens else self.micro_rows,
+            share_prompts=self.share_prompts and not self.compute_everything,
+        )
+        if self.divided:
+            # Each forward and backward pass gathers what all processes hold.
+            passes = torch.tensor([len(micro_batches.rows)], device=self.accelerator.device)
+            most = int(self.accelerator.gather(passes).max())
+            short = min(every, key=lambda row: (row.prompt + row.completion, row.index)).index
+            idle = most - len(micro_batches.rows)
+            micro_batches = dataclasses.replace(micro_batches, rows=[*[[short]] * idle, *micro_batches.rows], idle=idle)
+        return micro_batches
+
+    def _computed(self, mask: Tensor, chosen: Tensor) -> Tensor:
+        """(n, T) to the last of which, in each row, the layers compute; (n, T) the completions, the chosen tokens."""
+        whole, taken = mask | chosen, chosen.any(dim=1, keepdim=True)
+        # The auxiliary loss of a mixture of experts is one of all rows.
+        if self.compute_everything or self.aux_loss:
+            chosen, taken = torch.where(taken, chosen, whole), torch.ones_like(taken)
+        return chosen if self.own_head and not self.compute_everything else whole & taken
 
 
-def head_is_linear(model: Any) -> bool:
-    """Whether logits are the head of the last hidden states and nothing else: no cap, no scale.
-
-    Compared on a few tokens, with states so large that a cap would act; raises nothing for a model of another build.
-    """
-    model = causal_model(model)
-    head, layers = model.get_output_embeddings(), getattr(model, model.base_model_prefix, None)
-    if not hasattr(head, "out_features") or not isinstance(layers, nn.Module):
-        return False
-    expected = []
-
-    def enlarged(layers: Any, given: Any, outputs: Any) -> Any:
-        states = outputs.last_hidden_state
-        outputs.last_hidden_state = states * (_LARGE / head(states).abs().max().clamp(min=1e-6))
-        expected.append(head(outputs.last_hidden_state))
-        return outputs
-
-    watched = layers.register_forward_hook(enlarged)
-    try:
-        with _looking(model):
-            found = model(input_ids=_some_ids(head)).logits
-    finally:
-        watched.remove()
-    # Some models call what is inside of their layers themselves.
-    return bool(expected) and _same(found, expected[0])
-
-
-def prompts_can_be_shared(model: Any) -> bool:
-    """Whether the model gives the same states where completions go on from their prompt's keys and values.
-
-    Compared on a few tokens: not with a cache that keeps something else. Not either where a position's encoding depends
-    on how long the text will be. ``head_is_linear`` holds already.
-    """
-    model = causal_model(model)
-    if _encoding_depends_on_length(model.config.get_text_config()):
-        return False
-    with _looking(model):
-        ids = _some_ids(model.get_output_embeddings()).expand(2, -1)
-        prompt, completion = ids[:, :4], ids[:, 4:]
-        ones = torch.ones_like(ids)
-        both = torch.zeros(2, dtype=torch.long, device=ids.device)
-        apart = completion_states(model, prompt, ones[:, :4], completion, ones[:, 4:])
-        try:
-            shared = completion_states(model, prompt[:1], ones[:1, :4], completion, ones[:, 4:], both)
-        except (AttributeError, TypeError, RuntimeError):
-            return False  # a cache without keys and values in layers, or with something beside them
-        return _same(shared, apart)
-
-
-def _encoding_depends_on_length(config: Any) -> bool:
-    rope = getattr(config, "rope_parameters", None) or {}
-    kinds = [rope, *rope.values()]  # one, or one for each kind of layer
-    return any(isinstance(kind, dict) and kind.get("rope_type") in ("dynamic", "longrope") for kind in kinds)
-
-
-@contextmanager
-def _looking(model: Any) -> Iterator[None]:
-    """Without gradient and dropout, and with attention that takes any number format and device.
-
-    The weights may be in float32 and on a CPU here, which flash attention refuses.
-    """
-    training = model.training
-    found: list[Any] = [getattr(module, "config", None) for module in model.modules()]
-    kernels = {
-        id(config): (config, config._attn_implementation)
-        for config in found
-        if getattr(config, "_attn_implementation", None) not in (None, "eager", "sdpa")
-    }
-    model.eval()
-    try:
-        for config, _ in kernels.values():
-            config._attn_implementation_internal = "eager"
-        with torch.no_grad():
-            yield
-    finally:
-        for config, kernel in kernels.values():
-            config._attn_implementation_internal = kernel
-        model.train(training)
-
-
-def _some_ids(head: Any) -> Tensor:
-    """(1, 8)."""
-    ids = torch.arange(8, device=head.weight.device) % int(head.out_features)
-    return ids.unsqueeze(0)
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    scale = max(float(other.float().abs().max()), 1e-6)
-    limit = max(_SAME, _STEPS * torch.finfo(one.dtype).eps)
-    return one.shape == other.shape and float((one - other).float().abs().max()) <= limit * scale
+def row_ends(chosen: Tensor) -> Tensor:
+    """(n,) for each row of (n, T) one more than the last column that is chosen; 0 where none is."""
+    columns = torch.arange(1, chosen.shape[1] + 1, device=chosen.device)
+    return (chosen * columns).amax(dim=1)

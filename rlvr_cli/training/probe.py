@@ -223,9 +223,9 @@ def measure(
     from rlvr_cli.launch.stopping import StopRequest
     from rlvr_cli.runs.folder import create_run
     from rlvr_cli.training.build import build_trainer
+    from rlvr_cli.training.policy_run import PolicyRunTrainer
     from rlvr_cli.training.prepare import prepare
     from rlvr_cli.training.progress import Reporter
-    from rlvr_cli.training.trainer import RunTrainer
 
     tell("loading the model")
     prepared = prepare(smaller, world)
@@ -239,12 +239,12 @@ def measure(
         with Reporter(run.log_path, console=quiet, rollouts=1, steps=batch.steps_total) as reporter:
             tell("building the trainer")
             trainer = build_trainer(smaller, batch, run, prepared, Counter(), reporter, StopRequest())
-            if isinstance(trainer, RunTrainer):
+            if isinstance(trainer, PolicyRunTrainer):
                 trainer.sampler_checked = True  # nothing was sampled
                 # As in the worst case: every token of every row has a gradient, and no prompt is shared. From here on,
                 # since old log-probs are the sampler's all the same: taking them needs little memory and much time.
-                trainer.compute_everything = True
-            trainer.save_checkpoint = lambda step: None  # type: ignore[method-assign]
+                trainer.forward.compute_everything = True
+            trainer.remove_callback(trainer.checkpointer)
             _tell_stages(trainer, tell)
             if prepare_trainer is not None:
                 prepare_trainer(trainer)
@@ -303,18 +303,18 @@ class _FullLength:
 
 
 def _tell_stages(trainer: Any, tell: Tell) -> None:
+    import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-    compute_loss = trainer.compute_loss
+    backward = trainer.accelerator.backward
 
-    def told(*arguments: Any, **named: Any) -> Any:
-        tell("in the forward pass")
-        loss = compute_loss(*arguments, **named)
+    def told(*arguments: Any, **named: Any) -> None:
         tell("in the backward pass")
-        return loss
+        backward(*arguments, **named)
 
     tell("preparing the batch (forward passes without gradient)")
-    trainer.compute_loss = told
+    trainer.model.register_forward_pre_hook(lambda *_: tell("in the forward pass") if torch.is_grad_enabled() else None)
+    trainer.accelerator.backward = told
     register_optimizer_step_pre_hook(lambda *_: tell("in the optimizer's step"))
     register_optimizer_step_post_hook(lambda *_: tell("after the optimizer's step"))
 

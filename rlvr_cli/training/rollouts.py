@@ -46,6 +46,29 @@ def problem_order(problems: int, rows: int, seed: int) -> list[int]:
     return order[:rows]
 
 
+@dataclass(frozen=True)
+class Batch:
+    """Completions of one process.
+
+    Attributes:
+        prompt_ids, completion_ids: tokens, row by row.
+        log_probs: for every token the log-prob that its sampler gave it at the sampling temperature; none where the
+            sampler was not asked.
+        entropies: in nats at those tokens' positions, of the same distributions; None where the sampler cannot tell.
+        truncated: whether a completion was cut off at its longest length.
+        rewards: NaN for a row that must not be learned from. correct: the verdicts, mirrored where rewards are. Both
+            empty where nothing was judged.
+    """
+
+    prompt_ids: list[list[int]]
+    completion_ids: list[list[int]]
+    log_probs: list[list[float]] = field(default_factory=list)
+    entropies: list[list[float]] | None = None
+    truncated: list[bool] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    correct: list[bool] = field(default_factory=list)
+
+
 class RolloutSource:
     """Samples, judges and stores the rollouts of a run.
 
@@ -81,11 +104,14 @@ class RolloutSource:
         self.summary: dict[str, float | None] = {}
         self.unscored = 0
 
-    def sample(self, rollout: int, problems: Sequence[int], first_row: int) -> tuple[list[list[int]], list[list[int]]]:
-        """Prompt and completion token ids, one completion for each entry of ``problems``.
+    def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> Batch:
+        """One judged completion for each entry of ``problems``, the rows of this process from ``first_row`` on.
 
         With ``rollout.dynamic_sampling``, groups whose rewards are all equal are replaced by groups of other problems,
         as often as it says (DAPO, arXiv:2503.14476, section 3.2); what is still equal then stays.
+
+        Raises RunError for a reward of a scored completion that is not finite, unless ``train.on_nonfinite`` is
+        ``skip``; then the completion has no part in the update.
         """
         self.rollout, self.first_row = rollout, first_row
         self.slots = [_Slot(problem) for problem in problems]
@@ -100,18 +126,24 @@ class RolloutSource:
             for row in again:
                 self.slots[row] = _Slot(fresh[(first_row + row) // size])
             self._fill(again, attempt)
-        prompts = [slot.prompt for slot in self.slots]
-        return prompts, [slot.ids for slot in self.slots]
+        entropies = [slot.entropies for slot in self.slots if slot.entropies is not None]
+        return Batch(
+            prompt_ids=[slot.prompt for slot in self.slots],
+            completion_ids=[slot.ids for slot in self.slots],
+            log_probs=[slot.log_probs for slot in self.slots],
+            entropies=entropies if len(entropies) == len(self.slots) else None,
+            truncated=[slot.truncated for slot in self.slots],
+            rewards=self._finite_rewards(),
+            correct=[slot.verdict.correct != slot.flipped for slot in self.slots],
+        )
 
-    def before_training(
-        self, problems: Sequence[int]
-    ) -> tuple[list[list[int]], list[list[int]], list[list[float]] | None]:
+    def before_training(self, problems: Sequence[int]) -> Batch:
         """One completion for each of ``problems`` by the model as it is, not recorded; random streams of their own."""
         started = time.perf_counter()
         prompts = [prompt_ids(self.task, self.problems[index], self.tokenizer) for index in problems]
         completions = self._sampled(prompts, problems, ("initial-entropy",), None)
         self.seconds["rollout"] += time.perf_counter() - started
-        return prompts, completions.ids, completions.entropies
+        return Batch(prompts, completions.ids, entropies=completions.entropies)
 
     def _sampled(
         self, prompts: Sequence[list[int]], keys: Sequence[int], stream: tuple[str | int, ...], on_done: OnDone | None
@@ -201,23 +233,10 @@ class RolloutSource:
         rewards: list[float] = flip(verified, flips, *self.task.reward_range).tolist()
         return rewards
 
-    def sampler_log_probs(self) -> list[list[float]]:
-        """For every token just sampled its log-prob at the sampling temperature, as the engine computed it."""
-        return [slot.log_probs for slot in self.slots]
+    def _finite_rewards(self) -> list[float]:
+        """The reward of every row, NaN where it has no part in the update, nor in its group's baseline.
 
-    def sampler_entropies(self) -> list[list[float]] | None:
-        """The entropies in nats at those tokens' positions; None where the engine cannot tell."""
-        known = [slot.entropies for slot in self.slots if slot.entropies is not None]
-        return known if len(known) == len(self.slots) else None
-
-    def judge(self) -> list[float]:
-        """The reward of every completion just sampled, NaN where it is not a finite number.
-
-        ``method.reward.noise`` mirrors the reward of that share of completions in the task's range. A completion that
-        the task could not score has reward NaN too: it has no part in the update, nor in its group's baseline.
-
-        Raises RunError for a reward of a scored completion that is not finite, unless ``train.on_nonfinite`` is
-        ``skip``; then the completion has no part in the update.
+        ``method.reward.noise`` mirrors the reward of that share of completions in the task's range.
         """
         rewards = self._rewards()
         stops = self.config.train.on_nonfinite == "stop"
@@ -229,12 +248,8 @@ class RolloutSource:
                 )
         return [reward if math.isfinite(reward) else math.nan for reward in rewards]
 
-    def correct(self) -> list[bool]:
-        """The verdict on every completion just sampled, the opposite one where ``method.reward.noise`` mirrors it."""
-        return [slot.verdict.correct != slot.flipped for slot in self.slots]
-
-    def finish(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
-        """Store the rollout (one file, whole or absent) and summarise it over all processes."""
+    def store(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
+        """Write what was collected (one file, whole or absent) and summarise it over all processes."""
         # One rendering for each problem, not for each of its completions.
         prompts = {
             index: self.task.prompt(self.problems[index], self.tokenizer)

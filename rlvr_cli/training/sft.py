@@ -19,10 +19,9 @@ from trl import SFTConfig, SFTTrainer
 
 from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.schema import Config
-from rlvr_cli.training.buffer import Rows
 from rlvr_cli.training.demonstrations import Demonstration
-from rlvr_cli.training.recorded import RecordedTrainer
 from rlvr_cli.training.rollouts import problem_order
+from rlvr_cli.training.run_trainer import RunTrainer
 from rlvr_cli.training.trl_arguments import OF_EVERY_TRAINING
 
 IGNORED = -100
@@ -101,7 +100,7 @@ class StepTokenTrainer(SFTTrainer):
         return taken
 
 
-class SFTRunTrainer(RecordedTrainer, StepTokenTrainer):
+class SFTRunTrainer(RunTrainer, StepTokenTrainer):
     """Trains one run by supervised fine-tuning and keeps its directory."""
 
     def compute_loss(self, *arguments: Any, **named: Any) -> Tensor:
@@ -119,13 +118,3 @@ class SFTRunTrainer(RecordedTrainer, StepTokenTrainer):
             "update_tokens": sums["tokens"],
         }
         return {name: value if math.isfinite(value) else None for name, value in values.items()}
-
-    def spent(self) -> dict[str, float]:
-        return {}
-
-    def position(self) -> tuple[dict[str, Any], list[Rows]]:
-        # The data lie in the order of training: the step that transformers counts is the whole position.
-        return {}, []
-
-    def restore_position(self, counters: dict[str, Any], rows: list[Rows]) -> None:
-        pass

@@ -35,7 +35,7 @@ _MLFLOW_PARAMETERS_AT_ONCE = 100
 class Tracking(TrainerCallback):
     """Rank 0's trackers. A tracker that fails at the start fails the run; one that fails later is left out from then.
 
-    `on_log` takes a line of metrics.jsonl.
+    `on_log` takes a line of metrics.jsonl; transformers' own summary at the end is none.
     """
 
     def __init__(self, config: Config, run: RunDir, reporter: Reporter) -> None:
@@ -63,7 +63,9 @@ class Tracking(TrainerCallback):
         self._keep()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        sent = numbers(logs or {})
+        if "rollout" not in (logs or {}):
+            return
+        sent = numbers(logs)
         for name in list(self._integrations):
             # What was done twice after a resume is sent once; TensorBoard takes back by itself what it had too much.
             if name == "tensorboard" or state.global_step > self._known[name]["sent"]:

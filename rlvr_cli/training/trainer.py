@@ -1,216 +1,634 @@
-"""The trainer of a run with a policy-gradient method: its seeds, and what its steps record."""
+"""TRL's GRPOTrainer with the gradient of a method.
+
+This is the one file that knows TRL's insides. Pinned to trl 1.16; tests/contract fails when a release moves one of
+them. What is overridden, and what each override relies on:
+
+- ``training_step``: TRL accumulates nothing (``gradient_accumulation_steps`` is 1): one call makes all forward and
+  backward passes of an optimizer step, as many as its rows need. Under DDP gradients are averaged over processes in the
+  last backward pass (``accelerator.no_sync``; ``gradient_state._set_sync_gradients``, as transformers does it). The
+  batch that it is given is the whole rollout's (TRL's data loader), each prompt repeated by the size of its group.
+- ``_calculate_rewards`` returns (N, functions) rewards gathered over all processes in the order of the rows. It is
+  called by ``_generate_and_score_completions``, which makes rows of the prompts of this process, where no other source
+  of rollouts is given; with ``beta`` 0 it leaves the reference alone.
+- ``_get_per_token_logps_and_entropies``: TRL's forward pass, used for models that ours (log_probs.py) does not fit, and
+  switched off while TRL scores a rollout. ``ref_model``, or an adapter that is switched off, is the reference policy.
+- ``prediction_step``, ``create_optimizer``, ``log``; ``_clip_grad_norm`` clips all parameters by one norm; ``_save``
+  and ``_load_from_checkpoint`` write and read the model's weights.
+- ``args.steps_per_generation``, ``num_iterations``, ``num_generations``, ``beta``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import dataclasses
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
 import torch
+from accelerate.utils import DistributedType
+from safetensors.torch import save_file
+from torch import Tensor
+from trl import GRPOConfig, GRPOTrainer
+from trl.trainer.utils import use_adapter
 
-from rlvr_cli.collapse.alerts import SignalWatch
-from rlvr_cli.collapse.rules import Thresholds
-from rlvr_cli.collapse.watch import Collapse, CollapseWatch
-from rlvr_cli.config.batch import BatchArithmetic
-from rlvr_cli.core.errors import JointError
-from rlvr_cli.core.files import read_jsonl
-from rlvr_cli.core.streams import stream_seed
-from rlvr_cli.models.adapter import merged
-from rlvr_cli.models.sampling.engine import Completions, Engine
-from rlvr_cli.runs.checkpoints import valid_checkpoints
-from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.training.buffer import Rows, row_order
+from rlvr_cli.methods.base import Rollout, Tokens
+from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.ppo import GAEAdvantage
+from rlvr_cli.models.gpu import cudnn_attention_off
+from rlvr_cli.training.forward import INPUTS, Outputs, PolicyForward
 from rlvr_cli.training.metrics import StepMeter
-from rlvr_cli.training.recorded import RecordedTrainer
-from rlvr_cli.training.rollouts import RolloutSource
-from rlvr_cli.training.sampler_check import Precision, SamplerCheck, differences, not_renewed, sampler_check
-from rlvr_cli.training.trl_adapter import MethodTrainer
-from rlvr_cli.training.vllm.engine import VllmEngine
+from rlvr_cli.training.objective import Step, loss, tokens_of
+from rlvr_cli.training.packing import Rows, gather_rows, padded_rows, split_into_steps, token_rows
+from rlvr_cli.training.rollouts import Batch
+from rlvr_cli.training.trl_arguments import Part, method_of, with_method
+from rlvr_cli.training.value_head import HEAD_FILE, split_off, value_head_for
+
+KEPT = (*INPUTS, "importance_sampling_ratio")
+UNUSED = ("advantages", "num_items_in_batch", "old_per_token_logps", "sampling_per_token_logps")
 
 
-class RunTrainer(RecordedTrainer, MethodTrainer):
-    """Trains one run and keeps its directory."""
+class Rollouts(Protocol):
+    """Where completions and rewards come from."""
 
-    rollouts: RolloutSource
-    meter: StepMeter
-    # What samples no policy, such as a probe, sets it and is not checked.
-    sampler_checked = False
-    thresholds = Thresholds()
+    def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> Batch:
+        """A judged completion for each of ``problems``, the rows of this process; ``first_row`` is its first of all."""
 
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(**arguments)
-        self.rollouts.model = self.model
-        engine = self.rollouts.engine
-        # With vLLM the second rollout is the first that shows whether it takes new weights, and after a resume too.
-        self._checked: SamplerCheck | None = None
-        self._checks = ["sampler_check", "sampler_check_after_update"] if isinstance(engine, VllmEngine) else []
-        self.rollouts.engine = (
-            self._with_these_weights(engine) if isinstance(engine, VllmEngine) else self._of_whole_parameters(engine)
-        )
-        self._watch = CollapseWatch(self.config.rollout.prompts, self.thresholds)
-        self._signal = SignalWatch()
+    def before_training(self, problems: Sequence[int]) -> Batch:
+        """One completion for each of ``problems`` by the untrained model, not judged.
 
-    def _of_whole_parameters(self, engine: Engine) -> Engine:
-        """``engine``, which reads weights that may be divided among the processes; each calls it as often."""
+        Asked once, before the first rollout, of methods that measure the untrained model's entropy on problems.
+        """
 
-        def sample(*arguments: Any, **named: Any) -> Completions:
-            with self.sharding.whole():
-                return engine(*arguments, **named)
+    def store(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
+        """Keep what was collected, with what its rows are trained with.
 
-        return sample
-
-    def _with_these_weights(self, engine: VllmEngine) -> Engine:
-        """``engine``, which is given the weights first whenever they have changed."""
-
-        def sample(*arguments: Any, **named: Any) -> Completions:
-            step = int(self.state.global_step)
-            if engine.step != step:
-                with self.sharding.whole(), merged(self.model) as plain:
-                    engine.take(plain, step)
-                self.accelerator.wait_for_everyone()
-            return engine(*arguments, **named)
-
-        return sample
-
-    def begin_updates(self, rollout: int) -> None:
-        self._metrics["train"].clear()  # TRL's own, which nobody reads here
-        self.skips += self.rollouts.unscored > 0
-        self.check_skips()
-        seed = stream_seed(self.config.run.seed, "update", rollout, self.accelerator.process_index)
-        # What torch.manual_seed does, which also formats the stack once for each kind of device that is not there.
-        torch.default_generator.manual_seed(seed)
-        if torch.cuda.is_available():
-            torch.cuda.manual_seed_all(seed)
-
-    def rollout_sampled(self, rows: Rows) -> None:
-        """Check the sampler: at a run's first rollout, with vLLM at the first two of every start."""
-        if self.sampler_checked:
-            return
-        if not self._checks and self.rollout_index > 0:
-            self.sampler_checked = True
-            return
-        name = self._checks.pop(0) if self._checks else "sampler_check"
-        self.sampler_checked = not self._checks
-        mask, training = rows["completion_mask"], self.model.training
-        self.model.eval()  # the sampler has no dropout
-        try:
-            own = self._without_gradient(rows).log_probs
-        finally:
-            self.model.train(training)
-        parts = differences(self._sampler_log_probs(rows), own, mask)
-        check = sampler_check(self.accelerator.gather(parts), self._precision())
-        self.reporter.log(check.sentence())
-        stale = None if self._checked is None else not_renewed(self._checked, check)
-        self._checked = check
-        for warning in (None if check.matches else check.warning(), stale):
-            if warning is not None:
-                self.reporter.message(warning)
-        if self.accelerator.is_main_process:
-            self.run.update_manifest(**{name: check.record()})
-
-    def initial_entropy_measured(self, nats: float) -> None:
-        self.reporter.log(f"mean entropy before training: {nats:.4f} nats")
-        if self.accelerator.is_main_process:
-            self.run.update_manifest(initial_entropy=nats)
-
-    def _precision(self) -> Precision:
-        weights = {parameter.dtype for parameter in self.model.parameters() if parameter.is_floating_point()}
-        half = self.args.bf16 or self.args.fp16 or self.config.model.adapter.kind == "qlora"
-        return "bfloat16" if half or weights & {torch.bfloat16, torch.float16} else "float32"
-
-    def row_order(self, rollout: int, rows: int) -> torch.Tensor:
-        return row_order(self.config.run.seed, rollout, rows)
-
-    def step_numbers(self) -> dict[str, Any]:
-        sums = self.accelerator.reduce(self.meter.take().to(self.args.device), reduction="sum").tolist()
-        return {"pass": self.finished_pass, **self.rollouts.summary, **self.meter.summary(sums)}
-
-    def alerts(self, row: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        if self.config.train.on_no_signal != "off":
-            self._signal.see(row)
-            found |= self._signal.fields(row["rollout"])
-        if self.config.train.on_collapse != "off":
-            self._watch.see(row)
-            found |= self._watch.fields(row["rollout"])
-        return found
-
-    def notices(self) -> list[str]:
-        idle = self.config.train.on_no_signal == "warn" and self._signal_ends()
-        said = [f"alert: {self._signal.sentence()}"] if idle else []
-        if self.config.train.on_collapse == "stop":
-            return said  # said with what follows from it
-        return [*said, *(f"alert: {collapse}" for collapse in self._beginning())]
-
-    def check_alerts(self) -> None:
-        if self.config.train.on_no_signal == "stop" and self._signal_ends():
-            self.accelerator.wait_for_everyone()
-            raise JointError(
-                f"{self._signal.sentence()}. Stopped, as train.on_no_signal=stop says; with warn it is only said, and "
-                f"`rlvr train --resume` would stop here again. `rlvr tasks show {self.config.task.name} "
-                f"--model {self.config.model.name}` shows what the model is given."
-            )
-        if self.config.train.on_collapse == "stop" and (found := self._beginning()):
-            # The first error of any process ends them all: not before rank 0 has recorded the step.
-            self.accelerator.wait_for_everyone()
-            raise collapsed(found, self._watch.last_sound(found), self.run, self.batch)
-
-    def _beginning(self) -> list[Collapse]:
-        """The collapses to tell of after the step just made: those of its rollout, after its first step."""
-        rollout, update = self._place()
-        return self._watch.begins(rollout) if update == 0 else []
-
-    def _signal_ends(self) -> bool:
-        """Whether the step just made is the first of a rollout after which the missing signal is told."""
-        rollout, update = self._place()
-        return update == 0 and self._signal.begins(rollout)
-
-    def _place(self) -> tuple[int, int]:
-        """The rollout of the step just made, and its place among the rollout's steps."""
-        return divmod(int(self.state.global_step) - 1, self.batch.steps_per_rollout)
-
-    def spent(self) -> dict[str, float]:
-        spent = dict(self.rollouts.seconds)
-        self.rollouts.seconds = dict.fromkeys(spent, 0.0)
-        return spent
-
-    def position(self) -> tuple[dict[str, Any], list[Rows]]:
-        steps, buffer, initial_entropy = self.export_position()
-        return {
-            "steps": steps,
-            "initial_entropy": initial_entropy,
-            "rollout_summary": self.rollouts.summary,
-        }, buffer
-
-    def restore_position(self, counters: dict[str, Any], rows: list[Rows]) -> None:
-        self.import_position(counters["steps"], rows, counters["initial_entropy"])
-        self.rollouts.summary = counters["rollout_summary"]
-        lines = read_jsonl(self.run.metrics_path)
-        self._watch.see_all(lines)
-        self._signal.see_all(lines)
+        Args:
+            advantages, values: for each row the mean over its tokens; no ``values`` without a value head, NaN for a
+                row without tokens.
+        """
 
 
-def collapsed(found: Sequence[Collapse], sound: int, run: RunDir, batch: BatchArithmetic) -> JointError:
-    """The end of a run by a collapse: what was found, and how to go on.
+class PolicyTrainer(GRPOTrainer):
+    """TRL's GRPOTrainer with the gradient of any method.
 
     Args:
-        found: the collapses that began after the same rollout. sound: the last rollout, from 0, from before.
+        model, reward_funcs, train_dataset, eval_dataset, processing_class, reward_processing_classes, callbacks,
+            optimizers: as in ``trl.GRPOTrainer``. An evaluation samples ``eval_dataset`` and logs the rewards
+            (``eval_reward``); it has no loss.
+        args: TRL's arguments; ``num_iterations`` counts whole epochs (two passes each for Lopti), ``max_steps``
+            optimizer steps. None = TRL's defaults, and an output folder named after model and method.
+        method: a name (``"dgpo+lopti"``); the keys of a whole method; or one part, which takes the place of that part
+            in the method that is named after it: ``DGPO(n=2.0)``.
+        overrides: changes to a named method as on the command line, without ``method.``: ``policy_loss.n=2``.
+        correct_above: with reward functions of your own, a completion is correct where its reward is above this; for
+            methods that train by correctness (PL, NL, CL, RAFT++). ``rollouts`` have verdicts.
+        rollouts: where completions and rewards come from, in place of TRL's own generation and ``reward_funcs``; the
+            data set then names problems (column ``problem``).
+        meter: watches every forward pass of an update.
+        group_size: completions of each prompt; None = ``args.num_generations``, which TRL wants to be 2 at least.
+        tis_cap: largest weight of a token where trainer and sampler differ (objective.py); None = no weights.
+        micro_tokens: tokens of one forward pass; None = as many as ``micro_rows`` of the step's longest row have.
+        micro_rows: rows of one forward pass, where ``micro_tokens`` or the packing of short rows does not decide;
+            None = ``args.per_device_train_batch_size``.
+        compute_everything: leave nothing out of the forward passes, whether it changes a gradient or not.
+        sampler_exact: whether the log-probs and entropies that ``rollouts`` tells are the policy's up to rounding.
+        others: the other arguments of ``trl.GRPOTrainer``.
+
+    Raises:
+        UserError: no such policy-gradient method, or an override that it does not have.
+        ValueError: ``args`` sets an option that the method decides, groups do not fill a rollout, or the method needs
+            something that this trainer cannot give it.
     """
-    before = f"from before it began (in rollout {sound + 2})"
-    # The policy that sampled the last sound rollout.
-    step = sound * batch.steps_per_rollout
-    checkpoints = [entry for entry in valid_checkpoints(run.checkpoints_dir) if entry.step <= step]
-    again = f"rlvr train -c {run.config_path} run.name=NEW"
-    if checkpoints:
-        advice = (
-            f"The newest checkpoint {before} is {checkpoints[0].path}; to go on from it with other settings: {again} "
-            f"model.name={checkpoints[0].path} optimizer.lr=..."
+
+    default_method: ClassVar[str] = "grpo"
+
+    def __init__(
+        self,
+        model: Any,
+        reward_funcs: Any = None,
+        args: GRPOConfig | None = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        processing_class: Any = None,
+        reward_processing_classes: Any = None,
+        callbacks: Any = None,
+        optimizers: tuple[Any, Any] = (None, None),
+        *,
+        method: str | Method | Part | None = None,
+        overrides: Sequence[str] = (),
+        correct_above: float = 0.0,
+        rollouts: Rollouts | None = None,
+        meter: StepMeter | None = None,
+        group_size: int | None = None,
+        tis_cap: float | None = None,
+        micro_tokens: int | None = None,
+        micro_rows: int | None = None,
+        compute_everything: bool = False,
+        sampler_exact: bool = False,
+        **others: Any,
+    ) -> None:
+        named = method_of(self.default_method if method is None else method, overrides)
+        if args is None:
+            name = model if isinstance(model, str) else model.config.name_or_path
+            args = GRPOConfig(f"{name.rstrip('/').rpartition('/')[2]}-{named.name}")
+        self.method = named.bound(args.max_completion_length)
+        self.rollouts, self.correct_above, self.tis_cap = rollouts, correct_above, tis_cap
+        self._check_what_is_given()
+        self.meter = meter or StepMeter(self.method, entropies=rollouts is None)
+        # With weights for a sampler that differs, the old log-probs must be the trainer's own.
+        self._sampler_told = sampler_exact and not compute_everything and tis_cap is None
+        self._trl_rewards: Tensor | None = None
+        self._generating = False
+        self._initial_entropy: float | None = None
+        self._rows_of_steps: list[Rows] | None = None
+        arguments = with_method(args, self.method)
+        self.group_size = group_size or arguments.num_generations
+        if arguments.generation_batch_size % self.group_size:
+            raise ValueError(
+                f"a rollout of {arguments.generation_batch_size} completions does not split into groups of "
+                f"{self.group_size}"
+            )
+        self.value_head, others = value_head_for(self.method, model, arguments, others)
+        super().__init__(
+            model,
+            reward_funcs if rollouts is None else _judged_already,
+            arguments,
+            train_dataset,
+            eval_dataset,
+            processing_class,
+            reward_processing_classes,
+            callbacks,
+            optimizers,
+            **others,
         )
-    else:
-        advice = (
-            f"No checkpoint {before} was kept (checkpoint.every, checkpoint.keep); to start again with other settings: "
-            f"{again} optimizer.lr=..."
+        # The reference of the KL term is loaded; the penalty is part of the method.
+        self.beta = 0.0
+        self.num_generations = self.group_size
+        if self.args.device.type == "cuda":
+            cudnn_attention_off()
+        if self.value_head is not None:
+            self.value_head.train()
+        self.forward = PolicyForward(
+            self.accelerator,
+            self.temperature,
+            super()._get_per_token_logps_and_entropies,
+            micro_tokens,
+            micro_rows or args.per_device_train_batch_size,
+            compute_everything,
+            self.args.gradient_checkpointing_kwargs,
+            self.value_head,
+            self.aux_loss_enabled,
         )
-    return JointError(
-        f"rollout {found[0].first + 1}: {'; '.join(map(str, found))}. Stopped, as train.on_collapse=stop says. "
-        f"{advice} With train.on_collapse=warn it is only said; `rlvr train --resume` would stop here again."
-    )
+        self.forward.suit(
+            self.model,
+            checkpointing=self.args.gradient_checkpointing,
+            float32_head=self.args.cast_lm_head_to_fp32,
+        )
+        if rollouts is None and args.save_strategy == "steps" and args.save_steps % self.steps_per_rollout:
+            warnings.warn(
+                f"save_steps={args.save_steps:g} is not a multiple of the {self.steps_per_rollout} optimizer steps "
+                "of a rollout: checkpoints in the middle of one cannot be resumed from.",
+                stacklevel=2,
+            )
+
+    def _check_what_is_given(self) -> None:
+        method = self.method
+        if self.rollouts is not None:
+            if self.correct_above:
+                raise ValueError(f"correct_above={self.correct_above:g} has no effect: rollouts have verdicts")
+            return
+        if self.correct_above and not method.advantage.needs_correct:
+            raise ValueError(
+                f"correct_above={self.correct_above:g} has no effect: {method.name} reads no verdict from rewards"
+            )
+        if self.tis_cap is not None:
+            raise ValueError("tis_cap weighs by the sampler's log-probs, which TRL's own generation does not give")
+        if method.reward.noise > 0:
+            raise ValueError(
+                f"method {method.name} flips the verdicts of a task's verifier "
+                f"(reward.noise={method.reward.noise:g}); with reward functions of your own, flip rewards there."
+            )
+        if method.initial_entropy_samples is not None:
+            raise ValueError(
+                f"shaping.entropy_filter.samples={method.initial_entropy_samples} samples before training, which TRL's "
+                "own generation does not: leave it out, so that the first rollout is measured."
+            )
+
+    # --- what a run adds ---------------------------------------------------------------------------------------
+
+    def begin_updates(self, rollout: int) -> None:
+        """``rollout`` is sampled and scored: seed what is drawn while updating on it (dropout)."""
+
+    def rollout_collected(self, batch: Batch, rows: Rows) -> None:
+        """The rows of this process were sampled and judged; nothing was trained on them yet."""
+
+    def initial_entropy_measured(self, nats: float) -> None:
+        """The untrained model's entropy was measured on problems, before the first rollout."""
+
+    def row_order(self, rollout: int, rows: int) -> Tensor:
+        """(rows,) permutation that deals the rows of ``rollout`` to optimizer steps; equal in all processes."""
+        generator = torch.Generator().manual_seed(self.args.seed + rollout)
+        return torch.randperm(rows, generator=generator)
+
+    # --- the place in the training -----------------------------------------------------------------------------
+
+    @property
+    def steps_per_rollout(self) -> int:
+        """Optimizer steps made from each rollout, all passes counted."""
+        return int(self.args.steps_per_generation * self.num_iterations)
+
+    @property
+    def rollout_index(self) -> int:
+        """The rollout that the next (or current) step belongs to, from 0."""
+        return int(self.state.global_step // self.steps_per_rollout)
+
+    @property
+    def step_in_rollout(self) -> int:
+        """The next (or current) step among those of its rollout, from 0."""
+        return int(self.state.global_step % self.steps_per_rollout)
+
+    @property
+    def current_pass(self) -> str:
+        """Which tokens the next (or current) step is trained on: a pass of the method."""
+        return self.pass_of(self.state.global_step)
+
+    def pass_of(self, step: int) -> str:
+        """The pass of the method that optimizer step ``step`` (from 0) belongs to."""
+        passes = self.method.passes.names
+        return str(passes[step // self.args.steps_per_generation % self.num_iterations % len(passes)])
+
+    # --- rollout -----------------------------------------------------------------------------------------------
+
+    def _rows_of_step(self, inputs: list[dict[str, Any]]) -> Rows:
+        """This process's rows of the step that begins; a rollout's first step collects the rollout."""
+        if self._rows_of_steps is None and self.step_in_rollout:
+            raise ValueError(
+                f"the checkpoint was saved in the middle of a rollout (step {self.state.global_step}, "
+                f"{self.steps_per_rollout} steps each), and TRL does not save the rollout. Resume from a step between "
+                "two rollouts."
+            )
+        if self._rows_of_steps is None or self.step_in_rollout == 0:
+            rollout = self.rollout_index
+            rows = self._scored_rollout(inputs)
+            self._rows_of_steps = split_into_steps(
+                rows,
+                self.row_order(rollout, len(rows["completion_ids"])),
+                steps=self.args.steps_per_generation,
+                process=self.accelerator.process_index,
+                processes=self.accelerator.num_processes,
+            )
+            # The first step's old log-probs are its own; those of later steps must be taken before the policy moves.
+            for later in self._rows_of_steps[1:]:
+                if "old_log_probs" not in later:
+                    outputs = self.forward.without_gradient(self.model, later, self._grad_mask(later))
+                    later["old_log_probs"] = outputs.log_probs
+            self.begin_updates(rollout)
+        own: Rows = self._rows_of_steps[self.state.global_step % self.args.steps_per_generation]
+        return own
+
+    def _scored_rollout(self, inputs: list[dict[str, Any]]) -> Rows:
+        """Every row of the rollout, of all processes, with what it is trained with."""
+        method, gather = self.method, self.accelerator.gather
+        if method.initial_entropy_samples is not None and self._initial_entropy is None:
+            self._initial_entropy = self._entropy_before_training(method.initial_entropy_samples)
+            self.initial_entropy_measured(self._initial_entropy)
+        batch = None
+        if self.rollouts is None:
+            own, rewards = self._sampled_by_trl(inputs)
+        else:
+            problems = [row["problem"] for row in inputs]
+            batch = self.rollouts.collect(self.rollout_index, problems, self.accelerator.process_index * len(problems))
+            own = self._padded(batch)
+            rewards = gather(torch.tensor(batch.rewards, dtype=torch.float32, device=self.args.device))
+        own |= self._measured_before_updates(own, batch)
+        if batch is not None:
+            if method.advantage.needs_correct:
+                own["correct"] = torch.tensor([int(one) for one in batch.correct], device=self.args.device)
+            self.rollout_collected(batch, own)
+        rows = gather_rows(own, gather, self.accelerator.num_processes, int(self._tokenizer.pad_token_id))
+        rollout = self._rollout(rows, rewards)
+        rows["completion_mask"] = rollout.mask
+        estimated, advantages = method.rollout_advantages(rollout)
+        self.meter.add_rollout()
+        threshold = method.passes.threshold(rollout)
+        if threshold is not None:
+            rows["low_threshold"] = torch.full((len(advantages), 1), threshold, device=advantages.device)
+        if self.rollouts is not None:
+            self._store(rollout, advantages)
+        if isinstance(method.advantage, GAEAdvantage):
+            rows["returns"] = method.advantage.returns(rollout)
+        for read in ("entropies", "correct"):
+            rows.pop(read, None)
+        return {**rows, "advantages": advantages, "estimated": estimated}
+
+    def _padded(self, batch: Batch) -> Rows:
+        """The rows of a batch on the device; those that are cut off and to be left out have no tokens."""
+        rows = padded_rows(batch.prompt_ids, batch.completion_ids, int(self._tokenizer.pad_token_id))
+        rows = {key: value.to(self.args.device) for key, value in rows.items()}
+        tokens = torch.tensor(sum(map(len, (*batch.prompt_ids, *batch.completion_ids))), device=self.args.device)
+        self.state.num_input_tokens_seen += int(self.accelerator.reduce(tokens, reduction="sum"))
+        if self.mask_truncated_completions:
+            rows["completion_mask"][torch.tensor(batch.truncated, device=self.args.device)] = 0
+        return rows
+
+    def _sampled_by_trl(self, inputs: list[dict[str, Any]]) -> tuple[Rows, Tensor]:
+        """The rows of this process by TRL's own generation, and the rewards of all by the reward functions."""
+        resumed = self._rows_of_steps is None and self.rollout_index > 0
+        if resumed and self.method.needs_initial_entropy:
+            raise ValueError(
+                f"method {self.method.name} compares with the entropy of the untrained model, which TRL's "
+                "checkpoints do not hold: it cannot be resumed from one."
+            )
+        output = self._generated(inputs)
+        unknown = set(output) - {*KEPT, *UNUSED}
+        if unknown:
+            raise ValueError(f"rollouts with {', '.join(sorted(unknown))} are not supported")
+        assert self._trl_rewards is not None
+        return {key: output[key] for key in KEPT if key in output}, self._trl_rewards
+
+    def _generated(self, inputs: list[dict[str, Any]]) -> Rows:
+        self._generating = True
+        try:
+            return dict(self._generate_and_score_completions(inputs))
+        finally:
+            self._generating = False
+
+    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
+        rewards: Tensor = super()._calculate_rewards(*args, **kwargs)
+        unscored = rewards.isnan().all(dim=1)
+        total = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)
+        self._trl_rewards = total.masked_fill(unscored, torch.nan)
+        return rewards
+
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        # TRL asks for old log-probs of every row while it scores a rollout. We take them later, and only of those
+        # rows whose policy will have moved; vLLM's correction is computed from them at once.
+        if self._generating and not self.use_vllm:
+            return torch.zeros_like(input_ids[:, -logits_to_keep:], dtype=torch.float32), None, None
+        outputs: tuple[Tensor, Tensor | None, Tensor | None] = super()._get_per_token_logps_and_entropies(
+            model, input_ids, attention_mask, logits_to_keep, *args, **kwargs
+        )
+        return outputs
+
+    def prediction_step(self, model: Any, inputs: Any, *args: Any, **named: Any) -> tuple[None, None, None]:
+        """Samples and scores held-out prompts, TRL's way: their rewards are logged, and there is no loss."""
+        with torch.no_grad():
+            self._generated(inputs)
+        return None, None, None
+
+    def _measured_before_updates(self, own: Rows, batch: Batch | None) -> Rows:
+        """What the method must know before the first update: of the sampler, or from a forward pass."""
+        method, mask = self.method, own["completion_mask"]
+        measured = {"ref_log_probs": self._reference_log_probs(own)} if method.needs_reference else {}
+        if batch is not None and self.tis_cap is not None:
+            measured["sampler_log_probs"] = token_rows(batch.log_probs, mask)
+        first_entropy = method.needs_initial_entropy and self._initial_entropy is None
+        entropies_needed = method.needs_rollout_entropies or first_entropy
+        old_needed = method.needs_rollout_log_probs
+        if batch is not None and self._sampler_told:
+            # Lopti's first pass can leave out what it does not train on only if it knows the old log-probs before it.
+            if old_needed or method.passes.chooses_by_old_log_probs or self.steps_per_rollout > 1:
+                measured["old_log_probs"], old_needed = token_rows(batch.log_probs, mask), False
+            if entropies_needed and batch.entropies is not None:
+                measured["entropies"], entropies_needed = token_rows(batch.entropies, mask), False
+        if entropies_needed or old_needed or self.value_head is not None:
+            # The first step's log-probs are its own.
+            known = "old_log_probs" in measured or (self.steps_per_rollout == 1 and not old_needed)
+            values_only = known and not entropies_needed
+            outputs = self.forward.without_gradient(
+                self.model, own, entropies=entropies_needed, values_only=values_only
+            )
+            if not known:
+                measured["old_log_probs"] = outputs.log_probs
+            if outputs.entropies is not None:
+                measured["entropies"] = outputs.entropies
+            if outputs.values is not None:
+                measured["values"] = outputs.values
+        return measured
+
+    def _entropy_before_training(self, samples: int) -> float:
+        """Token mean over one completion of each of the first ``samples`` training problems, of all processes."""
+        assert self.rollouts is not None
+        share = range(self.accelerator.process_index, samples, self.accelerator.num_processes)
+        # Every process samples and goes forward as often, one without a share for nothing.
+        batch = self.rollouts.before_training(list(share) or [0])
+        if batch.entropies is not None and self._sampler_told:
+            sums = [math.fsum(of_row) for of_row in batch.entropies]
+        else:
+            rows = padded_rows(batch.prompt_ids, batch.completion_ids, int(self._tokenizer.pad_token_id))
+            rows = {key: value.to(self.args.device) for key, value in rows.items()}
+            with evaluating(self.model):
+                entropies = self.forward.without_gradient(self.model, rows, entropies=True).entropies
+            assert entropies is not None
+            sums = (entropies * rows["completion_mask"]).double().sum(dim=1).tolist()
+        own = [math.fsum(sums), sum(map(len, batch.completion_ids))] if share else [0.0, 0]
+        totals = torch.tensor(own, dtype=torch.float64, device=self.args.device)
+        entropy, tokens = self.accelerator.reduce(totals, reduction="sum").tolist()
+        return float(entropy / max(tokens, 1.0))
+
+    def _reference_log_probs(self, rows: Rows) -> Tensor:
+        forward = self.forward.of_reference()
+        if self.ref_model is not None:
+            return forward.without_gradient(self.ref_model, rows).log_probs
+        policy = self.accelerator.unwrap_model(self.model)
+        with use_adapter(policy, adapter_name="ref" if "ref" in policy.peft_config else None):
+            return forward.without_gradient(self.model, rows).log_probs
+
+    def _rollout(self, rows: Rows, rewards: Tensor) -> Rollout:
+        """The rollout as the method sees it, with the rewards that the method makes of the given ones."""
+        # A row that must not be learned from has no tokens: no KL, no share in any statistic or divisor.
+        mask = rows["completion_mask"] * ~rewards.isnan().unsqueeze(1)
+        rollout = Rollout(
+            rewards=rewards,
+            group_size=self.group_size,
+            token_ids=rows["completion_ids"],
+            mask=mask,
+            old_log_probs=rows.get("old_log_probs"),
+            entropies=rows.get("entropies"),
+            ref_log_probs=rows.get("ref_log_probs"),
+            values=rows.get("values"),
+            correct=rows["correct"].bool() if "correct" in rows else rewards > self.correct_above,
+        )
+        if self.method.needs_initial_entropy and self._initial_entropy is None and mask.any():
+            assert rollout.entropies is not None
+            self._initial_entropy = float(rollout.entropies[mask.bool()].double().mean())
+        # Still unknown only where there is no token that it could decide about.
+        initial = 0.0 if self._initial_entropy is None else self._initial_entropy
+        rollout = dataclasses.replace(rollout, initial_entropy=initial)
+        return dataclasses.replace(rollout, rewards=self.method.reward.rewards(rollout))
+
+    def _store(self, rollout: Rollout, advantages: Tensor) -> None:
+        """Hand what the rows of this process are trained with to what collected them."""
+        assert self.rollouts is not None
+        count, process = len(advantages) // self.accelerator.num_processes, self.accelerator.process_index
+        own = slice(process * count, (process + 1) * count)
+        means = rollout.row_mean(advantages.expand_as(rollout.mask))[own].tolist()
+        values = None
+        if rollout.values is not None:
+            # A row without tokens has no prediction.
+            seen = rollout.mask.any(dim=1)
+            values = torch.where(seen, rollout.row_mean(rollout.values), torch.nan)[own].tolist()
+        self.rollouts.store(rollout.rewards[own].tolist(), means, values)
+
+    # --- update ------------------------------------------------------------------------------------------------
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
+        """All forward and backward passes of one optimizer step; returns its loss."""
+        model.train()
+        rows = self._rows_of_step(inputs)
+        step = self._whole_step(rows)
+        grad_mask = self._grad_mask(rows)
+        micro_batches = self.forward.pack(rows, grad_mask)
+        old_log_probs: Tensor | None = None
+        total = torch.zeros((), device=self.args.device)
+        for number, chosen in enumerate(micro_batches.rows):
+            part, needed = {key: value[chosen] for key, value in rows.items()}, grad_mask[chosen]
+            if number < micro_batches.idle:
+                part["completion_mask"], needed = torch.zeros_like(part["completion_mask"]), torch.zeros_like(needed)
+            with self._gradients_synchronised(model, last=number + 1 == len(micro_batches.rows)):
+                outputs = self._outputs(model, part, needed, share_prompts=micro_batches.share_prompts)
+                if "old_log_probs" not in rows and self.steps_per_rollout > 1:
+                    # What the policy that sampled says is kept for the rollout's later steps.
+                    if old_log_probs is None:
+                        old_log_probs = outputs.log_probs.new_zeros(grad_mask.shape)
+                    old_log_probs[chosen] = outputs.log_probs.detach()
+                found = self._loss(step, part, needed, outputs, rows=len(grad_mask))
+                # DeepSpeed would divide by its number of micro-batches.
+                self.accelerator.backward(found, **({"scale_wrt_gas": False} if self._with_deepspeed else {}))
+            total = total + found.detach()
+        if old_log_probs is not None:
+            rows["old_log_probs"] = old_log_probs
+        return total
+
+    def _whole_step(self, rows: Rows) -> Step:
+        """The step that begins, counted and measured over all of its rows and all processes."""
+        mask = rows["completion_mask"]
+        counts = torch.stack([self.method.aggregation.count(mask, rows["estimated"]), mask.sum(dtype=torch.float64)])
+        count, tokens = self.accelerator.reduce(counts, reduction="sum")
+        self.meter.begin_step(mask)
+        statistics = None
+        if self.method.policy_loss.needs_statistics:
+            if self.step_in_rollout > 0:
+                log_probs = self.forward.without_gradient(self.model, rows).log_probs
+            else:
+                log_probs = rows.get("old_log_probs", torch.zeros_like(rows["completion_ids"], dtype=torch.float32))
+            own = vars(tokens_of(rows, log_probs))
+            own = {key: value for key, value in own.items() if value is not None}
+            whole = gather_rows(own, self.accelerator.gather, self.accelerator.num_processes, 0)
+            shaped = self.method.shaped(Tokens(**whole), self.current_pass)
+            statistics = self.method.policy_loss.statistics(shaped)
+        return Step(self.current_pass, count, tokens, statistics)
+
+    def _grad_mask(self, rows: Rows) -> Tensor:
+        """(n, T) the tokens whose log-probs this step's gradient, or a later one by way of the ratio, depends on."""
+        known = "old_log_probs" in rows
+        if not known and self.method.policy_loss.needs_statistics and self.steps_per_rollout > 1:
+            # A later step's statistics compare every token with its old log-prob, trained or not.
+            return rows["completion_mask"].bool()
+        tokens = tokens_of(rows, torch.zeros_like(rows["completion_ids"], dtype=torch.float32))
+        return self.method.grad_mask(tokens, self.current_pass, old_known=known)
+
+    @contextmanager
+    def _gradients_synchronised(self, model: Any, *, last: bool) -> Iterator[None]:
+        """Processes that hold the whole model average their gradients in the step's last backward pass, in no other.
+
+        Where they hold it in parts, each pass leaves a process the gradients of its own part: FSDP2 would else keep
+        those of the whole model until the last pass, in float32.
+        """
+        self.accelerator.gradient_state._set_sync_gradients(last)
+        apart = not last and not self.forward.divided
+        with self.accelerator.no_sync(model) if apart else nullcontext():
+            yield
+
+    @property
+    def _with_deepspeed(self) -> bool:
+        return bool(self.accelerator.distributed_type == DistributedType.DEEPSPEED)
+
+    def _outputs(self, model: Any, rows: Rows, grad_mask: Tensor, *, share_prompts: bool) -> Outputs:
+        """The forward pass of an update."""
+        # With TRL's own generation nobody else tells how certain the policy is.
+        entropies = self.method.policy_loss.needs_entropies or self.rollouts is None
+        return self.forward(model, rows, grad_mask, entropies=entropies, share_prompts=share_prompts)
+
+    def _loss(self, step: Step, part: Rows, grad_mask: Tensor, outputs: Outputs, *, rows: int) -> Tensor:
+        """What a part of a step's rows contributes to its loss, for the backward pass; ``rows`` of this process."""
+        found = loss(self.method, step, part, grad_mask, outputs, self.tis_cap)
+        if found.importance is not None:
+            self.meter.add_importance(*found.importance, grad_mask)
+        self.meter.add(found.tokens, step.which, step.statistics, found.values)
+        # Gradients are averaged over the processes, and every part is a share of the step of all of them.
+        total: Tensor = found.total * self.accelerator.num_processes
+        if outputs.aux_loss is not None:
+            trained = part["completion_mask"].any(dim=1).sum()
+            total = total + self.router_aux_loss_coef * outputs.aux_loss * trained / rows
+        return total
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
+        """The optimizer, with the value head's parameters in a group of their own rate."""
+        optimizer = super().create_optimizer(*args, **kwargs)
+        if self.value_head is not None:
+            rate = self.args.learning_rate * self.method.critic.lr_ratio
+            self.value_head.move_to_own_group(optimizer, rate)
+        return optimizer
+
+    def _clip_grad_norm(self, model: Any) -> Any:
+        if self.value_head is None:
+            return super()._clip_grad_norm(model)
+        # Each by itself: the value loss is of the size of squared rewards and would use up the policy's allowance.
+        with self.value_head.gradients_apart(self.args.max_grad_norm):
+            return super()._clip_grad_norm(model)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        # The meter's sums are of training steps.
+        if self.model.training:
+            sums = self.accelerator.reduce(self.meter.take().to(self.args.device), reduction="sum").tolist()
+            if sums[0]:
+                logs |= {name: value for name, value in self.meter.summary(sums).items() if value is not None}
+        super().log(logs, start_time)
+
+    # --- checkpoints -------------------------------------------------------------------------------------------
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
+        if self.value_head is None:
+            super()._save(output_dir, state_dict)
+            return
+        own, head = split_off(self.model.state_dict() if state_dict is None else state_dict)
+        super()._save(output_dir, own)
+        save_file(head, Path(output_dir or self.args.output_dir) / HEAD_FILE)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        if self.value_head is not None:
+            self.value_head.load(Path(resume_from_checkpoint))
+
+    def kept_rollout(self) -> tuple[list[Rows], float | None]:
+        """This process's rows of the rollout that the next step goes on with (none between two), initial entropy."""
+        between = self.step_in_rollout == 0 or self._rows_of_steps is None
+        return [] if between else [dict(rows) for rows in self._rows_of_steps or []], self._initial_entropy
+
+    def restore_rollout(self, steps: Sequence[Mapping[str, Tensor]], initial_entropy: float | None) -> None:
+        """Continue where :meth:`kept_rollout` was called."""
+        self._initial_entropy = initial_entropy
+        device = self.args.device
+        self._rows_of_steps = [{key: value.to(device) for key, value in rows.items()} for rows in steps] or None
+
+
+@contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Inside, ``model`` has no dropout."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
+def _judged_already(**columns: Any) -> list[float]:
+    """What TRL asks for where it is told no reward function; a rollout that is collected is judged."""
+    raise AssertionError("rollouts are judged where they are collected")

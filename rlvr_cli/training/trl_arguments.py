@@ -1,14 +1,22 @@
-"""TRL's arguments: what a run sets, and what a method decides in their place."""
+"""Which method is meant, and TRL's arguments: what a run sets, and what the method decides in their place."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from trl import GRPOConfig
 
+from rlvr_cli.config.load import load_config
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.methods.base import Advantage, PolicyLoss
+from rlvr_cli.methods.lopti import Passes
 from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.names import METHODS
+
+Part = Advantage | PolicyLoss | Passes
 
 # What TRL would do with these is the method's to decide; one that is set would silently do nothing.
 DECIDED_BY_THE_METHOD = (
@@ -26,16 +34,16 @@ DECIDED_BY_THE_METHOD = (
     "use_adaptive_entropy",
 )
 
-# Of every kind of training: the data come in the order we give; TRL saves, logs and reports nothing by itself.
+# Of every kind of training: the data come in the order we give; transformers saves, logs and reports nothing.
 OF_EVERY_TRAINING: dict[str, Any] = {
     "shuffle_dataset": False,
     "remove_unused_columns": False,
-    "logging_strategy": "steps",
+    "logging_strategy": "no",
     "logging_steps": 1,
     "logging_nan_inf_filter": False,
     "report_to": "none",
     "disable_tqdm": True,
-    "save_strategy": "steps",
+    "save_strategy": "no",
     "restore_callback_states_from_checkpoint": False,
     "num_train_epochs": 1,
 }
@@ -73,3 +81,26 @@ def with_method(arguments: GRPOConfig, method: Method) -> GRPOConfig:
         # The value head is no part of the model's outputs, where DDP would look for what was used.
         arguments.ddp_find_unused_parameters = False
     return arguments
+
+
+def method_of(method: str | Method | Part, overrides: Sequence[str] = ()) -> Method:
+    """The keys of the method that is meant.
+
+    Raises:
+        UserError: no such policy-gradient method, or an override that it does not have.
+    """
+    if isinstance(method, str):
+        config = load_config(method=method, overrides=[f"method.{override}" for override in overrides]).method
+        if not isinstance(config, Method):
+            raise UserError(f"{method} is no policy-gradient method: use trl.SFTTrainer.")
+        return config
+    if overrides:
+        raise UserError("overrides change a method that is given by name; give the values to the object itself.")
+    if isinstance(method, Method):
+        return method
+    families = {"advantage": Advantage, "policy_loss": PolicyLoss, "passes": Passes}
+    part = next(name for name, family in families.items() if isinstance(method, family))
+    kind = type(method).model_fields["kind"].default
+    named = [name for name, preset in METHODS.items() if preset.sets.get(f"{part}.kind", (None,))[0] == kind]
+    base = "grpo" if "grpo" in named or not named else named[0]
+    return method_of(base).replace(**{part: method})

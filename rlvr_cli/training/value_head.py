@@ -108,11 +108,15 @@ def split_off(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, 
     return own, head
 
 
-def value_head_for(method: Method, arguments: GRPOConfig, trl_arguments: dict[str, Any]) -> ValueHead | None:
-    """The value head that ``method`` asks for, on the model; raises ValueError where it cannot be put there."""
+def value_head_for(
+    method: Method, model: Any, arguments: GRPOConfig, others: dict[str, Any]
+) -> tuple[ValueHead | None, dict[str, Any]]:
+    """The value head that ``method`` asks for, on the model, and TRL's other arguments as they must be with it.
+
+    Raises ValueError where it cannot be put there.
+    """
     if not method.advantage.needs_values:
-        return None
-    model = trl_arguments["model"]
+        return None, others
     if isinstance(model, str):
         raise ValueError(f"method {method.name} puts a value head on the model: pass the model itself, not {model!r}.")
     if hasattr(model, "peft_config"):
@@ -120,14 +124,14 @@ def value_head_for(method: Method, arguments: GRPOConfig, trl_arguments: dict[st
             f"method {method.name} trains a value head, which the adapters of the model would freeze: pass the plain "
             "model and peft_config."
         )
-    peft_config = trl_arguments.get("peft_config")
+    if arguments.use_vllm:
+        raise ValueError(f"method {method.name} trains a value head, which vLLM cannot load with the weights.")
+    peft_config = others.get("peft_config")
     if peft_config is not None:
         peft_config = copy.copy(peft_config)
         peft_config.exclude_modules = [*_listed(peft_config.exclude_modules), NAME]
-        trl_arguments["peft_config"] = peft_config
-    if arguments.use_vllm:
-        raise ValueError(f"method {method.name} trains a value head, which vLLM cannot load with the weights.")
-    return ValueHead.attached_to(model, train_backbone=method.critic.backbone)
+        others = {**others, "peft_config": peft_config}
+    return ValueHead.attached_to(model, train_backbone=method.critic.backbone), others
 
 
 def _listed(names: str | list[str] | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""What rlvr_cli/training/trl_adapter.py relies on inside TRL and transformers.
+"""What rlvr_cli/training/trainer.py relies on inside TRL and transformers.
 
 When a release changes one of these, the first test fails and names it: read the change, check the adapter against it,
 run tests/training, and only then record the new hash.
@@ -12,24 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from transformers import Trainer
 from trl import GRPOConfig, GRPOTrainer
 
-from rlvr_cli.training.managed import ManagedTrainer
+from rlvr_cli.training.run_trainer import RunTrainer
 from rlvr_cli.training.sft import sft_config
-from rlvr_cli.training.trl_adapter import MethodTrainer
+from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.trl_arguments import OF_EVERY_TRAINING, trl_config
 from tests.training.harness import load_base, method_of, train
 
 SOURCES = {
-    "GRPOTrainer._prepare_inputs": "f824e7fb07147956",
     "GRPOTrainer._generate_and_score_completions": "1fa48922792dcd5c",
-    "GRPOTrainer._generate": "2a27fdf8f5e6f356",
     "GRPOTrainer._calculate_rewards": "736ae29b083840b5",
     "GRPOTrainer._get_per_token_logps_and_entropies": "ea73c3909275851d",
     "GRPOTrainer._get_train_sampler": "36497afb4d311dc9",
-    "GRPOTrainer.compute_loss": "a2d6ef8bd29c3e26",
     "GRPOTrainer.training_step": "9e18632f7dd8e8d8",
     "GRPOTrainer._load_optimizer_and_scheduler": "5c1772becdfd7fdb",
     "GRPOTrainer.log": "1e7772819cc8cf09",
@@ -52,7 +48,7 @@ def test_the_source_we_were_written_against_is_unchanged(name: str) -> None:
     owner, method = name.split(".")
     source = inspect.getsource(getattr({"GRPOTrainer": GRPOTrainer, "Trainer": Trainer}[owner], method))
     found = hashlib.sha256(source.encode()).hexdigest()[:16]
-    assert found == SOURCES[name], f"{name} changed: check rlvr_cli/training/trl_adapter.py against it"
+    assert found == SOURCES[name], f"{name} changed: check rlvr_cli/training/trainer.py against it"
 
 
 def test_every_kind_of_training_has_the_same_settings(tmp_path: Path) -> None:
@@ -64,32 +60,28 @@ def test_every_kind_of_training_has_the_same_settings(tmp_path: Path) -> None:
 
 
 OWN = {
-    "_begin_step",
-    "_dealt",
+    "_check_what_is_given",
     "_entropy_before_training",
-    "_every_token",
-    "_forward",
-    "_gone_through",
+    "_generated",
+    "_grad_mask",
     "_gradients_synchronised",
-    "_keep",
-    "_measured",
+    "_loss",
+    "_measured_before_updates",
+    "_outputs",
     "_padded",
-    "_read",
     "_reference_log_probs",
-    "_rewards",
     "_rollout",
-    "_sample",
-    "_sampler_entropies",
-    "_sampler_log_probs",
-    "_tokens",
-    "_value_loss",
-    "_without_gradient",
+    "_rows_of_step",
+    "_sampled_by_trl",
+    "_scored_rollout",
+    "_store",
+    "_whole_step",
 }
 
 
 def test_every_override_overrides_something() -> None:
     """A private method that TRL renames would silently never be called."""
-    members = {**vars(MethodTrainer), **vars(ManagedTrainer)}
+    members = {**vars(PolicyTrainer), **vars(RunTrainer)}
     private = {name for name, value in members.items() if inspect.isfunction(value) and name.startswith("_")}
     private -= {"__init__"}
     assert {name for name in private - OWN if not hasattr(GRPOTrainer, name)} == set()
@@ -99,18 +91,14 @@ def test_every_override_overrides_something() -> None:
 def watch(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The counter, pass and keys of every optimizer step that a loss is computed for."""
     seen: list[dict[str, Any]] = []
-    compute = MethodTrainer.compute_loss
+    whole = PolicyTrainer._whole_step
 
-    def spy(self: MethodTrainer, model: Any, inputs: dict[str, Any], **kwargs: Any) -> torch.Tensor:
-        assert self._buffered_inputs is not None
-        whole = self._buffered_inputs[self._step % self.args.steps_per_generation]
-        assert torch.equal(inputs["completion_ids"], whole["completion_ids"][inputs["index"]])
-        if not seen or seen[-1]["step"] != self._step:
-            where = {"step": self._step, "rollout": self.rollout_index, "pass": self.current_pass}
-            seen.append({**where, "keys": set(inputs)})
-        return compute(self, model, inputs, **kwargs)
+    def spy(self: PolicyTrainer, rows: dict[str, Any]) -> Any:
+        where = {"step": self.state.global_step, "rollout": self.rollout_index, "pass": self.current_pass}
+        seen.append({**where, "keys": set(rows)})
+        return whole(self, rows)
 
-    monkeypatch.setattr(MethodTrainer, "compute_loss", spy)
+    monkeypatch.setattr(PolicyTrainer, "_whole_step", spy)
     return seen
 
 
@@ -139,4 +127,4 @@ def test_options_that_the_method_decides_are_refused(tmp_path: Path) -> None:
     for option, value in {"loss_type": "cispo", "beta": 0.1, "epsilon_high": 0.4, "top_entropy_quantile": 0.2}.items():
         settings = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False, option: value}
         with pytest.raises(ValueError, match=f"GRPOConfig sets {option}, which method grpo decides"):
-            MethodTrainer(method=method, model=load_base(tmp_path), reward_funcs=[], args=GRPOConfig(**settings))
+            PolicyTrainer(method=method, model=load_base(tmp_path), reward_funcs=[], args=GRPOConfig(**settings))

@@ -18,12 +18,13 @@ FAILS = """
 import os
 if os.environ.get("RANK") == "1":
     from rlvr_cli.training.rollouts import RolloutSource
-    judge = RolloutSource.judge
-    def failing(self):
-        if self.rollout == 1:
+    collect = RolloutSource.collect
+    def failing(self, rollout, *given):
+        batch = collect(self, rollout, *given)
+        if rollout == 1:
             raise {error}
-        return judge(self)
-    RolloutSource.judge = failing
+        return batch
+    RolloutSource.collect = failing
 """
 
 

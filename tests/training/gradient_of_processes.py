@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -15,9 +16,13 @@ from tests.training.harness import UPDATES, GradientTrainer, divided, load_base,
 class InBuckets(GradientTrainer):
     """DDP's buckets are no second copy of the gradients."""
 
-    def accept_gradient(self, loss: float, grad_norm: float) -> bool:
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.accelerator.ddp_handler.gradient_as_bucket_view = True
+
+    def see_gradient(self) -> None:
         assert all(parameter.grad._is_view() for parameter in self.model.parameters())
-        return super().accept_gradient(loss, grad_norm)
+        super().see_gradient()
 
 
 harness.GradientTrainer = InBuckets  # type: ignore[misc]

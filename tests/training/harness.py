@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset
 from torch import Tensor
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3Config, Qwen3ForCausalLM, TrainerCallback
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from rlvr_cli.config.load import load_config
@@ -20,8 +21,8 @@ from rlvr_cli.methods.kl import k3
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.names import METHODS
-from rlvr_cli.training.managed import ManagedTrainer
-from rlvr_cli.training.trl_adapter import MethodTrainer
+from rlvr_cli.training.rollouts import Batch
+from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.trl_arguments import trl_config
 from tests.methods.surrogates import surrogate
 
@@ -110,19 +111,13 @@ class ScriptedRollouts:
         rewards = torch.randint(0, 4, (self.rows,), generator=generator).tolist()
         return prompts, completions, [1 if row // SHARING % 3 == 2 else reward for row, reward in enumerate(rewards)]
 
-    def sample(self, rollout: int, problems: Sequence[int], first_row: int) -> tuple[list[list[int]], list[list[int]]]:
+    def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> Batch:
         rows = slice(first_row, first_row + len(problems))
         prompts, completions, rewards = self.script(rollout)
-        self.rewards = [float(reward) for reward in rewards[rows]]
-        return prompts[rows], completions[rows]
+        own = [float(reward) for reward in rewards[rows]]
+        return Batch(prompts[rows], completions[rows], rewards=own, correct=[reward > 0 for reward in own])
 
-    def judge(self) -> list[float]:
-        return self.rewards
-
-    def correct(self) -> list[bool]:
-        return [reward > 0 for reward in self.rewards]
-
-    def finish(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
+    def store(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
         self.advantages = list(advantages)
 
 
@@ -134,67 +129,41 @@ class TellingRollouts(ScriptedRollouts):
         self.model = model
 
     @torch.no_grad()
-    def sample(self, rollout: int, problems: Sequence[int], first_row: int) -> tuple[list[list[int]], list[list[int]]]:
-        prompts, completions = super().sample(rollout, problems, first_row)
-        self.log_probs, self.entropies = [], []
-        for prompt, completion in zip(prompts, completions, strict=True):
+    def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> Batch:
+        batch = super().collect(rollout, problems, first_row)
+        log_probs, entropies = [], []
+        for prompt, completion in zip(batch.prompt_ids, batch.completion_ids, strict=True):
             distributions = completion_distributions(self.model, prompt, completion)
-            self.log_probs.append(distributions.gather(1, torch.tensor(completion).unsqueeze(1)).squeeze(1).tolist())
-            self.entropies.append((-distributions.exp() * distributions).sum(-1).tolist())
-        return prompts, completions
-
-    def sampler_log_probs(self) -> list[list[float]]:
-        return self.log_probs
-
-    def sampler_entropies(self) -> list[list[float]]:
-        return self.entropies
+            log_probs.append(distributions.gather(1, torch.tensor(completion).unsqueeze(1)).squeeze(1).tolist())
+            entropies.append((-distributions.exp() * distributions).sum(-1).tolist())
+        return replace(batch, log_probs=log_probs, entropies=entropies)
 
 
-class NoMeter:
-    def add_rollout(self) -> None:
-        pass
+class BeforeEachStep(TrainerCallback):
+    """Calls ``see`` where a step's gradient is whole and clipped, and the weights are as before."""
 
-    def begin_step(self, mask: Tensor) -> None:
-        pass
+    def __init__(self, see: Callable[[], None]) -> None:
+        self.see = see
 
-    def add(self, tokens: Tokens, which: str, statistics: Tensor | None, value_loss: Tensor | None) -> None:
-        assert tokens.log_probs.shape == tokens.mask.shape == tokens.old_log_probs.shape
-
-
-class Unmanaged(ManagedTrainer):
-    """Keeps no run."""
-
-    def record_step(self, step: int, grad_norm: float, learning_rate: float) -> None:
-        self.last_step = step
-
-    def learning_rate_factor(self, step: int) -> float:
-        return 1.0
-
-    def save_checkpoint(self, step: int) -> None:
-        pass
-
-    def load_checkpoint(self, path: Path) -> None:
-        raise AssertionError
-
-    def load_random_states(self, path: Path) -> None:
-        raise AssertionError
+    def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        self.see()
 
 
-class GradientTrainer(Unmanaged, MethodTrainer):
+class GradientTrainer(PolicyTrainer):
     """Keeps the gradient of every optimizer step in ``gradients``, and its pass in ``passes``."""
 
     def __init__(self, **arguments: Any) -> None:
         self.gradients: list[Tensor] = []
         self.passes: list[str] = []
         super().__init__(**arguments)
+        self.add_callback(BeforeEachStep(self.see_gradient))
 
     def begin_updates(self, rollout: int) -> None:
         torch.manual_seed(rollout)
 
-    def accept_gradient(self, loss: float, grad_norm: float) -> bool:
+    def see_gradient(self) -> None:
         self.gradients.append(flat_gradient(self.model))
-        self.passes.append(self.finished_pass)
-        return True
+        self.passes.append(self.current_pass)
 
 
 def flat_gradient(model: Any) -> Tensor:
@@ -256,7 +225,7 @@ def arguments(
 
 def dataset(rows: int, group: int, rollouts: int = 2) -> Dataset:
     count = rows // group * rollouts
-    return Dataset.from_dict({"prompt": [""] * count, "problem": list(range(count))})
+    return Dataset.from_dict({"problem": list(range(count))})
 
 
 def train(
@@ -279,7 +248,6 @@ def train(
         sampler_exact=told,
         compute_everything=everything,
         micro_tokens=micro_tokens,
-        meter=NoMeter(),
         model=model,
         processing_class=make_tokenizer(),
         args=config,

@@ -10,10 +10,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rlvr_cli.training.recorded import RecordedTrainer
+from rlvr_cli.training.recorder import Recorder
 
 
 def run_as_two(script: Path, *arguments: str) -> None:
@@ -47,13 +48,13 @@ def run_as_two(script: Path, *arguments: str) -> None:
 @contextmanager
 def interrupted_after(steps: int) -> Iterator[None]:
     """This process gets SIGTERM when step ``steps`` of a training is recorded; it saves at the end of the next one."""
-    record_step = RecordedTrainer.record_step
+    record = Recorder.on_step_end
 
-    def recording(self: RecordedTrainer, step: int, *numbers: float) -> None:
-        record_step(self, step, *numbers)
-        if step == steps:
+    def recording(self: Recorder, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        record(self, args, state, control, **kwargs)
+        if state.global_step == steps:
             os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(RecordedTrainer, "record_step", recording)
+        patched.setattr(Recorder, "on_step_end", recording)
         yield

@@ -20,14 +20,14 @@ from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.models.adapter import peft_config
 from rlvr_cli.training.demonstrations import Demonstration
 from rlvr_cli.training.sft import StepTokenTrainer, sft_config, training_data, training_order
-from tests.training.harness import Unmanaged, load_base
+from tests.training.harness import BeforeEachStep, load_base
 
 UPDATES, EPOCHS, ROLLOUTS = 2, 2, 2
 # Small: TRL computes the head in float32, and from step to step the runs to be compared drift apart by its rounding.
 LEARNING_RATE = 0.01
 
 
-class GradientTrainer(Unmanaged, StepTokenTrainer):
+class GradientTrainer(StepTokenTrainer):
     """Keeps the trained weights' gradient of every optimizer step, and the sums over its tokens."""
 
     def __init__(self, **arguments: Any) -> None:
@@ -35,13 +35,14 @@ class GradientTrainer(Unmanaged, StepTokenTrainer):
         self.steps: list[list[float]] = []
         self.losses: list[float] = []
         super().__init__(**arguments)
+        self.add_callback(BeforeEachStep(self.see_gradient))
 
-    def accept_gradient(self, loss: float, grad_norm: float) -> bool:
+    def see_gradient(self) -> None:
         trained = [weight for weight in self.model.parameters() if weight.requires_grad]
         self.gradients.append(torch.cat([weight.grad.flatten().clone() for weight in trained]))
         self.steps.append(self.accelerator.reduce(self.take_sums(), reduction="sum").tolist())
-        self.losses.append(loss)
-        return True
+        self.losses.append(float(self.accelerator.reduce(self._tr_loss.double(), reduction="mean")))
+        self._tr_loss = torch.zeros_like(self._tr_loss)
 
 
 def demonstrations(count: int = 40) -> list[Demonstration]:

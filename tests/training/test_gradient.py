@@ -14,7 +14,8 @@ from trl import GRPOTrainer
 
 from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.methods.method import Method
-from rlvr_cli.training.trl_adapter import MethodTrainer
+from rlvr_cli.training.forward import PolicyForward
+from rlvr_cli.training.trainer import PolicyTrainer
 from tests.training.harness import (
     COMPOSITIONS,
     LEARNING_RATE,
@@ -129,7 +130,7 @@ def test_does_not_depend_on_which_tokens_are_read(tmp_path: Path, name: str, mon
     """Three epochs: what the first step does not read must be missed by none of the later ones."""
     method = divided(method_of(name))
     chosen = train(tmp_path, method, load_base(tmp_path), micro_batch=4, epochs=3)
-    monkeypatch.setattr(Method, "read", lambda self, tokens, *given, **named: tokens.mask.bool())
+    monkeypatch.setattr(Method, "grad_mask", lambda self, tokens, *given, **named: tokens.mask.bool())
     every = train(tmp_path, method, load_base(tmp_path), micro_batch=4, epochs=3)
     for mine, other in zip(chosen.gradients, every.gradients, strict=True):
         assert relative_error(mine, other) < SPLIT_TOLERANCE
@@ -143,13 +144,11 @@ def test_passes_that_only_wait_for_another_process_have_no_gradient(
     method = method_of(name, "kl.beta=0.1")
     alone = train(tmp_path, method, load_base(tmp_path), micro_batch=4)
     gather = Accelerator.gather
-    monkeypatch.setattr(MethodTrainer, "_divided", property(lambda self: True))
+    monkeypatch.setattr(PolicyForward, "divided", property(lambda self: True))
     monkeypatch.setattr(Accelerator, "gather", lambda self, x: x + 2 if x.shape == (1,) else gather(self, x))
     calls = []
-    compute = MethodTrainer.compute_loss
-    monkeypatch.setattr(
-        MethodTrainer, "compute_loss", lambda *given, **named: calls.append(1) or compute(*given, **named)
-    )
+    compute = PolicyTrainer._loss
+    monkeypatch.setattr(PolicyTrainer, "_loss", lambda *given, **named: calls.append(1) or compute(*given, **named))
     divided_model = train(tmp_path, method, load_base(tmp_path), micro_batch=4)
     assert len(calls) > 2 * len(alone.gradients)
     for mine, other in zip(divided_model.gradients, alone.gradients, strict=True):
@@ -177,11 +176,13 @@ def test_equals_trl(
     ours = train(tmp_path, method, load_base(tmp_path), micro_batch=4, epochs=2).gradients
 
     script, calls = ScriptedRollouts(ROWS), iter(range(10))
+    rewards: list[float] = []
 
     def rollout_func(prompts: list[str], trainer: Any) -> dict[str, Any]:
         torch.manual_seed(0)
-        prompt_ids, completion_ids = script.sample(next(calls), range(len(prompts)), 0)
-        return {"prompt_ids": prompt_ids, "completion_ids": completion_ids, "logprobs": None}
+        batch = script.collect(next(calls), range(len(prompts)), 0)
+        rewards[:] = batch.rewards
+        return {"prompt_ids": batch.prompt_ids, "completion_ids": batch.completion_ids, "logprobs": None}
 
     config = arguments(tmp_path, method, rows=ROWS, group=GROUP, micro_batch=4, epochs=2)
     config.epsilon, config.epsilon_high, config.scale_rewards = 0.2, 0.28, "none"
@@ -190,10 +191,10 @@ def test_equals_trl(
     GRPOTrainer(
         model=load_base(tmp_path),
         processing_class=make_tokenizer(),
-        reward_funcs=[lambda prompts, **kwargs: script.rewards],
+        reward_funcs=[lambda prompts, **kwargs: rewards],
         rollout_func=rollout_func,
         args=config,
-        train_dataset=dataset(ROWS, GROUP),
+        train_dataset=dataset(ROWS, GROUP).map(lambda row: {"prompt": ""}),
         callbacks=[gradients],
     ).train()
     assert len(gradients.seen) == len(ours) == 4

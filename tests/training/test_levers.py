@@ -10,7 +10,8 @@ import torch
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.training.build import _sampler_exact
-from rlvr_cli.training.trl_adapter import MethodTrainer
+from rlvr_cli.training.forward import PolicyForward
+from rlvr_cli.training.trainer import PolicyTrainer
 from tests.models.tiny import rounding
 from tests.training.harness import ScriptedRollouts, load_base, method_of, tiny_model, train
 from tests.training.test_run import metrics, start
@@ -45,16 +46,14 @@ def test_the_first_rollout_s_steps_are_the_same(tmp_path: Path, method: str) -> 
 def test_no_forward_pass_takes_log_probs_that_the_sampler_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """But for the check of the sampler at the start of a run."""
     calls = []
-    whole = MethodTrainer._without_gradient
+    whole = PolicyForward.without_gradient
     monkeypatch.setattr(
-        MethodTrainer,
-        "_without_gradient",
-        lambda self, *given, **named: calls.append(self.rollout_index) or whole(self, *given, **named),
+        PolicyForward, "without_gradient", lambda *given, **named: calls.append(1) or whole(*given, **named)
     )
     for method in ("lopti", "gtpo"):
         changes = {"method__name": method, "method__kl__beta": 0.0, "update__mini_batches": 2}
         start(tmp_path, method, **changes)
-    assert calls == [0, 0], "one check each"
+    assert calls == [1, 1], "one check each, at the first rollout"
 
 
 def test_a_model_with_dropout_is_not_the_one_that_sampled() -> None:
@@ -84,13 +83,13 @@ def test_a_step_without_any_gradient_is_a_step(tmp_path: Path, monkeypatch: pyte
 def test_rows_end_at_the_last_token_that_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lopti's passes make logits for their own tokens alone, and the two together for each token once."""
     seen: dict[str, int] = {"low": 0, "high": 0}
-    compute = MethodTrainer.compute_loss
+    outputs = PolicyTrainer._outputs
 
-    def counting(self: MethodTrainer, model: Any, inputs: Any, **named: Any) -> torch.Tensor:
-        seen[self.current_pass] += int(inputs["read"].sum())
-        return compute(self, model, inputs, **named)
+    def counting(self: PolicyTrainer, model: Any, rows: Any, grad_mask: torch.Tensor, **named: Any) -> Any:
+        seen[self.current_pass] += int(grad_mask.sum())
+        return outputs(self, model, rows, grad_mask, **named)
 
-    monkeypatch.setattr(MethodTrainer, "compute_loss", counting)
+    monkeypatch.setattr(PolicyTrainer, "_outputs", counting)
     rows = metrics(start(tmp_path, "lopti", method__name="lopti", method__kl__beta=0.0, train__rollouts=1).run)
     learned = sum(row["trained"] * row["update_tokens"] for row in rows)
     assert sum(seen.values()) == pytest.approx(learned, abs=1e-6)

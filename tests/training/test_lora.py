@@ -26,7 +26,6 @@ from tests.models.tiny import rounding
 from tests.training.harness import (
     METHODS,
     GradientTrainer,
-    NoMeter,
     ScriptedRollouts,
     arguments,
     completion_log_probs,
@@ -60,16 +59,15 @@ class AdapterTrainer(GradientTrainer):
     def begin_updates(self, rollout: int) -> None:
         with merged(self.model) as plain:
             self.weights.append({name: value.clone() for name, value in plain.state_dict().items()})
-        assert self._buffered_inputs is not None
-        for part in self._buffered_inputs:
+        assert self._rows_of_steps is not None
+        for part in self._rows_of_steps:
             if "ref_log_probs" in part:
-                own = self._without_gradient(part).log_probs
+                own = self.forward.without_gradient(self.model, part).log_probs
                 self.kl.append(float((own - part["ref_log_probs"]).abs().max()))
 
-    def accept_gradient(self, loss: float, grad_norm: float) -> bool:
+    def see_gradient(self) -> None:
         trained = {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad}
         self.by_name.append({name: weight.grad.clone() for name, weight in trained.items()})
-        return True
 
 
 def train(folder: Path, name: str, *overrides: str, **settings: Any) -> AdapterTrainer:
@@ -78,7 +76,6 @@ def train(folder: Path, name: str, *overrides: str, **settings: Any) -> AdapterT
     trainer = AdapterTrainer(
         method=method,
         rollouts=ScriptedRollouts(ROWS),
-        meter=NoMeter(),
         model=load_base(folder),
         peft_config=peft_config(ADAPTER),
         processing_class=make_tokenizer(),

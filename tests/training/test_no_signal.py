@@ -15,7 +15,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training import run as running
-from rlvr_cli.training.trainer import RunTrainer
+from rlvr_cli.training.recorder import Recorder
 from tests.training.processes import interrupted_after
 
 # The lab's model never ends an answer in four tokens: every reward is the same.
@@ -110,15 +110,15 @@ def test_a_finite_but_absurd_step_is_told_as_a_broken_policy(tmp_path: Path) -> 
 
 
 def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = RunTrainer.record_step
+    record = Recorder.on_step_end
 
-    def spoiled(self: RunTrainer, step: int, grad_norm: float, learning_rate: float) -> None:
-        record(self, step, grad_norm, learning_rate)
-        if step == 2:
+    def spoiled(self: Recorder, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        record(self, args, state, control, **kwargs)
+        if state.global_step == 2:
             with torch.no_grad():
-                next(iter(self.model.parameters())).view(-1)[0] = torch.inf
+                next(iter(self.trainer.model.parameters())).view(-1)[0] = torch.inf
 
-    monkeypatch.setattr(RunTrainer, "record_step", spoiled)
+    monkeypatch.setattr(Recorder, "on_step_end", spoiled)
     with pytest.raises(RunError, match=r"step 2: .*not finite.*no checkpoint was written"):
         trained(tmp_path, "spoiled", "train.rollouts=3")
     run = RunDir(tmp_path / "spoiled")

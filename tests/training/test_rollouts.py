@@ -27,7 +27,7 @@ from rlvr_cli.tasks.countdown.task import Countdown
 from rlvr_cli.tasks.gsm8k.task import GSM8K
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.training import run as running
-from rlvr_cli.training.rollouts import RolloutSource
+from rlvr_cli.training.rollouts import Batch, RolloutSource
 
 SETTINGS = ("train.rollouts=2", "rollout.prompts=8", "rollout.max_new_tokens=60", "task.train_size=64", "run.threads=1")
 
@@ -119,25 +119,24 @@ def test_the_entropy_is_that_of_the_policy_that_sampled(tmp_path: Path) -> None:
     def without(*arguments: Any, **named: Any) -> Completions:
         return dataclasses.replace(sampler.sample(*arguments, **named), entropies=None)
 
-    def rolled(name: str, engine: Any) -> RolloutSource:
+    def rolled(name: str, engine: Any) -> tuple[RolloutSource, Batch]:
         (tmp_path / name).mkdir()
         source = RolloutSource(
             config, task, problems, tokenizer, engine, tmp_path / name, gather=list, main=True, on_tokens=lambda _: None
         )
         source.model = model
-        source.sample(0, [index for index in range(8) for _ in range(64)], 0)
-        source.finish(source.judge(), [0.0] * 512, None)
-        return source
+        batch = source.collect(0, [index for index in range(8) for _ in range(64)], 0)
+        source.store(batch.rewards, [0.0] * 512, None)
+        return source, batch
 
-    known, estimated = rolled("known", sampler.sample), rolled("estimated", without)
-    entropies = known.sampler_entropies()
-    assert entropies is not None and estimated.sampler_entropies() is None
-    assert list(map(len, entropies)) == list(map(len, known.sampler_log_probs()))
+    known, told = rolled("known", sampler.sample)
+    estimated, silent = rolled("estimated", without)
+    entropies = told.entropies
+    assert entropies is not None and silent.entropies is None
+    assert list(map(len, entropies)) == list(map(len, told.log_probs))
     assert known.summary["entropy"] == pytest.approx(statistics.fmean(itertools.chain(*entropies)))
     # 512 completions' sums of -log p differ from those of the entropies by noise of mean 0.
-    differences = [
-        sum(of_row) + sum(log_probs) for of_row, log_probs in zip(entropies, known.sampler_log_probs(), strict=True)
-    ]
+    differences = [sum(of_row) + sum(log_probs) for of_row, log_probs in zip(entropies, told.log_probs, strict=True)]
     assert abs(statistics.fmean(differences)) < 4 * statistics.stdev(differences) / math.sqrt(len(differences))
     tokens = sum(map(len, entropies))
     assert estimated.summary["entropy"] == pytest.approx(known.summary["entropy"] - sum(differences) / tokens)
@@ -186,8 +185,8 @@ def test_two_processes_sample_what_one_samples(tmp_path: Path, overrides: tuple[
         return made
 
     def roll(source: RolloutSource, first: int, count: int) -> None:
-        source.sample(0, rows[first : first + count], first)
-        source.finish(source.judge(), [0.0] * count, None)
+        batch = source.collect(0, rows[first : first + count], first)
+        source.store(batch.rewards, [0.0] * count, None)
 
     roll(source(tmp_path / "one", list, True), 0, 12)
 
@@ -256,10 +255,9 @@ def test_what_cannot_be_scored_has_no_part_and_stops_nothing(tmp_path: Path) -> 
         on_tokens=lambda count: None,
     )
     source.model = model
-    source.sample(0, [index for index in range(4) for _ in range(4)], 0)
-    rewards = source.judge()
+    rewards = source.collect(0, [index for index in range(4) for _ in range(4)], 0).rewards
     assert [math.isnan(reward) for reward in rewards] == [index % 8 == 0 for index in range(16)]
-    source.finish(rewards, [0.0] * 16, None)
+    source.store(rewards, [0.0] * 16, None)
     assert task.calls == 1 and source.summary["unscorable"] == 2 / 16 and source.unscored == 0
     rows = [json.loads(line) for line in (tmp_path / "rollout-000000.jsonl").read_text().splitlines()]
     assert [row["reward"] is None for row in rows] == [not row["scorable"] for row in rows]

@@ -21,9 +21,9 @@ from rlvr_cli.runs import records
 from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
 from rlvr_cli.runs.folder import RunDir, open_run
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
-from rlvr_cli.training import build, head
+from rlvr_cli.training import build, log_probs
 from rlvr_cli.training import run as running
-from rlvr_cli.training.trl_adapter import MethodTrainer
+from rlvr_cli.training.trainer import PolicyTrainer
 from tests.training.processes import interrupted_after
 
 STEPS = 12
@@ -253,12 +253,12 @@ def test_a_run_whose_configuration_was_edited_is_not_resumed(broken: RunDir) -> 
 
 def break_steps(monkeypatch: pytest.MonkeyPatch, *steps: int) -> None:
     """Make the loss infinite, or NaN where it is 0, at the given optimizer steps."""
-    whole = MethodTrainer.compute_loss
+    whole = PolicyTrainer._loss
 
-    def loss(self: MethodTrainer, *arguments: Any, **named: Any) -> torch.Tensor:
+    def loss(self: PolicyTrainer, *arguments: Any, **named: Any) -> torch.Tensor:
         return whole(self, *arguments, **named) * (math.inf if self.state.global_step + 1 in steps else 1.0)
 
-    monkeypatch.setattr(MethodTrainer, "compute_loss", loss)
+    monkeypatch.setattr(PolicyTrainer, "_loss", loss)
 
 
 def test_a_gradient_that_is_not_finite_stops_before_the_weights(
@@ -276,15 +276,15 @@ def test_a_gradient_that_is_not_finite_stops_before_the_weights(
 
 def test_log_probs_that_are_not_finite_can_be_skipped_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They reach the metrics before the gradient; JSON has no NaN, and neither may the run's records."""
-    forward, count = MethodTrainer._forward, iter(range(10**6))
+    forward, count = PolicyTrainer._outputs, iter(range(10**6))
 
-    def faulty(self: MethodTrainer, *arguments: Any, **named: Any) -> Any:
+    def faulty(self: PolicyTrainer, *arguments: Any, **named: Any) -> Any:
         outputs = forward(self, *arguments, **named)
         if not torch.is_grad_enabled() or next(count) != 5:
             return outputs
         return dataclasses.replace(outputs, log_probs=outputs.log_probs * math.nan)
 
-    monkeypatch.setattr(MethodTrainer, "_forward", faulty)
+    monkeypatch.setattr(PolicyTrainer, "_outputs", faulty)
     rows = metrics(start(tmp_path, "skips", train__on_nonfinite="skip").run)
     assert rows[-1]["skips"] == 1
     assert [row["step"] for row in rows if row["ratio_mean"] is None] == [
@@ -372,7 +372,7 @@ def test_the_head_in_parts_measures_the_same(tmp_path: Path, monkeypatch: pytest
     """As large vocabularies have it; the policy's and the reference's."""
     changes = {"method__kl__beta": 0.1, "train__rollouts": 1}
     run = start(tmp_path, "plain", **changes).run
-    monkeypatch.setattr(head, "MOST_LOGITS", 0)
+    monkeypatch.setattr(log_probs, "MOST_LOGITS", 0)
     parts = start(tmp_path, "parts", **changes).run
     for first, second in zip(metrics(run), metrics(parts), strict=True):
         for key in ("kl_reference", "entropy", "grad_norm"):

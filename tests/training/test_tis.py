@@ -28,8 +28,10 @@ from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training import run as running
 from rlvr_cli.training.metrics import StepMeter
+from rlvr_cli.training.objective import importance_ratios
+from rlvr_cli.training.packing import token_rows
 from rlvr_cli.training.prepare import Prepared
-from rlvr_cli.training.tis import importance_ratios, in_rows
+from rlvr_cli.training.rollouts import Batch
 from tests.methods.surrogates import surrogate
 from tests.training.harness import (
     LEARNING_RATE,
@@ -58,12 +60,9 @@ class OtherSampler(ScriptedRollouts):
         _, completions, _ = self.script(rollout)
         return [(-1.0 - 5.0 * torch.rand(len(ids), generator=generator)).tolist() for ids in completions]
 
-    def sample(self, rollout: int, problems: Any, first_row: int) -> Any:
-        self.said = self.all_log_probs(rollout)[first_row : first_row + len(problems)]
-        return super().sample(rollout, problems, first_row)
-
-    def sampler_log_probs(self) -> list[list[float]]:
-        return self.said
+    def collect(self, rollout: int, problems: Any, first_row: int) -> Batch:
+        said = self.all_log_probs(rollout)[first_row : first_row + len(problems)]
+        return replace(super().collect(rollout, problems, first_row), log_probs=said)
 
 
 def weighed(
@@ -129,7 +128,7 @@ def test_the_gradient_is_that_of_the_formula(tmp_path: Path, beta: float, temper
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter -= LEARNING_RATE * parameter.grad
-    numbers = trainer.meter.summary(trainer.meter.take().tolist())
+    numbers = trainer.state.log_history[-1]
     assert 0 < numbers["importance/weight"] < CAP and 0.05 < numbers["importance/capped"] < 0.95
 
 
@@ -147,7 +146,7 @@ def test_micro_batches_change_nothing_and_the_weights_do(tmp_path: Path, name: s
         tmp_path, method, load_base(tmp_path), rollouts=ScriptedRollouts(ROWS), cap=None, micro_batch=8, updates=UPDATES
     )
     assert relative_error(whole[0], plain.gradients[0]) > 0.01
-    assert not any("importance" in name for name in plain.meter.summary(plain.meter.take().tolist()))
+    assert not any("importance" in name for name in plain.state.log_history[-1])
 
 
 @pytest.mark.slow
@@ -212,10 +211,10 @@ def test_what_the_sampler_could_not_say_is_not_weighed() -> None:
 
 def test_values_take_the_places_of_their_tokens() -> None:
     mask = torch.tensor([[1, 1, 0], [0, 0, 0], [1, 1, 1]])
-    rows = in_rows([[-1.0, -2.0], [-9.0], [-3.0, -4.0, -5.0]], mask)
+    rows = token_rows([[-1.0, -2.0], [-9.0], [-3.0, -4.0, -5.0]], mask)
     assert rows.tolist() == [[-1.0, -2.0, 0.0], [0.0, 0.0, 0.0], [-3.0, -4.0, -5.0]]
     with pytest.raises(ValueError, match="row 0: 1 values from the sampler for 2 tokens"):
-        in_rows([[-1.0], [], [-3.0, -4.0, -5.0]], mask)
+        token_rows([[-1.0], [], [-3.0, -4.0, -5.0]], mask)
 
 
 if __name__ == "__main__":

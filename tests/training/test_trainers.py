@@ -18,7 +18,8 @@ from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.methods.grpo import GroupAdvantage
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.names import METHODS
-from rlvr_cli.training import trainers
+from rlvr_cli.training import trainer as training
+from rlvr_cli.training import trainers, trl_arguments
 from tests.training.harness import load_base
 
 
@@ -69,7 +70,7 @@ def test_the_classes_are_real_and_reached_from_the_package() -> None:
 
 
 def test_a_method_is_a_name_a_whole_or_a_part() -> None:
-    config = trainers.method_config
+    config = trl_arguments.method_of
     assert config(DGPO(n=2.0)) == config("dgpo", ["policy_loss.n=2"])
     assert config(ByProbability(eta=0.4)) == config("lopti", ["passes.eta=0.4"])
     assert config(GroupAdvantage(scale="none")).name == "grpo"
@@ -130,7 +131,7 @@ def test_correct_is_a_reward_above_a_number_of_your_own(tmp_path: Path) -> None:
             train_dataset=Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8}),
             **changes,
         )
-        rows = pl._generate_and_score_completions(pl.train_dataset.select([0] * 8).to_list())
+        rows = pl._scored_rollout(pl.train_dataset.select([0] * 8).to_list())
         found: list[float] = rows["estimated"].squeeze(1).tolist()
         return found
 
@@ -150,7 +151,7 @@ def test_arguments_in_the_order_of_trl_and_none_of_its_own(tmp_path: Path, monke
     )
     assert given.train_dataset is not None and given.args.max_steps == 8
     # TRL's own defaults are for a GPU.
-    monkeypatch.setattr(trainers, "GRPOConfig", lambda folder: arguments(tmp_path, output_dir=str(tmp_path / folder)))
+    monkeypatch.setattr(training, "GRPOConfig", lambda folder: arguments(tmp_path, output_dir=str(tmp_path / folder)))
     alone = trainers.LoptiTrainer(model, [small_ids_are_better], train_dataset=data, processing_class=tokenizer)
     assert alone.args.output_dir == str(tmp_path / f"{Path(model.config.name_or_path).name}-lopti")
 
@@ -202,10 +203,10 @@ def test_a_value_head_survives_a_checkpoint_of_trl(tmp_path: Path) -> None:
 def test_the_initial_entropy_is_measured_once_and_not_from_a_checkpoint(tmp_path: Path) -> None:
     gtpo = trainer(tmp_path, "gtpo", max_steps=2, save_steps=2)
     gtpo.train()
-    first = gtpo.export_position()[2]
+    first = gtpo.kept_rollout()[1]
     longer = trainer(tmp_path, "gtpo", max_steps=6)
     longer.train()
-    assert first is not None and longer.export_position()[2] == first
+    assert first is not None and longer.kept_rollout()[1] == first
     with pytest.raises(ValueError, match="untrained model"):
         trainer(tmp_path, "gtpo").train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
 

@@ -14,12 +14,14 @@ from torch.distributed.tensor import DTensor
 from rlvr_cli.training.sharding.base import Sharding, group_settings
 
 
-def half_precision() -> MixedPrecisionPolicy:
-    """FSDP2's policy for bfloat16: the layers compute in it.
+def set_half_precision(args: Any) -> None:
+    """FSDP2's policy for bfloat16, into the trainer's arguments where they ask for both: the layers compute in it.
 
     accelerate's own would also round what comes out of the model, which is log-probs, and sum gradients in bfloat16.
     """
-    return MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    if args.fsdp_plugin_args is not None and args.bf16:
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        args.fsdp_plugin_args["mixed_precision_policy"] = policy
 
 
 class FullyShardedSharding(Sharding):

@@ -23,18 +23,18 @@ def _deepspeed_torch(module):
     module.build_shm_op = lambda: None
 
 
-def _adapter(module):
+def _trainer(module):
     """RLVR_TEST_NAN="2 loss" makes the loss of optimizer step 2 NaN, "2 gradient" its gradient too."""
     step, _, what = os.environ.get("RLVR_TEST_NAN", "0 ").partition(" ")
-    whole = module.MethodTrainer.compute_loss
+    whole = module.PolicyTrainer._loss
 
-    def compute_loss(self, *args, **kwargs):
+    def _loss(self, *args, **kwargs):
         loss = whole(self, *args, **kwargs)
         if self.state.global_step + 1 != int(step):
             return loss
         return loss * float("nan") if what == "gradient" else loss + float("nan")
 
-    module.MethodTrainer.compute_loss = compute_loss
+    module.PolicyTrainer._loss = _loss
 
 
 def _bf16_arguments(module):
@@ -79,7 +79,7 @@ PATCHES = {
     "accelerate.state": _accelerate_state,
     "deepspeed.comm.torch": _deepspeed_torch,
     "rlvr_cli.training.build": _bf16_build,
-    "rlvr_cli.training.trl_adapter": _adapter,
+    "rlvr_cli.training.trainer": _trainer,
     "transformers.training_args": _bf16_arguments,
 }
 

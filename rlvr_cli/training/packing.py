@@ -1,12 +1,20 @@
-"""How the rows of an optimizer step are dealt into forward passes: which share one, and which share a prompt."""
+"""The rows of a rollout: padded, gathered from all processes, split into steps, packed into forward passes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+import torch
 from torch import Tensor
+
+from rlvr_cli.core.streams import stream_seed
+
+Rows = dict[str, Tensor]
+
+# Prompts end where completions begin.
+LEFT_PADDED = ("prompt_ids", "prompt_mask")
 
 # Sharing prompts takes a second, shorter pass through the layers: it must save this share of the tokens.
 LEAST_SAVED = 0.2
@@ -16,8 +24,98 @@ COPIED = 8
 PASS_TOKENS = 256
 
 
+def padded_rows(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], pad_id: int) -> Rows:
+    """Token ids and masks of some rows, (n, P) and (n, T): prompts end where completions begin."""
+
+    def padded(rows: Sequence[Sequence[int]], *, left: bool) -> tuple[Tensor, Tensor]:
+        width = max(map(len, rows))
+        ids = torch.full((len(rows), width), pad_id, dtype=torch.int64)
+        mask = torch.zeros((len(rows), width), dtype=torch.int64)
+        for index, row in enumerate(rows):
+            places = slice(width - len(row), None) if left else slice(len(row))
+            ids[index, places] = torch.tensor(row, dtype=torch.int64)
+            mask[index, places] = 1
+        return ids, mask
+
+    prompt_ids, prompt_mask = padded(prompts, left=True)
+    completion_ids, completion_mask = padded(completions, left=False)
+    return {
+        "prompt_ids": prompt_ids,
+        "prompt_mask": prompt_mask,
+        "completion_ids": completion_ids,
+        "completion_mask": completion_mask,
+    }
+
+
+def token_rows(told: Sequence[Sequence[float]], mask: Tensor) -> Tensor:
+    """(n, T) float32: what the sampler ``told`` of each row's tokens at their places, 0 where ``mask`` has none.
+
+    Raises ValueError where a row has not one value for each of its tokens.
+    """
+    values = torch.zeros(mask.shape, dtype=torch.float32)
+    lengths = mask.sum(dim=1).tolist()
+    for row, (of_row, length) in enumerate(zip(told, lengths, strict=True)):
+        # A row that is dropped from training has no tokens left.
+        if length and len(of_row) != length:
+            raise ValueError(f"row {row}: {len(of_row)} values from the sampler for {int(length)} tokens")
+        values[row, : int(length)] = torch.tensor(of_row[: int(length)], dtype=torch.float32)
+    return values.to(mask.device)
+
+
+def gather_rows(rows: Mapping[str, Tensor], gather: Callable[[Tensor], Tensor], processes: int, pad_id: int) -> Rows:
+    """The rows of every process in the order of the processes, padded to one width.
+
+    Args:
+        rows: tensors whose first dimension is this process's rows; (n,), (n, 1) or (n, T).
+        gather: joins a tensor of equal shape on all processes along its first dimension.
+    """
+    if processes == 1:
+        return dict(rows)
+    gathered: Rows = {}
+    for key in sorted(rows):
+        value = rows[key].contiguous()
+        if value.dim() == 2:
+            widths = gather(torch.tensor([value.shape[1]], device=value.device))
+            missing = int(widths.max()) - value.shape[1]
+            sides = (missing, 0) if key in LEFT_PADDED else (0, missing)
+            fill = pad_id if key in ("prompt_ids", "completion_ids") else 0
+            value = torch.nn.functional.pad(value, sides, value=fill)
+        gathered[key] = gather(value)
+    return gathered
+
+
+def row_order(seed: int, rollout: int, rows: int) -> Tensor:
+    """(rows,) permutation that deals the rows of ``rollout`` to optimizer steps; equal in all processes.
+
+    Args:
+        seed: of the run.
+    """
+    generator = torch.Generator().manual_seed(stream_seed(seed, "row-order", rollout))
+    return torch.randperm(rows, generator=generator)
+
+
+def split_into_steps(rows: Rows, order: Tensor, *, steps: int, process: int, processes: int) -> list[Rows]:
+    """This process's rows of each optimizer step of one pass over a rollout.
+
+    The rows of an optimizer step are the same for any number of processes. Those with an advantage are dealt out first
+    and by their length, so that every process has as much to compute.
+
+    Args:
+        rows: the whole rollout, of all processes.
+        order: (N,) permutation of the rows; optimizer step i takes the i-th of ``steps`` equal parts.
+    """
+    lengths = rows["completion_mask"].sum(dim=1)
+    idle = (rows["advantages"] == 0).all(dim=1)
+    parts: list[Rows] = []
+    for chosen in order.to(lengths.device).chunk(steps):
+        by_length = chosen[torch.sort(lengths[chosen], stable=True).indices]
+        dealt = by_length[torch.sort(idle[by_length].int(), stable=True).indices]
+        parts.append({key: value[dealt[process::processes]] for key, value in rows.items()})
+    return parts
+
+
 @dataclass(frozen=True)
-class Parts:
+class MicroBatches:
     """The forward passes of some rows.
 
     Attributes:
@@ -42,7 +140,7 @@ class Row:
     prompt_id: int
 
 
-def deal(rows: list[Row], *, most_tokens: int, most_rows: int | None = None, share_prompts: bool) -> Parts:
+def pack(rows: list[Row], *, most_tokens: int, most_rows: int | None = None, share_prompts: bool) -> MicroBatches:
     """Rows of like length together, in passes of at most ``most_tokens`` tokens; a row that is longer has its own.
 
     Prompts are shared where that saves a fifth of the tokens (:data:`LEAST_SAVED`).
@@ -104,7 +202,7 @@ def _pieces(group: list[Row], most_tokens: int, most_rows: int | None) -> Iterat
     yield piece
 
 
-def _packed(pieces: list[list[Row]], most_tokens: int, most_rows: int | None, *, shared: bool) -> Parts:
+def _packed(pieces: list[list[Row]], most_tokens: int, most_rows: int | None, *, shared: bool) -> MicroBatches:
     """Consecutive pieces together: of all cuts those with the fewest tokens, padding and passes counted."""
     # For the pieces before each place: the least cost, the place of the last cut, the tokens of what follows it.
     best: list[tuple[int, int, int]] = [(0, 0, 0)]
@@ -125,7 +223,7 @@ def _packed(pieces: list[list[Row]], most_tokens: int, most_rows: int | None, *,
         _, start, own = best[end]
         passes.append([row.index for piece in pieces[start:end] for row in piece])
         tokens, end = tokens + own, start
-    return Parts(passes[::-1], tokens, shared)
+    return MicroBatches(passes[::-1], tokens, shared)
 
 
 def numbered_prompts(prompt_ids: Tensor, prompt_mask: Tensor) -> list[int]:

@@ -8,7 +8,7 @@ from itertools import combinations
 import pytest
 import torch
 
-from rlvr_cli.training.parts import LEAST_SAVED, PASS_TOKENS, Parts, Row, deal, numbered_prompts
+from rlvr_cli.training.packing import LEAST_SAVED, PASS_TOKENS, MicroBatches, Row, numbered_prompts, pack
 
 
 def some_rows(count: int, *, prompt: int, group: int, longest: int, seed: int = 0) -> list[Row]:
@@ -16,7 +16,7 @@ def some_rows(count: int, *, prompt: int, group: int, longest: int, seed: int = 
     return [Row(index, prompt, draw.randint(1, longest), index // group) for index in range(count)]
 
 
-def padded(parts: Parts, rows: list[Row]) -> list[int]:
+def padded(parts: MicroBatches, rows: list[Row]) -> list[int]:
     """Columns x rows of each pass, by its definition."""
     found = []
     for chosen in parts.rows:
@@ -30,7 +30,7 @@ def padded(parts: Parts, rows: list[Row]) -> list[int]:
 @pytest.mark.parametrize("most", [30, 200, 10**9])
 def test_every_row_is_in_one_pass_and_no_pass_is_too_large(share: bool, most: int) -> None:
     rows = some_rows(40, prompt=20, group=8, longest=30)
-    parts = deal(rows, most_tokens=most, share_prompts=share)
+    parts = pack(rows, most_tokens=most, share_prompts=share)
     assert sorted(index for chosen in parts.rows for index in chosen) == list(range(40))
     sizes = padded(parts, rows)
     assert parts.tokens == sum(sizes)
@@ -42,26 +42,26 @@ def test_the_cuts_are_the_cheapest_of_all() -> None:
     rows = sorted(some_rows(10, prompt=50, group=10, longest=400), key=lambda row: row.completion)
     rows = [Row(index, row.prompt, row.completion, index) for index, row in enumerate(rows)]
     cheapest = min(
-        sum(padded(Parts(parts, 0, share_prompts=False), rows)) + PASS_TOKENS * len(parts)
+        sum(padded(MicroBatches(parts, 0, share_prompts=False), rows)) + PASS_TOKENS * len(parts)
         for number in range(10)
         for cuts in combinations(range(1, 10), number)
         for parts in [[list(range(a, b)) for a, b in zip((0, *cuts), (*cuts, 10), strict=True)]]
-        if max(padded(Parts(parts, 0, share_prompts=False), rows)) <= 2000
+        if max(padded(MicroBatches(parts, 0, share_prompts=False), rows)) <= 2000
     )
-    found = deal(rows, most_tokens=2000, share_prompts=False)
+    found = pack(rows, most_tokens=2000, share_prompts=False)
     assert found.tokens + PASS_TOKENS * len(found.rows) == cheapest
 
 
 def test_prompts_are_shared_where_that_saves_enough() -> None:
     long = some_rows(32, prompt=100, group=8, longest=20)
-    assert deal(long, most_tokens=2000, share_prompts=True).share_prompts
-    assert not deal(long, most_tokens=2000, share_prompts=False).share_prompts
+    assert pack(long, most_tokens=2000, share_prompts=True).share_prompts
+    assert not pack(long, most_tokens=2000, share_prompts=False).share_prompts
     short = some_rows(32, prompt=10, group=8, longest=int(10 / LEAST_SAVED))
-    assert not deal(short, most_tokens=2000, share_prompts=True).share_prompts
+    assert not pack(short, most_tokens=2000, share_prompts=True).share_prompts
 
 
 def test_the_rows_of_a_pass_may_be_bounded() -> None:
-    parts = deal(some_rows(32, prompt=5, group=8, longest=20), most_tokens=10**9, most_rows=6, share_prompts=True)
+    parts = pack(some_rows(32, prompt=5, group=8, longest=20), most_tokens=10**9, most_rows=6, share_prompts=True)
     assert max(map(len, parts.rows)) <= 6
 
 

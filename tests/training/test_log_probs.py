@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from rlvr_cli.training import head
-from rlvr_cli.training.forward import head_is_linear, prompts_can_be_shared, read_tokens
+from rlvr_cli.training import log_probs
+from rlvr_cli.training.log_probs import chosen_log_probs, head_is_linear, prompts_can_be_shared
 from tests.training.harness import flat_gradient, tiny_model
 
 
@@ -24,14 +24,14 @@ def test_the_head_is_called_once_however_many_parts_it_takes(monkeypatch: pytest
     def gradient() -> torch.Tensor:
         model.zero_grad()
         read = ones[:, 3:].bool()
-        log_probs, _, _ = read_tokens(
+        log_probs, _, _ = chosen_log_probs(
             model, ids[:, :3], ones[:, :3], ids[:, 3:], ones[:, 3:], read, None, 0.7, entropies=True
         )
         log_probs.square().sum().backward()
         return flat_gradient(model)
 
     whole = gradient()
-    monkeypatch.setattr(head, "MOST_LOGITS", 5 * model.lm_head.out_features)
+    monkeypatch.setattr(log_probs, "MOST_LOGITS", 5 * model.lm_head.out_features)
     assert torch.allclose(gradient(), whole, rtol=1e-10, atol=1e-12)
     assert calls == [18, 18]
 
@@ -42,7 +42,7 @@ def padded_gradient(device: str) -> torch.Tensor:
     lengths = [(5, 9), (2, 30), (4, 17)]
     mask = torch.tensor([[0] * (5 - p) + [1] * (p + c) + [0] * (30 - c) for p, c in lengths], device=device)
     ids = torch.randint(3, 20, mask.shape, generator=torch.Generator().manual_seed(0)).to(device) * mask
-    log_probs, _, _ = read_tokens(
+    log_probs, _, _ = chosen_log_probs(
         model, ids[:, :5], mask[:, :5], ids[:, 5:], mask[:, 5:], mask[:, 5:].bool(), None, 1.0, entropies=False
     )
     log_probs.square().sum().backward()

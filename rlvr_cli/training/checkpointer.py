@@ -1,0 +1,219 @@
+"""A run's checkpoints: written whole or not at all, checked before, and loaded so that a resumed run is exact."""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import TrainerCallback
+
+from rlvr_cli.config.batch import learning_rate_factor
+from rlvr_cli.core.errors import RunError
+from rlvr_cli.core.files import fsync
+from rlvr_cli.models.adapter import load_adapter_of_checkpoint, trained_tensors
+from rlvr_cli.runs.checkpoints import keep_newest, write_checkpoint
+from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.runs.records import IN_CHECKPOINT, Seal, Sealer, drop_made_again, seal_text
+from rlvr_cli.training import state
+from rlvr_cli.training.sharding.base import load_weights, optimizer_name
+from rlvr_cli.training.value_head import HEAD_FILE, split_off
+from rlvr_cli.training.value_head import NAME as VALUE_HEAD
+
+
+class Checkpointer(TrainerCallback):
+    """Saves every ``checkpoint.every`` steps and when the training stops, keeps the newest, and resumes from one.
+
+    Args:
+        trainer: of the run, with its ``position``.
+        use_cache: what the model's configuration says of the cache, which the trainer switches off.
+    """
+
+    def __init__(self, trainer: Any, *, use_cache: bool) -> None:
+        self.trainer, self.use_cache = trainer, use_cache
+        self.run: RunDir = trainer.run
+        self._sealer = Sealer(trainer.run)
+        # Where this training goes on from, until its state and then its random states are restored.
+        self._unfinished: Path | None = None
+
+    # --- save --------------------------------------------------------------------------------------------------
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step % self.trainer.config.checkpoint.every == 0 or control.should_training_stop:
+            self.save(int(state.global_step))
+
+    def save(self, step: int) -> None:
+        """Write the checkpoint of ``step``; called in every process.
+
+        Raises RunError rather than save weights from which nothing can go on.
+        """
+        trainer = self.trainer
+        trainer.store_flos()
+        position, rows = trainer.position()
+        weights, others = self._weights()
+        processes = gather_object([state.pack_process(rows)])
+        optimizer_parts = self._write_optimizer_parts(step) if trainer.sharding.divided else None
+        if trainer.accelerator.is_main_process:
+            _check_finite(step, {**weights, **others})
+            counters = {
+                **position,
+                "skips": trainer.skips.count,
+                "processes": len(processes),
+                "executed": trainer.executed,
+                "sharding": trainer.sharding.described(),
+            }
+            # A checkpoint must never be ahead of what was recorded before it, a power cut included.
+            for path in (self.run.metrics_path, self.run.timings_path, self.run.rollouts_dir):
+                fsync(path)
+            seal = self._sealer.seal()
+            try:
+                write_checkpoint(
+                    self.run.checkpoints_dir,
+                    step,
+                    lambda folder: self._write(folder, weights, others, counters, processes, optimizer_parts, seal),
+                )
+            except SafetensorError as error:
+                # The library reports a full disk in a type of its own.
+                number = re.search(r"os error (\d+)", str(error))
+                raise OSError(int(number[1]) if number else errno.EIO, str(error), str(self.run.path)) from error
+            keep_newest(self.run.checkpoints_dir, trainer.config.checkpoint.keep, step=step)
+            drop_made_again(self.run)
+            rollout = step // trainer.batch.steps_per_rollout
+            self.run.update_manifest(step=step, rollout=rollout, last_metrics=trainer.recorder.last_row)
+        trainer.accelerator.wait_for_everyone()
+
+    def _weights(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """What a checkpoint shows to others of the model, and the value head's weights; called in every process."""
+        sharding = self.trainer.sharding
+        return split_off(sharding.gathered(trained_tensors) if self.trainer.adapter else sharding.weights())
+
+    def _write(
+        self,
+        folder: Path,
+        weights: dict[str, Tensor],
+        value_head: dict[str, Tensor],
+        counters: dict[str, Any],
+        processes: list[bytes],
+        optimizer_parts: Path | None,
+        seal: Seal,
+    ) -> None:
+        trainer = self.trainer
+        model = trainer.adapter or trainer.model
+        # Trainer switches the cache off in the configuration; whoever loads the checkpoint wants it.
+        model.config.use_cache, trained_with = self.use_cache, model.config.use_cache
+        try:
+            model.save_pretrained(folder, state_dict=weights)
+        finally:
+            model.config.use_cache = trained_with
+        trainer.processing_class.save_pretrained(folder)
+        trainer.state.save_to_json(str(folder / "trainer_state.json"))
+        inner = folder / state.FOLDER
+        inner.mkdir()
+        if optimizer_parts is None:
+            state.save_optimizer(inner, trainer.sharding.optimizer_part())
+        else:
+            for part in sorted(optimizer_parts.iterdir()):
+                part.rename(inner / part.name)
+            optimizer_parts.rmdir()
+        if value_head:
+            save_file(value_head, inner / HEAD_FILE)
+        (inner / state.SCHEDULER).write_text(json.dumps(trainer.lr_scheduler.state_dict()), encoding="utf-8")
+        (inner / state.COUNTERS).write_text(json.dumps(counters), encoding="utf-8")
+        (folder / IN_CHECKPOINT).write_text(seal_text(seal), encoding="utf-8")
+        for rank, packed in enumerate(processes):
+            (inner / state.PROCESS.format(rank=rank)).write_bytes(packed)
+        for path in folder.rglob("*.safetensors"):
+            path.chmod(0o644)  # safetensors makes files that nobody else may read
+
+    def _write_optimizer_parts(self, step: int) -> Path:
+        """Every process writes its part of the optimizer's state into a folder of rank 0's; returns the folder."""
+        accelerator = self.trainer.accelerator
+        folder: Path = self.run.checkpoints_dir / f".parts-step-{step}"
+        if accelerator.is_main_process:
+            for left_over in self.run.checkpoints_dir.glob(".parts-step-*"):
+                shutil.rmtree(left_over)
+            folder.mkdir()
+        accelerator.wait_for_everyone()
+        name = optimizer_name(accelerator.process_index)
+        state.save_optimizer(folder, self.trainer.sharding.optimizer_part(), name)
+        accelerator.wait_for_everyone()
+        return folder
+
+    # --- resume ------------------------------------------------------------------------------------------------
+
+    def load_weights(self, checkpoint: Path) -> None:
+        """Give the model, still whole, the weights of ``checkpoint``; the rest follows when the training begins."""
+        self._unfinished = checkpoint
+        model = self.trainer.model
+        if self.trainer.adapter is not None:
+            load_adapter_of_checkpoint(model, checkpoint)
+            model = model.get_base_model()
+        else:
+            load_weights(model, checkpoint)
+        head = checkpoint / state.FOLDER / HEAD_FILE
+        if head.exists():
+            model.get_submodule(VALUE_HEAD).load_state_dict(load_file(head))
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._unfinished is not None:
+            self._restore(self._unfinished)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        # Last of all: the data loader has moved to the position of the checkpoint, and may have drawn.
+        if self._unfinished is not None:
+            restore, self._unfinished = self._unfinished, None
+            self._restore_random_states(restore)
+
+    def _restore(self, checkpoint: Path) -> None:
+        """Optimizer, schedule, counters and position of ``checkpoint``."""
+        trainer, inner = self.trainer, checkpoint / state.FOLDER
+        counters = json.loads((inner / state.COUNTERS).read_text(encoding="utf-8"))
+        if counters["processes"] != trainer.accelerator.num_processes:
+            raise RunError(
+                f"{checkpoint} was written by {counters['processes']} processes and cannot be resumed by "
+                f"{trainer.accelerator.num_processes}. Start as many processes as before."
+            )
+        trainer.sharding.check_same(checkpoint, counters.get("sharding"))
+        rank = trainer.accelerator.process_index
+        name = optimizer_name(rank) if trainer.sharding.divided else state.OPTIMIZER
+        trainer.sharding.restore_optimizer_part(state.load_optimizer(inner, name))
+        self._restore_schedule(json.loads((inner / state.SCHEDULER).read_text(encoding="utf-8")))
+        trainer.skips.count = counters["skips"]
+        trainer.executed.update(counters["executed"])
+        trainer.restore_position(counters, self._process_state(checkpoint)[1])
+
+    def _restore_schedule(self, saved: dict[str, Any]) -> None:
+        # The rate of the next step was set when the checkpoint was written, before the run was
+        # extended; otherwise this is the same number.
+        schedule = self.trainer.lr_scheduler
+        factor = learning_rate_factor(self.trainer.config, saved["last_epoch"])
+        saved["_last_lr"] = [peak * factor for peak in saved["base_lrs"]]
+        for group, rate in zip(self.trainer.optimizer.param_groups, saved["_last_lr"], strict=True):
+            group["lr"] = rate
+        schedule.load_state_dict(saved)
+
+    def _restore_random_states(self, checkpoint: Path) -> None:
+        state.restore_random_states(self._process_state(checkpoint)[0])
+
+    def _process_state(self, checkpoint: Path) -> tuple[dict[str, Tensor], list[dict[str, Tensor]]]:
+        rank = self.trainer.accelerator.process_index
+        return state.unpack_process(checkpoint / state.FOLDER / state.PROCESS.format(rank=rank))
+
+
+def _check_finite(step: int, tensors: Mapping[str, torch.Tensor]) -> None:
+    broken = [name for name, one in tensors.items() if one.is_floating_point() and not one.isfinite().all()]
+    if broken:
+        raise RunError(
+            f"step {step}: {len(broken)} of {len(tensors)} weight tensors are not finite ({broken[0]}), so no "
+            "checkpoint was written; the newest is from before. A smaller optimizer.lr or update.max_grad_norm "
+            "often helps."
+        )

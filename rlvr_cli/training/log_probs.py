@@ -1,0 +1,282 @@
+"""Log-probs of chosen tokens by a causal model's layers and its head, without the logits of a whole batch in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
+
+# Logits that are in memory at a time (256 MiB in float32).
+MOST_LOGITS = 2**26
+
+
+# A comparison of two ways to compute a tiny batch: rounding differs by less, another formula by more. At least so many
+# of the smallest steps of the number format.
+_SAME, _STEPS = 1e-3, 8
+# Logits beyond every cap that models have (Gemma's are 30 and 50).
+_LARGE = 1e3
+
+
+def causal_model(model: Any) -> Any:
+    """``model`` without PEFT's wrapper; adapters stay in its layers."""
+    return model.get_base_model() if hasattr(model, "peft_config") else model
+
+
+def completion_states(
+    model: Any,
+    prompt_ids: Tensor,
+    prompt_mask: Tensor,
+    completion_ids: Tensor,
+    completion_mask: Tensor,
+    prompts: Tensor | None = None,
+) -> Tensor:
+    """(B, T, H) the hidden state before each token of the completions.
+
+    Positions count from each row's first token, however it is padded on the left.
+
+    Args:
+        model: a causal model of transformers. prompt_ids, prompt_mask: (B, P) or (D, P), left-padded.
+        completion_ids, completion_mask: (B, T), right-padded.
+        prompts: (B,) which of the D prompts each row continues: each is computed once, its keys and values serve all of
+            its completions, and its gradient is the sum of theirs. None: row i continues prompt i.
+    """
+    layers = getattr(model, model.base_model_prefix)
+    if prompts is None:
+        mask = torch.cat([prompt_mask, completion_mask], dim=1)
+        outputs = layers(
+            input_ids=torch.cat([prompt_ids, completion_ids], dim=1),
+            attention_mask=mask,
+            position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0),
+            use_cache=False,
+        )
+        states: Tensor = outputs.last_hidden_state[:, prompt_ids.shape[1] - 1 : -1]
+        return states
+    positions = (prompt_mask.cumsum(dim=1) - 1).clamp(min=0)
+    outputs = layers(input_ids=prompt_ids, attention_mask=prompt_mask, position_ids=positions, use_cache=True)
+    first: Tensor = outputs.last_hidden_state[:, -1:].index_select(0, prompts)
+    if completion_ids.shape[1] == 1:
+        return first
+    cache = outputs.past_key_values
+    for layer in cache.layers:
+        layer.keys, layer.values = layer.keys.index_select(0, prompts), layer.values.index_select(0, prompts)
+    before = completion_mask[:, :-1]
+    outputs = layers(
+        input_ids=completion_ids[:, :-1],
+        attention_mask=torch.cat([prompt_mask.index_select(0, prompts), before], dim=1),
+        position_ids=(positions[:, -1:].index_select(0, prompts) + before.cumsum(dim=1)),
+        past_key_values=cache,
+        use_cache=True,
+    )
+    return torch.cat([first, outputs.last_hidden_state], dim=1)
+
+
+class _LogProbs(torch.autograd.Function):
+    """log softmax of (n, V) logits at (n,) targets: one buffer of n x V for the gradient, none for the result."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        normalisers = logits.logsumexp(dim=-1)
+        ctx.save_for_backward(logits, targets, normalisers)
+        ctx.mark_non_differentiable(normalisers)
+        return logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - normalisers, normalisers
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None]:
+        logits, targets, normalisers = ctx.saved_tensors
+        of_logits = torch.sub(logits, normalisers.unsqueeze(-1)).exp_().mul_(-gradient.unsqueeze(-1))
+        of_logits.scatter_add_(-1, targets.unsqueeze(-1), gradient.unsqueeze(-1))
+        return of_logits, None
+
+
+def token_log_probs(
+    head: Callable[[Tensor], Tensor],
+    states: Tensor,
+    targets: Tensor,
+    *,
+    vocabulary: int,
+    temperature: float,
+    entropies: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """(n,) log-probs of ``targets`` and, where asked for, (n,) entropies (nats, no gradient) at their places.
+
+    Both under the distribution that was sampled from: logits divided by ``temperature``. The head is applied to as many
+    states at a time as :data:`MOST_LOGITS` allows; where there are several such parts, the backward pass computes each
+    again.
+
+    Args:
+        head: from states to logits. states: (n, H), one before each target. targets: (n,) token ids.
+        vocabulary: logits of each state.
+    """
+
+    def part(states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+        logits = head(states)
+        # As in TRL's head: which of the two is used must not decide the precision.
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        logits = logits if temperature == 1 else logits / temperature
+        log_probs, normalisers = _LogProbs.apply(logits, targets)  # type: ignore[no-untyped-call]
+        if not entropies:
+            return log_probs, None
+        with torch.no_grad():
+            log_softmax = logits.detach() - normalisers.unsqueeze(-1)
+            return log_probs, -(log_softmax.exp() * log_softmax).sum(dim=-1)
+
+    size = max(1, MOST_LOGITS // vocabulary)
+    if len(targets) <= size:
+        return part(states, targets)
+    found = []
+    for some, wanted in zip(states.split(size), targets.split(size), strict=True):
+        if torch.is_grad_enabled():
+            found.append(checkpoint(part, some, wanted, use_reentrant=False))
+        else:
+            found.append(part(some, wanted))
+    log_probs = torch.cat([one for one, _ in found])
+    return log_probs, torch.cat([one for _, one in found]) if entropies else None
+
+
+def chosen_log_probs(
+    model: Any,
+    prompt_ids: Tensor,
+    prompt_mask: Tensor,
+    completion_ids: Tensor,
+    completion_mask: Tensor,
+    chosen: Tensor,
+    prompts: Tensor | None,
+    temperature: float,
+    *,
+    entropies: bool,
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """(B, T) log-probs of the ``chosen`` tokens (B, T), 0 elsewhere; their entropies; (B, T, H) the states.
+
+    The head is applied to the states before these tokens, and to no other. Arguments as for
+    :func:`completion_states` and :func:`token_log_probs`.
+    """
+    model = causal_model(model)
+    states = completion_states(model, prompt_ids, prompt_mask, completion_ids, completion_mask, prompts)
+    where = chosen.nonzero(as_tuple=True)
+    head = model.get_output_embeddings()
+    # One call of the head, in however many parts: ZeRO-3 gathers its weights in each, and processes differ in parts.
+    function = partial(
+        token_log_probs, head.forward, vocabulary=head.out_features, temperature=temperature, entropies=entropies
+    )
+    log_probs, found = inside(head, head, function, states[where], completion_ids[where])
+
+    def placed(values: Tensor) -> Tensor:
+        return values.new_zeros(chosen.shape).index_put(where, values)
+
+    return placed(log_probs), None if found is None else placed(found), states
+
+
+def inside(wrapped: Any, model: Any, function: Callable[..., Any], *tensors: Tensor | None) -> Any:
+    """``function(*tensors)`` as the forward pass of ``wrapped``, which holds ``model``.
+
+    What wraps a model for several processes (DDP, FSDP2, DeepSpeed) prepares in its own forward pass what the backward
+    pass needs; whatever is computed with the model must happen in there.
+    """
+    own = vars(model).get("forward")
+    model.forward = function
+    try:
+        return wrapped(*tensors)
+    finally:
+        if own is None:
+            del model.forward
+        else:
+            model.forward = own
+
+
+def head_is_linear(model: Any) -> bool:
+    """Whether logits are the head of the last hidden states and nothing else: no cap, no scale.
+
+    Compared on a few tokens, with states so large that a cap would act; raises nothing for a model of another build.
+    """
+    model = causal_model(model)
+    head, layers = model.get_output_embeddings(), getattr(model, model.base_model_prefix, None)
+    if not hasattr(head, "out_features") or not isinstance(layers, nn.Module):
+        return False
+    expected = []
+
+    def enlarged(layers: Any, given: Any, outputs: Any) -> Any:
+        states = outputs.last_hidden_state
+        outputs.last_hidden_state = states * (_LARGE / head(states).abs().max().clamp(min=1e-6))
+        expected.append(head(outputs.last_hidden_state))
+        return outputs
+
+    watched = layers.register_forward_hook(enlarged)
+    try:
+        with _looking(model):
+            found = model(input_ids=_some_ids(head)).logits
+    finally:
+        watched.remove()
+    # Some models call what is inside of their layers themselves.
+    return bool(expected) and _same(found, expected[0])
+
+
+def prompts_can_be_shared(model: Any) -> bool:
+    """Whether the model gives the same states where completions go on from their prompt's keys and values.
+
+    Compared on a few tokens: not with a cache that keeps something else. Not either where a position's encoding depends
+    on how long the text will be. ``head_is_linear`` holds already.
+    """
+    model = causal_model(model)
+    if _encoding_depends_on_length(model.config.get_text_config()):
+        return False
+    with _looking(model):
+        ids = _some_ids(model.get_output_embeddings()).expand(2, -1)
+        prompt, completion = ids[:, :4], ids[:, 4:]
+        ones = torch.ones_like(ids)
+        both = torch.zeros(2, dtype=torch.long, device=ids.device)
+        apart = completion_states(model, prompt, ones[:, :4], completion, ones[:, 4:])
+        try:
+            shared = completion_states(model, prompt[:1], ones[:1, :4], completion, ones[:, 4:], both)
+        except (AttributeError, TypeError, RuntimeError):
+            return False  # a cache without keys and values in layers, or with something beside them
+        return _same(shared, apart)
+
+
+def _encoding_depends_on_length(config: Any) -> bool:
+    rope = getattr(config, "rope_parameters", None) or {}
+    kinds = [rope, *rope.values()]  # one, or one for each kind of layer
+    return any(isinstance(kind, dict) and kind.get("rope_type") in ("dynamic", "longrope") for kind in kinds)
+
+
+@contextmanager
+def _looking(model: Any) -> Iterator[None]:
+    """Without gradient and dropout, and with attention that takes any number format and device.
+
+    The weights may be in float32 and on a CPU here, which flash attention refuses.
+    """
+    training = model.training
+    found: list[Any] = [getattr(module, "config", None) for module in model.modules()]
+    kernels = {
+        id(config): (config, config._attn_implementation)
+        for config in found
+        if getattr(config, "_attn_implementation", None) not in (None, "eager", "sdpa")
+    }
+    model.eval()
+    try:
+        for config, _ in kernels.values():
+            config._attn_implementation_internal = "eager"
+        with torch.no_grad():
+            yield
+    finally:
+        for config, kernel in kernels.values():
+            config._attn_implementation_internal = kernel
+        model.train(training)
+
+
+def _some_ids(head: Any) -> Tensor:
+    """(1, 8)."""
+    ids = torch.arange(8, device=head.weight.device) % int(head.out_features)
+    return ids.unsqueeze(0)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    scale = max(float(other.float().abs().max()), 1e-6)
+    limit = max(_SAME, _STEPS * torch.finfo(one.dtype).eps)
+    return one.shape == other.shape and float((one - other).float().abs().max()) <= limit * scale

@@ -1,0 +1,114 @@
+"""The loss of an optimizer step, as a function of tensors.
+
+    loss = -sum over tokens of (F A + KL) / Z * log pi        the coefficients without gradient
+         + critic.coef * value loss                           where the method has a value head
+
+Z, and what a method measures over a whole step, are those of the step's rows in all processes; so the losses of any
+parts of a step add up to the step's.
+
+Truncated importance sampling (``tis_cap``), for a sampler that is not exactly the policy that is trained:
+
+    w = min(pi_old / pi_sampler, cap)        each token, without gradient; multiplies F A
+
+pi_old is the trainer's own probability of the token before the first update on the rollout, pi_sampler the sampler's,
+both at the sampling temperature. As TRL's ``vllm_importance_sampling_mode="token_truncate"`` (GRPOTrainer, 1.16), after
+Yao et al., "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training" (2025).
+
+How we differ from TRL: pi_old is what the update itself divides by, so that no forward pass is spent on it; there is no
+lower bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rlvr_cli.methods.base import Tokens
+from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.ppo import value_loss
+from rlvr_cli.training.forward import Outputs
+from rlvr_cli.training.packing import Rows
+
+
+@dataclass(frozen=True)
+class Step:
+    """What the loss of any part of an optimizer step needs of the whole step.
+
+    Attributes:
+        which: the pass of the method.
+        count: () ``aggregation.count`` over the step's rows in all processes.
+        tokens: () its valid tokens in all processes.
+        statistics: ``policy_loss.statistics`` of the step, where the method has some.
+    """
+
+    which: str
+    count: Tensor
+    tokens: Tensor
+    statistics: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The loss of some rows of a step, and what it was made of.
+
+    Attributes:
+        total: () with gradient.
+        tokens: what the coefficients were computed from, detached.
+        values: () the value loss, summed over its tokens; None without a value head.
+        importance: (n, T) the weights for a sampler that differs, and where the cap cut them; None without a cap.
+    """
+
+    total: Tensor
+    tokens: Tokens
+    values: Tensor | None
+    importance: tuple[Tensor, Tensor] | None
+
+
+def loss(method: Method, step: Step, rows: Rows, grad_mask: Tensor, outputs: Outputs, tis_cap: float | None) -> Loss:
+    """The share that ``rows`` have in the loss of ``step``.
+
+    Args:
+        rows: ``advantages`` and ``completion_mask`` (n, T); ``old_log_probs`` where the policy has moved since it
+            sampled, and what else the method reads.
+        grad_mask: (n, T) the tokens whose log-probs are in ``outputs``; of the others the gradient does not depend.
+        tis_cap: largest weight of a token; None = no weights.
+    """
+    tokens = tokens_of(rows, outputs.log_probs.detach(), outputs.entropies, grad_mask)
+    correction, importance = rows.get("importance_sampling_ratio"), None
+    if tis_cap is not None:
+        ratios = importance_ratios(tokens.old_log_probs, rows["sampler_log_probs"])
+        correction = ratios.clamp(max=tis_cap)
+        importance = (correction, ratios > tis_cap)
+    coefficients = method.coefficients(tokens, step.count, step.which, step.statistics, sampler_correction=correction)
+    total = -(coefficients * outputs.log_probs).sum()
+    values = None
+    if outputs.values is not None:
+        # Each pass trains on its own tokens.
+        selected = method.passes.selected(tokens, step.which)
+        critic = method.critic
+        values = value_loss(outputs.values, rows["values"], rows["returns"], selected, step.tokens, critic.clip)
+        total = total + critic.coef * values
+        values = values.detach() * step.tokens
+    return Loss(total, tokens, values, importance)
+
+
+def tokens_of(rows: Rows, log_probs: Tensor, entropies: Tensor | None = None, known: Tensor | None = None) -> Tokens:
+    """The completions of some rows; a token whose log-prob is not ``known`` is as the sampling policy has it."""
+    old = rows.get("old_log_probs", log_probs)
+    return Tokens(
+        log_probs=log_probs if known is None else torch.where(known, log_probs, old),
+        old_log_probs=old,
+        advantages=rows["advantages"].to(log_probs.dtype),
+        mask=rows["completion_mask"],
+        entropies=entropies,
+        ref_log_probs=rows.get("ref_log_probs"),
+        low_threshold=rows.get("low_threshold"),
+    )
+
+
+def importance_ratios(old_log_probs: Tensor, sampler_log_probs: Tensor) -> Tensor:
+    """(B, T) pi_old / pi_sampler; 1 where the sampler could not say (NaN)."""
+    difference = old_log_probs.detach() - sampler_log_probs
+    return torch.where(difference.isnan(), 0.0, difference).exp()

@@ -1,0 +1,157 @@
+"""Callbacks that watch the steps of a run: records, steps that are not finite, the signal to stop."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from signal import Signals
+from typing import Any, Protocol
+
+import torch
+from transformers import TrainerCallback
+
+from rlvr_cli.config.schema import TrainConfig
+from rlvr_cli.core.errors import RunError
+from rlvr_cli.core.files import append_jsonl
+from rlvr_cli.launch.stopping import SIGNALS, StopRequest
+
+# From the number of rollouts done to the means of an evaluation, in rank 0.
+Evaluate = Callable[[int], dict[str, Any] | None]
+
+
+class Watch(Protocol):
+    """What looks for alerts in the lines of metrics.jsonl (alerts.py)."""
+
+    def see(self, row: dict[str, Any]) -> dict[str, Any]:
+        """What the line says besides: the alerts that its numbers raise."""
+
+    def tell(self) -> None:
+        """Say what begins with the step just recorded; raise RunError where it is to be the last."""
+
+
+class Recorder(TrainerCallback):
+    """Writes a line for each optimizer step, into metrics.jsonl and timings.jsonl, and shows it.
+
+    Every process calls it; rank 0 alone writes.
+
+    Args:
+        evaluate: held-out evaluation after a rollout (its number, from 1), called where ``eval.every`` says; its JSON
+            goes into the step's line.
+
+    Attributes:
+        grad_norm, learning_rate: of the step that is being made.
+        watch: looks for alerts; None = nobody does.
+        last_row: the newest line.
+    """
+
+    def __init__(self, trainer: Any, evaluate: Evaluate | None) -> None:
+        self.trainer, self.evaluate = trainer, evaluate
+        self.grad_norm, self.learning_rate = math.nan, math.nan
+        self.watch: Watch | None = None
+        self.last_row: dict[str, Any] = {}
+        self._step_started = time.perf_counter()
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._step_started = time.perf_counter()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        trainer = self.trainer
+        step, per_rollout = int(state.global_step), trainer.batch.steps_per_rollout
+        rollout, update = divmod(step - 1, per_rollout)
+        last_update = update + 1 == per_rollout
+        row: dict[str, Any] = {
+            "step": step,
+            "rollout": rollout,
+            "update": update,
+            **trainer.step_numbers(),
+            "grad_norm": self.grad_norm if math.isfinite(self.grad_norm) else None,
+            "learning_rate": self.learning_rate,
+            "skips": trainer.skips.count,
+        }
+        timing = self._timing(row["update_tokens"])
+        held_out = self._held_out(rollout + 1) if last_update else None
+        if held_out is not None:
+            row["eval"] = held_out
+        if self.watch is not None:
+            row |= self.watch.see(row)
+        self.last_row = row
+        if trainer.accelerator.is_main_process:
+            append_jsonl(trainer.run.metrics_path, [row])
+            append_jsonl(trainer.run.timings_path, [{"step": step, **timing}])
+            trainer.callback_handler.on_log(args, state, control, row)
+        trainer.reporter.step({**row, "last_update": last_update}, timing)
+        if self.watch is not None:
+            self.watch.tell()
+
+    def _held_out(self, rollouts: int) -> dict[str, Any] | None:
+        """The means of an evaluation that every process has a share in, in rank 0; None in the others."""
+        if self.evaluate is None or rollouts % self.trainer.config.eval.every:
+            return None
+        with self.trainer.sharding.whole():
+            return self.evaluate(rollouts)
+
+    def _timing(self, tokens: float) -> dict[str, float]:
+        seconds = time.perf_counter() - self._step_started
+        spent = self.trainer.spent()
+        return {
+            "seconds": seconds,
+            **{f"seconds/{name}": value for name, value in spent.items()},
+            "seconds/update": seconds - sum(spent.values()),
+            "tokens_per_second": tokens / seconds,
+        }
+
+
+class Skips:
+    """Steps whose numbers are not finite: refused, and counted (``train.on_nonfinite``, ``train.max_skips``).
+
+    Attributes:
+        count: steps that were passed over, and rollouts with rewards that were left out.
+    """
+
+    def __init__(self, settings: TrainConfig, say: Callable[[str], None]) -> None:
+        self.settings, self.say, self.count = settings, say, 0
+
+    def accept(self, step: int, loss: float, grad_norm: float) -> bool:
+        """Whether the optimizer may use the gradient of ``step``. Raises RunError where the run ends instead."""
+        if math.isfinite(loss) and math.isfinite(grad_norm):
+            return True
+        what = f"step {step}: loss {loss:g}, gradient norm {grad_norm:g}"
+        if self.settings.on_nonfinite == "stop":
+            raise RunError(
+                f"{what}. The weights were not touched; the newest checkpoint is from before. A smaller "
+                "optimizer.lr or update.max_grad_norm often helps; train.on_nonfinite=skip passes over such steps."
+            )
+        self.count += 1
+        self.say(f"{what}: skipped ({self.count} of at most {self.settings.max_skips})")
+        self.check()
+        return False
+
+    def check(self) -> None:
+        """Raise RunError when more than allowed were passed over."""
+        if self.count > self.settings.max_skips:
+            raise RunError(
+                f"more than train.max_skips={self.settings.max_skips} updates were not finite. The weights were "
+                "not touched by them; the newest checkpoint is from before."
+            )
+
+
+class StopAtStepEnd(TrainerCallback):
+    """Stops at the end of the step in which a signal arrived, in all processes at the same one."""
+
+    def __init__(self, stop: StopRequest, accelerator: Any) -> None:
+        self.stop, self.accelerator = stop, accelerator
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        self.stop.signal = self._agreed(self.stop.signal)
+        if self.stop.signal is not None:
+            control.should_training_stop = True
+        return control
+
+    def _agreed(self, own: Signals | None) -> Signals | None:
+        """The signal that any process was sent, SIGTERM before SIGINT before SIGHUP; called in every process."""
+        if self.accelerator.num_processes == 1:
+            return own
+        sent = torch.tensor([own == number for number in SIGNALS], device=self.accelerator.device)
+        anywhere = self.accelerator.reduce(sent.float(), reduction="sum").tolist()
+        return max((number for number, count in zip(SIGNALS, anywhere, strict=True) if count), default=None)

@@ -1,0 +1,134 @@
+"""What every kind of training in a run shares: which hooks of transformers' Trainer serve it, and how."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+from torch.optim.lr_scheduler import LambdaLR
+from transformers import Trainer
+
+from rlvr_cli.config.batch import BatchArithmetic, learning_rate_factor
+from rlvr_cli.config.schema import Config
+from rlvr_cli.launch.stopping import StopRequest
+from rlvr_cli.models.adapter import AdapterFolder
+from rlvr_cli.models.source import Base
+from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.training.checkpointer import Checkpointer
+from rlvr_cli.training.packing import Rows
+from rlvr_cli.training.progress import Reporter
+from rlvr_cli.training.recorder import Evaluate, Recorder, Skips, StopAtStepEnd
+from rlvr_cli.training.sharding.choose import sharding_of
+
+
+class RunTrainer(Trainer):
+    """Trains one run and keeps its directory. Mixed in before the trainer that makes the gradient.
+
+    Transformers makes the steps; records, checkpoints and stopping are callbacks. Overridden are what no callback can
+    do: ``_get_grad_norm``, called once a step after accumulation and clipping and before the optimizer, where
+    ``_tr_loss`` is the sum of the losses since it was set to 0; ``create_scheduler``; ``_load_from_checkpoint``, called
+    before the model is wrapped; ``_prepare_for_training``, which wraps it and would load DeepSpeed's own checkpoints.
+
+    Args:
+        evaluate: held-out evaluation after a rollout, called where ``eval.every`` says; None: there is none.
+        executed: how often each term of the method was executed, counted by whoever executes it.
+        base: the model that adapters are trained on; None where every weight is trained.
+    """
+
+    _tr_loss: torch.Tensor
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        batch: BatchArithmetic,
+        run: RunDir,
+        reporter: Reporter,
+        stop: StopRequest,
+        evaluate: Evaluate | None,
+        executed: Counter[str],
+        base: Base | None = None,
+        **arguments: Any,
+    ) -> None:
+        self.config, self.batch, self.run = config, batch, run
+        self.reporter, self.executed = reporter, executed
+        self.skips = Skips(config.train, reporter.message)
+        use_cache = getattr(arguments["model"].config, "use_cache", True)
+        super().__init__(**arguments)
+        if self.accelerator.ddp_handler is not None:
+            # Gradients lie in the buckets that are sent, which would else be as large again.
+            self.accelerator.ddp_handler.gradient_as_bucket_view = True
+        self.sharding = sharding_of(self, config)
+        self.adapter = AdapterFolder(self.model, base) if base is not None else None
+        if base is not None and base.kind == "qlora":
+            # TRL has made them bfloat16, to which small steps of the optimizer add nothing.
+            for parameter in self.model.parameters():
+                if parameter.requires_grad:
+                    parameter.data = parameter.data.float()
+        self.recorder = Recorder(self, evaluate)
+        self.checkpointer = Checkpointer(self, use_cache=use_cache)
+        # In this order: a step is recorded before it is saved.
+        for callback in (StopAtStepEnd(stop, self.accelerator), self.recorder, self.checkpointer):
+            self.add_callback(callback)
+        if config.run.track and self.accelerator.is_main_process:
+            from rlvr_cli.training.tracking import Tracking
+
+            self.add_callback(Tracking(config, run, reporter))
+
+    def step_numbers(self) -> dict[str, Any]:
+        """What metrics.jsonl says of the optimizer step just made; `update_tokens` among it."""
+        raise NotImplementedError
+
+    def spent(self) -> dict[str, float]:
+        """Seconds since the last call that went to anything but the update, by name."""
+        return {}
+
+    def position(self) -> tuple[dict[str, Any], list[Rows]]:
+        """Counters (JSON) and tensors of this process that a resumed training needs next to weights and optimizer.
+
+        Without any, the step that transformers counts is the whole position.
+        """
+        return {}, []
+
+    def restore_position(self, counters: dict[str, Any], rows: list[Rows]) -> None:
+        """Continue where :meth:`position` was called."""
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> float:
+        # The last moment at which a NaN can be kept out of the weights.
+        loss = float(self.accelerator.reduce(self._tr_loss.double(), reduction="mean"))
+        self._tr_loss = torch.zeros_like(self._tr_loss)
+        made = self.sharding.step_norm(loss)
+        norm = _number(super()._get_grad_norm(model, grad_norm)) if made is None else made
+        if not self.skips.accept(self.state.global_step + 1, loss, norm) and made is None:
+            # Not zeros: an optimizer passes over a parameter without a gradient, momentum and decay included.
+            for parameter in model.parameters():
+                parameter.grad = None
+        self.recorder.grad_norm, self.recorder.learning_rate = norm, self._get_learning_rate()
+        return norm
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        if self.lr_scheduler is None:  # type: ignore[has-type]
+            factor = partial(learning_rate_factor, self.config)
+            self.lr_scheduler = LambdaLR(optimizer or self.optimizer, factor)
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        self.checkpointer.load_weights(Path(resume_from_checkpoint))
+
+    def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: str | None) -> Any:
+        # A model that is going to be divided takes the checkpoint's weights while it is whole.
+        if resume_from_checkpoint and self.sharding.divided:
+            self.checkpointer.load_weights(Path(resume_from_checkpoint))
+        prepared = super()._prepare_for_training(max_steps, train_dataloader, None)
+        self.sharding.begin()
+        return prepared
+
+
+def _number(norm: Any) -> float:
+    """A gradient's norm over all processes."""
+    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
