@@ -116,6 +116,12 @@ class Schema:
         others = [variant for variant in found if variant not in listed.values()]
         return listed.get(tag) or next(iter(others), None)
 
+    def canonical(self, path: Path, value: Any) -> Any:
+        """The value of a key as it is compared and stored: choices have one spelling."""
+        section = path[:-1]
+        is_choice = isinstance(value, str) and path[-1] == self.chooser(section)
+        return self.variants(section)[0].canonical(value) if is_choice else value
+
     def default(self, path: Path) -> Any:
         """The default at `path`, of the first variant that has the key."""
         found = self.field(path)

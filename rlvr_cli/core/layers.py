@@ -107,13 +107,14 @@ class Merged:
 
     def _lay(self, path: Path, below: dict[Any, Any], values: dict[Any, Any], layer: Layer) -> None:
         chooser = self.schema.chooser(path)
-        if chooser and chooser in values and chooser in below and self._tag(path, values[chooser]) != below[chooser]:
+        chosen = self.schema.canonical((*path, chooser), values[chooser]) if chooser and chooser in values else None
+        if chooser and chooser in values and chosen != below.get(chooser, chosen):
             self._choose_again(path, below)
         for key, value in values.items():
             place = (*path, key)
             self.layers[place] = layer
             if not self.schema.variants(place):
-                below[key] = self._tag(path, value) if key == chooser else value
+                below[key] = self.schema.canonical(place, value)
                 continue
             plain = self.schema.plain_key(place)
             if plain and not isinstance(value, (dict, list)) and (value is not None or not self.schema.chooser(place)):
@@ -144,10 +145,6 @@ class Merged:
     def _forget(self, path: Path) -> None:
         for place in [place for place in self.layers if len(place) > len(path) and place[: len(path)] == path]:
             del self.layers[place]
-
-    def _tag(self, path: Path, value: Any) -> Any:
-        """A choice as it is compared and stored."""
-        return self.schema.variants(path)[0].canonical(value) if isinstance(value, str) else value
 
 
 def label(text: str) -> str:

@@ -14,7 +14,6 @@ from rlvr_cli.config.schema import RUN_NAME
 from rlvr_cli.core.layers import parse_override
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import dump, shown
-from rlvr_cli.methods.names import canonical_name
 from rlvr_cli.sweeps.spec import Problem, SweepFile
 
 RANGES = "{range: [1, 5], step: 2}, {range: [0, 1], count: 5} or {log_range: [1e-6, 1e-4], count: 3}"
@@ -303,13 +302,9 @@ def matches(rule: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
 
 
 def _plain(key: str, value: Any) -> Any:
-    """A value as it is compared: methods by their canonical names; true is not 1."""
-    if key == METHOD and isinstance(value, str):
-        try:
-            return canonical_name(value)
-        except ValueError:
-            return value
-    return (bool, value) if isinstance(value, bool) else value
+    """A value as it is compared: choices by their one spelling; true is not 1."""
+    plain = KEYS.canonical(tuple(key.split(".")), value)
+    return (bool, plain) if isinstance(plain, bool) else plain
 
 
 def _simple(file: SweepFile, name: str, key: str, values: list[Any]) -> Axis:
