@@ -216,6 +216,8 @@ def papers() -> str:
     from rlvr_cli.models.architecture import find_architecture
     from rlvr_cli.planning.advice import verdict
     from rlvr_cli.planning.plan import Device, sampling_of, training_of
+    from rlvr_cli.sweeps.rows import rows
+    from rlvr_cli.sweeps.spec import read_sweep
 
     gpu = Device(True, 80 * GIB, "80 GiB")
     lines = [
@@ -225,18 +227,20 @@ def papers() -> str:
     folder = Path(__file__).parents[1] / "configs" / "papers"
     # Rows of one table differ in the method, which seldom changes the memory: each estimate is printed once.
     recipes: dict[str, list[str]] = {}
-    for file in sorted(folder.rglob("[!_]*.yaml")):
-        written = load_config([file])
-        rows = batch_arithmetic(written).step_batch
+    files = sorted(folder.glob("*/[!_]*.yaml"))
+    written_rows = [(file, *row) for file in files for row in rows(read_sweep(file)).items()]
+    for file, name, row in written_rows:
+        written = load_config([row])
+        batch = batch_arithmetic(written).step_batch
         for gpus in (1, 4, 8):
             overrides = [f"launch.processes={gpus}"]
             if gpus == 1:
                 overrides += ["launch.deepspeed=null", "launch.fsdp=false"]
-            if rows % gpus:
+            if batch % gpus:
                 continue
-            if rows // gpus % (written.update.micro_batch or 1):
+            if batch // gpus % (written.update.micro_batch or 1):
                 overrides += ["update.micro_batch=null"]
-            config = load_config([file], overrides=overrides)
+            config = load_config([row], overrides=overrides)
             model = find_architecture(config.model.name).architecture
             assert model is not None
             training = training_of(config, gpu)
@@ -250,7 +254,7 @@ def papers() -> str:
                 f"| {found.total(update) / GIB:.1f} | {found.total('sampling') / GIB:.1f} | {said} "
                 f"| {verdict(found.total(update), gpu.bytes)} / {verdict(found.total('sampling'), gpu.bytes)}"
             )
-            recipes.setdefault(numbers, []).append(file.relative_to(folder).with_suffix("").as_posix())
+            recipes.setdefault(numbers, []).append(f"{file.parent.name}/{file.name}:{name}")
     for numbers, names in recipes.items():
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         lines.append(f"| {names[0]}{more} | {numbers} |")

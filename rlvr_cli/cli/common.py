@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rlvr_cli.core.errors import UserError
 
+if TYPE_CHECKING:
+    from rlvr_cli.config.load import Row
+
 ConfigFiles = Annotated[
     list[Path] | None,
-    typer.Option("--config", "-c", metavar="FILE", help="YAML configuration; later files win over earlier ones."),
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="FILE",
+        help="YAML configuration; later files win over earlier ones. FILE:ROW = a trial of a sweep file.",
+    ),
 ]
 Method = Annotated[str | None, typer.Option("--method", metavar="NAME", help="Training method, as `grpo`.")]
 Task = Annotated[str | None, typer.Option("--task", metavar="NAME", help="Task, as `math`: `rlvr tasks` lists them.")]
@@ -43,6 +51,13 @@ TrustRemoteCode = Annotated[
         help="Let Python code of the model's own repository run here. Nothing stores this: give it each time.",
     ),
 ]
+
+
+def config_sources(files: list[Path] | None) -> list[Path | Row]:
+    """What `--config` names. Raises UserError for rows that are in no sweep file."""
+    from rlvr_cli.sweeps.rows import config_source
+
+    return [config_source(file) for file in files or []]
 
 
 def with_data_dir(overrides: list[str] | None, folder: Path | None) -> list[str]:

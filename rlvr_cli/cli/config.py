@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rlvr_cli.cli.common import ConfigFiles, Method, Model, Overrides, Task
+from rlvr_cli.cli.common import ConfigFiles, Method, Model, Overrides, Task, config_sources
 from rlvr_cli.cli.output import Format, ListFormat, plain_table, print_json, print_table
 from rlvr_cli.cli.output import show as show_document
 from rlvr_cli.core.text import for_terminal
@@ -28,7 +28,7 @@ def show(
     """Print the configuration that `rlvr train` would use with the same options."""
     from rlvr_cli.config.load import as_plain, dump_yaml, leaves, load
 
-    loaded = load(config or [], method, task, model, overrides or [])
+    loaded = load(config_sources(config), method, task, model, overrides or [])
     if not origins:
         if form == "json":
             print_json(as_plain(loaded.config))

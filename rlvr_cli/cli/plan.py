@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.common import ConfigFiles, DataDir, Model, Overrides, Task, with_data_dir
+from rlvr_cli.cli.common import ConfigFiles, DataDir, Model, Overrides, Task, config_sources, with_data_dir
 from rlvr_cli.cli.output import Format, echo, plain_table, print_json, print_table
 from rlvr_cli.core.errors import UserError
 
@@ -78,8 +78,10 @@ def command(
         asked = [*asked, f"launch.processes={gpus}"]
     speed = _speed(tokens_per_second, run)
 
+    sources = config_sources(config)
+
     def checked(name: str | None) -> Config:
-        found = load_config(config or [], name, task, model, asked)
+        found = load_config(sources, name, task, model, asked)
         if not waits_for_a_folder(found.task):
             check_training(found)
         return found

@@ -63,6 +63,12 @@ def run_command(
     ] = False,
     workers: Workers = None,
     submit: Submit = None,
+    only: Annotated[
+        str | None, typer.Option("--only", metavar="PATTERN", help="Only trials of such names, as `lopti-*`.")
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", metavar="N", help="Seeds in place of the file's: how many, or as 42,43.")
+    ] = None,
     speed_of: Annotated[
         str | None, typer.Option("--run", metavar="RUN", help="With --dry-run: take the speed from this run.")
     ] = None,
@@ -79,9 +85,10 @@ def run_command(
     from rlvr_cli.sweeps.spec import read_sweep
 
     orders = _orders(workers, trust_remote_code, submit)
-    sweep = expand(read_sweep(file), overrides or [])
-    if sweep.space is not None and speed_of is not None:
-        raise UserError("--run: is for grids, whose trials are known before they are run.")
+    sweep = expand(read_sweep(file), overrides or [], only=only, seeds=seeds)
+    for option, value in {"--run": speed_of, "--only": only, "--seeds": seeds}.items():
+        if sweep.space is not None and value is not None:
+            raise UserError(f"{option}: is for grids, whose trials are known before they are run.")
     if dry_run and sweep.space is not None and submit is None:
         from rlvr_cli.cli.sweep_search import dry_run_search
 
@@ -269,6 +276,7 @@ def _dry_run(sweep: Sweep, orders: Orders, *, submit: str | None, speed_of: str 
     from rlvr_cli.core.text import in_words
     from rlvr_cli.sweeps.folder import SweepDir
     from rlvr_cli.sweeps.prepare import Cost, prepare, same_arms, sentences, total
+    from rlvr_cli.sweeps.rows import reported
     from rlvr_cli.sweeps.screen import standings
 
     folder = SweepDir(sweep.folder)
@@ -287,6 +295,7 @@ def _dry_run(sweep: Sweep, orders: Orders, *, submit: str | None, speed_of: str 
         from rlvr_cli.sweeps.slurm import scripts as jobs
 
         scripts = jobs(sweep, folder, prepared.plan, orders)
+    tables = reported(sweep.file, {trial.row for trial in sweep.trials})
     if as_json:
         print_json(
             {
@@ -299,6 +308,7 @@ def _dry_run(sweep: Sweep, orders: Orders, *, submit: str | None, speed_of: str 
                 "same_gradient": [
                     {"trials": list(one.names), "when": one.when, "note": one.sentence()} for one in same
                 ],
+                "reported": tables,
                 "notes": list(prepared.notes),
                 **({"scripts": scripts} if submit else {}),
             }
@@ -318,6 +328,12 @@ def _dry_run(sweep: Sweep, orders: Orders, *, submit: str | None, speed_of: str 
         echo(f"about {in_words(seconds)} with {number} worker{'s' if number > 1 else ''}, by {speed.source}")
     for note in (*prepared.notes, *sentences(same)):
         echo(note)
+    for printed in tables:
+        echo(f"\nreported in {printed['place']} ({printed['unit']}), not ours:")
+        made = plain_table("trial", *printed["columns"])
+        for name, values in printed["rows"].items():
+            made.add_row(name, *("-" if value is None else f"{value:g}" for value in values))
+        print_table(made)
     for script in scripts:
         echo(f"\n{script}", end="")
 

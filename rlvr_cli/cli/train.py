@@ -16,6 +16,7 @@ from rlvr_cli.cli.common import (
     Overrides,
     Task,
     TrustRemoteCode,
+    config_sources,
     with_data_dir,
     with_options,
 )
@@ -26,7 +27,7 @@ from rlvr_cli.core.text import for_terminal
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rlvr_cli.config.load import Loaded
+    from rlvr_cli.config.load import Loaded, Row
     from rlvr_cli.config.schema import Config
     from rlvr_cli.launch.supervise import Ended
     from rlvr_cli.launch.world import World
@@ -107,7 +108,7 @@ def train(
     run: RunDir | None = None
     if resume is None:
         asked = with_options(with_data_dir(overrides, data_dir), launch)
-        loaded = _configured(config_files or [], method, task, model, asked, world)
+        loaded = _configured(config_sources(config_files), method, task, model, asked, world)
     else:
         others = bool(config_files or method or task or model or data_dir or overwrite)
         others = others or any(value is not None for value in launch.values())
@@ -214,7 +215,7 @@ def _train_here(config: Config, run: RunDir | None, *, overwrite: bool, console:
 
 
 def _configured(
-    files: list[Path], method: str | None, task: str | None, model: str | None, overrides: list[str], world: World
+    files: list[Path | Row], method: str | None, task: str | None, model: str | None, overrides: list[str], world: World
 ) -> Loaded:
     """The configuration; an outer launcher's number of processes is that of the run, unless the user says another."""
     from rlvr_cli.config.checks import check_training

@@ -42,8 +42,20 @@ class Loaded:
         return str(self.merged.origin(path) or "default")
 
 
+@dataclass(frozen=True)
+class Row:
+    """What stands for a configuration file on a command line as `FILE:ROW`: a trial that a sweep file names.
+
+    Attributes:
+        layers: its own values, over those of ``files``.
+    """
+
+    files: tuple[Path, ...]
+    layers: tuple[Layer, ...]
+
+
 def load_config(
-    config_files: Sequence[Path] = (),
+    config_files: Sequence[Path | Row] = (),
     method: str | None = None,
     task: str | None = None,
     model: str | None = None,
@@ -59,7 +71,7 @@ def load_config(
 
 
 def load(
-    config_files: Sequence[Path] = (),
+    config_files: Sequence[Path | Row] = (),
     method: str | None = None,
     task: str | None = None,
     model: str | None = None,
@@ -67,11 +79,7 @@ def load(
 ) -> Loaded:
     """`load_config`, with the origin of each value."""
     problems: list[tuple[str, str]] = []
-    files = [
-        Layer(str(source.path), source.values, source.document.lines)
-        for file in config_files
-        for source in source_files(Path(file), tuple(Config.model_fields), problems)
-    ]
+    files = [layer for one in config_files for layer in _file_layers(one, problems)]
     user_layers = [
         *files,
         *_option_layers({"method": method, "task": task, "model": model}),
@@ -135,6 +143,15 @@ def _merge(layers: Iterable[Layer], presets: tuple[Layer, ...] = ()) -> Merged:
     for layer in layers:
         merged.add(layer)
     return merged
+
+
+def _file_layers(one: Path | Row, problems: list[tuple[str, str]]) -> Iterator[Layer]:
+    """A file over what it includes; a row's own values over its files."""
+    for file in one.files if isinstance(one, Row) else (one,):
+        for source in source_files(Path(file), tuple(Config.model_fields), problems):
+            yield Layer(str(source.path), source.values, source.document.lines)
+    if isinstance(one, Row):
+        yield from one.layers
 
 
 def _option_layers(options: dict[str, str | None]) -> Iterable[Layer]:

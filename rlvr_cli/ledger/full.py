@@ -17,6 +17,7 @@ from rlvr_cli.ledger.book import NOT_OF_AN_ARM, Book
 from rlvr_cli.ledger.schema import Arm, At, Claim, Contrast, Full, Side
 from rlvr_cli.models.source import resolve_model
 from rlvr_cli.sweeps.expand import Sweep
+from rlvr_cli.sweeps.rows import config_source
 
 RECIPES = Path("configs") / "papers"
 # What a recipe may set and an arm may not: it brings its own model.
@@ -65,16 +66,16 @@ def at_full_scale(book: Book, claims: Sequence[Claim], folder: Path) -> tuple[Bo
 
 def arm_name(file: str) -> str:
     """The arm of a recipe, which names its trainings: `ar-lopti-table-1-orz-lopti`."""
-    return re.sub(r"[^a-z0-9]+", "-", file.removesuffix(".yaml"))
+    return re.sub(r"[^a-z0-9]+", "-", file.replace(".yaml:", "-"))
 
 
 def recipe_values(path: Path) -> dict[str, Any]:
-    """What a recipe sets, by dotted keys; where and under which name a training is kept is the ledger's affair.
+    """What the recipe `FILE:ROW` sets, by dotted keys; where and under which name it is kept is the ledger's affair.
 
     Raises:
-        UserError: it is not there, or no valid configuration.
+        UserError: its file or row is not there, or it is no valid configuration.
     """
-    loaded = load([path])
+    loaded = load([config_source(path)])
     left_out = set(NOT_OF_AN_ARM) - set(KEPT)
     values = {".".join(place): value for place, value in leaves(loaded.config) if loaded.merged.set_by_user(place)}
     return {key: value for key, value in values.items() if key not in left_out}

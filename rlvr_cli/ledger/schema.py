@@ -100,7 +100,7 @@ class Rule(Section):
 
 
 class Full(Section):
-    """The recipes of the claim at the paper's scale, below configs/papers."""
+    """The recipes of the claim at the paper's scale, below configs/papers: `FILE:ROW`, a row of a table."""
 
     of: Text
     against: Text | None = None

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from itertools import product
 from typing import Any
 
 from rlvr_cli.config.keys import KEYS
-from rlvr_cli.config.schema import RUN_NAME
-from rlvr_cli.core.layers import parse_override
+from rlvr_cli.config.schema import RUN_NAME, Config
+from rlvr_cli.core.include import INCLUDE, source_files
+from rlvr_cli.core.layers import Layer, Merged, parse_override
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import dump, shown
 from rlvr_cli.sweeps.spec import Problem, SweepFile
@@ -151,11 +153,13 @@ class Point:
 
     Attributes:
         name: what a trial is called after instead of the values.
+        places: the places of values that are from an included file.
     """
 
     values: Mapping[str, Any]
     place: str
     name: str | None = None
+    places: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -204,13 +208,7 @@ def read_axes(file: SweepFile, problems: list[Problem]) -> list[Axis]:
     if spec.methods is not None:
         axes.append(_simple(file, "methods", METHOD, list(spec.methods)))
     if "list" in spec.model_fields_set:
-        points = tuple(_listed(file, row, entry, problems) for row, entry in enumerate(spec.list))
-        axes.append(
-            Axis(tuple(dict.fromkeys(key for point in points for key in point.values)), points, file.place("list"))
-        )
-        for point in points:
-            if not point.values:
-                problems.append((point.place, "list: an item sets no key"))
+        axes += _lists(file, problems)
     for row, entry in enumerate(spec.zip):
         where = ("zip", row) if ("zip", row) in file.lines else ("zip",)
         axes += _zipped(file, where, entry, problems)
@@ -228,6 +226,10 @@ def read_axes(file: SweepFile, problems: list[Problem]) -> list[Axis]:
         seeds = list(range(spec.seeds)) if isinstance(spec.seeds, int) else list(spec.seeds)
         axes.append(_simple(file, "seeds", SEED, seeds))
     _check_keys(file, axes, problems)
+    if spec.search is not None:
+        problems += [
+            (file.place("exclude", row), f"exclude: {one}: a search excludes values") for row, one in _patterns(file)
+        ]
     if not axes and not problems:
         problems.append((str(file.path), "nothing varies: give at least one of methods, seeds, grid, zip and list"))
     for axis in axes:
@@ -244,6 +246,11 @@ def combinations(axes: list[Axis], file: SweepFile, problems: list[Problem]) -> 
         return []
     found = list(product(*(axis.points for axis in axes)))
     left, excluded_all = found, True
+    for row, pattern in _patterns(file):
+        named = [points for points in left if fnmatchcase(_name(points), pattern)]
+        if not named:
+            problems.append((file.place("exclude", row), f"exclude: {pattern} matches the name of no trial"))
+        left = [points for points in left if points not in named]
     for place, entry, rule in exclusions(axes, file, problems):
         if rule is None:
             excluded_all = False
@@ -262,6 +269,8 @@ def exclusions(
     """Each item of `exclude` with its place, as written and by full keys; None for one that is not understood."""
     keys = {key for axis in axes for key in axis.keys}
     for row, entry in enumerate(file.spec.exclude):
+        if isinstance(entry, str):
+            continue
         place = file.place("exclude", row)
         rule = {full_key("run.seed" if key == "seed" else key): value for key, value in entry.items()}
         unknown = [key for key in rule if key not in keys]
@@ -272,6 +281,16 @@ def exclusions(
         if not entry:
             problems.append((place, "exclude: an item names no value, so that it would exclude every trial"))
         yield place, entry, None if unknown or not entry else rule
+
+
+def _patterns(file: SweepFile) -> Iterator[tuple[int, str]]:
+    """The items of `exclude` that are patterns of names, each with its row."""
+    return ((row, entry) for row, entry in enumerate(file.spec.exclude) if isinstance(entry, str))
+
+
+def _name(points: Sequence[Point]) -> str:
+    """The names of a combination's points, as its trial has them."""
+    return "-".join(in_a_name(points)[0])
 
 
 def override_text(key: str, value: Any) -> str:
@@ -312,14 +331,68 @@ def _simple(file: SweepFile, name: str, key: str, values: list[Any]) -> Axis:
     return Axis((key,), points, file.place(name))
 
 
-def _listed(file: SweepFile, row: int, entry: Mapping[str, Any], problems: list[Problem]) -> Point:
-    """An item of `list`; its key `name`, which is no configuration's, names it."""
-    name = entry.get(NAME)
+def _lists(file: SweepFile, problems: list[Problem]) -> Iterator[Axis]:
+    """The axis of a `list` of points, or those of a list of such lists."""
+    written = file.spec.list
+    several = any(isinstance(one, tuple) for one in written)
+    groups: list[tuple[tuple[Any, ...], Sequence[Any]]] = [(("list",), written)]
+    if several:
+        groups = [(("list", row), one if isinstance(one, tuple) else (one,)) for row, one in enumerate(written)]
+    for where, entries in groups:
+        points = tuple(_listed(file, (*where, row), entry, problems) for row, entry in enumerate(entries))
+        yield Axis(tuple(dict.fromkeys(key for point in points for key in point.values)), points, file.place(*where))
+        for point in points:
+            if not point.values:
+                problems.append((point.place, "list: an item sets no key"))
+
+
+def _listed(file: SweepFile, where: tuple[Any, ...], entry: Mapping[str, Any], problems: list[Problem]) -> Point:
+    """An item of `list`; its keys `name`, which names it, and `include` are no configuration's."""
+    name, place = entry.get(NAME), file.place(*where)
     if NAME in entry and not (isinstance(name, str) and re.fullmatch(RUN_NAME, name)):
         said = f"list: {NAME}: must be letters, digits and _ - . +; got {shown(name)}"
-        problems.append((file.place("list", row, NAME), said))
-    values = {full_key(str(key)): value for key, value in entry.items() if key != NAME}
-    return Point(values, file.place("list", row), name if isinstance(name, str) else None)
+        problems.append((file.place(*where, NAME), said))
+    if INCLUDE in entry and NAME not in entry:
+        problems.append((place, f"list: an item that includes files needs a `{NAME}`; trials are called after it"))
+    merged = _included(file, where, entry, problems)
+    own: dict[str, Any] = {}
+    for key, value in entry.items():
+        path = tuple(str(key).split("."))
+        if key in (NAME, INCLUDE):
+            continue
+        if isinstance(value, dict) and value and KEYS.variants(path):
+            # A section as a configuration file has it.
+            merged.add(Layer(place, parse_override(KEYS, override_text(str(key), value)).data))
+        else:
+            own[full_key(str(key))] = value
+    found = dict(_flat(merged.data, ()))
+    below = {".".join(path): value for path, value in found.items()}
+    places = {key: str(merged.origin(path)) for key, path in zip(below, found, strict=True) if key not in own}
+    return Point({**below, **own}, place, name if isinstance(name, str) else None, places)
+
+
+def _included(file: SweepFile, where: tuple[Any, ...], entry: Mapping[str, Any], problems: list[Problem]) -> Merged:
+    """What the configuration files of an item's `include` set."""
+    merged = Merged(KEYS)
+    written = entry.get(INCLUDE, [])
+    names = [written] if isinstance(written, str) else written
+    if not isinstance(names, list) or not all(isinstance(one, str) and one for one in names):
+        said = f"list: {INCLUDE}: must be a file or a list of files, from this file's folder; got {shown(written)}"
+        problems.append((file.place(*where, INCLUDE), said))
+        return merged
+    for one in names:
+        for source in source_files(file.path.parent / one, tuple(Config.model_fields), problems):
+            merged.add(Layer(str(source.path), source.values, source.document.lines))
+    return merged
+
+
+def _flat(values: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for key, value in values.items():
+        place = (*path, key)
+        if KEYS.variants(place) and isinstance(value, dict):
+            yield from _flat(value, place)
+        else:
+            yield place, value
 
 
 def _zipped(file: SweepFile, where: tuple[Any, ...], entry: dict[str, Any], problems: list[Problem]) -> Iterator[Axis]:

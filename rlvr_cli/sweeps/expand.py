@@ -36,6 +36,7 @@ from rlvr_cli.sweeps.objective import (
     intermediate_faults,
     read_objective,
 )
+from rlvr_cli.sweeps.rows import chosen, reported_problems, row_names, varying_keys, with_seeds
 from rlvr_cli.sweeps.search_space import Space, split_seeds
 from rlvr_cli.sweeps.spec import Problem, SweepFile
 
@@ -52,6 +53,7 @@ class Trial:
         method: what `--method` is given; None = that of the base configuration.
         overrides: what is overridden: `set`, the command line's, the axes'.
         varies: the values of the axes, by their keys.
+        row: its name without the seed; "" of a search, which has no rows.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Trial:
     overrides: tuple[str, ...]
     varies: dict[str, Any]
     config: Config
+    row: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,7 @@ class Sweep:
         given: the command line's overrides.
         objective: by which trials are ranked.
         space, corners: what a search chooses from, and trials at the ends of it.
+        flags: options of the command line that choose the trials; a command that continues the sweep repeats them.
         owner: the command that continues it, where that is not `rlvr sweep FILE`. The folder of such a sweep collects
             the trials of all that the command ever asked for.
     """
@@ -83,6 +87,7 @@ class Sweep:
     space: Space | None = None
     corners: tuple[Trial, ...] = ()
     owner: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -101,15 +106,21 @@ class Sweep:
         return len(self.space.seeds) * max(trial.config.train.rollouts for trial in self.corners)
 
 
-def expand(file: SweepFile, overrides: Sequence[str] = ()) -> Sweep:
+def expand(
+    file: SweepFile, overrides: Sequence[str] = (), *, only: str | None = None, seeds: str | None = None
+) -> Sweep:
     """The trials of ``file``.
 
     Args:
         overrides: of the command line, over those of `set`.
+        only: a pattern for the names, without seeds, of the trials that are wanted.
+        seeds: in place of the file's own: their number, or a list of them.
     Raises:
         UserError: every problem of the file, of its axes and of every trial's configuration, with its line.
     """
     problems: list[Problem] = []
+    if seeds is not None:
+        file = with_seeds(file, seeds)
     axes = read_axes(file, problems)
     given = [*_set(file), *overrides]
     _check_overrides(overrides, axes, problems)
@@ -117,13 +128,18 @@ def expand(file: SweepFile, overrides: Sequence[str] = ()) -> Sweep:
     points = [] if problems else _points(axes, space, file, problems)
     if problems:
         raise ConfigError(problems)
-    varying = [key for key in _keys(axes) if len({repr(values_of(one).get(key)) for one in points}) > 1]
+    varying = varying_keys(axes, points)
+    names_of_rows = row_names(axes, points)
+    problems += reported_problems(file, names_of_rows)
+    if only is not None:
+        wanted = chosen(names_of_rows, only)
+        points, names_of_rows = [points[place] for place in wanted], [names_of_rows[place] for place in wanted]
     shorts = short_keys(varying)
     places = {label(override_text(key, value)): file.place("set", key) for key, value in file.spec.set.items()}
     trials: list[Trial] = []
     combos: list[tuple[Point, ...]] = []
     found: dict[Problem, list[str]] = {}
-    for combination in points:
+    for combination, row in zip(points, names_of_rows, strict=True):
         values = values_of(combination)
         names, unnamed = in_a_name(combination)
         shown = {key: value for key, value in unnamed.items() if key in varying}
@@ -137,7 +153,7 @@ def expand(file: SweepFile, overrides: Sequence[str] = ()) -> Sweep:
         id_ = identity(config)
         name = trial_name(shown, shorts, config.method.name, names)
         name = unique(name, id_, [trial.name for trial in trials])
-        trials.append(Trial(name, id_, method, (*given, *own), values, config))
+        trials.append(Trial(name, id_, method, (*given, *own), values, config, row))
         combos.append(combination)
     everywhere = len(points)
     for (place, message), names in found.items():
@@ -152,7 +168,8 @@ def expand(file: SweepFile, overrides: Sequence[str] = ()) -> Sweep:
     objective = read_objective(file, configs, evaluated, problems)
     done = () if space is not None else tuple(trials)
     arguments = eval_arguments(file.spec.eval, evaluated)
-    sweep = Sweep(file, done, arguments, tuple(overrides), objective, space, tuple(trials))
+    flags = tuple(f"--{name}={value}" for name, value in (("only", only), ("seeds", seeds)) if value is not None)
+    sweep = Sweep(file, done, arguments, tuple(overrides), objective, space, tuple(trials), flags=flags)
     problems += _over_budget(file, trials) if space is None else _search_problems(sweep)
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
@@ -174,11 +191,11 @@ def load_trial(
         for key, value in point.values.items():
             if key == METHOD and isinstance(value, str):
                 method = value
-                named[f"--method {value}"] = point.place
+                named[f"--method {value}"] = point.places.get(key, point.place)
             else:
                 text = override_text(key, value)
                 own.append(text)
-                named[label(text)] = point.place
+                named[label(text)] = point.places.get(key, point.place)
     try:
         loaded = load(base, method, None, None, [*given, *own])
     except ConfigError as error:
@@ -254,10 +271,6 @@ def _search_problems(sweep: Sweep) -> list[Problem]:
         )
         found.append((file.place("budget"), said))
     return found
-
-
-def _keys(axes: Sequence[Axis]) -> list[str]:
-    return [key for axis in axes for key in axis.keys]
 
 
 def _evaluated(file: SweepFile, trials: Sequence[Trial], problems: list[Problem]) -> list[Config]:

@@ -172,7 +172,8 @@ def prepare(sweep: Sweep, folder: SweepDir) -> Prepared:
             "or move the folder away."
         )
     known = {entry.id: entry.name for entry in before.trials} if before else {}
-    if before and before.trials and not sweep.owner and not any(trial.id in known for trial in sweep.trials):
+    own = sweep.owner or (sweep.flags and before and before.file == str(sweep.file.path.resolve()))
+    if before and before.trials and not own and not any(trial.id in known for trial in sweep.trials):
         raise UserError(_of_another_sweep(sweep, folder, before))
     names: dict[str, str] = {}
     for trial in sweep.trials:
@@ -193,7 +194,7 @@ def prepare(sweep: Sweep, folder: SweepDir) -> Prepared:
         eval=None if sweep.eval is None else list(sweep.eval),
         slots=spec.slots.model_dump(),
         trials=[*entries, *dropped],
-        given=list(sweep.given),
+        given=[*sweep.given, *sweep.flags],
         objective=sweep.objective,
         search=_search(sweep, base),
         owner=list(sweep.owner),

@@ -91,6 +91,20 @@ class SearchSpec(Section):
     )
 
 
+class ReportedSpec(Section):
+    """A table of a paper: the numbers that it reports for trials, which are no results of ours."""
+
+    place: Text = Field(description="Where they are printed, as `table 1`.")
+    columns: Annotated[tuple[Text, ...], FromList] = Field(
+        min_length=1, description="What each number is: a metric, or a metric and a benchmark, as `avg@16 aime24`."
+    )
+    unit: Text = Field("%", description="Of the numbers.")
+    rows: dict[str, Annotated[tuple[float | None, ...], FromList]] = Field(
+        description="The numbers of each trial, by its name without the seed, or a pattern where the paper does not "
+        "say which of several it is; null where none is printed."
+    )
+
+
 class SweepSpec(Section):
     """A sweep: a base configuration, what varies, and how it is carried out."""
 
@@ -117,13 +131,21 @@ class SweepSpec(Section):
         title="a mapping from keys to lists of one length, or a list of such mappings",
         description="The keys of a mapping vary together: first values, second values, ...",
     )
-    list: Annotated[tuple[dict[str, Any], ...], FromList] = Field(
-        (), title=f"a list whose items are each {A_POINT}", description="An axis of points that are written out."
-    )
-    exclude: Annotated[tuple[dict[str, Any], ...], FromList] = Field(
+    list: Annotated[tuple[dict[str, Any] | Annotated[tuple[dict[str, Any], ...], FromList], ...], FromList] = Field(
         (),
-        title=f"a list whose items are each {A_POINT}",
-        description="Combinations to leave out: those with all values of an item; a list stands for any of its values.",
+        title=f"a list whose items are each {A_POINT}, or a list of such lists",
+        description="An axis of points that are written out; several such lists in a list are several axes.",
+    )
+    exclude: Annotated[tuple[dict[str, Any] | Text, ...], FromList] = Field(
+        (),
+        title=f"a list whose items are each {A_POINT}, or a pattern of names",
+        description="Combinations to leave out: those with all values of an item; a list stands for any of its values. "
+        "Or a pattern of the names that points of `list` give, as `orz-*`.",
+    )
+    reported: Annotated[tuple[ReportedSpec, ...], FromList] = Field(
+        (),
+        title=f"a list whose items are each a mapping of {', '.join(ReportedSpec.model_fields)}",
+        description="Numbers that a paper reports for the trials; they are shown, and change nothing.",
     )
     budget: Count | None = Field(None, description="Most rollouts that all trials together may take.")
     objective: Annotated[ObjectiveSpec, _named("metric")] | None = Field(

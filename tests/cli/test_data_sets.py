@@ -8,6 +8,7 @@ import pytest
 from rlvr_cli.cli.app import run
 from rlvr_cli.cli.train import _next
 from rlvr_cli.config.load import load_config
+from tests.recipes import loaded
 
 DIRECTIONS = ["--task", "math", "task.data=dsr_uniform"]
 
@@ -109,5 +110,4 @@ def test_the_evaluation_that_a_finished_run_names_has_problems(task, data, end):
 @pytest.mark.parametrize("row", ["landscape/table-1/simplerl-qwen2.5-7b-grpo", "ar_lopti/figure-4/qwen2.5-3b-grpo"])
 def test_a_recipes_run_is_evaluated_as_the_recipe_says(row):
     """Greedy completions, on a suite or on the task's own test problems: 32 samples would be refused."""
-    config = load_config([Path(__file__).parents[2] / f"configs/papers/{row}.yaml"])
-    assert _next(config, Path("runs/one")) == "next: rlvr eval runs/one"
+    assert _next(loaded(row), Path("runs/one")) == "next: rlvr eval runs/one"

@@ -1,17 +1,19 @@
-"""The papers' pages: every file that they name is there, and every recipe of the paper is named."""
+"""The papers' pages: every row that they name is there, and every row of the paper is named."""
 
 from __future__ import annotations
 
 import re
+from fnmatch import filter as matching
 from itertools import product
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PAGES = sorted((ROOT / "docs" / "papers").glob("[!R]*.md"))
-# `table-1/hitab-*.yaml`, `figure-2/llama-{a,b}`, with or without the folder before it and the ending.
-NAMED = re.compile(r"(?:configs/papers/\w+/)?((?:table|figure)-\w+/[\w.+*{},-]+)")
+from tests.recipes import recipes
+
+PAGES = sorted((Path(__file__).parents[2] / "docs" / "papers").glob("[!R]*.md"))
+# `table-1.yaml:hitab-*`, `figure-2.yaml:llama-{a,b}`, with or without the folder before it.
+NAMED = re.compile(r"(?:configs/papers/\w+/)?((?:table|figure)-\d+)\.yaml:([\w.+*{},-]+)")
 
 
 def expanded(pattern: str) -> list[str]:
@@ -22,10 +24,14 @@ def expanded(pattern: str) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_page_names_every_recipe_and_none_that_is_missing(page: Path) -> None:
-    folder = ROOT / "configs" / "papers" / page.stem
     spans = re.findall(r"`([^`\n]+)`|^ {4}(.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    patterns = {one for code, block in spans for found in NAMED.findall(code or block) for one in expanded(found)}
-    matches = {one: set(folder.glob(f"{one.removesuffix('.yaml')}.yaml")) for one in patterns}
-    assert [one for one, files in matches.items() if not files] == []
-    missing = set(folder.rglob("[!_]*.yaml")) - set().union(*matches.values())
-    assert sorted(file.relative_to(folder).as_posix() for file in missing) == []
+    patterns = {
+        f"{page.stem}/{table}/{one}"
+        for code, block in spans
+        for table, row in NAMED.findall(code or block)
+        for one in expanded(row)
+    }
+    rows = list(recipes(page.stem))
+    matches = {one: set(matching(rows, one)) for one in patterns}
+    assert [one for one, found in matches.items() if not found] == []
+    assert sorted(set(rows) - set().union(*matches.values())) == []

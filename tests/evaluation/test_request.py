@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.config.load import dump_yaml
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.request import Options, Plan, Request, make_plan, make_request
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.countdown.task import Countdown
 from rlvr_cli.tasks.math.answers import AnswerTask
+from tests.recipes import loaded
 
 MakeRun = Callable[..., RunDir]
 
@@ -227,8 +228,8 @@ def test_a_recipes_run_is_evaluated_on_its_suite_with_the_prompts_that_it_was_tr
     tmp_path: Path, make_run: MakeRun, model: str, template: str
 ) -> None:
     """Base models without a chat template, for both of the landscape suite's tasks."""
-    recipe = Path(__file__).parents[2] / f"configs/papers/landscape/table-1/simplerl-{model}-pl.yaml"
-    make_run("trained").config_path.write_text(dump_yaml(load_config([recipe])), encoding="utf-8")
+    recipe = dump_yaml(loaded(f"landscape/table-1/simplerl-{model}-pl"))
+    make_run("trained").config_path.write_text(recipe, encoding="utf-8")
     requests = make_plan((), Options(arguments=("trained", f"run.dir={tmp_path / 'runs'}"))).requests
     assert len(requests) == 6 and all(one.settings.samples == 0 and one.settings.greedy for one in requests)
     tasks = [one.config.task for one in requests]

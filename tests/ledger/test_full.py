@@ -13,10 +13,12 @@ from rlvr_cli.ledger import full
 from rlvr_cli.ledger.folders import Folders
 from rlvr_cli.ledger.trials import Need, make_sweep
 from rlvr_cli.sweeps.naming import differences
+from rlvr_cli.sweeps.rows import config_source
 from tests.ledger.files import CONTRAST, EXACT, LENGTH, book, write_book
+from tests.recipes import recipes
 
-FOLDER = "ar_lopti/figure-4"
-RECIPES = {"of": f"{FOLDER}/qwen2.5-3b-lopti.yaml", "against": f"{FOLDER}/qwen2.5-3b-grpo.yaml"}
+FOLDER = "ar_lopti/figure-4.yaml"
+RECIPES = {"of": f"{FOLDER}:qwen2.5-3b-lopti", "against": f"{FOLDER}:qwen2.5-3b-grpo"}
 
 
 def test_a_training_is_its_recipe(tmp_path: Path) -> None:
@@ -28,18 +30,15 @@ def test_a_training_is_its_recipe(tmp_path: Path) -> None:
     sweep = make_sweep([Need(name, 0) for name in names], changed, Folders(tmp_path, "full"), {}, ())
     assert sweep.folder == tmp_path / "ledger-full" and sweep.file.spec.slots.cores is None
     for trial, file in zip(sweep.trials, RECIPES.values(), strict=True):
-        recipe = load_config([full.recipes_folder() / file], overrides=["run.seed=0"])
+        recipe = load_config([config_source(full.recipes_folder() / file)], overrides=["run.seed=0"])
         assert differences(recipe, trial.config) == []
 
 
 def test_every_shipped_claim_has_its_recipes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run(["reproduce", "--all", "--scale", "full", "--dry-run", "--format=json", "--dir", str(tmp_path)]) == 0
     plan = json.loads(capsys.readouterr().out)
-    recipes = {
-        full.arm_name(str(file.relative_to(full.recipes_folder()))) for file in full.recipes_folder().rglob("*.yaml")
-    }
-    assert {arm["arm"] for arm in plan["arms"]} <= recipes
-    assert len(recipes) == len([*full.recipes_folder().rglob("*.yaml")])
+    arms = [full.arm_name(f"{table}.yaml:{row}") for table, _, row in (name.rpartition("/") for name in recipes())]
+    assert {arm["arm"] for arm in plan["arms"]} <= set(arms) and len(set(arms)) == len(arms)
 
 
 def test_nothing_is_started_where_something_is_lacking(
@@ -61,7 +60,7 @@ def test_nothing_is_started_where_something_is_lacking(
 
 
 def test_recipes_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    claim = {**LENGTH, "full": {"of": f"{FOLDER}/no-such.yaml"}}
+    claim = {**LENGTH, "full": {"of": f"{FOLDER}:no-such"}}
     data = write_book(tmp_path / "data", [claim])
     assert run(["reproduce", "--all", "--scale", "full", "--data", str(data)]) == 2
-    assert "no such file" in capsys.readouterr().err
+    assert "figure-4.yaml: has no row 'no-such'" in capsys.readouterr().err

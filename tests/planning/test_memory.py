@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from rlvr_cli.planning.memory import (
     trained_parameters,
 )
 from rlvr_cli.planning.plan import Device, memory, sampling_of, training_of
+from tests.recipes import loaded, recipes
 
 ROWS, LENGTH = 2, 96
 SMALL: dict[str, Any] = {
@@ -414,20 +414,17 @@ def test_advice_combines_where_nothing_helps_alone() -> None:
     assert "deepspeed=zero" in found.settings
 
 
-PAPERS = sorted((Path(__file__).parents[2] / "configs" / "papers").rglob("[!_]*.yaml"))
-
-
 @pytest.mark.parametrize("gpus", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_advised_settings_are_settings(gpus: int) -> None:
     """Whatever the advice on a paper's recipe says can be pasted behind `rlvr train`."""
     device = Device(True, 24 * GIB, "")
     told = set()
-    for file in PAPERS:
-        written = load_config([file])
+    for name, row in recipes().items():
+        written = loaded(name)
         if batch_arithmetic(written).step_batch % gpus:
             continue
         overrides = [f"launch.processes={gpus}", "update.micro_batch=null"]
-        config = load_config([file], overrides=overrides)
+        config = load_config([row], overrides=overrides)
         model = preset(config.model.name)
         training, sampling = training_of(config, device), sampling_of(config, model)
         if (model, training, sampling) in told:
@@ -436,9 +433,9 @@ def test_advised_settings_are_settings(gpus: int) -> None:
         found = memory(model, training, sampling, device, assumed=False)
         said = [change["settings"] for change in found["changes"]]
         said += [found[name]["settings"] for name in ("together", "more_gpus") if found[name]]
-        assert said or found["fits"] == "yes", file
+        assert said or found["fits"] == "yes", name
         for settings in said:
-            load_config([file], overrides=[*overrides, *re.split(r" (?=[a-z_]+[.=])", settings)])
+            load_config([row], overrides=[*overrides, *re.split(r" (?=[a-z_]+[.=])", settings)])
     assert told
 
 

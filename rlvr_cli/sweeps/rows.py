@@ -1,0 +1,121 @@
+"""The rows of a sweep file, by name: one trial alone as `FILE:ROW`, some of them, and the numbers reported for them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.config.keys import KEYS
+from rlvr_cli.config.load import Row
+from rlvr_cli.core.errors import ConfigError, UserError
+from rlvr_cli.core.layers import Layer, choices_first, parse_override
+from rlvr_cli.core.text import did_you_mean, some
+from rlvr_cli.sweeps.axes import SEED, Axis, Point, combinations, in_a_name, override_text, read_axes, values_of
+from rlvr_cli.sweeps.naming import short_keys, trial_name
+from rlvr_cli.sweeps.spec import Problem, SweepFile, read_sweep
+
+SHOWN = 8
+# The name of the only row of a file in which nothing but the seed varies.
+ONLY_ROW = "trial"
+
+
+def varying_keys(axes: Sequence[Axis], points: Sequence[tuple[Point, ...]]) -> list[str]:
+    """The keys of ``axes`` that have several values among ``points``."""
+    keys = [key for axis in axes for key in axis.keys]
+    return [key for key in keys if len({repr(values_of(one).get(key)) for one in points}) > 1]
+
+
+def row_names(axes: Sequence[Axis], points: Sequence[tuple[Point, ...]]) -> list[str]:
+    """What each combination is called, its seed left out."""
+    varying = varying_keys(axes, points)
+    shorts = short_keys(varying)
+    found = []
+    for combination in points:
+        names, unnamed = in_a_name([point for point in combination if set(point.values) != {SEED}])
+        shown = {key: value for key, value in unnamed.items() if key in varying}
+        found.append(trial_name(shown, shorts, ONLY_ROW, names))
+    return found
+
+
+def rows(file: SweepFile) -> dict[str, Row]:
+    """Every row of ``file`` with its configuration; the seeds of the file are left out.
+
+    Raises:
+        UserError: every problem of the file's axes, or a search, which has no rows.
+    """
+    problems: list[Problem] = []
+    axes = read_axes(file, problems)
+    if file.spec.search is not None:
+        problems.append((file.place("search"), "search: suggests its trials; there are no rows to be named"))
+    points = [] if problems else combinations(axes, file, problems)
+    if problems:
+        raise ConfigError(problems)
+    common = [(file.place("set", key), override_text(key, value)) for key, value in file.spec.set.items()]
+    found: dict[str, Row] = {}
+    for name, combination in zip(row_names(axes, points), points, strict=True):
+        own = [
+            (point.places.get(key, point.place), override_text(key, value))
+            for point in combination
+            if set(point.values) != {SEED}
+            for key, value in point.values.items()
+        ]
+        layers = choices_first(KEYS, [Layer(place, parse_override(KEYS, text).data) for place, text in (*common, *own)])
+        found.setdefault(name, Row(tuple(file.base), tuple(layers)))
+    return found
+
+
+def config_source(written: Path) -> Path | Row:
+    """What is given for a configuration file: the file, or the trial that `FILE:ROW` names. Raises UserError."""
+    path, colon, name = str(written).rpartition(":")
+    if not colon or written.exists():
+        return written
+    found = rows(read_sweep(Path(path)))
+    if name not in found:
+        said = f"has no row {name!r}.{did_you_mean(name, found)} Rows: {some(list(found), SHOWN)}"
+        raise UserError(f"{path}: {said}")
+    return found[name]
+
+
+def chosen(names: Sequence[str], only: str) -> list[int]:
+    """The places of the ``names`` that match the pattern ``only``. Raises UserError where none does."""
+    found = [place for place, name in enumerate(names) if fnmatchcase(name, only)]
+    if not found:
+        known = list(dict.fromkeys(names))
+        raise UserError(f"--only {only}: matches no trial.{did_you_mean(only, known)} Trials: {some(known, SHOWN)}")
+    return found
+
+
+def with_seeds(file: SweepFile, seeds: str) -> SweepFile:
+    """The sweep with other seeds: a number of them, or a list as `42,43`. Raises UserError for anything else."""
+    numbers = seeds.split(",")
+    if not all(number.strip().isdecimal() for number in numbers) or seeds.strip() == "0":
+        raise UserError(f"--seeds {seeds}: must be a number of seeds, at least 1, or a list of them, as 42,43")
+    wanted = tuple(map(int, numbers)) if len(numbers) > 1 else int(seeds)
+    return replace(file, spec=file.spec.model_copy(update={"seeds": wanted}))
+
+
+def reported_problems(file: SweepFile, names: Sequence[str]) -> list[Problem]:
+    """Numbers of a trial that the file does not name, and rows that are not as long as the columns."""
+    found: list[Problem] = []
+    for number, table in enumerate(file.spec.reported):
+        for name, values in table.rows.items():
+            place = file.place("reported", number, "rows", name)
+            if not any(fnmatchcase(row, name) for row in names):
+                found.append((place, f"reported: {name} is no trial.{did_you_mean(name, names)}"))
+            if len(values) != len(table.columns):
+                said = f"{name} has {len(values)} numbers, and there are {len(table.columns)} columns"
+                found.append((place, f"reported: {said}"))
+    return found
+
+
+def reported(file: SweepFile, names: Collection[str]) -> list[dict[str, Any]]:
+    """The tables of `reported`, with the rows of ``names`` alone; none without any of them."""
+    tables = [table.model_dump(mode="json") for table in file.spec.reported]
+    for table in tables:
+        table["rows"] = {
+            name: values for name, values in table["rows"].items() if any(fnmatchcase(row, name) for row in names)
+        }
+    return [table for table in tables if table["rows"]]

@@ -1,0 +1,103 @@
+"""Rows of a sweep file by name: several lists, included files, `FILE:ROW`, `--only`, `--seeds`, reported numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlvr_cli.cli.app import run
+from rlvr_cli.config.load import load, load_config
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.sweeps.expand import expand
+from rlvr_cli.sweeps.naming import differences
+from rlvr_cli.sweeps.rows import config_source, rows
+from rlvr_cli.sweeps.spec import read_sweep
+from tests.sweeps.files import problems
+
+TABLE = """\
+name: ours
+set: {train.rollouts: 4}
+list:
+  - - {name: small, include: low.yaml}
+    - {name: large, include: [low.yaml, high.yaml], optimizer.lr: 3e-3}
+  - - {name: plain, method: {name: grpo, kl: {beta: 0.1}}}
+    - {name: dgpo, method: dgpo, method.policy_loss.n: 2}
+exclude: [large-dgpo]
+reported:
+  - {place: table 9, columns: [accuracy, pass@8 aime24], rows: {small-plain: [1.5, null], "*-dgpo": [2, 3]}}
+"""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    (tmp_path / "low.yaml").write_text("optimizer: {lr: 1e-3, betas: [0.9, 0.99]}\nrollout: {prompts: 8}\n")
+    (tmp_path / "high.yaml").write_text("rollout:\n  prompts: 16\n")
+    path = tmp_path / "s.yaml"
+    path.write_text(TABLE)
+    return path
+
+
+def test_lists_in_a_list_are_axes_and_included_files_lie_below_an_items_own_keys(table: Path) -> None:
+    configs = {trial.name: trial.config for trial in expand(read_sweep(table)).trials}
+    assert list(configs) == ["small-plain", "small-dgpo", "large-plain"]
+    assert [(one.optimizer.lr, one.rollout.prompts) for one in configs.values()] == [(1e-3, 8), (1e-3, 8), (3e-3, 16)]
+    assert all(one.optimizer.betas == (0.9, 0.99) for one in configs.values())
+    assert configs["large-plain"].method.kl.beta == 0.1
+
+
+def test_a_row_alone_is_the_trial(table: Path) -> None:
+    for trial in expand(read_sweep(table)).trials:
+        assert differences(load_config([config_source(Path(f"{table}:{trial.name}"))]), trial.config) == []
+    found = load([config_source(Path(f"{table}:large-plain"))])
+    assert found.origin("rollout", "prompts") == f"{table.parent}/high.yaml:2"
+    assert found.origin("optimizer", "lr") == f"{table}:5" and found.origin("train", "rollouts") == f"{table}:2"
+    over = load_config([config_source(Path(f"{table}:small-dgpo"))], method="grpo", overrides=["optimizer.lr=1e-4"])
+    assert over.method.name == "grpo" and over.method.policy_loss.kind == "ppo_clip" and over.optimizer.lr == 1e-4
+
+
+def test_a_row_on_the_command_line(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["config", "show", "-c", f"{table}:small-dgpo", "--format=json"]) == 0
+    assert json.loads(capsys.readouterr().out)["method"]["policy_loss"]["n"] == 2
+    assert run(["plan", "-c", f"{table}:small-dgpo", "--format=json"]) == 0
+    capsys.readouterr()
+    assert run(["plan", "-c", f"{table}:small-dgpi"]) == 2
+    assert "s.yaml: has no row 'small-dgpi'. Did you mean `small-dgpo`?" in capsys.readouterr().err
+
+
+def test_some_trials_and_other_seeds(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, place = read_sweep(table), f"run.dir={table.parent}/runs"
+    names = [trial.name for trial in expand(file, only="small-*", seeds="3,5").trials]
+    assert names == ["small-plain-s3", "small-plain-s5", "small-dgpo-s3", "small-dgpo-s5"]
+    assert list(rows(file)) == ["small-plain", "small-dgpo", "large-plain"]
+    assert run(["sweep", str(table), place, "--only", "*-dgpo", "--seeds", "2", "--dry-run", "--format=json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [trial["name"] for trial in found["trials"]] == ["small-dgpo-s0", "small-dgpo-s1"]
+    assert [one["rows"] for one in found["reported"]] == [{"*-dgpo": [2, 3]}]
+    assert run(["sweep", str(table), place, "--dry-run"]) == 0
+    assert "table 9" in capsys.readouterr().out
+    for only, seeds, said in (("big-*", None, "--only big-*: matches no trial"), (None, "none", "--seeds none: must")):
+        with pytest.raises(UserError, match=said.replace("*", r"\*")):
+            expand(file, only=only, seeds=seeds)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("list: [{include: low.yaml}]", "s.yaml:1 list: an item that includes files needs a `name`"),
+        ("list: [{name: a, include: none.yaml}]", "none.yaml no such file"),
+        ("list: [{name: a, include: {b: c}}]", "s.yaml:1 list: include: must be a file or a list of files"),
+        ("list: [[{name: a, optimizer.lr: 1}], [{name: b, optimizer.lr: 2}]]", "optimizer.lr is set by another axis"),
+        ("list: [{name: a, optimizer.lr: 1e-3}]\nexclude: ['b*']", "s.yaml:2 exclude: b* matches the name of no trial"),
+        (TABLE.replace("small-plain:", "smal-plain:"), "reported: smal-plain is no trial. Did you mean `small-plain`?"),
+        (TABLE.replace("[2, 3]", "[2]"), "*-dgpo has 1 numbers, and there are 2 columns"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(table: Path, text: str, said: str) -> None:
+    assert any(said in line for line in problems(table.parent, text)), problems(table.parent, text)
+
+
+def test_an_included_files_mistake_is_said_with_its_own_line(table: Path) -> None:
+    (table.parent / "high.yaml").write_text("rollout:\n  prompts: none\n")
+    assert any(line.startswith("high.yaml:2 rollout.prompts: must be") for line in problems(table.parent, TABLE))
