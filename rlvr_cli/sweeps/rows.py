@@ -13,11 +13,14 @@ from rlvr_cli.config.load import Row
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.layers import Layer, choices_first, parse_override
 from rlvr_cli.core.text import did_you_mean, some
+from rlvr_cli.core.yaml import YamlProblem, parse, read_text
 from rlvr_cli.sweeps.axes import SEED, Axis, Point, combinations, in_a_name, override_text, read_axes, values_of
 from rlvr_cli.sweeps.naming import short_keys, trial_name
 from rlvr_cli.sweeps.spec import Problem, SweepFile, read_sweep
 
 SHOWN = 8
+# Keys that a sweep file has and a configuration has not.
+AXES = frozenset({"methods", "list", "zip", "grid", "seeds"})
 # The name of the only row of a file in which nothing but the seed varies.
 ONLY_ROW = "trial"
 
@@ -71,12 +74,23 @@ def config_source(written: Path) -> Path | Row:
     """What is given for a configuration file: the file, or the trial that `FILE:ROW` names. Raises UserError."""
     path, colon, name = str(written).rpartition(":")
     if not colon or written.exists():
+        if _is_sweep(written):
+            raise UserError(f"{written}: is a sweep file, not a configuration; one of its trials is {written}:TRIAL")
         return written
     found = rows(read_sweep(Path(path)))
     if name not in found:
         said = f"has no row {name!r}.{did_you_mean(name, found)} Rows: {some(list(found), SHOWN)}"
         raise UserError(f"{path}: {said}")
     return found[name]
+
+
+def _is_sweep(file: Path) -> bool:
+    """Whether a file varies something; what is wrong with it otherwise is for its reader to say."""
+    try:
+        data = parse(read_text(file)).data
+    except YamlProblem:
+        return False
+    return isinstance(data, dict) and not AXES.isdisjoint(map(str, data))
 
 
 def chosen(names: Sequence[str], only: str) -> list[int]:

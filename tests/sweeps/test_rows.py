@@ -62,6 +62,8 @@ def test_a_row_on_the_command_line(table: Path, capsys: pytest.CaptureFixture[st
     assert json.loads(capsys.readouterr().out)["method"]["policy_loss"]["n"] == 2
     assert run(["plan", "-c", f"{table}:small-dgpo", "--format=json"]) == 0
     capsys.readouterr()
+    assert run(["plan", "-c", str(table)]) == 2
+    assert "is a sweep file, not a configuration" in capsys.readouterr().err
     assert run(["plan", "-c", f"{table}:small-dgpi"]) == 2
     assert "s.yaml: has no row 'small-dgpi'. Did you mean `small-dgpo`?" in capsys.readouterr().err
 
