@@ -16,8 +16,7 @@ from pydantic import Field
 
 from rlvr_cli.analyses.base import Findings, Subject, analysis
 from rlvr_cli.analyses.method_step import REGIONS, Applied, Scored, apply_method, differs, quarters
-from rlvr_cli.analyses.saved_rollout import SavedRollout
-from rlvr_cli.analyses.scoring import ScoredRun, policy_notes, score
+from rlvr_cli.analyses.scoring import ScoredRun, score
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import CountOrZero, FromList, Section, Text
 from rlvr_cli.core.table import Table
@@ -62,7 +61,6 @@ class Outcome:
 
     first: Method
     second: Method
-    saved: SavedRollout
     run: ScoredRun
     found: Difference
 
@@ -78,7 +76,7 @@ def difference(subject: Subject, options: DifferenceOptions) -> Findings:
     saved = subject.saved()
     first, second = (config.bound(saved.config.rollout.max_new_tokens) for config in configs)
     run = score(saved, [first, second])
-    outcome = Outcome(first, second, saved, run, method_difference(first, second, run.scored, top=options.top))
+    outcome = Outcome(first, second, run, method_difference(first, second, run.scored, top=options.top))
     tokens = list(token_rows(outcome))
     return Findings(
         headline=headline(outcome),
@@ -203,7 +201,7 @@ def _largest(a: Applied, b: Applied, scored: Scored, top: int) -> Iterator[Token
 
 def numbers_of(outcome: Outcome) -> dict[str, Any]:
     """All that was computed."""
-    first, second, saved, found = outcome.first, outcome.second, outcome.saved, outcome.found
+    first, second, saved, found = outcome.first, outcome.second, outcome.run.saved, outcome.found
     total = found.total
     return {
         "summary": {
@@ -252,14 +250,14 @@ def headline(outcome: Outcome) -> str:
 
 def notes(outcome: Outcome) -> list[str]:
     """What a reader must know to trust the numbers."""
-    first, second, saved, run = outcome.first, outcome.second, outcome.saved, outcome.run
+    first, second, run = outcome.first, outcome.second, outcome.run
     lines = []
     if outcome.found.largest_drift == 0:
         lines.append(
             "Every ratio is 1: the current policy is the old one. Token weights cannot differ there by their clipping; "
             "what differs comes from advantages, shaping, normalisers, or weights that are not 1 at ratio 1."
         )
-    lines += policy_notes(saved, run.sampling_gap)
+    lines += run.notes
     several = [method.name for method in (first, second) if len(method.passes.names) > 1]
     if several:
         lines.append(
@@ -316,7 +314,7 @@ def _number(value: float | None) -> str:
 
 
 def _context(token: TokenDifference, outcome: Outcome) -> dict[str, str]:
-    ids, tokenizer = outcome.saved.rows[token.row]["token_ids"], outcome.run.tokenizer
+    ids, tokenizer = outcome.run.saved.rows[token.row]["token_ids"], outcome.run.tokenizer
     start, place = max(0, token.position - BEFORE), token.position
     return {
         "before": _text(tokenizer, ids[start:place]),

@@ -26,7 +26,7 @@ from rlvr_cli.analyses.base import Findings, Share, Subject, analysis
 from rlvr_cli.analyses.gradients import gradient, norm
 from rlvr_cli.analyses.method_step import MethodStep, Scored
 from rlvr_cli.analyses.saved_rollout import SavedRollout, drawn_rows
-from rlvr_cli.analyses.scoring import ScoredRun, load_policy, policy_notes, score
+from rlvr_cli.analyses.scoring import ScoredRun, load_policy, score
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Count, Section, Text
 from rlvr_cli.core.streams import stream_seed
@@ -101,14 +101,14 @@ def directions(subject: Subject, options: DirectionsOptions) -> Findings:
     ]
     full = torch.where(kept, step.full_coefficients(), 0.0)
     found = _compare(saved, full, [group.of_rows(kept) for group in every], options)
-    numbers = numbers_of(saved, run, step, found)
+    numbers = numbers_of(run, step, found)
     return Findings(
-        headline=headline(numbers["summary"], saved, method.name),
+        headline=headline(numbers["summary"], run.place, method.name),
         numbers=numbers,
         tables=(group_table(found),),
         reading=READING,
         draw=lambda: directions_figure(found),
-        notes=tuple(notes(saved, run, step, found, options)),
+        notes=tuple(notes(run, step, found, options)),
     )
 
 
@@ -146,14 +146,10 @@ def own_norm(group: Group, compared: Compared, learned: int) -> float | None:
     return None if group.kind == CLIPPING else compared.norm * learned / group.tokens
 
 
-def numbers_of(saved: SavedRollout, run: ScoredRun, step: MethodStep, found: Found) -> dict[str, Any]:
+def numbers_of(run: ScoredRun, step: MethodStep, found: Found) -> dict[str, Any]:
     """All that was computed."""
     return {
-        "rollout": saved.number,
-        "sampled_after_step": saved.sampled_after,
-        "old_policy": saved.old.step,
-        "current_policy": saved.current.step,
-        "sampling_gap": run.sampling_gap,
+        **run.numbers,
         "method": step.method.name,
         "full_norm": found.reference.norm,
         "k": found.reference.k,
@@ -167,15 +163,15 @@ def numbers_of(saved: SavedRollout, run: ScoredRun, step: MethodStep, found: Fou
             }
             for group, compared in found.groups
         },
-        "summary": dict(_summary(saved, step, found)),
+        "summary": dict(_summary(run, step, found)),
     }
 
 
-def _summary(saved: SavedRollout, step: MethodStep, found: Found) -> Iterator[tuple[str, float | int | None]]:
+def _summary(run: ScoredRun, step: MethodStep, found: Found) -> Iterator[tuple[str, float | int | None]]:
     tokens = step.tokens
     yield "tokens", int(tokens.mask.sum())
     yield "tokens_with_advantage", int((tokens.mask.bool() & (tokens.advantages != 0)).sum())
-    yield "updates_since", saved.current.step - saved.sampled_after
+    yield "updates_since", run.saved.current.step - run.saved.sampled_after
     yield "matrices", len(found.reference.k)
     yield "k", statistics.median(found.reference.k.values()) if found.reference.k else None
     yield "angle_random", found.random_angle
@@ -187,9 +183,8 @@ def _summary(saved: SavedRollout, step: MethodStep, found: Found) -> Iterator[tu
             yield f"own_norm_{group.name}", own_norm(group, compared, found.learned) if compared else None
 
 
-def headline(summary: Mapping[str, Any], saved: SavedRollout, method: str) -> str:
-    """One sentence."""
-    where = f"rollout {saved.number} under the policy of {saved.current.label}"
+def headline(summary: Mapping[str, Any], where: str, method: str) -> str:
+    """One sentence; ``where`` the tokens are from."""
     if summary["norm_noclip"] is None:
         return f"The update of {method} on {where} is 0: no token has an advantage, so nothing has a direction."
     parts = (
@@ -218,19 +213,17 @@ def group_table(found: Found) -> Table:
     return Table("Against the full update", header, rows)
 
 
-def notes(
-    saved: SavedRollout, run: ScoredRun, step: MethodStep, found: Found, options: DirectionsOptions
-) -> Iterator[str]:
+def notes(run: ScoredRun, step: MethodStep, found: Found, options: DirectionsOptions) -> Iterator[str]:
     """What weakens the numbers."""
-    yield from policy_notes(saved, run.sampling_gap)
+    yield from run.notes
     tokens = step.tokens
     if not bool(((tokens.log_probs != tokens.old_log_probs) & tokens.mask.bool()).any()):
         yield (
             "Every ratio is 1: the current policy is the old one, so all ways of clipping give the same update. Choose "
             "a later --step or an earlier --rollout."
         )
-    if len(saved.rows) > options.rows:
-        yield f"Gradients of {options.rows} of {len(saved.rows)} completions, drawn at random."
+    if len(run.saved.rows) > options.rows:
+        yield f"Gradients of {options.rows} of {len(run.saved.rows)} completions, drawn at random."
     empty = [group.what for group, compared in found.groups if compared is None]
     if empty and len(empty) < len(found.groups):
         yield f"No gradient from: {', '.join(empty)}."

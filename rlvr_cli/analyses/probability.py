@@ -22,7 +22,7 @@ from rlvr_cli.analyses.base import Bounds, Findings, Methods, Subject, analysis,
 from rlvr_cli.analyses.gradients import Gradient, gradient, logit_gradients, norm, stepped, token_norms
 from rlvr_cli.analyses.method_step import MethodStep
 from rlvr_cli.analyses.saved_rollout import drawn_rows
-from rlvr_cli.analyses.scoring import LoadedPolicy, Rows, load_policy, policy_notes, score
+from rlvr_cli.analyses.scoring import LoadedPolicy, Rows, load_policy, score
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Count, CountOrZero, Section
@@ -125,7 +125,7 @@ def probability(subject: Subject, options: ProbabilityOptions) -> Findings:
         tables=tables(found),
         reading=READING,
         draw=functools.partial(probability_figure, found),
-        notes=tuple(policy_notes(saved, run.sampling_gap)),
+        notes=tuple(run.notes),
     )
 
 

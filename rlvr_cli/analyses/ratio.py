@@ -31,7 +31,7 @@ from rlvr_cli.analyses.expected_gradient import expected_gradient, lemma_spread,
 from rlvr_cli.analyses.method_step import MethodStep
 from rlvr_cli.analyses.replay import Replay, ReplayedUpdates
 from rlvr_cli.analyses.saved_rollout import SavedRollout
-from rlvr_cli.analyses.scoring import LoadedPolicy, load_policy, policy_notes, score
+from rlvr_cli.analyses.scoring import LoadedPolicy, load_policy, score
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Count, FromList, Section
@@ -141,7 +141,7 @@ def ratio(subject: Subject, options: RatioOptions) -> Findings:
         tables=tables(before, after),
         reading=READING,
         draw=functools.partial(ratio_figure, before, after, last, vocabulary),
-        notes=(*policy_notes(saved, run.sampling_gap), *_notes(saved, how, replay)),
+        notes=(*run.notes, *_notes(saved, how, replay)),
     )
 
 

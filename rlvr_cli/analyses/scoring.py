@@ -129,15 +129,49 @@ class ScoredRun:
     """A rollout of a run, ready to be compared on.
 
     Attributes:
+        saved: where it was read.
         scored: the rollout under the old and the current policy.
         tokenizer: of the model.
         sampling_gap: mean over tokens of |log-prob under ``old`` - log-prob at sampling|, from the rows' sums: how
             far the old policy is from the one that sampled.
     """
 
+    saved: SavedRollout
     scored: Scored
     tokenizer: Any
     sampling_gap: float
+
+    @property
+    def place(self) -> str:
+        """For people: `rollout 7 under the policy of step 16`."""
+        return f"rollout {self.saved.number} under the policy of {self.saved.current.label}"
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """Which rollout and policies these are, as JSON values."""
+        return {
+            "rollout": self.saved.number,
+            "sampled_after_step": self.saved.sampled_after,
+            "old_policy": self.saved.old.step,
+            "current_policy": self.saved.current.step,
+            "sampling_gap": self.sampling_gap,
+        }
+
+    @property
+    def notes(self) -> list[str]:
+        """A line where the old policy is not the one that sampled, or does not give the log-probs it gave then."""
+        saved, gap = self.saved, self.sampling_gap
+        if not saved.old_is_exact:
+            return [
+                f"The policy that sampled this rollout (step {saved.sampled_after}) was not kept: {saved.old.label} "
+                f"stands in for it, and is {gap:.2g} nats a token away from it. Ratios are those to the stand-in."
+            ]
+        if gap > SAME_POLICY:
+            return [
+                f"The old policy's log-probs are {gap:.2g} nats a token away from those at sampling, though "
+                "it is the same checkpoint: sampled on another device or in another number format."
+            ]
+        return []
 
 
 def score(saved: SavedRollout, methods: Sequence[Method], old: LoadedPolicy | None = None) -> ScoredRun:
@@ -174,7 +208,7 @@ def score(saved: SavedRollout, methods: Sequence[Method], old: LoadedPolicy | No
     )
     sums = torch.tensor([row["log_prob"] for row in rows], dtype=torch.float64)
     gap = float(((old_log_probs * mask).sum(dim=1) - sums).abs().sum() / mask.sum().clamp(min=1))
-    return ScoredRun(Scored(rollout, old_log_probs, log_probs, entropies), tokenizer, gap)
+    return ScoredRun(saved, Scored(rollout, old_log_probs, log_probs, entropies), tokenizer, gap)
 
 
 def _check(methods: Sequence[Method]) -> None:
@@ -228,22 +262,3 @@ def _initial_entropy(saved: SavedRollout, base: LoadedPolicy, methods: Sequence[
     _, entropies = base.score(rows)
     tokens = sum(len(row["token_ids"]) for row in rows)
     return float(entropies.sum() / max(tokens, 1))
-
-
-def policy_notes(saved: SavedRollout, sampling_gap: float) -> list[str]:
-    """A line where the old policy is not the one that sampled, or does not give the log-probs it gave then.
-
-    Args:
-        sampling_gap: as in ``analysis.scoring.ScoredRun``, nats a token.
-    """
-    if not saved.old_is_exact:
-        return [
-            f"The policy that sampled this rollout (step {saved.sampled_after}) was not kept: {saved.old.label} stands "
-            f"in for it, and is {sampling_gap:.2g} nats a token away from it. Ratios are those to the stand-in."
-        ]
-    if sampling_gap > SAME_POLICY:
-        return [
-            f"The old policy's log-probs are {sampling_gap:.2g} nats a token away from those at sampling, though "
-            "it is the same checkpoint: sampled on another device or in another number format."
-        ]
-    return []

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Findings, Methods, Share, Subject, analysis
+from rlvr_cli.analyses.base import Findings, Methods, Share, Subject, analysis, shown
 from rlvr_cli.analyses.gradients import gradient, norm
 from rlvr_cli.analyses.method_step import REGIONS, Scored, apply_method, differs, quarters
 from rlvr_cli.analyses.saved_rollout import SavedRollout, drawn_rows
-from rlvr_cli.analyses.scoring import ScoredRun, load_policy, policy_notes, score
+from rlvr_cli.analyses.scoring import ScoredRun, load_policy, score
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Count, Section
 from rlvr_cli.core.table import Table
@@ -97,14 +97,14 @@ def weights(subject: Subject, options: WeightsOptions) -> Findings:
         )
         for method, of, bias in zip(methods, weights, biases, strict=True)
     ]
-    numbers = numbers_of(saved, run, found, gamma)
+    numbers = numbers_of(run, found, gamma)
     return Findings(
-        headline=headline(numbers["summary"], saved, found),
+        headline=headline(numbers["summary"], run.place, found),
         numbers=numbers,
         tables=(region_table(found), limit_table(found)),
         reading=READING,
         draw=lambda: weights_figure(found, run.scored, options.eps_low, options.eps_high),
-        notes=tuple(notes(saved, run, found, options)),
+        notes=tuple(notes(run, found, options)),
     )
 
 
@@ -155,16 +155,10 @@ class MethodFound:
         return next(group.bias for group in self.regions if group.name == region)
 
 
-def numbers_of(
-    saved: SavedRollout, run: ScoredRun, found: Sequence[MethodFound], gamma: float | None
-) -> dict[str, Any]:
+def numbers_of(run: ScoredRun, found: Sequence[MethodFound], gamma: float | None) -> dict[str, Any]:
     """All that was computed; ``gamma`` is that of `decay_of_ratios`."""
     return {
-        "rollout": saved.number,
-        "sampled_after_step": saved.sampled_after,
-        "old_policy": saved.old.step,
-        "current_policy": saved.current.step,
-        "sampling_gap": run.sampling_gap,
+        **run.numbers,
         "methods": {
             of.method.name: {
                 "regions": {group.name: dataclasses.asdict(group) for group in of.regions},
@@ -174,19 +168,19 @@ def numbers_of(
             }
             for of in found
         },
-        "summary": dict(_summary(saved, run, found, gamma)),
+        "summary": dict(_summary(run, found, gamma)),
     }
 
 
 def _summary(
-    saved: SavedRollout, run: ScoredRun, found: Sequence[MethodFound], gamma: float | None
+    run: ScoredRun, found: Sequence[MethodFound], gamma: float | None
 ) -> Iterator[tuple[str, float | int | None]]:
     first = found[0]
     counts = {group.name: group.tokens for group in first.regions}
     total = counts.pop(ALL)
     yield "tokens", int(run.scored.rollout.mask.sum())
     yield "tokens_with_advantage", total
-    yield "updates_since", saved.current.step - saved.sampled_after
+    yield "updates_since", run.saved.current.step - run.saved.sampled_after
     for name, count in counts.items():
         yield f"tokens_{name}", count
         yield f"share_{name}", count / total if total else None
@@ -208,9 +202,8 @@ def _summary(
             yield f"largest_{of.key}_{name}", group.largest
 
 
-def headline(summary: Mapping[str, Any], saved: SavedRollout, found: Sequence[MethodFound]) -> str:
-    """One sentence."""
-    where = f"rollout {saved.number} under the policy of {saved.current.label}"
+def headline(summary: Mapping[str, Any], where: str, found: Sequence[MethodFound]) -> str:
+    """One sentence; ``where`` the tokens are from."""
     if not summary["tokens_with_advantage"]:
         return f"No token of {where} has an advantage, so no method has a weight."
     if not summary["share_outside"]:
@@ -228,8 +221,8 @@ def region_table(found: Sequence[MethodFound]) -> Table:
             of.method.name if group is of.regions[0] else "",
             group.name,
             f"{group.tokens:,}",
-            *(_shown(value) for value in (group.on_log_prob, group.relative, group.largest, group.bias)),
-            _shown(of.gradient[group.name] if of.gradient is not None else None),
+            *(shown(value, ".4g") for value in (group.on_log_prob, group.relative, group.largest, group.bias)),
+            shown(of.gradient[group.name] if of.gradient is not None else None, ".4g"),
         )
         for of in found
         for group in of.regions
@@ -247,7 +240,7 @@ def limit_table(found: Sequence[MethodFound]) -> Table:
         (
             of.method.name,
             *(_far(of.limits[f"slope_{name}"], of.method, name) for name in ("LN", "HP")),
-            _shown(of.limits["bias_LN"]),
+            shown(of.limits["bias_LN"], ".4g"),
         )
         for of in found
     ]
@@ -255,10 +248,10 @@ def limit_table(found: Sequence[MethodFound]) -> Table:
     return Table("From the formulas: exponent of the weight W on grad pi far out, and bias in LN", header, rows)
 
 
-def notes(saved: SavedRollout, run: ScoredRun, found: Sequence[MethodFound], options: WeightsOptions) -> Iterator[str]:
+def notes(run: ScoredRun, found: Sequence[MethodFound], options: WeightsOptions) -> Iterator[str]:
     """What weakens the numbers."""
-    yield from policy_notes(saved, run.sampling_gap)
-    first = found[0]
+    yield from run.notes
+    saved, first = run.saved, found[0]
     counts = {group.name: group.tokens for group in first.regions}
     drift = (run.scored.log_probs - run.scored.old_log_probs)[first.weights.learned]
     if drift.numel() and not any(counts[name] for name in CORNERS):
@@ -286,10 +279,6 @@ def _far(slope: float | None, method: Method, region: str) -> str:
     if slope is not None:
         return f"{slope:+.2f}".replace("-0.00", "+0.00")
     return "0 (cut)" if {"LN": -1, "HP": 1}[region] in method.advantage.signs else "-"
-
-
-def _shown(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
 
 
 @dataclass(frozen=True)

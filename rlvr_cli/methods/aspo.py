@@ -84,12 +84,6 @@ class ASPO(PolicyLoss):
         negative = torch.where(ratio >= 1 - eps, ratio.clamp(max=self.soft_clip_negative), 0.0)
         return torch.where(tokens.advantages >= 0, positive, negative)
 
-    def soft_clipped(self, tokens: Tokens) -> Tensor:
-        """(B, T) where the soft limit acts."""
-        ratio = tokens.ratio.detach()
-        positive, negative = ratio < 1 / self.soft_clip_positive, ratio > self.soft_clip_negative
-        return torch.where(tokens.advantages >= 0, positive, negative)
-
 
 PAPER = Paper("ASPO: Asymmetric Importance Sampling Policy Optimization", "Wang et al.", "2510.06062")
 PRESETS = (

@@ -64,16 +64,6 @@ def value_loss(
     return 0.5 * torch.where(mask.bool(), loss, 0.0).sum() / count.clamp(min=1).to(loss.dtype)
 
 
-def value_clipped(
-    predictions: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, value_clip: float | None
-) -> Tensor:
-    """(B, T) valid tokens at which the clipped value has the larger loss, so that no gradient flows."""
-    if value_clip is None:
-        return torch.zeros_like(mask, dtype=torch.bool)
-    clipped = torch.minimum(torch.maximum(predictions, old_values - value_clip), old_values + value_clip)
-    return mask.bool() & ((clipped - returns).square() > (predictions - returns).square())
-
-
 class GAEAdvantage(Advantage):
     """Advantages from a learned value head."""
 

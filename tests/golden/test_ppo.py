@@ -6,10 +6,11 @@ import torch
 
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.grpo import PPOClip
-from rlvr_cli.methods.ppo import GAEAdvantage, value_clipped, value_loss
+from rlvr_cli.methods.ppo import GAEAdvantage, value_loss
 from rlvr_cli.methods.reinforce_pp import on_last_token
 from tests.golden.cases import Case, golden
 from tests.golden.objective import compare_objective, method, share
+from tests.methods.surrogates import value_clipped
 
 
 @golden("ppo_value")

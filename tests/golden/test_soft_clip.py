@@ -11,6 +11,7 @@ from rlvr_cli.methods.gppo import GPPO
 from rlvr_cli.methods.grpo import dual_clipped
 from tests.golden.cases import Case, golden
 from tests.golden.objective import compare_objective, compare_regions, method, share
+from tests.methods.surrogates import soft_clipped
 
 
 @golden("cispo")
@@ -70,5 +71,5 @@ def test_aspo(case: Case) -> None:
     for name, sign in (("negative", negative), ("positive", tokens.advantages > 0)):
         # A share of the tokens of that sign.
         of_sign = replace(tokens, mask=tokens.mask * sign)
-        case.compare(f"dual_fraction_{name}", share(weight.soft_clipped(tokens), of_sign))
+        case.compare(f"dual_fraction_{name}", share(soft_clipped(weight, tokens), of_sign))
     compare_objective(case, method(params, weight), tokens)

@@ -59,6 +59,13 @@ def _(weight: GPPO, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
     return torch.where(dual_clipped(tokens, weight.dual_clip), -tokens.advantages * weight.dual_clip, loss)
 
 
+def soft_clipped(weight: ASPO, tokens: Tokens) -> Tensor:
+    """(B, T) where the soft limit acts."""
+    ratio = tokens.ratio.detach()
+    positive, negative = ratio < 1 / weight.soft_clip_positive, ratio > weight.soft_clip_negative
+    return torch.where(tokens.advantages >= 0, positive, negative)
+
+
 @surrogate.register
 def _(weight: ASPO, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
     eps, _ = weight.bounds(tokens)
@@ -66,7 +73,7 @@ def _(weight: ASPO, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
     at_bound = torch.where(advantages >= 0, torch.as_tensor(1 / (1 + eps)), torch.as_tensor(1 - eps)).to(values)
     inside = with_unit_slope(-values * advantages, tokens.log_probs)
     loss = torch.where(values == 0, -at_bound * advantages, inside)
-    return torch.where(weight.soft_clipped(tokens), -values * advantages * tokens.log_probs, loss)
+    return torch.where(soft_clipped(weight, tokens), -values * advantages * tokens.log_probs, loss)
 
 
 @surrogate.register
@@ -95,3 +102,13 @@ def _(weight: ImportanceSampling, tokens: Tokens, statistics: Tensor | None = No
 @surrogate.register
 def _(weight: NoImportanceSampling, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
     return -tokens.advantages * tokens.log_probs
+
+
+def value_clipped(
+    predictions: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, value_clip: float | None
+) -> Tensor:
+    """(B, T) valid tokens at which the clipped value has the larger loss, so that no gradient flows."""
+    if value_clip is None:
+        return torch.zeros_like(mask, dtype=torch.bool)
+    clipped = torch.minimum(torch.maximum(predictions, old_values - value_clip), old_values + value_clip)
+    return mask.bool() & ((clipped - returns).square() > (predictions - returns).square())

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.grpo import group_advantage
-from rlvr_cli.methods.ppo import GAEAdvantage, value_clipped, value_loss
+from rlvr_cli.methods.ppo import GAEAdvantage, value_loss
 from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
 from rlvr_cli.methods.reward import Reward, entropy_min_reward, flip
 from tests.methods.samples import ADVANTAGES, change, method, random_rollout
+from tests.methods.surrogates import value_clipped
 
 NAN = math.nan
 
