@@ -27,7 +27,7 @@ from rlvr_cli.cli.question_options import (
 from rlvr_cli.core.errors import UserError
 
 if TYPE_CHECKING:
-    from rlvr_cli.compare.options import Question
+    from rlvr_cli.compare.request import Request
 
 
 def command(
@@ -78,10 +78,10 @@ def command(
         if not tasks:
             raise UserError("--plot: draws a comparison over tasks, so it needs --over.", note="Nothing was compared.")
         check_path(plot)
-    from rlvr_cli.compare.options import Question
+    from rlvr_cli.compare.request import Request
     from rlvr_cli.sweeps.folder import with_sweep_files
 
-    question = Question(
+    request = Request(
         names=tuple(with_sweep_files(names)),
         root=root,
         by=tuple(key for text in by or () for key in text.split(",")),
@@ -98,10 +98,7 @@ def command(
         over=tasks,
         benchmarks=benchmarks,
     )
-    if tasks:
-        _show_tasks(question, form, plot)
-    else:
-        _show(question, form)
+    _show(request, form, plot)
 
 
 def _tasks(over: str | None, benchmark: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -121,30 +118,20 @@ def _tasks(over: str | None, benchmark: str | None) -> tuple[tuple[str, ...], tu
     return tuple(key.strip() for key in over.split(",")), ()
 
 
-def _show(question: Question, form: str) -> None:
+def _show(request: Request, form: str, plot: Path | None) -> None:
     from rlvr_cli.compare.inputs import gather
 
-    material = gather(question)
+    inputs = gather(request)
     from rlvr_cli.compare.contrasts import compare
     from rlvr_cli.compare.tables import document
-
-    show(form, document(compare(material)))
-
-
-def _show_tasks(question: Question, form: str, plot: Path | None) -> None:
-    from rlvr_cli.compare.over import gather_tasks
-
-    material = gather_tasks(question)
-    from rlvr_cli.compare.over_contrasts import compare_tasks
-    from rlvr_cli.compare.over_tables import document
     from rlvr_cli.core.sparkline import BLOCKS, levels_for
 
-    comparison = compare_tasks(material)
+    comparison = compare(inputs)
     # LaTeX has no characters for curves, and a terminal may lack them.
     levels = {"table": levels_for(sys.stdout.encoding), "latex": None}.get(form, BLOCKS)
     show(form, document(comparison, levels))
     if plot is not None:
-        from rlvr_cli.compare.over_figure import comparison_figure
+        from rlvr_cli.compare.figure import comparison_figure
         from rlvr_cli.results.figure import style, write_figure
 
         with style():

@@ -1,4 +1,6 @@
-"""Every arm against the baseline: means, differences, tests, wins and losses, cost, and what it takes to see more."""
+"""Every arm against the baseline: means, differences, tests, wins and losses, cost, what it takes to see more; over
+several tasks also their mean, and summaries of runs x tasks.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from typing import Literal
 import numpy as np
 
 from rlvr_cli.compare.curves import CurveRow, curve_rows
-from rlvr_cli.compare.inputs import Material
-from rlvr_cli.compare.means import arm_mean, possible
+from rlvr_cli.compare.inputs import Inputs, TaskInputs
+from rlvr_cli.compare.scores import arm_mean, possible, possible_mean
 from rlvr_cli.results.metrics import metric as declared
 from rlvr_cli.results.spending import PARTS, TIMED, Spent, mean_spent
 from rlvr_cli.stats.clustered import (
@@ -18,11 +20,23 @@ from rlvr_cli.stats.clustered import (
     paired_crossed_interval,
     unpaired_crossed_interval,
 )
+from rlvr_cli.stats.over_tasks import (
+    Aggregate,
+    Profile,
+    iqm_interval,
+    paired_tasks_interval,
+    performance_profile,
+    probability_of_improvement,
+    tasks_interval,
+    unpaired_tasks_interval,
+)
 from rlvr_cli.stats.permutation import PermutationTest, holm, permutation_test
 from rlvr_cli.stats.power import detectable_difference, problems_needed, seeds_needed
 from rlvr_cli.stats.scores import Outcomes, outcomes
 
 LEVEL = 0.05
+# Of a performance profile.
+THRESHOLDS = 60
 # Percentage points that a comparison of shares is asked to see where nothing else is asked.
 DEFAULT_DIFFERENCE = 0.02
 Verdict = Literal["higher", "lower", "uncertain", "unseen", "unknown"]
@@ -67,7 +81,7 @@ class Contrast:
 
 
 @dataclass(frozen=True)
-class Row:
+class ArmResult:
     """One arm; ``contrast`` is None for the baseline. ``cost``: each part of what was spent over the baseline's.
 
     ``seconds``: of what is timed, the least and the greatest of that ratio over pairs of runs; None with one pair.
@@ -87,19 +101,19 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class TaskComparison:
     """The rows by their effect, the largest first; ``curves`` in their order, of a matched comparison alone.
 
     ``among``: the comparisons that p-values are corrected for, where there are others than these.
     """
 
-    material: Material
-    rows: tuple[Row, ...]
+    inputs: TaskInputs
+    rows: tuple[ArmResult, ...]
     curves: tuple[CurveRow, ...]
     among: int | None = None
 
     @property
-    def baseline(self) -> Row:
+    def baseline(self) -> ArmResult:
         return next(row for row in self.rows if row.contrast is None)
 
     @property
@@ -108,19 +122,19 @@ class Comparison:
         return len(self.rows) - 1 if self.among is None else self.among
 
 
-def compare(material: Material) -> Comparison:
-    """The comparison of what was read."""
-    question, baseline = material.question, material.baseline
-    scores = material.scores()
-    by_run = material.spent()
+def compare_task(inputs: TaskInputs) -> TaskComparison:
+    """The arms on one task."""
+    request, baseline = inputs.request, inputs.baseline
+    scores = inputs.scores()
+    by_run = inputs.spent()
     spent = {name: mean_spent(runs) for name, runs in by_run.items()}
-    metric = material.read.metric
+    metric = inputs.by_run.metric
     against = {
         name: replace(one, difference=possible(one.difference, metric))
-        for name, one in contrasts(scores, baseline, paired=material.paired, target=_target(material)).items()
+        for name, one in contrasts(scores, baseline, paired=inputs.paired, target=_target(inputs)).items()
     }
     rows = [
-        Row(
+        ArmResult(
             arm=name,
             mean=arm_mean(scores[name], metric),
             contrast=against.get(name),
@@ -131,8 +145,8 @@ def compare(material: Material) -> Comparison:
         for name in scores
     ]
     rows.sort(key=lambda row: (-row.effect, row.arm))
-    curves = curve_rows(material, [row.arm for row in rows]) if question.match else ()
-    return Comparison(material, tuple(rows), curves)
+    curves = curve_rows(inputs, [row.arm for row in rows]) if request.match else ()
+    return TaskComparison(inputs, tuple(rows), curves)
 
 
 def _spread(own: Sequence[Spent], base: Sequence[Spent], part: str) -> tuple[float, float] | None:
@@ -142,13 +156,13 @@ def _spread(own: Sequence[Spent], base: Sequence[Spent], part: str) -> tuple[flo
     return min(one.of(part) for one in own) / most, max(one.of(part) for one in own) / least
 
 
-def among(comparison: Comparison, p_values: Mapping[str, float | None], family: int) -> Comparison:
+def among(comparison: TaskComparison, p_values: Mapping[str, float | None], family: int) -> TaskComparison:
     """The comparison as one of several, with ``p_values`` (by the arm) that were corrected for ``family`` of them."""
-    material = comparison.material
+    inputs = comparison.inputs
 
     def judged(arm: str, contrast: Contrast) -> Contrast:
         p_value, difference = p_values[arm], contrast.difference
-        needed = _needed(difference, _target(material), LEVEL / family, paired=material.paired)
+        needed = _needed(difference, _target(inputs), LEVEL / family, paired=inputs.paired)
         return replace(contrast, p_value=p_value, needed=needed, verdict=verdict_of(difference, p_value))
 
     rows = [
@@ -193,9 +207,9 @@ def contrasts(
     }
 
 
-def _target(material: Material) -> float | None:
+def _target(inputs: TaskInputs) -> float | None:
     """The difference that is to be seen: the one that is asked for, else of shares two points."""
-    return material.question.power or (DEFAULT_DIFFERENCE if declared(material.read.metric).share else None)
+    return inputs.request.power or (DEFAULT_DIFFERENCE if declared(inputs.by_run.metric).share else None)
 
 
 def verdict_of(difference: CrossedEstimate, corrected: float | None) -> Verdict:
@@ -224,3 +238,127 @@ def _needed(difference: CrossedEstimate, target: float | None, alpha: float, *, 
 
 def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole else None
+
+
+@dataclass(frozen=True)
+class MeanContrast:
+    """An arm less the baseline, over all tasks.
+
+    Attributes:
+        difference: of the means over tasks. p_value: after Holm's correction over all arms, tasks and their mean.
+        verdict: of the mean, as ``Contrast.verdict``.
+        outcomes: on how many tasks the arm's mean is above, at and below the baseline's.
+        improvement: the chance that a run of the arm is above one of the baseline.
+    """
+
+    difference: CrossedEstimate
+    p_value: float | None
+    verdict: Verdict
+    outcomes: Outcomes
+    improvement: Aggregate
+
+
+@dataclass(frozen=True)
+class ArmMean:
+    """One arm over all tasks; ``contrast`` is None for the baseline.
+
+    Attributes:
+        scores: [runs, tasks] the mean over problems. mean: of the tasks' means. middle: the interquartile mean of them.
+        profile: the share of runs x tasks above each threshold, the thresholds those of all arms.
+    """
+
+    arm: str
+    scores: np.ndarray
+    mean: CrossedEstimate
+    middle: Aggregate
+    profile: Profile
+    contrast: MeanContrast | None
+
+    @property
+    def effect(self) -> float:
+        """The difference to the baseline."""
+        return self.contrast.difference.value if self.contrast else 0.0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The same arms on one or several tasks.
+
+    Attributes:
+        tasks: the comparison on each; p-values are corrected for ``family`` of them, all tasks' and those of the mean.
+        rows: over all tasks, by their effect, the largest first; none with one task.
+    """
+
+    inputs: Inputs
+    tasks: Mapping[str, TaskComparison]
+    rows: tuple[ArmMean, ...]
+    family: int
+
+    @property
+    def only(self) -> TaskComparison | None:
+        """The comparison of the one task; None with several."""
+        return next(iter(self.tasks.values())) if len(self.tasks) == 1 else None
+
+    @property
+    def metric(self) -> str:
+        """The metric; of tasks with different numbers of samples the first one's."""
+        return self.inputs.first.by_run.metric
+
+
+def compare(inputs: Inputs) -> Comparison:
+    """The comparison of what was read."""
+    tasks = {name: compare_task(one) for name, one in inputs.tasks.items()}
+    if len(tasks) == 1:
+        return Comparison(inputs, tasks, (), next(iter(tasks.values())).family)
+    baseline, together = inputs.baseline, inputs.together
+    tables = inputs.scores()
+    interval = paired_tasks_interval if inputs.first.paired else unpaired_tasks_interval
+    names = [name for name in tables if name != baseline]
+    means = {name: interval(tables[name], tables[baseline], together=together) for name in names}
+    # One family: whoever looks at every task and at the mean has as many chances to be wrong.
+    family = {(None, name): means[name] for name in names} | {
+        (task, row.arm): row.contrast.difference
+        for task, comparison in tasks.items()
+        for row in comparison.rows
+        if row.contrast
+    }
+    p_values = dict(zip(family, corrected_p(list(family.values())), strict=True))
+    metric = inputs.first.by_run.metric
+    runs = {name: np.stack([table.mean(1) for table in tables[name]], axis=1) for name in tables}
+    thresholds = _thresholds(runs)
+    rows = []
+    for name, scores in runs.items():
+        contrast = None
+        if name != baseline:
+            difference, p_value = possible(means[name], metric), p_values[None, name]
+            base = runs[baseline]
+            contrast = MeanContrast(
+                difference=difference,
+                p_value=p_value,
+                verdict=verdict_of(difference, p_value),
+                outcomes=outcomes(scores, base),
+                improvement=probability_of_improvement(scores, base, together=together),
+            )
+        rows.append(
+            ArmMean(
+                arm=name,
+                scores=scores,
+                mean=possible_mean(tasks_interval(tables[name], together=together), metric),
+                middle=iqm_interval(scores, together=together),
+                profile=performance_profile(scores, thresholds, together=together),
+                contrast=contrast,
+            )
+        )
+    rows.sort(key=lambda row: (-row.effect, row.arm))
+    judged = {
+        task: among(comparison, {name: p_values[task, name] for name in names}, len(family))
+        for task, comparison in tasks.items()
+    }
+    return Comparison(inputs, judged, tuple(rows), len(family))
+
+
+def _thresholds(runs: Mapping[str, np.ndarray]) -> np.ndarray:
+    """From just below the lowest score of any run and task, which all are above, to the highest, which none is."""
+    lowest, highest = min(scores.min() for scores in runs.values()), max(scores.max() for scores in runs.values())
+    scores = np.linspace(lowest, max(highest, lowest + 1e-3), THRESHOLDS - 1)
+    return np.concatenate([[2 * scores[0] - scores[1]], scores])

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlvr_cli.compare.inputs import Material
-from rlvr_cli.compare.means import arm_mean, possible
-from rlvr_cli.compare.scores import RunCurve
+from rlvr_cli.compare.inputs import TaskInputs
+from rlvr_cli.compare.scores import RunCurve, arm_mean, possible
 from rlvr_cli.stats.clustered import (
     CrossedEstimate,
     paired_crossed_interval,
@@ -38,21 +37,21 @@ class CurveRow:
     reached: tuple[float | None, ...]
 
 
-def curve_rows(material: Material, order: Sequence[str]) -> tuple[CurveRow, ...]:
+def curve_rows(inputs: TaskInputs, order: Sequence[str]) -> tuple[CurveRow, ...]:
     """The rows of a matched comparison, in the ``order`` given."""
-    start, end = material.read.start, material.read.end
-    curves = material.curves()
+    start, end = inputs.by_run.start, inputs.by_run.end
+    curves = inputs.curves()
     tables = {name: _tables(curves[name], start, end) for name in order}
-    interval = paired_crossed_interval if material.paired else unpaired_crossed_interval
-    base, wanted = tables[material.baseline], material.question.level
+    interval = paired_crossed_interval if inputs.paired else unpaired_crossed_interval
+    base, wanted = tables[inputs.baseline], inputs.request.level
     level = float(base["final"].mean()) if wanted is None else wanted
     return tuple(
         CurveRow(
             arm=name,
-            values={one: arm_mean(tables[name][one], material.read.metric) for one in SUMMARIES},
+            values={one: arm_mean(tables[name][one], inputs.by_run.metric) for one in SUMMARIES},
             differences=None
-            if name == material.baseline
-            else {one: possible(interval(tables[name][one], base[one]), material.read.metric) for one in SUMMARIES},
+            if name == inputs.baseline
+            else {one: possible(interval(tables[name][one], base[one]), inputs.by_run.metric) for one in SUMMARIES},
             level=level,
             reached=tuple(
                 summarise_curve(curve.x, curve.values.mean(axis=1), budget=end, level=level).reached

@@ -1,39 +1,76 @@
-"""A comparison as data: JSON values, and rows of CSV, one an arm."""
+"""A comparison as data: JSON values, and rows of CSV."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from rlvr_cli.compare.contrasts import Comparison, Contrast, Row
+import numpy as np
+
+from rlvr_cli.compare.contrasts import ArmMean, ArmResult, Comparison, Contrast, MeanContrast, TaskComparison
 from rlvr_cli.compare.curves import SUMMARIES, CurveRow
-from rlvr_cli.compare.sentences import headline, power_lines, sentence
+from rlvr_cli.compare.sentences import (
+    headline,
+    lines_after,
+    lines_before,
+    mean_sentence,
+    metric_text,
+    power_lines,
+    sentence,
+)
 from rlvr_cli.results.spending import PARTS, Spent
 from rlvr_cli.stats.clustered import CrossedEstimate
 
+# What stands in the column of the task where a line is of the mean over all of them.
+MEAN = "mean"
+
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
-    """Everything that the tables and sentences say, with all digits, and where it is from."""
-    material = comparison.material
-    read, question = material.read, material.question
+    """Everything that the tables and sentences say, with all digits, and where it is from.
+
+    Of several tasks `tasks` has for each what the comparison of one task is.
+    """
+    if comparison.only is not None:
+        return _task(comparison.only)
+    inputs = comparison.inputs
     return {
-        "metric": read.metric,
-        "benchmark": read.result["benchmark"],
-        "split": read.result["split"],
-        "sampling": read.result["sampling"],
-        "samples": read.samples,
-        "problems": len(read.problems),
-        "match": None if question.match is None else {"budget": question.match, "start": read.start, "end": read.end},
-        "paired": material.paired,
-        "baseline": material.baseline,
-        "compared": headline(comparison),
-        "arms": [_arm(comparison, row) for row in comparison.rows],
-        "power": power_lines(comparison),
-        "notes": list(material.notes),
+        "metric": metric_text(comparison),
+        "over": list(inputs.request.over),
+        "one_run_on_all_tasks": inputs.together,
+        "paired": inputs.first.paired,
+        "baseline": inputs.baseline,
+        "comparisons": comparison.family,
+        "thresholds": comparison.rows[0].profile.thresholds.tolist(),
+        "compared": [line for line in lines_before(comparison) if line],
+        "arms": [_arm_over_tasks(comparison, row) for row in comparison.rows],
+        "tasks": {name: _task(one) for name, one in comparison.tasks.items()},
+        "notes": lines_after(comparison),
     }
 
 
-def csv_row(arm: Mapping[str, Any]) -> dict[str, Any]:
+def csv_rows(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What :func:`as_json` gives as lines of CSV, an arm each; of several tasks those of the mean, then those of each
+    task."""
+    if "tasks" not in data:
+        return [_csv_row(arm) for arm in data["arms"]]
+    rows = []
+    for arm in data["arms"]:
+        kept = {key: value for key, value in arm.items() if key not in ("profile", "scores")}
+        rows.append({"task": MEAN, **_csv_row(kept)})
+    for name, one in data["tasks"].items():
+        shared = {key: one[key] for key in ("benchmark", "split", "problems", "samples")}
+        rows += [{"task": name, **_csv_row(arm), **shared} for arm in one["arms"]]
+    return rows
+
+
+def csv_shared(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that all lines share."""
+    if "tasks" in data:
+        return {key: data[key] for key in ("metric", "baseline", "comparisons")}
+    return {key: value for key, value in data.items() if isinstance(value, str | int | float)}
+
+
+def _csv_row(arm: Mapping[str, Any]) -> dict[str, Any]:
     """A line of CSV: what an arm has, with all digits, and of its runs the paths.
 
     What no arm has, as a test with one seed, is no column.
@@ -42,17 +79,37 @@ def csv_row(arm: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, "runs": [one["run"] for one in row["runs"]]} if "runs" in row else row
 
 
-def _arm(comparison: Comparison, row: Row) -> dict[str, Any]:
-    material = comparison.material
-    arm = next(one for one in material.arms if one.name == row.arm)
-    spent = material.spent()[row.arm]
+def _task(comparison: TaskComparison) -> dict[str, Any]:
+    inputs = comparison.inputs
+    read, request = inputs.by_run, inputs.request
+    return {
+        "metric": read.metric,
+        "benchmark": read.result["benchmark"],
+        "split": read.result["split"],
+        "sampling": read.result["sampling"],
+        "samples": read.samples,
+        "problems": len(read.problems),
+        "match": None if request.match is None else {"budget": request.match, "start": read.start, "end": read.end},
+        "paired": inputs.paired,
+        "baseline": inputs.baseline,
+        "compared": headline(comparison),
+        "arms": [_arm(comparison, row) for row in comparison.rows],
+        "power": power_lines(comparison),
+        "notes": list(inputs.notes),
+    }
+
+
+def _arm(comparison: TaskComparison, row: ArmResult) -> dict[str, Any]:
+    inputs = comparison.inputs
+    arm = next(one for one in inputs.arms if one.name == row.arm)
+    spent = inputs.spent()[row.arm]
     curves = {one.arm: one for one in comparison.curves}
     return {
         "arm": row.arm,
         "method": arm.method,
         "runs": [
             {"run": arm.runs[one].path, "seed": one.seed, "rest": one.rest, "spent": _spent(used)}
-            for one, used in zip(material.runs[row.arm], spent, strict=True)
+            for one, used in zip(inputs.runs[row.arm], spent, strict=True)
         ],
         "mean": _estimate(row.mean),
         **_contrast(row.contrast),
@@ -108,3 +165,33 @@ def _curve(row: CurveRow) -> dict[str, Any]:
 
 def _spent(spent: Spent) -> dict[str, float]:
     return {part: spent.of(part) for part in PARTS}
+
+
+def _arm_over_tasks(comparison: Comparison, row: ArmMean) -> dict[str, Any]:
+    return {
+        "arm": row.arm,
+        "mean": row.mean.as_json(),
+        "interquartile_mean": row.middle.as_json(),
+        **_mean_contrast(row.contrast),
+        "scores": {name: column.tolist() for name, column in zip(comparison.tasks, row.scores.T, strict=True)},
+        "profile": {name: _list(getattr(row.profile, name)) for name in ("values", "low", "high")},
+        "sentence": None if row.contrast is None else mean_sentence(comparison, row),
+    }
+
+
+def _mean_contrast(contrast: MeanContrast | None) -> dict[str, Any]:
+    if contrast is None:
+        names = ("difference", "p_holm", "tasks", "probability_of_improvement")
+        return {**dict.fromkeys(names), "verdict": "baseline"}
+    found = contrast.outcomes
+    return {
+        "difference": contrast.difference.as_json(),
+        "p_holm": contrast.p_value,
+        "tasks": {"wins": found.wins, "ties": found.ties, "losses": found.losses},
+        "probability_of_improvement": contrast.improvement.as_json(),
+        "verdict": contrast.verdict,
+    }
+
+
+def _list(values: np.ndarray) -> list[float]:
+    return [float(value) for value in values]

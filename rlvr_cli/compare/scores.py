@@ -1,19 +1,22 @@
-"""The numbers of each run: of its final evaluation, or at a budget on its learning curve."""
+"""The numbers of each run, of its final evaluation or at a budget on its learning curve, and the means of arms."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 
-from rlvr_cli.compare.choose import Chosen, choose_evaluations, settings_problems, shared_problems
-from rlvr_cli.compare.options import Question
+from rlvr_cli.compare.evaluations import Selected, choose_evaluations, settings_problems, shared_problems
+from rlvr_cli.compare.request import Request
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.results.evaluations import Evaluation
 from rlvr_cli.results.find import Run
+from rlvr_cli.results.metrics import metric as declared
 from rlvr_cli.results.spending import PARTS, Curve, Spent, common_budget, curve_values, read_curve, spending
 from rlvr_cli.results.values import metric_of, problem_values
+from rlvr_cli.stats.clustered import CrossedEstimate, crossed_interval
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class RunCurve:
 
 
 @dataclass(frozen=True)
-class Readings:
+class RunScores:
     """What was read, by the run's path.
 
     Attributes:
@@ -46,20 +49,20 @@ class Readings:
     scores: Mapping[str, np.ndarray]
     spent: Mapping[str, Spent]
     result: Mapping[str, object]
-    chosen: Mapping[str, Chosen]
+    chosen: Mapping[str, Selected]
     curves: Mapping[str, RunCurve]
     start: float = 0.0
     end: float = 0.0
 
 
-def read_finals(question: Question, runs: Sequence[Run], problems: list[str], notes: list[str]) -> Readings | None:
+def read_finals(request: Request, runs: Sequence[Run], problems: list[str], notes: list[str]) -> RunScores | None:
     """The samples of `rlvr eval`, newest checkpoint; None, and lines in ``problems``, where they cannot be compared."""
-    chosen = choose_evaluations(runs, problems, benchmark=question.benchmark, where=question.where)
+    chosen = choose_evaluations(runs, problems, benchmark=request.benchmark, where=request.where)
     if not chosen:
         return None
     evaluations = {path: one.evaluation for path, one in chosen.items()}
-    ids = shared_problems(evaluations, problems, notes, only_common=question.common_problems)
-    metric = metric_of(question.metric, evaluations, problems)
+    ids = shared_problems(evaluations, problems, notes, only_common=request.common_problems)
+    metric = metric_of(request.metric, evaluations, problems)
     if metric is None:
         return None
     scores: dict[str, np.ndarray] = {}
@@ -80,12 +83,12 @@ def read_finals(question: Question, runs: Sequence[Run], problems: list[str], no
         scores[path] = np.array([values[name] for name in ids])
     _tell_samples(evaluations, metric[1], notes)
     result = next(iter(evaluations.values())).result
-    return Readings(*metric, ids, scores, spent, result, chosen, {})
+    return RunScores(*metric, ids, scores, spent, result, chosen, {})
 
 
-def read_matched(question: Question, runs: Sequence[Run], problems: list[str], notes: list[str]) -> Readings | None:
+def read_matched(request: Request, runs: Sequence[Run], problems: list[str], notes: list[str]) -> RunScores | None:
     """The held-out evaluations of training, at the largest budget that all runs have; None as :func:`read_finals`."""
-    budget = str(question.match)
+    budget = str(request.match)
     read = {run.path: read_curve(run, problems) for run in runs}
     curves = {path: curve for path, curve in read.items() if curve is not None}
     if len(curves) < len(read):
@@ -93,8 +96,8 @@ def read_matched(question: Question, runs: Sequence[Run], problems: list[str], n
     every: dict[str, Evaluation] = {str(one.folder): one for curve in curves.values() for one in curve.evaluations}
     settings = settings_problems({path: curve.evaluations[0] for path, curve in curves.items()})
     problems.extend(settings)
-    ids = shared_problems(every, problems, notes, only_common=question.common_problems)
-    metric = metric_of(question.metric, every, problems)
+    ids = shared_problems(every, problems, notes, only_common=request.common_problems)
+    metric = metric_of(request.metric, every, problems)
     bounds = common_budget(list(curves.values()), budget, problems)
     if metric is None or bounds is None or settings or not ids:
         return None
@@ -108,7 +111,7 @@ def read_matched(question: Question, runs: Sequence[Run], problems: list[str], n
     scores = {path: curve.at(end) for path, curve in found.items()}
     spent = {path: _spent_at(curve, budget, end) for path, curve in curves.items()}
     _tell_samples(every, metric[1], notes)
-    return Readings(*metric, ids, scores, spent, next(iter(every.values())).result, {}, found, *bounds)
+    return RunScores(*metric, ids, scores, spent, next(iter(every.values())).result, {}, found, *bounds)
 
 
 def _spent_at(curve: Curve, budget: str, end: float) -> Spent:
@@ -121,3 +124,28 @@ def _tell_samples(evaluations: Mapping[str, Evaluation], n: int, notes: list[str
     if len(counts) > 1:
         what = f"the first {n} of each are" if n else "the greedy completion of each is"
         notes.append(f"the evaluations have {', '.join(map(str, counts))} samples a problem; {what} compared.")
+
+
+def arm_mean(scores: np.ndarray, metric: str) -> CrossedEstimate:
+    """The mean of scores [runs, problems]; the interval is cut where no mean can be, and covers what it did."""
+    return possible_mean(crossed_interval(scores), metric)
+
+
+def possible_mean(mean: CrossedEstimate, metric: str) -> CrossedEstimate:
+    """A mean whose interval is cut where no mean can be: of shares at 0 and 1, of lengths at 0."""
+    return _cut(mean, 0.0 if declared(metric).share or metric == "length" else -inf, _highest(metric))
+
+
+def possible(difference: CrossedEstimate, metric: str) -> CrossedEstimate:
+    """A difference of two means whose interval is cut where no difference can be: of shares, at -1 and 1."""
+    return _cut(difference, -_highest(metric), _highest(metric))
+
+
+def _highest(metric: str) -> float:
+    return 1.0 if declared(metric).share else inf
+
+
+def _cut(estimate: CrossedEstimate, lowest: float, highest: float) -> CrossedEstimate:
+    if estimate.low is None or estimate.high is None:
+        return estimate
+    return replace(estimate, low=max(lowest, estimate.low), high=min(highest, estimate.high))

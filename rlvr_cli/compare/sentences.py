@@ -2,56 +2,63 @@
 
 from __future__ import annotations
 
-from rlvr_cli.compare.contrasts import Comparison, Contrast, Row
-from rlvr_cli.core.text import count
+from collections.abc import Mapping
+
+from rlvr_cli.compare.contrasts import ArmMean, ArmResult, Comparison, Contrast, MeanContrast, TaskComparison
+from rlvr_cli.compare.wording import (
+    about,
+    amount,
+    comparative,
+    doubt,
+    enough,
+    ratio_text,
+    signed_text,
+    size_text,
+)
+from rlvr_cli.core.text import count, some
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.results.metrics import GREEDY
 from rlvr_cli.results.metrics import metric as declared
-from rlvr_cli.stats.clustered import CrossedEstimate
+from rlvr_cli.stats.over_tasks import Aggregate
 
 # Costs that are counted, by the fields of ``Spent``.
 COUNTED = {"updates": "updates", "update_tokens": "tokens in updates", "tokens": "sampled tokens"}
 
 
-def decimals(metric: str) -> int:
-    """The decimals of a difference in the metric's unit."""
-    return declared(metric).difference_decimals
-
-
-def headline(comparison: Comparison) -> list[str]:
+def headline(comparison: TaskComparison) -> list[str]:
     """What the numbers are of: problems, samples, checkpoints or budget, and the pairing."""
-    material = comparison.material
-    read, question = material.read, material.question
+    inputs = comparison.inputs
+    read, request = inputs.by_run, inputs.request
     of = f"{read.result['benchmark']}, {read.result['split']}, {count(len(read.problems), 'problem')}"
     greedy = read.metric == GREEDY or not read.samples
     samples = ", one greedy completion each" if greedy else f" x {count(read.samples, 'sample')}"
     what = f"{metric_name(read.metric)} on {of}{samples}"
-    if question.match is None:
+    if request.match is None:
         basis = f"compared: final checkpoints, by the samples of `rlvr eval` ({_budgets(comparison)})"
     else:
         basis = (
-            f"compared: held-out evaluations during training, after {read.end:,.6g} {_of_budget(question.match)}, the "
+            f"compared: held-out evaluations during training, after {read.end:,.6g} {_of_budget(request.match)}, the "
             "most that all runs have (linear between evaluations); not the samples of `rlvr eval`, which are of the "
             "final checkpoints"
         )
-    seeds, one = {len(runs) for runs in material.runs.values()}, replicate(comparison)
+    seeds, one = {len(runs) for runs in inputs.runs.values()}, replicate(comparison)
     shown = count(min(seeds), one) if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)} {one}s"
     if _pooled(comparison):
         shown += " (seeds and what else varies)"
-    paired = "paired by problem and seed" if material.paired else "paired by problem, not by seed"
-    return [what, basis, f"each arm: {shown}, {paired}; baseline: {material.baseline}"]
+    paired = "paired by problem and seed" if inputs.paired else "paired by problem, not by seed"
+    return [what, basis, f"each arm: {shown}, {paired}; baseline: {inputs.baseline}"]
 
 
-def sentences(comparison: Comparison) -> list[str]:
+def sentences(comparison: TaskComparison) -> list[str]:
     """One sentence for each arm but the baseline, in the order of the table."""
     return [sentence(comparison, row) for row in comparison.rows if row.contrast is not None]
 
 
-def sentence(comparison: Comparison, row: Row) -> str:
+def sentence(comparison: TaskComparison, row: ArmResult) -> str:
     """What the difference between an arm and the baseline comes to; it says what the arm's verdict says."""
     contrast = row.contrast
     assert contrast is not None
-    metric, base = comparison.material.read.metric, comparison.material.baseline
+    metric, base = comparison.inputs.by_run.metric, comparison.inputs.baseline
     difference, over = contrast.difference, _over(contrast, replicate(comparison))
     cost = _cost(row)
     if contrast.verdict in ("higher", "lower"):
@@ -70,9 +77,9 @@ def sentence(comparison: Comparison, row: Row) -> str:
     return f"no difference can be seen {between}{to_see(metric, contrast, replicate(comparison))}{cost}."
 
 
-def power_lines(comparison: Comparison) -> list[str]:
+def power_lines(comparison: TaskComparison) -> list[str]:
     """What it takes to see the difference of --power, a line for each arm but the baseline."""
-    metric, wanted = comparison.material.read.metric, comparison.material.question.power
+    metric, wanted = comparison.inputs.by_run.metric, comparison.inputs.request.power
     one, lines = replicate(comparison), []
     for row in comparison.rows:
         if row.contrast is None or wanted is None:
@@ -91,45 +98,16 @@ def power_lines(comparison: Comparison) -> list[str]:
             else "show " + amount(metric, needed.detectable)
         )
         lines.append(
-            f"{start} in 4 of 5 repetitions: {_enough(needed.seeds, one)} with {count(problems, 'problem')}; "
-            f"{_enough(needed.problems, 'problem')} with {count(seeds, one)}. These {count(seeds, one)} x "
+            f"{start} in 4 of 5 repetitions: {enough(needed.seeds, one)} with {count(problems, 'problem')}; "
+            f"{enough(needed.problems, 'problem')} with {count(seeds, one)}. These {count(seeds, one)} x "
             f"{count(problems, 'problem')} {most}."
         )
     return lines
 
 
-def amount(metric: str, value: float) -> str:
-    """The size of a difference: `2 points`, `3.1 points`, `0.012 of reward`."""
-    factor, name = declared(metric).factor, declared(metric).unit
-    text = _trimmed(abs(value) * factor, decimals(metric))
-    return f"{text} {name.removesuffix('s') if text == '1' else name}".rstrip()
-
-
-def p_text(p_value: float | None) -> str:
-    """A p-value with three decimals."""
-    if p_value is None:
-        return "-"
-    return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
-
-
-def ratio_text(ratio: float) -> str:
-    """How many times the baseline's: two digits, and all that are before the point."""
-    return f"{ratio:,.0f}x" if ratio >= 100 else f"{ratio:.2g}x"
-
-
-def cost_text(row: Row, part: str) -> str:
-    """A part of what was spent over the baseline's; of seconds with the range over pairs of runs."""
-    ratio, spread = row.cost[part], row.seconds.get(part)
-    if ratio is None:
-        return "-"
-    if part not in row.seconds:
-        return ratio_text(ratio)
-    return f"{ratio_text(ratio)} ({'1 run' if spread is None else '-'.join(map(ratio_text, spread))})"
-
-
-def base_cost(comparison: Comparison) -> str:
+def base_cost(comparison: TaskComparison) -> str:
     """What the baseline spent, which the costs of the other arms are relative to."""
-    spent, runs = comparison.baseline.spent, comparison.material.spent()[comparison.material.baseline]
+    spent, runs = comparison.baseline.spent, comparison.inputs.spent()[comparison.inputs.baseline]
 
     def seconds(part: str) -> str:
         values = [one.of(part) for one in runs]
@@ -137,7 +115,7 @@ def base_cost(comparison: Comparison) -> str:
         return f"{spent.of(part):,.1f} s{range_}"
 
     return (
-        f"cost of {comparison.material.baseline}, a run: {spent.rollouts:,.6g} rollouts, {spent.updates:,.6g} updates, "
+        f"cost of {comparison.inputs.baseline}, a run: {spent.rollouts:,.6g} rollouts, {spent.updates:,.6g} updates, "
         f"{spent.tokens:,.0f} tokens sampled, {seconds('update_seconds')} of updates, {seconds('seconds')} in all"
     )
 
@@ -158,29 +136,10 @@ def to_see(metric: str, contrast: Contrast, one: str) -> str:
             return f"; {size} would most likely have been seen"
         return f"; {size} would be seen in 4 of 5 repetitions, and the interval does not rule it out"
     if needed.seeds is not None:
-        return f"; to see {size} you would need {_about(needed.seeds, one)}"
+        return f"; to see {size} you would need {about(needed.seeds, one)}"
     if needed.problems is not None:
-        return f"; to see {size} you would need {_about(needed.problems, 'problem')} with {count(seeds, one)}"
+        return f"; to see {size} you would need {about(needed.problems, 'problem')} with {count(seeds, one)}"
     return f"; to see {size} you would need more of both than {count(seeds, one)} x {count(problems, 'problem')}"
-
-
-def size_text(metric: str, difference: CrossedEstimate) -> str:
-    """`3.1 points, 95% interval 0.9 to 5.2`, of the size of the difference."""
-    assert difference.low is not None and difference.high is not None
-    ends = (difference.low, difference.high) if difference.value > 0 else (-difference.high, -difference.low)
-    return f"{_with_unit(metric, abs(difference.value))}, 95% interval {_ends(metric, ends)}"
-
-
-def signed_text(metric: str, difference: CrossedEstimate) -> str:
-    """`+0.4 points, 95% interval -1.2 to 2.0`; without the interval where there is none."""
-    value = _with_unit(metric, difference.value, signed=True)
-    if difference.low is None or difference.high is None:
-        return value
-    return f"{value}, 95% interval {_ends(metric, (difference.low, difference.high))}"
-
-
-def _ends(metric: str, ends: tuple[float, float]) -> str:
-    return " to ".join(_figure(metric, end) for end in ends)
 
 
 def _over(contrast: Contrast, one: str) -> str:
@@ -197,38 +156,16 @@ def _over(contrast: Contrast, one: str) -> str:
     return text
 
 
-def doubt(family: int, p_value: float | None) -> str:
-    """Why a difference whose interval leaves out 0 may be chance all the same."""
-    shown = p_text(p_value)
-    if family == 1:
-        return f"p = {shown}, which is of a test that allows for more than the interval does"
-    return f"of {family} comparisons one may come out so by chance (p = {shown} after Holm's correction)"
+def _pooled(comparison: TaskComparison) -> bool:
+    return any(one.rest for runs in comparison.inputs.runs.values() for one in runs)
 
 
-def comparative(metric: str, difference: float) -> str:
-    """`better than`, `worse than`; of lengths and reasons `longer than`, `higher in ... than`."""
-    better = declared(metric).higher_is_better
-    if better is not None:
-        return "better than" if (difference > 0) == better else "worse than"
-    if metric == "length":
-        return "longer than" if difference > 0 else "shorter than"
-    return f"{'higher' if difference > 0 else 'lower'} in {metric_name(metric).strip()} than"
-
-
-def _pooled(comparison: Comparison) -> bool:
-    return any(one.rest for runs in comparison.material.runs.values() for one in runs)
-
-
-def replicate(comparison: Comparison) -> str:
+def replicate(comparison: TaskComparison) -> str:
     """What the runs of an arm are counted as: seeds, unless more than the seed varies between them."""
     return "run" if _pooled(comparison) else "seed"
 
 
-def _enough(number: int | None, name: str) -> str:
-    return f"no number of {name}s will do" if number is None else _about(number, name)
-
-
-def _cost(row: Row) -> str:
+def _cost(row: ArmResult) -> str:
     """What the arm cost beside the baseline, counted: seconds say how loaded the machine was too."""
     ratios = {name: ratio for part, name in COUNTED.items() if (ratio := row.cost[part]) is not None}
     if not ratios:
@@ -237,7 +174,7 @@ def _cost(row: Row) -> str:
     return f"; it cost {', '.join(said)}" if said else f"; it cost the same {' and '.join(ratios)}"
 
 
-def _budgets(comparison: Comparison) -> str:
+def _budgets(comparison: TaskComparison) -> str:
     """The rollouts that the checkpoints were trained with, of each arm where they differ."""
     rollouts = {row.arm: f"{row.spent.rollouts:,.6g}" for row in comparison.rows}
     if len(set(rollouts.values())) == 1:
@@ -249,21 +186,130 @@ def _of_budget(budget: str) -> str:
     return {"tokens": "sampled tokens", "seconds": "seconds of training"}.get(budget, budget)
 
 
-def _figure(metric: str, value: float, *, signed: bool = False) -> str:
-    factor = declared(metric).factor
-    return f"{value * factor:{'+' if signed else ''}z.{decimals(metric)}f}"
+# Below so many tasks or runs the summaries over them say little.
+FEW_TASKS = 10
+# With 20 runs that answer all tasks, bootstraps still hold the truth in 91% (docs/statistics.md).
+FEW_RUNS = 21
 
 
-def _with_unit(metric: str, value: float, *, signed: bool = False) -> str:
-    return f"{_figure(metric, value, signed=signed)} {declared(metric).unit}".rstrip()
+def noun(comparison: Comparison) -> str:
+    """What the tasks are called."""
+    return "benchmark" if comparison.inputs.together else "task"
 
 
-def _trimmed(value: float, decimals: int) -> str:
-    text = f"{value:.{decimals}f}" if value >= 10**-decimals else f"{value:.2g}"
-    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+def metric_text(comparison: Comparison) -> str:
+    """The metric's name; where tasks have different numbers of samples, that of all of them."""
+    names = {one.by_run.metric for one in comparison.inputs.tasks.values()}
+    return metric_name(comparison.metric) if len(names) == 1 else (comparison.inputs.request.metric or "accuracy")
 
 
-def _about(number: int, name: str) -> str:
-    """What was worked out from an estimated spread: no more than two digits of it, rounded up, mean anything."""
-    unit = 10 ** max(0, len(str(number)) - 2)
-    return f"about {count(-(-number // unit) * unit, name)}"
+def lines_before(comparison: Comparison) -> list[str]:
+    """What stands above the tables: what is compared; over several tasks also the answer."""
+    if comparison.only is not None:
+        return headline(comparison.only)
+    inputs, tasks = comparison.inputs, comparison.tasks
+    over = "" if inputs.together else f" ({', '.join(inputs.request.over)})"
+    number = count(len(tasks), noun(comparison))
+    heads = {name: headline(one) for name, one in tasks.items()}
+    lines = [f"{metric_text(comparison)} over {number}{over}: {', '.join(tasks)}"]
+    lines += [f"{name}: {head[0]}" for name, head in heads.items()]
+    for place in (1, 2):
+        lines += _once({name: head[place] for name, head in heads.items()})
+    return [*lines, "", *(mean_sentence(comparison, row) for row in comparison.rows if row.contrast is not None)]
+
+
+def mean_sentence(comparison: Comparison, row: ArmMean) -> str:
+    """What an arm comes to against the baseline over all tasks; it says what the verdict of the mean says."""
+    contrast = row.contrast
+    assert contrast is not None
+    base, metric, difference = comparison.inputs.baseline, comparison.metric, contrast.difference
+    where = f"on the mean over {count(len(comparison.tasks), noun(comparison))}"
+    one = replicate(next(iter(comparison.tasks.values())))
+    over = f"{count(difference.seeds, one)} x {count(difference.problems, 'problem')}"
+    if not difference.spread_of_runs:
+        over += f" (the interval is over problems alone: another {one} may say otherwise)"
+    if contrast.verdict in ("higher", "lower"):
+        text = f"{row.arm} is {comparative(metric, difference.value)} {base} {where} by {size_text(metric, difference)}"
+    elif contrast.verdict == "uncertain":
+        text = (
+            f"{row.arm} may be {comparative(metric, difference.value)} {base} {where}, by "
+            f"{size_text(metric, difference)}; but {doubt(comparison.family, contrast.p_value)}"
+        )
+    elif contrast.verdict == "unknown":
+        text = f"{row.arm} less {base} is {signed_text(metric, difference)} {where}"
+    else:
+        text = f"no difference can be seen between {row.arm} and {base} {where}: {signed_text(metric, difference)}"
+    return f"{text}, {over}. {_tasks(comparison, row.arm, contrast)}. {_chance(row.arm, base, contrast.improvement)}."
+
+
+def lines_after(comparison: Comparison) -> list[str]:
+    """What stands below them: sentences, power, costs, how p-values were corrected, what they are worth, notes."""
+    if comparison.only is not None:
+        return _task_lines_after(comparison.only)
+    one, arms, tasks = noun(comparison), len(comparison.rows) - 1, len(comparison.tasks)
+    lines = _once({name: "; ".join(power_lines(each)) for name, each in comparison.tasks.items()})
+    lines += [
+        f"p: two-sided, Holm's correction over {count(comparison.family, 'comparison')}: {count(arms, 'arm')} on "
+        f"{count(tasks, one)} and on their mean"
+    ]
+    return [*lines, *(f"note: {note}" for note in (*worth(comparison), *comparison.inputs.notes))]
+
+
+def _task_lines_after(comparison: TaskComparison) -> list[str]:
+    family = comparison.family
+    tests = [f"p: two-sided, Holm's correction over {family} comparisons"] if family > 1 else []
+    notes = [f"note: {note}" for note in comparison.inputs.notes]
+    return [*sentences(comparison), *power_lines(comparison), base_cost(comparison), *tests, *notes]
+
+
+def worth(comparison: Comparison) -> list[str]:
+    """What so few tasks and runs can and cannot say."""
+    one, tasks = noun(comparison), len(comparison.tasks)
+    runs = comparison.rows[0].mean.seeds
+    notes = []
+    if tasks < FEW_TASKS:
+        notes.append(
+            f"{count(tasks, one)} are no sample of {one}s: every number over them is about these alone, and another "
+            f"{one} may come out otherwise."
+        )
+        notes.append(
+            f"the interquartile mean is that of the middle half of {count(runs * tasks, 'score')} an arm; where {one}s "
+            f"differ more than runs do, it leaves out the easiest and the hardest {one} rather than lucky runs."
+        )
+    if runs < FEW_RUNS:
+        short = "one run an arm has no interval" if runs == 1 else f"with {runs} runs an arm they are too short"
+        notes.append(
+            f"intervals of the interquartile mean, the chance and the profile are bootstraps over runs: {short} "
+            "(docs/statistics.md). Decide by the difference of the means and its p."
+        )
+    return notes
+
+
+def _tasks(comparison: Comparison, arm: str, contrast: MeanContrast) -> str:
+    """On which tasks the arm is clearly higher and lower."""
+    found: dict[str, list[str]] = {}
+    for name, one in comparison.tasks.items():
+        judged = next(row.contrast for row in one.rows if row.arm == arm)
+        assert judged is not None
+        found.setdefault(judged.verdict, []).append(name)
+    above = contrast.outcomes
+    text = (
+        f"{arm} is higher on {above.wins}, lower on {above.losses} of {count(len(comparison.tasks), noun(comparison))}"
+    )
+    clear = [f"{verdict} on {some(found[verdict], 4)}" for verdict in ("higher", "lower") if verdict in found]
+    return f"{text}; {'clearly ' + ', '.join(clear) if clear else 'clearly on none'}"
+
+
+def _chance(arm: str, base: str, chance: Aggregate) -> str:
+    if chance.low is None or chance.high is None:
+        interval = ", without an interval: " + ("one run an arm" if chance.runs < 2 else "all resamples of runs agree")
+    else:
+        interval = f", 95% interval {chance.low:.2f} to {chance.high:.2f}"
+    return f"The chance that a run of {arm} is above one of {base} is {chance.value:.2f}{interval}"
+
+
+def _once(lines: Mapping[str, str]) -> list[str]:
+    """A line of every task: once where it is the same for all, else with the task before it; none where it is empty."""
+    if len(set(lines.values())) == 1:
+        return [line for line in dict.fromkeys(lines.values()) if line]
+    return [f"{name}: {line}" for name, line in lines.items() if line]

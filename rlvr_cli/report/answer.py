@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlvr_cli.compare.contrasts import Comparison, Row, Verdict
-from rlvr_cli.compare.sentences import comparative, headline, power_lines, replicate, sentence
+from rlvr_cli.compare.contrasts import ArmResult, TaskComparison, Verdict
+from rlvr_cli.compare.sentences import headline, power_lines, replicate, sentence
+from rlvr_cli.compare.wording import comparative
 from rlvr_cli.core.text import capital, count, listed
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.evaluations import Change, Measured, final_accuracy, in_short, in_words
@@ -87,7 +88,7 @@ def _learned(name: str, change: Change) -> Sentence:
     return Sentence(tone, change.verb, f"{name}: {in_words(change)}")
 
 
-def _compared(comparison: Comparison) -> Answer:
+def _compared(comparison: TaskComparison) -> Answer:
     rows = [row for row in comparison.rows if row.contrast is not None]
     return Answer(
         question=_question(comparison, rows),
@@ -98,8 +99,8 @@ def _compared(comparison: Comparison) -> Answer:
     )
 
 
-def _question(comparison: Comparison, rows: list[Row]) -> str:
-    metric, base = comparison.material.read.metric, comparison.material.baseline
+def _question(comparison: TaskComparison, rows: list[ArmResult]) -> str:
+    metric, base = comparison.inputs.by_run.metric, comparison.inputs.baseline
     names = sorted(row.arm for row in rows)
     if declared(metric).higher_is_better is None:
         return f"How does the {metric_name(metric).strip()} of {listed(names)} differ from that of {base}?"
@@ -108,9 +109,9 @@ def _question(comparison: Comparison, rows: list[Row]) -> str:
     return f"Is {', '.join(names[:-1])} or {names[-1]} better than {base}?"
 
 
-def _short(comparison: Comparison, rows: list[Row]) -> str:
+def _short(comparison: TaskComparison, rows: list[ArmResult]) -> str:
     """The verdicts alone, the surest first: `lopti is better than grpo. No difference ... can be seen for dapo.`"""
-    metric, base = comparison.material.read.metric, comparison.material.baseline
+    metric, base = comparison.inputs.by_run.metric, comparison.inputs.baseline
     groups: dict[tuple[bool, str], list[str]] = {}
     unseen: list[str] = []
     unknown: list[str] = []
@@ -135,8 +136,8 @@ def _short(comparison: Comparison, rows: list[Row]) -> str:
     return " ".join(parts)
 
 
-def _sentence(comparison: Comparison, row: Row) -> Sentence:
-    contrast, metric = row.contrast, comparison.material.read.metric
+def _sentence(comparison: TaskComparison, row: ArmResult) -> Sentence:
+    contrast, metric = row.contrast, comparison.inputs.by_run.metric
     assert contrast is not None
     text = capital(sentence(comparison, row)) if contrast.verdict == "unseen" else sentence(comparison, row)
     if contrast.verdict in WORDS:

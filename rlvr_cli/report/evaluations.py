@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from rlvr_cli.compare.contrasts import Comparison, Row, compare
+from rlvr_cli.compare.contrasts import ArmResult, TaskComparison, compare_task
 from rlvr_cli.compare.inputs import gather_from
-from rlvr_cli.compare.means import arm_mean, possible
-from rlvr_cli.compare.sentences import p_text
+from rlvr_cli.compare.scores import arm_mean, possible
+from rlvr_cli.compare.wording import p_text
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import capital, count
@@ -47,12 +47,12 @@ def measured(subject: Subject, problems: list[str]) -> list[Measured]:
         problems: gets a line for each that is damaged.
     """
     comparison = subject.comparison
-    if comparison is not None and comparison.material.read.chosen:
-        material = comparison.material
-        compared = [arm.runs[one].path for arm in material.arms for one in material.runs[arm.name]]
+    if comparison is not None and comparison.inputs.by_run.chosen:
+        inputs = comparison.inputs
+        compared = [arm.runs[one].path for arm in inputs.arms for one in inputs.runs[arm.name]]
         own = {
             arm.name: tuple(
-                material.read.chosen[run.path].evaluation for run in arm.runs.values() if run.path in compared
+                inputs.by_run.chosen[run.path].evaluation for run in arm.runs.values() if run.path in compared
             )
             for arm in subject.arms
         }
@@ -369,27 +369,27 @@ def budgets(subject: Subject) -> Budgets:
         return Budgets(None, ())
     if not all(any(run.dir.held_out_dir.glob("*/metrics.json")) for run in subject.readiness.runs):
         return Budgets(None, ())
-    base = subject.comparison.material.baseline
+    base = subject.comparison.inputs.baseline
     asked = replace(subject.question, baseline=base, benchmark=None, where=(), power=None)
-    found: dict[str, Comparison] = {}
+    found: dict[str, TaskComparison] = {}
     without: list[str] = []
     for budget in BUDGETS:
         try:
-            found[budget] = compare(gather_from(replace(asked, match=budget), subject.readiness.runs, [], []))
+            found[budget] = compare_task(gather_from(replace(asked, match=budget), subject.readiness.runs, [], []))
         except UserError as error:
             without.append(f"Not at equal {budget}: {' '.join(error.problems)}")
     return Budgets(_table(found, base) if found else None, tuple(without))
 
 
-def _table(found: Mapping[str, Comparison], base: str) -> Table:
+def _table(found: Mapping[str, TaskComparison], base: str) -> Table:
     first = next(iter(found.values()))
-    read = first.material.read
+    read = first.inputs.by_run
     arms = [row.arm for row in first.rows if row.contrast is not None]
     rows = []
     for budget, one in found.items():
         own = {row.arm: row for row in one.rows}
         rows.append(
-            (f"{_amount(one.material.read.end)} {budget}", *(_budget_cell(read.metric, own[arm]) for arm in arms))
+            (f"{_amount(one.inputs.by_run.end)} {budget}", *(_budget_cell(read.metric, own[arm]) for arm in arms))
         )
     samples = f" x {count(read.samples, 'sample')}" if read.samples else ", greedy"
     return Table(
@@ -407,7 +407,7 @@ def _amount(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
 
 
-def _budget_cell(metric: str, row: Row) -> str:
+def _budget_cell(metric: str, row: ArmResult) -> str:
     assert row.contrast is not None
     one = row.contrast.difference
     shown = with_interval(metric, {"value": one.value, "low": one.low, "high": one.high}, signed=True)

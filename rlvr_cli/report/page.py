@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from rlvr_cli.compare.contrasts import Comparison
+from rlvr_cli.compare.contrasts import TaskComparison
 from rlvr_cli.compare.sentences import base_cost
-from rlvr_cli.compare.tables import tables
+from rlvr_cli.compare.tables import task_tables
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import one_line, told_apart
@@ -126,16 +126,16 @@ def make_page(subject: Subject, output: Path | None = None) -> Page:
     )
 
 
-def _tables(comparison: Comparison) -> list[Table]:
-    material = comparison.material
-    captions = [f"Arms by their effect, against {material.baseline}", "Learning curves up to the common budget"]
+def _tables(comparison: TaskComparison) -> list[Table]:
+    inputs = comparison.inputs
+    captions = [f"Arms by their effect, against {inputs.baseline}", "Learning curves up to the common budget"]
     found = []
-    for caption, table in zip(captions, tables(comparison), strict=False):
+    for caption, table in zip(captions, task_tables(comparison), strict=False):
         found.append(replace(table, title=caption, header=("arm", *table.header[1:])))
     return found
 
 
-def _below(comparison: Comparison) -> list[str]:
+def _below(comparison: TaskComparison) -> list[str]:
     family = comparison.family
     tests = [f"p: two-sided, Holm's correction over {family} comparisons."] if family > 1 else []
     counts = ["won/tied/lost: problems on which the arm's mean over seeds is above, at or below the baseline's."]
@@ -147,7 +147,7 @@ def _below(comparison: Comparison) -> list[str]:
 
 
 def _notes(subject: Subject) -> tuple[str, ...]:
-    own: Sequence[str] = subject.comparison.material.notes if subject.comparison else ()
+    own: Sequence[str] = subject.comparison.inputs.notes if subject.comparison else ()
     return tuple(dict.fromkeys([*subject.notes, *subject.readiness.left_out, *own]))
 
 

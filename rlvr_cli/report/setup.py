@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.compare.options import Question
+from rlvr_cli.compare.request import Request
 from rlvr_cli.config.load import dump_yaml
 from rlvr_cli.core.table import NONE, Table
 from rlvr_cli.core.text import clock, count, listed, some
@@ -212,7 +212,7 @@ def commands(subject: Subject, evaluations: Sequence[Measured], output: Path | N
     return groups
 
 
-def option_words(question: Question) -> list[str]:
+def option_words(question: Request) -> list[str]:
     """The options of a question as words of a command line, `--dir` last."""
     words = []
     for option, value in (

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlvr_cli.compare.contrasts import Comparison, compare
+from rlvr_cli.compare.contrasts import TaskComparison, compare_task
 from rlvr_cli.compare.inputs import choose_baseline, gather_from
-from rlvr_cli.compare.options import Question
+from rlvr_cli.compare.request import Request
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.text import some
@@ -39,7 +39,7 @@ class Subject:
         notes: what a sweep says of its trials.
     """
 
-    question: Question
+    question: Request
     runs: tuple[Run, ...]
     arms: tuple[Arm, ...]
     sweeps: Mapping[Path, Plan]
@@ -47,7 +47,7 @@ class Subject:
     metrics: Mapping[str, Rows]
     timings: Mapping[str, Rows]
     readiness: Readiness
-    comparison: Comparison | None
+    comparison: TaskComparison | None
     notes: tuple[str, ...]
 
     @property
@@ -60,7 +60,7 @@ class Subject:
         return [values[run.path] for run in arm.runs.values()]
 
 
-def read_subject(question: Question) -> Subject:
+def read_subject(question: Request) -> Subject:
     """Find and read the runs that a question names.
 
     Raises UserError with everything that is wrong: names, options, records, evaluations that cannot be compared. Runs
@@ -81,7 +81,7 @@ def read_subject(question: Question) -> Subject:
     comparison = None
     if len(arms) > 1 and not ready.lacking:
         try:
-            comparison = compare(gather_from(question, ready.runs, [], [*notes, *ready.left_out]))
+            comparison = compare_task(gather_from(question, ready.runs, [], [*notes, *ready.left_out]))
         except UserError as error:
             raise UserError(error.problems, note=NOTE) from error
         baseline = _page_baseline(comparison, arms)
@@ -99,9 +99,9 @@ def read_subject(question: Question) -> Subject:
     )
 
 
-def _page_baseline(comparison: Comparison, arms: Sequence[Arm]) -> str:
+def _page_baseline(comparison: TaskComparison, arms: Sequence[Arm]) -> str:
     """The arm with the comparison's baseline in it: arms of some runs may be called otherwise than those of all."""
-    compared = next(arm for arm in comparison.material.arms if arm.name == comparison.material.baseline)
+    compared = next(arm for arm in comparison.inputs.arms if arm.name == comparison.inputs.baseline)
     paths = {run.path for run in compared.runs.values()}
     return next(arm.name for arm in arms if any(run.path in paths for run in arm.runs.values()))
 
@@ -165,7 +165,7 @@ class Readiness:
 
 
 def readiness(
-    question: Question, arms: Sequence[Arm], baseline: str, statuses: Mapping[str, str], sweeps: Mapping[Path, Plan]
+    question: Request, arms: Sequence[Arm], baseline: str, statuses: Mapping[str, str], sweeps: Mapping[Path, Plan]
 ) -> Readiness:
     """How far the runs of ``arms`` are; ``statuses`` by the run's path."""
     runs = [run for arm in arms for run in arm.runs.values()]
@@ -186,7 +186,7 @@ def readiness(
     )
 
 
-def _lacking(question: Question, arms: Sequence[Arm], baseline: str, ready: Sequence[Run]) -> list[str]:
+def _lacking(question: Request, arms: Sequence[Arm], baseline: str, ready: Sequence[Run]) -> list[str]:
     have = {arm.name: {one for one, run in arm.runs.items() if run in ready} for arm in arms}
     with_some = [name for name, own in have.items() if own]
     what = "finished run with an evaluation" if question.match is None else "finished run with held-out evaluations"
@@ -203,7 +203,7 @@ def _arms(names: Sequence[str]) -> str:
     return f"is one so far, {names[0]}" if names else "is none so far"
 
 
-def _evaluated(run: Run, question: Question) -> bool:
+def _evaluated(run: Run, question: Request) -> bool:
     folder = run.dir.eval_dir if question.match is None else run.dir.held_out_dir
     return any(folder.glob("*/metrics.json"))
 
@@ -240,7 +240,7 @@ def _continue(run: Run) -> str:
     return sweep_command(run.dir.path) or f"rlvr train --resume {shlex.quote(run.path)}"
 
 
-def _evaluate(runs: Sequence[Run], question: Question) -> list[str]:
+def _evaluate(runs: Sequence[Run], question: Request) -> list[str]:
     if question.match is not None:
         return []
     benchmark = f" --benchmark {shlex.quote(question.benchmark)}" if question.benchmark else ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rlvr_cli.collapse.alerts import SignalWatch, Span, alert_spans, said
 from rlvr_cli.collapse.watch import MEANINGS, PATTERNS, Collapse, CollapseWatch
-from rlvr_cli.compare.sentences import ratio_text
+from rlvr_cli.compare.wording import ratio_text
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import number
 from rlvr_cli.core.table import NONE, Table

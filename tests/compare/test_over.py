@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rlvr_cli.compare.over_tables import round_scores
+from rlvr_cli.compare.tables import round_scores
 from rlvr_cli.stats.permutation import holm
 from tests.compare.conftest import BASE, BETTER
 from tests.compare.made_runs import evaluate, make_run

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from rlvr_cli.compare.contrasts import contrasts
-from rlvr_cli.compare.sentences import amount, to_see
+from rlvr_cli.compare.sentences import to_see
+from rlvr_cli.compare.wording import amount
 from tests.compare.conftest import BASE, BETTER
 from tests.compare.made_runs import evaluate, make_run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr_cli.compare.sentences import amount, comparative
+from rlvr_cli.compare.wording import amount, comparative
 from rlvr_cli.evaluation.metrics import problem_values
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.results.curves import learning_curves

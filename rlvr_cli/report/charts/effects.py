@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rlvr_cli.compare.contrasts import Comparison, Contrast, Row
-from rlvr_cli.compare.sentences import decimals, p_text
+from rlvr_cli.compare.contrasts import ArmResult, Contrast, TaskComparison
+from rlvr_cli.compare.wording import decimals, p_text
 from rlvr_cli.core.text import one_line, shortened, told_apart
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.charts.lines import CHARACTER
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 _ROW, _HEAD, _FOOT, _SIDE = 3.2 * FONT, 6.0, 40.0, 14.0
 
 
-def effects_figure(comparison: Comparison) -> Chart:
+def effects_figure(comparison: TaskComparison) -> Chart:
     """A row for each arm but the baseline, in the order of the comparison's table, the largest difference first."""
-    material = comparison.material
-    metric, base = material.read.metric, one_line(material.baseline)
+    inputs = comparison.inputs
+    metric, base = inputs.by_run.metric, one_line(inputs.baseline)
     of = metric_name(metric).strip()
     title = f"Difference to {base}: {of}"
     rows = [(row, row.contrast) for row in comparison.rows if row.contrast is not None]
-    verb = "paired by problem and seed" if material.paired else "paired by problem, not by seed"
+    verb = "paired by problem and seed" if inputs.paired else "paired by problem, not by seed"
     without = [one_line(row.arm) for row, contrast in rows if contrast.difference.low is None]
     caption = (
         f"{of} of each arm less that of {base}, {verb}. Line: 95% interval over runs and problems, of this arm alone. "
@@ -43,11 +43,11 @@ def _comparisons(count: int) -> str:
     return f"{count} comparison{'' if count == 1 else 's'}"
 
 
-def _one_run(rows: list[tuple[Row, Contrast]]) -> bool:
+def _one_run(rows: list[tuple[ArmResult, Contrast]]) -> bool:
     return any(not contrast.difference.spread_of_runs for _, contrast in rows)
 
 
-def _draw(rows: list[tuple[Row, Contrast]], metric: str, base: str) -> Figure:
+def _draw(rows: list[tuple[ArmResult, Contrast]], metric: str, base: str) -> Figure:
     from matplotlib.figure import Figure
 
     height = _HEAD + _ROW * len(rows) + _FOOT
@@ -126,7 +126,7 @@ def _text(contrast: Contrast, metric: str) -> str:
     return f"{value} ({difference.low * factor:+z.{digits}f} to {difference.high * factor:+z.{digits}f})"
 
 
-def _table(rows: list[tuple[Row, Contrast]], metric: str) -> tuple[tuple[str, ...], ...]:
+def _table(rows: list[tuple[ArmResult, Contrast]], metric: str) -> tuple[tuple[str, ...], ...]:
     factor, name = declared(metric).factor, declared(metric).unit
     digits = decimals(metric)
 

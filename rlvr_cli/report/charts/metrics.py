@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlvr_cli.compare.means import arm_mean
+from rlvr_cli.compare.scores import arm_mean
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError

@@ -14,7 +14,7 @@ BENCHMARK = ("benchmark",)
 
 
 @dataclass(frozen=True)
-class Question:
+class Request:
     """The words of a command line.
 
     Attributes:
@@ -47,7 +47,7 @@ class Question:
     benchmarks: tuple[str, ...] = ()
 
     def faults(self) -> list[str]:
-        """A line for each thing that is wrong with the question itself."""
+        """A line for each thing that is wrong with the request itself."""
         found = []
         if self.match is not None and self.match not in BUDGETS:
             found.append(

@@ -17,7 +17,7 @@ from rlvr_cli.tasks.sets import problems_name
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Selected:
     """One run's evaluation; ``steps`` are those of the checkpoints in it, one but for an average, none if unknown."""
 
     run: Run
@@ -31,7 +31,7 @@ def choose_evaluations(
     *,
     benchmark: str | None = None,
     where: Sequence[str] = (),
-) -> dict[str, Chosen]:
+) -> dict[str, Selected]:
     """Each run's newest evaluation under the settings that all runs were evaluated with, by the run's path.
 
     Args:
@@ -47,7 +47,7 @@ def choose_evaluations(
     benchmark = _benchmark(benchmark, found, problems)
     if benchmark is None:
         return {}
-    kept: dict[str, list[Chosen]] = {}
+    kept: dict[str, list[Selected]] = {}
     for run in runs:
         own = [one for one in found[run.path] if one.evaluation.result["benchmark"] == benchmark]
         kept[run.path] = [one for one in own if _fits(one, filters)]
@@ -75,17 +75,17 @@ def settings_problems(evaluations: Mapping[str, Evaluation]) -> list[str]:
     return lines
 
 
-def _evaluations(run: Run, problems: list[str]) -> list[Chosen]:
+def _evaluations(run: Run, problems: list[str]) -> list[Selected]:
     folders = sorted(path.parent for path in run.dir.eval_dir.glob("*/metrics.json"))
     found = []
     for folder in folders:
         evaluation = read_checked(folder, problems)
         if evaluation is not None:
-            found.append(Chosen(run, evaluation, steps_of(evaluation)))
+            found.append(Selected(run, evaluation, steps_of(evaluation)))
     return found
 
 
-def _benchmark(name: str | None, found: Mapping[str, Sequence[Chosen]], problems: list[str]) -> str | None:
+def _benchmark(name: str | None, found: Mapping[str, Sequence[Selected]], problems: list[str]) -> str | None:
     names = sorted({str(one.evaluation.result["benchmark"]) for own in found.values() for one in own})
     if name is None and len(names) == 1:
         return names[0]
@@ -103,8 +103,8 @@ def _benchmark(name: str | None, found: Mapping[str, Sequence[Chosen]], problems
     return None
 
 
-def _under_one_setting(kept: Mapping[str, Sequence[Chosen]], problems: list[str]) -> dict[str, Chosen]:
-    by_setting: dict[str, dict[str, list[Chosen]]] = {}
+def _under_one_setting(kept: Mapping[str, Sequence[Selected]], problems: list[str]) -> dict[str, Selected]:
+    by_setting: dict[str, dict[str, list[Selected]]] = {}
     for path, candidates in kept.items():
         for one in candidates:
             by_setting.setdefault(_json(_settings(one)), {}).setdefault(path, []).append(one)
@@ -122,17 +122,17 @@ def _under_one_setting(kept: Mapping[str, Sequence[Chosen]], problems: list[str]
     return {path: _newest(candidates) for path, candidates in common[0].items()}
 
 
-def _averaged(kept: Mapping[str, Sequence[Chosen]]) -> str:
+def _averaged(kept: Mapping[str, Sequence[Selected]]) -> str:
     counts = {path: sorted({max(1, len(one.steps)) for one in own}) for path, own in kept.items()}
     shown = "; ".join(f"{path}: {', '.join(map(str, found))}" for path, found in counts.items())
     return f"the evaluations are averages of different numbers of checkpoints ({shown}). Evaluate all the same way."
 
 
-def _newest(candidates: Sequence[Chosen]) -> Chosen:
+def _newest(candidates: Sequence[Selected]) -> Selected:
     return max(candidates, key=lambda one: (max(one.steps, default=-1), one.evaluation.result["samples"]))
 
 
-def _settings(one: Chosen) -> dict[str, Any]:
+def _settings(one: Selected) -> dict[str, Any]:
     return {**_result_settings(one.evaluation.result), "averaged": max(1, len(one.steps))}
 
 
@@ -158,7 +158,7 @@ def _filters(where: Iterable[str], problems: list[str]) -> dict[str, str]:
     return filters
 
 
-def _fits(one: Chosen, filters: Mapping[str, str]) -> bool:
+def _fits(one: Selected, filters: Mapping[str, str]) -> bool:
     values = dict(flat(_settings(one)))
     return all(key in values and _same(values[key], wanted) for key, wanted in filters.items())
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlvr_cli.compare.over_contrasts import TasksComparison
-from rlvr_cli.compare.over_sentences import metric_text, noun
+from rlvr_cli.compare.contrasts import Comparison
+from rlvr_cli.compare.sentences import metric_text, noun
 from rlvr_cli.results.figure import COLOURS
 from rlvr_cli.results.metrics import metric as declared
 
@@ -20,7 +20,7 @@ MARKERS = "os^Dv<>P"
 _SPREAD = 0.6
 
 
-def comparison_figure(comparison: TasksComparison) -> Figure:
+def comparison_figure(comparison: Comparison) -> Figure:
     """Left: each arm less the baseline, on the mean and on each task. Right: profiles of all arms.
 
     Must be called inside ``results.figure.style()``.
@@ -39,7 +39,7 @@ def comparison_figure(comparison: TasksComparison) -> Figure:
     return figure
 
 
-def _differences(axes: Axes, comparison: TasksComparison, looks: dict[str, tuple[str, str]]) -> None:
+def _differences(axes: Axes, comparison: Comparison, looks: dict[str, tuple[str, str]]) -> None:
     factor, name = declared(comparison.metric).factor, declared(comparison.metric).unit
     arms = [row.arm for row in comparison.rows if row.contrast]
     groups: dict[str, dict[str, CrossedEstimate]] = {
@@ -57,11 +57,11 @@ def _differences(axes: Axes, comparison: TasksComparison, looks: dict[str, tuple
     axes.axvline(0.0, color="#7F7F7F", linewidth=0.8)
     axes.set_yticks(range(len(groups)), [f"mean of {len(comparison.tasks)}", *comparison.tasks])
     axes.set_ylim(len(groups) - 0.5, -0.5)
-    axes.set_xlabel(f"{metric_text(comparison)} less that of {comparison.material.baseline} ({name})")
+    axes.set_xlabel(f"{metric_text(comparison)} less that of {comparison.inputs.baseline} ({name})")
     axes.set_title("difference with 95% interval")
 
 
-def _profiles(axes: Axes, comparison: TasksComparison, looks: dict[str, tuple[str, str]]) -> None:
+def _profiles(axes: Axes, comparison: Comparison, looks: dict[str, tuple[str, str]]) -> None:
     for row in comparison.rows:
         colour, marker = looks[row.arm]
         profile = row.profile
