@@ -34,6 +34,7 @@ def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[Contrad
     """
     return [
         *(problem for check in _CHECKS for problem in check(config)),
+        *config.task.contradictions(),
         *(config.method.contradictions() if isinstance(config.method, Method) else ()),
         *_without_effect(config, set_by_user),
         *_vllm_reads_its_keys(config, set_by_user),
@@ -151,11 +152,6 @@ def _pass_at_within_samples(config: Config) -> Iterable[Contradiction]:
         )
     if len(set(pass_at)) < len(pass_at):
         yield Contradiction(("eval.pass_at",), f"eval.pass_at={list(pass_at)} names a k twice; name each once")
-
-
-def _the_task_agrees_with_itself(config: Config) -> Iterable[Contradiction]:
-    for keys, message in config.task.contradictions():
-        yield Contradiction(tuple(f"task.{key}" for key in keys), message)
 
 
 def _data_set_of_the_task(config: Config) -> Iterable[Contradiction]:
@@ -294,7 +290,6 @@ _CHECKS: tuple[Callable[[Config], Iterable[Contradiction]], ...] = (
     _one_way_to_shard,
     _whole_in_4_bits,
     _pass_at_within_samples,
-    _the_task_agrees_with_itself,
     _data_set_of_the_task,
     _benchmarks_have_names,
     _warmup_within_training,

@@ -24,7 +24,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, field_validator
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.section import Choice, Count, Text
+from rlvr_cli.core.section import Choice, Contradiction, Count, Text
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks.data import FromData
 from rlvr_cli.tasks.problem import DataSet, DataSplit, Judging, Problem, Rule, Split, Verdict
@@ -117,8 +117,8 @@ class Task(FromData, Choice):
         keys = [key for key in type(self).model_fields if key not in ("train_size", "data_dir")]
         return {key: _plain(getattr(self, key)) for key in keys}
 
-    def contradictions(self) -> Iterator[tuple[tuple[str, ...], str]]:
-        """What cannot hold between several keys: those of the section, and the message for the user."""
+    def contradictions(self) -> Iterator[Contradiction]:
+        """What cannot hold between several keys of the task."""
         yield from ()
 
     def without_verifier(self) -> tuple[str, str, str] | None:

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.hashes import text_digest
+from rlvr_cli.core.section import Contradiction
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks.base import RuleKey, Task
 from rlvr_cli.tasks.data import LeftOut, Place, split_of
@@ -55,11 +56,11 @@ class AnswerTask(Task):
     )
     rule: RuleKey = "paper"
 
-    def contradictions(self) -> Iterator[tuple[tuple[str, ...], str]]:
+    def contradictions(self) -> Iterator[Contradiction]:
         """The reward may pay for tags that the style does not ask for."""
         if self.style == "boxed" and self.reward == "gtpo":
-            yield (
-                ("style", "reward"),
+            yield Contradiction(
+                ("task.style", "task.reward"),
                 "task.reward=gtpo pays for <reasoning> and <answer>, which prompts of style boxed do not ask for. Set "
                 "task.style=reasoning_answer",
             )
