@@ -29,7 +29,7 @@ from typing import Any
 from benchmarks.hostile_texts import response
 from rlvr_cli.cli.task_choice import choose_task
 from rlvr_cli.tasks import Task
-from rlvr_cli.tasks.hitab.verdict import written_answer
+from rlvr_cli.tasks.hitab.reward import written_answer
 
 # By the first folder of a file; `train` and `math` hold mathematics.
 TASKS = {"kk": "kk", "countdown": "countdown", "hitab": "hitab", "gsm8k": "gsm8k", "math": "math", "train": "math"}

@@ -29,6 +29,7 @@ from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks.data import FromData
 from rlvr_cli.tasks.problem import DataSet, DataSplit, Judging, Problem, Rule, Split, Verdict
 
+_OPEN_ANSWER, _CLOSE_ANSWER = "<answer>", "</answer>"
 # How many of a set's prompts are looked at before a model is trained or evaluated on them.
 PROMPTS_MEASURED = 256
 # Draws the held-out problems, which are the same for every run and evaluation.
@@ -232,3 +233,15 @@ def response_text(tokenizer: Any, token_ids: Sequence[int]) -> str:
     if ids and ids[-1] == tokenizer.eos_token_id:
         ids.pop()
     return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+def last_answer(text: str) -> str | None:
+    """The last block that a search for ``<answer>(.*?)</answer>`` finds, in linear time; None where there is none."""
+    answer, position = None, 0
+    while True:
+        start = text.find(_OPEN_ANSWER, position)
+        end = text.find(_CLOSE_ANSWER, start + len(_OPEN_ANSWER)) if start >= 0 else -1
+        if end < 0:
+            return answer
+        answer = text[start + len(_OPEN_ANSWER) : end].strip()
+        position = end + len(_CLOSE_ANSWER)

@@ -8,8 +8,8 @@ import pytest
 from rlvr_cli.tasks.countdown.puzzles import Puzzle, solutions
 from rlvr_cli.tasks.countdown.task import Countdown
 from rlvr_cli.tasks.gsm8k.task import GSM8K
+from rlvr_cli.tasks.hitab.reward import written_answer
 from rlvr_cli.tasks.hitab.task import HiTab
-from rlvr_cli.tasks.hitab.verdict import written_answer
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.tasks.math.task import MathTask
 from tests.tasks import kk_reader

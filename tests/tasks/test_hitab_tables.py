@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.hitab.fields import problem_from, rendered
+from rlvr_cli.tasks.hitab.problems import problem_from, rendered
+from rlvr_cli.tasks.hitab.reward import written_answer
 from rlvr_cli.tasks.hitab.table import Layout, body_rows, column_paths, infer_layout, markdown
 from rlvr_cli.tasks.hitab.task import HiTab
-from rlvr_cli.tasks.hitab.verdict import written_answer
 
 BESIDE = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 PUBLIC = Path(os.environ.get("RLVR_DATA_DIR", BESIDE)) / "hitab"

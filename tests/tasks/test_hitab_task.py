@@ -10,10 +10,10 @@ import pytest
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.base import Task
-from rlvr_cli.tasks.hitab import generate
-from rlvr_cli.tasks.hitab.fields import problem_from
+from rlvr_cli.tasks.hitab import problems as generate
+from rlvr_cli.tasks.hitab.problems import problem_from
+from rlvr_cli.tasks.hitab.reward import written_answer
 from rlvr_cli.tasks.hitab.task import HiTab
-from rlvr_cli.tasks.hitab.verdict import written_answer
 
 SPLITS = ("train", "dev", "test")
 STYLES = ("answer_tag", "boxed")

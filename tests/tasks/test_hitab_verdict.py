@@ -8,8 +8,8 @@ from fractions import Fraction
 
 import pytest
 
+from rlvr_cli.tasks.hitab.reward import MAX_ANSWER, REASONS, judge, written_answer
 from rlvr_cli.tasks.hitab.values import Conventions, read_value, same_multiset
-from rlvr_cli.tasks.hitab.verdict import MAX_ANSWER, REASONS, judge, written_answer
 
 RULES = ("paper", "strict")
 EXACT = Conventions()

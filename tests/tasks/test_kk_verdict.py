@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rlvr_cli.tasks import Problem, Task
+from rlvr_cli.tasks.kk.reward import RESPONSE_HEADER, score_logic_rl, solution_roles
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
-from rlvr_cli.tasks.kk.verdict import RESPONSE_HEADER, score_logic_rl, solution_roles
 
 ZOEY = Problem(
     id="zoey",

@@ -8,8 +8,7 @@ from fractions import Fraction
 import pytest
 
 from rlvr_cli.tasks.gsm8k.task import GSM8K
-from rlvr_cli.tasks.math.generate import FAMILIES, draw
-from rlvr_cli.tasks.math.latex import root, square_part
+from rlvr_cli.tasks.math.problems import FAMILIES, draw, root, square_part
 from rlvr_cli.tasks.math.task import MathTask
 
 TASKS = [MathTask(), GSM8K(data="gsm8k-gen")]

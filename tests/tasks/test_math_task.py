@@ -9,8 +9,7 @@ import pytest
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.math.reading import read
-from rlvr_cli.tasks.math.reward import verdict
+from rlvr_cli.tasks.math.reward import read, verdict
 from rlvr_cli.tasks.math.task import MathTask, is_chain
 from rlvr_cli.verify.math_answer import DIED, EQUAL, TIMEOUT, TOO_LONG_ANSWER, UNPARSED_ANSWER, UNPARSED_GOLD
 

@@ -18,9 +18,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from rlvr_cli.tasks.answer_tag import last_answer
-from rlvr_cli.tasks.countdown.arithmetic import Operator, Sign, evaluate, postfix
-from rlvr_cli.tasks.countdown.verdict import MAX_ANSWER, Reading
+from rlvr_cli.tasks.base import last_answer
+from rlvr_cli.tasks.countdown.reward import MAX_ANSWER, Operator, Reading, Sign, evaluate, postfix
 
 _TOLERANCE = 1e-5
 _MAX_POWER_BITS = 4096

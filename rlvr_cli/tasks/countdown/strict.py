@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import islice
 
-from rlvr_cli.tasks.countdown.arithmetic import Operator, evaluate, postfix
-from rlvr_cli.tasks.countdown.verdict import MAX_ANSWER, Reading
+from rlvr_cli.tasks.countdown.reward import MAX_ANSWER, Operator, Reading, evaluate, postfix
 
 _TAG = re.compile(r"<\s*+(/?)\s*+(think|answer)\s*+>", re.IGNORECASE)
 _END = re.compile(r"<\s*+/\s*+think\s*+>", re.IGNORECASE)

@@ -15,9 +15,9 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks.base import Data, RuleKey
-from rlvr_cli.tasks.countdown import paper, reasoning, strict
-from rlvr_cli.tasks.countdown.puzzles import MAX_NUMBERS, MIN_NUMBERS, Puzzle, generate, key
-from rlvr_cli.tasks.countdown.verdict import ANSWER, FORMAT, REASONS, verdict
+from rlvr_cli.tasks.countdown import paper, strict
+from rlvr_cli.tasks.countdown.puzzles import MAX_NUMBERS, MIN_NUMBERS, Puzzle, generate, key, worked_responses
+from rlvr_cli.tasks.countdown.reward import ANSWER, FORMAT, REASONS, verdict
 from rlvr_cli.tasks.data import split_of
 from rlvr_cli.tasks.hub import HubTable
 from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Split, Verdict, made_here
@@ -115,7 +115,7 @@ class Countdown(SharedOut):
         Raises UserError for a loaded puzzle that has no solution.
         """
         rng = random.Random(stream_seed(0, "countdown", "solutions", problem.id))
-        found = reasoning.solutions(_puzzle(problem), rng)
+        found = worked_responses(_puzzle(problem), rng)
         first = next(found, None)
         if first is None:
             raise UserError(

@@ -10,12 +10,11 @@ from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.base import Data
-from rlvr_cli.tasks.gsm8k.generate import draw
 from rlvr_cli.tasks.gsm8k.number import read_number
+from rlvr_cli.tasks.gsm8k.problems import draw
 from rlvr_cli.tasks.hub import Hub
 from rlvr_cli.tasks.math.answers import AnswerTask
-from rlvr_cli.tasks.math.reading import read
-from rlvr_cli.tasks.math.reward import verdict
+from rlvr_cli.tasks.math.reward import read, verdict
 from rlvr_cli.tasks.math.rows import answer_text, make_problem, question_of
 from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Verdict, made_here
 from rlvr_cli.verify.math_answer import DIFFERENT, EQUAL, UNPARSED_ANSWER

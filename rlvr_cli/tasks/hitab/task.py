@@ -13,10 +13,9 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.base import Data, RuleKey, Task
 from rlvr_cli.tasks.data import Place
 from rlvr_cli.tasks.files import BadRow, rows, text_problem
-from rlvr_cli.tasks.hitab.fields import problem_from, rendered
-from rlvr_cli.tasks.hitab.generate import generate, result
+from rlvr_cli.tasks.hitab.problems import generate, problem_from, rendered, result
+from rlvr_cli.tasks.hitab.reward import REASONS, judge
 from rlvr_cli.tasks.hitab.values import Conventions, decimal_text
-from rlvr_cli.tasks.hitab.verdict import REASONS, judge
 from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Split, Verdict, made_here
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 
-from rlvr_cli.tasks.kk.verdict import Reading
+from rlvr_cli.tasks.kk.reward import Reading
 
 _TAG = re.compile(r"<\s*+(/?)\s*+(think|answer)\s*+>", re.IGNORECASE)
 _BLOCK = [("/", "think"), ("", "answer"), ("/", "answer")]

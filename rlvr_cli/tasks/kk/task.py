@@ -19,7 +19,7 @@ from rlvr_cli.tasks.data import split_of
 from rlvr_cli.tasks.hub import HubTable
 from rlvr_cli.tasks.kk import compact, reasoning, strict
 from rlvr_cli.tasks.kk.problems import Source, problem_from, puzzle_of
-from rlvr_cli.tasks.kk.verdict import (
+from rlvr_cli.tasks.kk.reward import (
     ANSWER_RIGHT,
     ANSWER_UNREADABLE,
     ANSWER_WRONG,

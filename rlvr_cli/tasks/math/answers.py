@@ -15,8 +15,7 @@ from rlvr_cli.core.section import Contradiction
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks.base import RuleKey, Task
 from rlvr_cli.tasks.data import LeftOut, Place, split_of
-from rlvr_cli.tasks.math.reading import Style
-from rlvr_cli.tasks.math.reward import GTPO_FORMAT_RANGE, RANGES, REASONS
+from rlvr_cli.tasks.math.reward import GTPO_FORMAT_RANGE, RANGES, REASONS, Style
 from rlvr_cli.tasks.math.rows import from_turns
 from rlvr_cli.tasks.problem import Problem, Split
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos

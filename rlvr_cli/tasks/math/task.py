@@ -15,9 +15,8 @@ from rlvr_cli.tasks.data import LeftOut
 from rlvr_cli.tasks.hub import Hub
 from rlvr_cli.tasks.math import rows
 from rlvr_cli.tasks.math.answers import AnswerTask
-from rlvr_cli.tasks.math.generate import draw
-from rlvr_cli.tasks.math.reading import Reading, read
-from rlvr_cli.tasks.math.reward import verdict
+from rlvr_cli.tasks.math.problems import draw
+from rlvr_cli.tasks.math.reward import Reading, read, verdict
 from rlvr_cli.tasks.problem import DataSet, Judging, Problem, Verdict, made_here
 from rlvr_cli.verify.math_answer import MAX_LENGTH, UNPARSED_GOLD, Outcome, clean, is_name, plain_number
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rlvr_cli.tasks.answer_tag import last_answer
+from rlvr_cli.tasks.base import last_answer
 from rlvr_cli.tasks.kk.compact import roles_text
 from rlvr_cli.tasks.problem import Verdict
 
