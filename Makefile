@@ -91,7 +91,7 @@ docs: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.methods_cost > docs/methods/cost.md
 
 lab: $(INSTALLED)
-	$(RLVR) lab build --out build/lab
+	$(RLVR) lab build --output build/lab
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.hostile_texts import response
-from rlvr_cli.cli.task_choice import choose_task
+from rlvr_cli.config.load import choose_task
 from rlvr_cli.tasks import Task
 from rlvr_cli.tasks.hitab.reward import written_answer
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.hostile_texts import Completion, block, completions, response, right_answer
-from rlvr_cli.cli.task_choice import choose_task
+from rlvr_cli.config.load import choose_task
 from rlvr_cli.evaluation.score import as_json
 from rlvr_cli.tasks import Problem, Task, Verdict
 from rlvr_cli.verify.pool import shared_pool

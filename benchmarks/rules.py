@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.rules_texts import Answers, Style, styles
-from rlvr_cli.cli.task_choice import choose_task
+from rlvr_cli.config.load import choose_task
 from rlvr_cli.tasks import Problem, Task, Verdict
 from rlvr_cli.tasks.countdown.puzzles import Puzzle, solutions, text_of
 from rlvr_cli.tasks.hitab.reward import written_answer

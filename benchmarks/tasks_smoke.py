@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.cli.task_choice import choose_task
+from rlvr_cli.config.load import choose_task
 from rlvr_cli.core.files import read_jsonl
 
 # Case -> method, task, overrides of the task.

@@ -50,7 +50,7 @@ _READING = (
     "(equation 6): that is negative where the right ones are longer, although right completions need the prefix. The "
     "GTPO paper finds conflicts mostly in formatting tokens, and more of them with larger groups (figure 5b)."
 )
-# A sum this small beside the sum of the sizes of its terms is 0 but for rounding, whose sign means nothing.
+# A sum this small next to the sum of the sizes of its terms is 0 but for rounding, whose sign means nothing.
 ROUNDING = 1e-12
 # Equation 9: nothing on conflict tokens of rows with A < 0, twice on those of rows with A > 0.
 GTPO = ConflictMask(ends="both", positive=2.0, negative=0.0)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 READING = (
     "Left above: the gradient of single tokens against 1 - p, over all parameters and, in grey, at the logits, where "
     "AR-Lopti's proposition 4.2 has it between the two lines; the paper finds it roughly proportional over all "
-    "parameters too. Right above: the norm of each group's part of the update, beside the group's share. Left below: "
+    "parameters too. Right above: the norm of each group's part of the update, next to the group's share. Left below: "
     "how far one step of plain SGD moves the probabilities of each group when all tokens make it, the lowest group "
     "alone, or the highest alone; in the paper the lowest group's step looks like the whole one, and moves the highest "
     "group more than its own does. Right below: the share of tokens with a positive advantage that rise; in the paper "
@@ -137,7 +137,7 @@ def summary(found: ByProbability) -> dict[str, float | None]:
     right: dict[str, float | None] = {}
     first = found.directions[0].method
     for direction in found.directions:
-        # `grpo+lopti` beside `grpo` is told apart by what it adds.
+        # `grpo+lopti` next to `grpo` is told apart by what it adds.
         added = direction.method.removeprefix(f"{first}+")
         name = re.sub(r"[^a-z0-9]+", "_", added.lower())
         right |= {

@@ -282,7 +282,7 @@ def _notes(saved: SavedRollout, how: Replay, replay: ReplayedUpdates) -> tuple[s
     lines = []
     if how.optimizer == "adamw" and saved.old.step and not replay.has_state:
         lines.append(
-            f"No state of AdamW that fits was kept at step {saved.old.step}: it begins anew, with larger first steps "
+            f"No state of AdamW that fits was kept at step {saved.old.step}: it begins again, with larger first steps "
             "than the run's."
         )
     if saved.config.rollout.tis_cap is not None:

@@ -25,7 +25,7 @@ FOLDER = "analysis"
 
 @dataclass(frozen=True)
 class AnalyzeRequest:
-    """An analysis, its keys, what it looks at, and where figure and numbers go (``.json`` beside the figure)."""
+    """An analysis, its keys, what it looks at, and where figure and numbers go (``.json`` next to the figure)."""
 
     name: str
     options: Section
@@ -146,7 +146,7 @@ def _default_figure(name: str, subject: Subject) -> Path:
 
 
 def analyze_and_write(request: AnalyzeRequest) -> Findings:
-    """The findings; the figure and, beside it, the numbers are written before it returns.
+    """The findings; the figure and, next to it, the numbers are written before it returns.
 
     Raises:
         UserError: the runs do not hold what the analysis needs.

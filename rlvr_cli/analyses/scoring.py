@@ -108,7 +108,7 @@ def load_policy(saved: SavedRollout, policy: Policy, *, dtype: torch.dtype | Non
     model, tokenizer = load_model(policy.model, revision=revision, dtype=own, device=device)
     if dtype is not None:
         model = model.to(dtype)
-    # The weights that an adapter was merged into were frozen beside it; gradients are of the whole model.
+    # The weights that an adapter was merged into were frozen next to it; gradients are of the whole model.
     model.requires_grad_(True)
     return LoadedPolicy(model, tokenizer, saved.config.rollout.temperature)
 

@@ -37,7 +37,7 @@ MOST_WORDS = 60
 _READING = (
     "Of one run: a panel is a kind of words, a dot the completions of about one frequency, its height their mean "
     "reward with a 95% interval; a line that rises says that completions with more of these words are paid better. Of "
-    "several runs: bars of the mean frequency, with 95% intervals over problems, beside that of the policy before "
+    "several runs: bars of the mean frequency, with 95% intervals over problems, next to that of the policy before "
     "training. AR-Lopti finds r > 0 for analysis, statement and causal indicator, r < 0 for conclusion indicator, "
     "assumption and assertion, and that its methods use more of the first three and fewer of the others than GRPO "
     "(figure 5). A correlation is no cause: harder problems have longer completions and lower rewards "

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from rlvr_cli.cli.options import RUNS, Runs, output
 from rlvr_cli.cli.output import TablesFormat, show
 
 WIDTH = 110
@@ -25,7 +26,7 @@ def command(
     ] = None,
     run: Annotated[
         list[str] | None,
-        typer.Option("--run", metavar="RUN", help="A run's name in --dir, or its path; some take several."),
+        typer.Option("--run", metavar="RUN", help="A run's name in --runs, or its path; some take several."),
     ] = None,
     step: Annotated[
         int | None, typer.Option("--step", metavar="S", help="The policy of this checkpoint. Default: the newest.")
@@ -35,17 +36,13 @@ def command(
     ] = None,
     figure: Annotated[
         Path | None,
-        typer.Option(
-            "--plot",
-            metavar="FILE",
-            help="The figure (.svg or .png); the numbers go beside it. Default: in the folder `analysis` of the "
-            "run, or of --dir for several runs.",
-            show_default=False,
+        output(
+            "FILE",
+            "The figure (.svg or .png); the numbers go next to it. Default: in the folder `analysis` of the run, or of "
+            "--runs for several runs.",
         ),
     ] = None,
-    root: Annotated[Path, typer.Option("--dir", metavar="FOLDER", help="Folder that holds the runs (run.dir).")] = Path(
-        "runs"
-    ),
+    root: Runs = RUNS,
     form: TablesFormat = "table",
 ) -> None:
     """Look closely at a saved rollout and a checkpoint: numbers, a figure, and how to read it."""

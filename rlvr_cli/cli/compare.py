@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlvr_cli.cli.output import ListFormat, echo, show
-from rlvr_cli.cli.question_options import (
+from rlvr_cli.cli.options import (
     RUNS,
     Baseline,
     By,
@@ -19,11 +18,12 @@ from rlvr_cli.cli.question_options import (
     Metric,
     Names,
     Power,
-    Root,
+    Runs,
     Unfinished,
     Unpaired,
     Where,
 )
+from rlvr_cli.cli.output import ListFormat, echo, show
 from rlvr_cli.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def command(
     common_problems: CommonProblems = False,
     unpaired: Unpaired = False,
     unfinished: Unfinished = False,
-    root: Root = RUNS,
+    root: Runs = RUNS,
     form: ListFormat = "table",
     plot: Annotated[
         Path | None,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rlvr_cli.cli.common import ConfigFiles, Method, Model, Overrides, Task, config_sources
+from rlvr_cli.cli.options import ConfigFiles, Method, Model, Overrides, Task, config_sources
 from rlvr_cli.cli.output import Format, ListFormat, plain_table, print_json, print_table
 from rlvr_cli.cli.output import show as show_document
 from rlvr_cli.core.text import for_terminal

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.common import TrustRemoteCode
+from rlvr_cli.cli.options import MaxNewTokens, Samples, Temperature, TopP, TrustRemoteCode, output
 from rlvr_cli.cli.output import Format, echo, plain_table, print_json, print_table
 
 if TYPE_CHECKING:
@@ -30,14 +30,11 @@ def command(
             "--pass-at", metavar="K[,K...]", help="Every k of pass@k. Default: eval.pass_at, as far as the samples go."
         ),
     ] = None,
-    samples: Annotated[
-        int | None, typer.Option("--samples", "-n", metavar="N", help="Samples a problem. Default: eval.samples.")
-    ] = None,
+    samples: Samples = None,
     problems: Annotated[
         int | None,
         typer.Option(
             "--problems",
-            "--limit",
             metavar="N",
             help="Held-out problems. Default: eval.problems; all of a benchmark's.",
         ),
@@ -46,14 +43,9 @@ def command(
         str | None,
         typer.Option("--split", metavar="NAME", help="dev, test, or all (of --data). Default: eval.split."),
     ] = None,
-    temperature: Annotated[
-        float | None, typer.Option("--temperature", metavar="T", help="Default: eval.temperature.")
-    ] = None,
-    top_p: Annotated[float | None, typer.Option("--top-p", metavar="P", help="Default: eval.top_p.")] = None,
-    max_new_tokens: Annotated[
-        int | None,
-        typer.Option("--max-new-tokens", metavar="N", help="Longest completion. Default: eval.max_new_tokens."),
-    ] = None,
+    temperature: Temperature = None,
+    top_p: TopP = None,
+    max_new_tokens: MaxNewTokens = None,
     benchmark: Annotated[
         list[str] | None,
         typer.Option(
@@ -110,7 +102,7 @@ def command(
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the samples.")] = 0,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FOLDER", help="Where the evaluation is kept. Default: eval/ of the run."),
+        output("FOLDER", "Where the evaluation is kept. Default: eval/ of the run."),
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
     form: Format = "table",

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from rlvr_cli.cli.common import TrustRemoteCode
+from rlvr_cli.cli.options import RUNS, Runs, TrustRemoteCode, output
 from rlvr_cli.cli.output import Format, echo, print_json
 from rlvr_cli.core.errors import UserError
 
 
 def command(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name or path, or the path of a checkpoint.")],
-    output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Folder to write.")],
+    output: Annotated[Path, output("DIR", "Folder to write.")],
     checkpoint: Annotated[
         int | None, typer.Option("--checkpoint", metavar="N", help="The checkpoint of step N. Default: the newest.")
     ] = None,
@@ -27,7 +27,7 @@ def command(
         typer.Option("--push-to-hub", metavar="REPO", help="Upload it too, as user/model, with your hub login."),
     ] = None,
     private: Annotated[bool, typer.Option("--private", help="A new repository on the hub is private.")] = False,
-    root: Annotated[Path, typer.Option("--dir", metavar="FOLDER", help="Folder that holds the runs.")] = Path("runs"),
+    root: Runs = RUNS,
     trust_remote_code: TrustRemoteCode = False,
     form: Format = "table",
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rlvr_cli.cli.options import output
 from rlvr_cli.cli.output import Format, print_json
 
 app = typer.Typer(help="Build the lab's tiny base model.", no_args_is_help=True)
@@ -19,7 +20,7 @@ def lab() -> None:
 
 @app.command()
 def build(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write; must be new or empty.")],
+    out: Annotated[Path, output("DIR", "Folder to write; must be new or empty.")],
     seed: Annotated[int, typer.Option("--seed", min=0, help="Decides weights, puzzles and traces.")] = 0,
     recipe: Annotated[
         Path | None,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rlvr_cli.cli.options import output
 from rlvr_cli.cli.output import (
     Format,
     ListFormat,
@@ -92,7 +93,7 @@ def plot(
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="A .png or .svg file. Default: weights-<methods>.png here."),
+        output("FILE", "A .png or .svg file. Default: weights-<methods>.png here."),
     ] = None,
     old_prob: Annotated[
         list[str] | None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.common import ConfigFiles, DataDir, Model, Overrides, Task, config_sources, with_data_dir
+from rlvr_cli.cli.options import ConfigFiles, DataDir, Model, Overrides, Task, config_sources, with_data_dir
 from rlvr_cli.cli.output import Format, echo, plain_table, print_json, print_table
 from rlvr_cli.core.errors import UserError
 

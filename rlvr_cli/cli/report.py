@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rlvr_cli.cli.output import Format, echo, print_json
-from rlvr_cli.cli.question_options import (
+from rlvr_cli.cli.options import (
     RUNS,
     Baseline,
     By,
@@ -18,24 +17,20 @@ from rlvr_cli.cli.question_options import (
     Metric,
     Names,
     Power,
-    Root,
+    Runs,
     Unfinished,
     Unpaired,
     Where,
+    output,
 )
+from rlvr_cli.cli.output import Format, echo, print_json
 
 
 def command(
     names: Names,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="The page. Default: report.html in the run's or the sweep's folder.",
-            show_default=False,
-        ),
+        output("FILE", "The page. Default: report.html in the run's or the sweep's folder."),
     ] = None,
     baseline: Baseline = None,
     by: By = None,
@@ -50,7 +45,7 @@ def command(
     common_problems: CommonProblems = False,
     unpaired: Unpaired = False,
     unfinished: Unfinished = False,
-    root: Root = RUNS,
+    root: Runs = RUNS,
     form: Format = "table",
 ) -> None:
     """Write one HTML page about runs: the answer, learning curves, comparison, cost, completions, how to repeat it.

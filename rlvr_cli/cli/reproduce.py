@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rlvr_cli.cli.options import RUNS, Runs, output
 from rlvr_cli.cli.output import Format, plain_table, print_json, print_table
 from rlvr_cli.core.errors import UserError
 
@@ -50,20 +51,18 @@ def command(
     ] = False,
     write: Annotated[
         Path | None,
-        typer.Option(
-            "--write", metavar="FILE", help="Write the ledger as a page (.md); its figure and data go beside."
-        ),
+        output("FILE", "Write the ledger as a page (.md); its figure and data go next to it."),
     ] = None,
     against: Annotated[
         Path | None,
         typer.Option(
             "--against",
             metavar="RESULTS",
-            help="Results (.json) of other seeds or another machine. Default: another set in --dir.",
+            help="Results (.json) of other seeds or another machine. Default: another set in --runs.",
             show_default=False,
         ),
     ] = None,
-    root: Annotated[Path, typer.Option("--dir", metavar="FOLDER", help="Folder of the runs (run.dir).")] = Path("runs"),
+    root: Runs = RUNS,
     data: Annotated[
         Path | None, typer.Option("--data", metavar="FOLDER", help="Claims, arms and bases of your own.")
     ] = None,
@@ -259,6 +258,6 @@ def _show_plan(order: Order, *, as_json: bool) -> None:
     if plan.bases:
         print(f"to build first: {', '.join(plan.bases)}")
     if plan.seconds is not None:
-        print(f"about {in_words(plan.seconds)} of training, by those that are done")
+        print(f"about {in_words(plan.seconds)} of training, by the finished ones")
     elif to_do:
-        print("how long it takes is told by the first training that is done")
+        print("the time is known once the first training is done")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.output import Format, echo, plain_table, print_json
-from rlvr_cli.cli.runs_text import DEFAULT_ROOT, Root, accuracy, chosen_root, figure, reward
+from rlvr_cli.cli.options import RUNS, Runs, chosen_root
+from rlvr_cli.cli.output import Format, accuracy, echo, figure, plain_table, print_json, reward
 from rlvr_cli.core.text import for_json
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ _SHORTEST_NAME = 12
 
 
 def watch(
-    root: Root = None,
-    show_all: Annotated[bool, typer.Option("--all", help="Those that are not running too.")] = False,
+    root: Runs = RUNS,
+    show_all: Annotated[bool, typer.Option("--all", help="Also runs that are not running.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Show them as they are now, and end.")] = False,
     every: Annotated[
         float, typer.Option("--every", metavar="SECONDS", min=0.2, max=3600, help="Time between two looks.")
@@ -42,7 +42,7 @@ def watch(
     """
     from rich.console import Console
 
-    folder = chosen_root(root) or DEFAULT_ROOT
+    folder = chosen_root(root) or root
     look = Look(folder, show_all=show_all)
     # A process started with a closed standard output has None there.
     terminal = sys.stdout is not None and sys.stdout.isatty()

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from rlvr_cli.cli.options import Overwrite, output
 from rlvr_cli.cli.output import Format, echo, print_json
 
 OVERRIDES_HELP = "Keys of how the task judges, as task.reward=gtpo. `rlvr config keys` lists them."
@@ -21,7 +22,7 @@ def command(
         Path,
         typer.Option("--input", metavar="FILE", help='JSONL (.gz) of {"problem": {...}, "response": "..."}.'),
     ],
-    target: Annotated[Path, typer.Option("--output", metavar="FILE", help="JSONL of verdicts, in the input's order.")],
+    target: Annotated[Path, output("FILE", "JSONL of verdicts, in the input's order.")],
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="TASK.KEY=VALUE", help=OVERRIDES_HELP, show_default=False)
     ] = None,
@@ -32,14 +33,14 @@ def command(
     workers: Annotated[
         int | None, typer.Option("--workers", metavar="N", min=1, max=256, help=WORKERS_HELP, show_default=False)
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over and replace the output.")] = False,
+    overwrite: Overwrite = False,
     form: Format = "table",
 ) -> None:
     """Judge responses: one verdict a line with reward, parts, answer, correct and reason.
 
     A response continues the task's own prompt. Stopped, the same command continues where it was.
     """
-    from rlvr_cli.cli.task_choice import choose_task
+    from rlvr_cli.config.load import choose_task
     from rlvr_cli.evaluation.score import check_keys, score
 
     check_keys(overrides or [])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from rlvr_cli.cli.common import Overrides, TrustRemoteCode
+from rlvr_cli.cli.options import Overrides, TrustRemoteCode
 from rlvr_cli.cli.output import Format, echo, plain_table, print_json, print_table
 from rlvr_cli.core.errors import RunError, UserError
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from rlvr_cli.planning.plan import Speed
     from rlvr_cli.sweeps.driver import Ended, Orders
     from rlvr_cli.sweeps.expand import Sweep
+    from rlvr_cli.sweeps.screen import Standing
+    from rlvr_cli.sweeps.slurm import Submitted
+    from rlvr_cli.sweeps.slurm_queue import Task
+
 
 # How long `stop` waits for the trials to save.
 STOP_SECONDS = 600.0
@@ -26,7 +31,7 @@ SHOWN_TASKS = 6
 
 
 class _RunByDefault(TyperGroup):
-    """`rlvr sweep FILE` is `rlvr sweep run FILE`: what is no command and no plea for help is what to run."""
+    """`rlvr sweep FILE` is `rlvr sweep run FILE`: anything that is neither a command nor --help is a file to run."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
@@ -36,7 +41,7 @@ class _RunByDefault(TyperGroup):
 
 app = typer.Typer(
     cls=_RunByDefault,
-    help="Run many trainings from one file, each once, whatever is killed on the way; `rlvr sweep FILE` is "
+    help="Run many trainings from one file, each once, also when processes are killed; `rlvr sweep FILE` is "
     "`rlvr sweep run FILE`.",
     no_args_is_help=True,
 )
@@ -75,7 +80,7 @@ def run_command(
     trust_remote_code: TrustRemoteCode = False,
     form: Format = "table",
 ) -> None:
-    """Run every trial that FILE describes, or continue: what is finished is not done again, what is new is added.
+    """Run every trial that FILE describes, or continue: finished trials stay, new ones are added.
 
     Ends with 0 when all trials are finished; 1 when some have failed; 130 after Ctrl-C, 143 after SIGTERM and 129
     when its terminal is closed (all running trials save first); 2 on bad input. With --submit it ends when the trials
@@ -100,7 +105,6 @@ def run_command(
     if speed_of is not None:
         raise UserError("--run gives the speed for --dry-run; give both, or neither.")
     if submit is not None:
-        from rlvr_cli.cli.sweep_slurm import say_submitted
         from rlvr_cli.sweeps import slurm
 
         say_submitted(slurm.start(sweep, orders), as_json=form == "json")
@@ -113,9 +117,8 @@ def run_command(
 
 @app.command()
 def status(sweep: SweepName, form: Format = "table") -> None:
-    """Show how each trial of a sweep stands, and the best of them by the sweep's objective."""
+    """Show the state of each trial of a sweep, and the best by its objective."""
     from rlvr_cli.cli.sweep_search import ranking_json, show_ranking, show_search
-    from rlvr_cli.cli.sweep_slurm import with_jobs
     from rlvr_cli.core.text import some
     from rlvr_cli.sweeps.folder import find_sweep
     from rlvr_cli.sweeps.screen import counts, standings, table
@@ -185,7 +188,7 @@ def stop(sweep: SweepName) -> None:
     slurm_queue.stop(folder, tasks, end)
     while folder.running():
         if time.monotonic() > end:
-            raise RunError(f"{folder.path}: was told to stop, and its trials are not saved yet.")
+            raise RunError(f"{folder.path}: was asked to stop, and its trials are not saved yet.")
         time.sleep(0.2)
     if unknown:
         echo(unknown)
@@ -199,7 +202,7 @@ def retry(
         list[str] | None,
         typer.Argument(
             metavar="[TRIAL]...",
-            help="Failed trials, or those that a search gave up. Default: all that failed.",
+            help="Failed trials, or trials that a search gave up. Default: all failed ones.",
             show_default=False,
         ),
     ] = None,
@@ -218,7 +221,6 @@ def retry(
     orders = _orders(workers, trust_remote_code, submit)
     folder = find_sweep(sweep)
     if submit is not None:
-        from rlvr_cli.cli.sweep_slurm import say_submitted
         from rlvr_cli.sweeps import slurm
 
         say_submitted(slurm.again(folder, trials or [], orders), as_json=form == "json")
@@ -265,7 +267,7 @@ def _finish(ended: Ended, console: Console, *, as_json: bool) -> None:
     if ended.exit_code > 1:
         say(console, f"saved; continue with: {plan.command}")
     elif failed:
-        say(console, f"mend the cause, then: rlvr sweep retry {folder.path}")
+        say(console, f"fix the cause, then: rlvr sweep retry {folder.path}")
     raise typer.Exit(ended.exit_code)
 
 
@@ -362,3 +364,38 @@ def _seconds(sweep: Sweep, todo: set[str], speed: Speed | None) -> float | None:
         if trial.id in todo
     ]
     return sum(one.at_most if one.expected is None else one.expected for one in lengths)
+
+
+def say_submitted(submitted: Submitted, *, as_json: bool) -> None:
+    """Say what is in the queue, and what was left out."""
+    from rlvr_cli.sweeps.screen import counts, table
+
+    folder = submitted.folder
+    if as_json:
+        print_json(
+            {
+                "folder": str(folder.path),
+                "jobs": [{"job": one.job, "trials": one.trials} for one in submitted.submissions],
+                "trials": with_jobs(submitted.standings, submitted.tasks),
+                "notes": submitted.notes,
+            }
+        )
+        return
+    print_table(table(submitted.standings))
+    echo(f"\n{folder.path}: {counts(submitted.standings)}")
+    for note in submitted.notes:
+        echo(note)
+    for one in submitted.submissions:
+        number = len(one.trials)
+        echo(f"submitted {number} trial{'s' if number > 1 else ''} as the array {one.job}")
+    if not submitted.submissions:
+        echo("nothing was submitted: every waiting trial is in the queue already")
+    if any(one.look.state == "failed" for one in submitted.standings):
+        echo(f"fix the causes, then: rlvr sweep retry {folder.path} --submit slurm")
+    echo(f"see how they stand: rlvr sweep status {folder.path}; to save and end them: rlvr sweep stop {folder.path}")
+
+
+def with_jobs(standings: list[Standing], tasks: Mapping[str, Task]) -> list[dict[str, Any]]:
+    """The trials as JSON, each with its task's number in SLURM; None where it has none there."""
+    own = [(one, tasks.get(one.look.entry.name)) for one in standings]
+    return [{**one.as_json(), "job": task.id if task else None} for one, task in own]

@@ -7,7 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.common import DataDir, TrustRemoteCode, with_data_dir
+from rlvr_cli.cli.options import (
+    DataDir,
+    MaxNewTokens,
+    Overwrite,
+    Temperature,
+    TopP,
+    TrustRemoteCode,
+    output,
+    with_data_dir,
+)
 from rlvr_cli.cli.output import Format, ListFormat, echo, print_json
 from rlvr_cli.cli.output import show as show_document
 from rlvr_cli.core.errors import UserError
@@ -112,7 +121,7 @@ def show(
 
     The prompt is for a model without a chat template, or with --model exactly what that model is given.
     """
-    from rlvr_cli.cli.task_choice import choose_task
+    from rlvr_cli.config.load import choose_task
     from rlvr_cli.describe.task import example
     from rlvr_cli.models.libraries import allow_remote_code
 
@@ -149,19 +158,19 @@ def _prompt_title(shown: dict[str, Any], model: str | None) -> str:
 @app.command()
 def generate(
     task: Name,
-    out: Annotated[Path, typer.Option("--output", metavar="FILE", help="JSONL to write, a problem a line.")],
+    out: Annotated[Path, output("FILE", "JSONL to write, a problem a line.")],
     overrides: Overrides = None,
     data_dir: DataDir = None,
     count: Annotated[int, typer.Option("--count", metavar="N", min=1, max=10_000_000, help="Problems.")] = 100,
     split: Annotated[str, typer.Option("--split", metavar="NAME", help="train, dev or test.")] = "train",
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Decides which problems.")] = 0,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if there is one.")] = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Write generated problems, or those of task.data, to a file.
 
     `task.data` reads it, and `problem` of `rlvr score` is a line of it.
     """
-    from rlvr_cli.cli.task_choice import choose_task
+    from rlvr_cli.config.load import choose_task
     from rlvr_cli.describe.task import write_problems
     from rlvr_cli.tasks.sets import problems_name
 
@@ -176,34 +185,25 @@ def filter_command(
     model: Annotated[
         str, typer.Option("--model", metavar="NAME", help="Who tries: `lab`, a run, a checkpoint, a folder, a hub id.")
     ],
-    out: Annotated[Path, typer.Option("--output", metavar="FILE", help="JSONL to write the kept problems to.")],
+    out: Annotated[Path, output("FILE", "JSONL to write the kept problems to.")],
     overrides: Overrides = None,
-    attempts: Annotated[
-        int, typer.Option("--attempts", "--samples", "-n", metavar="N", help="Attempts at each problem.")
-    ] = 2,
+    attempts: Annotated[int, typer.Option("--samples", "-n", metavar="N", help="Attempts at each problem.")] = 2,
     keep_correct: Annotated[
         str,
-        typer.Option(
-            "--keep-correct", "--keep", metavar="LOW..HIGH", help="Right attempts of a kept problem: 0, 1..7."
-        ),
+        typer.Option("--keep-correct", metavar="LOW..HIGH", help="Right attempts of a kept problem: 0, 1..7."),
     ] = "0",
     split: Annotated[
         str, typer.Option("--split", metavar="NAME", help="train, dev, test, or all of a file.")
     ] = "train",
     problems: Annotated[
-        int | None, typer.Option("--problems", "--limit", metavar="N", help="Try only so many. Default: all.")
+        int | None, typer.Option("--problems", metavar="N", help="Try only so many. Default: all.")
     ] = None,
-    temperature: Annotated[
-        float | None, typer.Option("--temperature", metavar="T", help="Default: eval.temperature.")
-    ] = None,
-    top_p: Annotated[float | None, typer.Option("--top-p", metavar="P", help="Default: eval.top_p.")] = None,
-    max_new_tokens: Annotated[
-        int | None,
-        typer.Option("--max-new-tokens", metavar="N", help="Longest attempt. Default: eval.max_new_tokens."),
-    ] = None,
+    temperature: Temperature = None,
+    top_p: TopP = None,
+    max_new_tokens: MaxNewTokens = None,
     data_dir: DataDir = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the attempts.")] = 0,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if there is one.")] = False,
+    overwrite: Overwrite = False,
     form: Format = "table",
 ) -> None:
     """Keep the problems that a model gets right as often as is asked for, as a file that `task.data` reads.

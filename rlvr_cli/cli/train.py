@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlvr_cli.cli.common import (
+from rlvr_cli.cli.options import (
     ConfigFiles,
     DataDir,
     Method,

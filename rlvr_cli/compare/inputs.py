@@ -33,7 +33,7 @@ class TaskInputs:
     Attributes:
         runs: the replicates that are compared, of each arm; the same of all arms, unless they are not paired.
         by_run: settings, problems and metric, and the numbers by the run's path.
-        notes: what a reader must know beside the numbers.
+        notes: what a reader must know next to the numbers.
     """
 
     request: Request

@@ -166,7 +166,7 @@ def replicate(comparison: TaskComparison) -> str:
 
 
 def _cost(row: ArmResult) -> str:
-    """What the arm cost beside the baseline, counted: seconds say how loaded the machine was too."""
+    """What the arm cost next to the baseline, counted: seconds say how loaded the machine was too."""
     ratios = {name: ratio for part, name in COUNTED.items() if (ratio := row.cost[part]) is not None}
     if not ratios:
         return ""

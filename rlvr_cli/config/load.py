@@ -17,12 +17,13 @@ from typing import Any
 from rlvr_cli.config.checks import cross_field_problems
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.schema import Config
-from rlvr_cli.core.errors import ConfigError
+from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.include import source_files
 from rlvr_cli.core.layers import Layer, Merged, choices_first, label, parse_override, validate
 from rlvr_cli.core.yaml import Document, dump, parse, read_text
 from rlvr_cli.methods.names import BASES, MethodName, nearest_method, parse_method_name, presets_of
-from rlvr_cli.tasks.sets import data_sets, is_generated
+from rlvr_cli.tasks import Task
+from rlvr_cli.tasks.sets import check_folder, data_sets, is_generated
 
 DATA_DIR_VARIABLE = "RLVR_DATA_DIR"
 PRESETS = Path(__file__).parent / "presets"
@@ -253,3 +254,40 @@ def _chosen_name(chosen: dict[Any, Any], section: str) -> str:
 def _default_name(section: str) -> str:
     name: str = Config.model_fields[section].get_default(call_default_factory=True).name
     return name
+
+
+RULES = ("paper", "strict")
+
+
+def choose_task(
+    name: str,
+    overrides: Sequence[str] = (),
+    rule: str | None = None,
+    model: str | None = None,
+    generated: bool = False,
+) -> Task:
+    """The configuration of task ``name`` with ``overrides`` (`task.key=value`).
+
+    Args:
+        generated: the generated problems, unless the overrides name data or their folder.
+        rule: paper or strict; None leaves what the overrides and the defaults say. `paper` of Knights & Knaves is the
+            Logic-RL paper's score.
+        model: whose preset has a say, where it is one; None = the default model.
+    Raises:
+        UserError: an unknown task, rule, key or value, or a folder of data without a name to look for in it.
+    """
+    foreign = [text for text in overrides if not text.startswith("task.") or text.startswith("task.name=")]
+    if foreign:
+        raise UserError([f"{text}: only keys of the task are set here, as task.style=..." for text in foreign])
+    if rule is not None and rule not in RULES:
+        raise UserError(f"--rule {rule}: unknown. Allowed: {', '.join(RULES)}")
+    if generated and not any(text.startswith(("task.data=", "task.data_dir=")) for text in overrides):
+        overrides = ["task.data=null", *overrides]
+    config = load_config(task=name, model=model, overrides=overrides).task
+    check_folder(config)
+    if rule is None:
+        return config
+    key, value = config.with_rule(rule)
+    if any(text.startswith(f"task.{key}=") for text in overrides):
+        raise UserError(f"--rule {rule} and task.{key} set the same thing; give one of them.")
+    return load_config(task=name, model=model, overrides=[*overrides, f"task.{key}={value}"]).task

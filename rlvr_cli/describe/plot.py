@@ -152,7 +152,7 @@ def weight_figure(drawn: Curves) -> Figure:
     old_probs = list(dict.fromkeys(curve.old_prob for curve in drawn.curves))
     labels = list(dict.fromkeys(curve.label for curve in drawn.curves))
     alone = len(old_probs) == 1
-    # One probability: kinds below one another. Several: a row each, all four panels beside one another.
+    # One probability: kinds below one another. Several: a row each, all four panels next to one another.
     rows, columns = (2, 2) if alone else (len(old_probs), 4)
     notes = _wrapped(drawn.notes, 120 if alone else 200)
     width, height = (8.6, 6.8) if alone else (13.0, 2.4 * rows + 1.3)

@@ -353,7 +353,7 @@ def short_cost(cost: str) -> str:
 
 
 def _indented(paragraph: str) -> Iterator[str]:
-    """Wrapped anew, unless it holds indented lines (equations), which stay as they are."""
+    """Wrapped again, unless it holds indented lines (equations), which stay as they are."""
     if any(line.startswith("    ") for line in paragraph.splitlines()):
         yield from (f"  {line}".rstrip() for line in paragraph.splitlines())
         return

@@ -39,7 +39,7 @@ class Choice:
 
     @property
     def folder(self) -> Path:
-        """The evaluation's place in ``--out``."""
+        """The evaluation's place in ``--output``."""
         return Path(self.benchmark) if self.suite is None else Path(self.suite, self.benchmark)
 
 

@@ -118,7 +118,7 @@ def make_filter(options: FilterOptions) -> FilterRequest:
         problems = collect(wrong, _problems, config, style, options, fallback=[])
     if len(problems) * options.attempts > MOST_COMPLETIONS:
         wrong.append(
-            f"--attempts {options.attempts}: with {len(problems)} problems at most "
+            f"--samples {options.attempts}: with {len(problems)} problems at most "
             f"{MOST_COMPLETIONS // len(problems)} (the attempts are held in memory). Or give --problems."
         )
     if wrong or config is None or target is None or keep is None:
@@ -238,13 +238,13 @@ def parse_keep(text: str, attempts: int) -> tuple[int, int]:
     if int(low) > int(high):
         raise ValueError(f"{low} is above {high}, so no problem would be kept.")
     if int(high) > attempts:
-        raise ValueError(f"there are only {attempts} attempts. Give --attempts {high}, or a smaller number.")
+        raise ValueError(f"there are only {attempts} attempts. Give --samples {high}, or a smaller number.")
     return int(low), int(high)
 
 
 def _keep(options: FilterOptions, wrong: list[str]) -> tuple[int, int] | None:
     if options.attempts < 1:
-        wrong.append(f"--attempts {options.attempts}: must be at least 1.")
+        wrong.append(f"--samples {options.attempts}: must be at least 1.")
         return None
     try:
         return parse_keep(options.keep_correct, options.attempts)

@@ -142,12 +142,12 @@ def check_problems(
         if record.get("prompt") != hashes[problem_id]:
             raise UserError(
                 f"{store.folder}: its samples of problem {problem_id} answer another prompt. The data or the "
-                "tokenizer changed since; choose another folder with --out."
+                "tokenizer changed since; choose another folder with --output."
             )
         if record.get("judged_by") != judged_by[problem_id]:
             raise UserError(
                 f"{store.folder}: its samples of problem {problem_id} were judged by other data (its gold answer, "
-                "for one). The data changed since; choose another folder with --out."
+                "for one). The data changed since; choose another folder with --output."
             )
 
 

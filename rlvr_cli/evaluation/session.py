@@ -71,7 +71,7 @@ class Session:
         self.settings: EvalSettings = request.settings
         self.several = len(request.target.subjects) > 1 or request.against is not None
         if self.several and request.out is not None and (request.out / "meta.json").exists():
-            raise UserError(f"{request.out}: holds one evaluation. Choose another --out for several.")
+            raise UserError(f"{request.out}: holds one evaluation. Choose another --output for several.")
         # Bad data must show before a model is loaded, which takes long. A model of the hub has no known style yet;
         # which problems there are does not depend on it.
         for note in request.notes:

@@ -45,10 +45,10 @@ class SampleStore:
         with ExitStack() as stack:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(sole_writer(self.folder, "Wait for it, or choose another folder with --out."))
+                stack.enter_context(sole_writer(self.folder, "Wait for it, or choose another folder with --output."))
             except OSError as error:
                 raise UserError(
-                    f"{self.folder}: cannot be written ({error.strerror}). Choose another folder with --out."
+                    f"{self.folder}: cannot be written ({error.strerror}). Choose another folder with --output."
                 ) from error
             self._check_identity()
             yield self._read()
@@ -70,7 +70,7 @@ class SampleStore:
             if self.samples_path.exists():
                 raise UserError(
                     f"{self.folder}: has samples.jsonl but no meta.json, so nobody knows what they are of. "
-                    "Choose another folder with --out."
+                    "Choose another folder with --output."
                 )
             write_json(self.meta_path, {**self.identity, "fingerprint": digest(self.identity), CHECKED: True})
             return
@@ -86,7 +86,7 @@ class SampleStore:
             differing = _differences(found if isinstance(found, dict) else {}, self.identity)
             raise UserError(
                 f"{self.folder}: holds samples of another evaluation (different: {', '.join(differing)}). "
-                "Samples are never mixed: choose another folder with --out."
+                "Samples are never mixed: choose another folder with --output."
             )
 
     def _read(self) -> dict[Key, dict[str, Any]]:

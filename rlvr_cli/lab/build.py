@@ -214,10 +214,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def check_target(folder: Path) -> None:
     """Raise UserError when `folder` cannot take a new base, before any work is done."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"--out {folder}: exists and is not an empty folder. Choose another name or remove it first.")
+        raise UserError(
+            f"--output {folder}: exists and is not an empty folder. Choose another name or remove it first."
+        )
     parent = next(p for p in folder.absolute().parents if p.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise UserError(f"--out {folder}: cannot write in {parent}.")
+        raise UserError(f"--output {folder}: cannot write in {parent}.")
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from rlvr_cli.runs.environment import usable_cores
 WORKER = "rlvr_cli.training.worker"
 PORTS = range(20_000, 32_000)
 PACKAGES = str(Path(__file__).parents[2])
-# What accelerate's file may say beside what is checked below; the rest would change the run behind its configuration.
+# What accelerate's file may say next to what is checked below; the rest would change the run behind its configuration.
 IN_ACCELERATES_FILE = {
     "compute_environment",
     "debug",

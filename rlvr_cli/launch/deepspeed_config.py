@@ -222,6 +222,8 @@ def _facts(config: Config, batch: BatchArithmetic) -> list[_Fact]:
     ]
 
 
+# transformers compares a few of these too (HfTrainerDeepSpeedConfig.fill_match): with torch loaded, in each process, in
+# the names of TrainingArguments, without the keys that would change the training behind its back.
 def _contradictions(
     settings: dict[str, Any], config: Config, batch: BatchArithmetic, bf16: bool | None, lr: float | None
 ) -> Iterator[str]:

@@ -32,6 +32,8 @@ _SECONDARY = re.compile(
 Kind = Literal["user", "run", "joint", "bug"]
 
 
+# Not the error files of torch.distributed's `record`: their time stamps are whole seconds, within which the echoes of a
+# failure fall too, and they don't say whether it was the user's mistake, which gets no traceback.
 @dataclass(frozen=True)
 class Failure:
     """Why a rank ended.

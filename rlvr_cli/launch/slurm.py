@@ -42,7 +42,7 @@ def check(loaded: Loaded, more: Sequence[Contradiction] = ()) -> None:
     """Raise ConfigError, with the places that set them, where the resources cannot be or do not fit the training.
 
     Args:
-        more: problems beside :func:`problems`.
+        more: problems next to :func:`problems`.
     """
     found = [
         (loaded.merged.places([tuple(key.split(".")) for key in problem.keys]), problem.message)
@@ -261,7 +261,7 @@ def hand_over(text: str) -> str:
 def _outside_of_jobs() -> Iterator[None]:
     """Inside, the environment says nothing of a job that this process itself may be part of.
 
-    It would be handed on, and what the new job does not set anew would contradict it (SLURM_MEM_PER_CPU, ...).
+    It would be handed on, and what the new job does not set again would contradict it (SLURM_MEM_PER_CPU, ...).
     """
     inside = "SLURM_JOB_ID" in os.environ
     of_this_job = [name for name in os.environ if inside and name.startswith("SLURM_") and name != "SLURM_CONF"]

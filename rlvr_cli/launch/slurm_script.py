@@ -104,7 +104,7 @@ def job_script(config: Config, run: Path, folder: Path, flags: Sequence[str] = (
     Args:
         run: the run's folder; the job's output goes into it.
         folder: where the job works, as the place that relative paths of the configuration start from.
-        flags: options of `rlvr train` beside --resume.
+        flags: options of `rlvr train` next to --resume.
     """
     slurm = config.slurm
     return _script(
@@ -252,7 +252,7 @@ def _options(
 
 
 def _step(slurm: SlurmConfig) -> list[str]:
-    """The options of the step on the machines beside the first. What sbatch was told of cores does not reach it."""
+    """The options of the step on the machines next to the first. What sbatch was told of cores does not reach it."""
     others = slurm.nodes - 1
     return [
         *("--relative=1", f"--nodes={others}", f"--ntasks={others}", "--ntasks-per-node=1"),

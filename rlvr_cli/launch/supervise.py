@@ -171,6 +171,8 @@ class _Supervisor:
         os.mkfifo(self.folder / link.ALIVE)
         # Open to read as well: it neither waits for a rank nor ends when one does.
         self._alive = os.open(self.folder / link.ALIVE, os.O_RDWR)
+        # Not torchrun's --tee: it labels and prints half a line as a line, does not flush, and is gone with what it has
+        # read where the launcher itself is killed.
         self.ranks = []
         for local in range(self.node.local):
             path = self.folder / f"output-{local}"

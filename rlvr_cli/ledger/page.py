@@ -104,7 +104,7 @@ def _head(results: Results, other: Results | None, rows: Sequence[Row], beside: 
 
 def _command(results: Results) -> str:
     seeds = f" --seed-from {results.seed_from}" if results.seed_from else ""
-    return f"rlvr reproduce --all --scale {results.scale}{seeds} --write docs/ledger.md"
+    return f"rlvr reproduce --all --scale {results.scale}{seeds} --output docs/ledger.md"
 
 
 def _summary(rows: Sequence[Row]) -> str:

@@ -81,7 +81,7 @@ def reproduce(order: Order, console: Console) -> Results:
     try:
         folders.own.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{folders.own}: cannot be created ({error.strerror}). Give another --dir.") from error
+        raise UserError(f"{folders.own}: cannot be created ({error.strerror}). Give another --runs.") from error
     with sole_writer(folders.own, "Wait for it, or stop it."), session(folders.sessions(order.seed_from)):
         build_bases(order, own, console)
         looks = {} if sweep is None else _train(order, sweep, own, console)

@@ -150,7 +150,7 @@ def check_push(repository: str, *, private: bool) -> None:
 
 @contextmanager
 def _aside(output: Path) -> Iterator[Path]:
-    """A folder beside ``output`` that takes its place in the end, or goes without a trace; what was there stays then.
+    """A folder next to ``output`` that takes its place in the end, or goes without a trace; what was there stays then.
 
     Raises RunError where the disk refuses what safetensors writes, which says so in an error of its own.
     """

@@ -256,7 +256,7 @@ class Base:
 
 
 def holds_adapter(folder: Path) -> bool:
-    """Whether ``folder`` holds an adapter, and no model beside it."""
+    """Whether ``folder`` holds an adapter, and no model next to it."""
     return (folder / ADAPTER_CONFIG).is_file() and not any(folder.glob("model*.safetensors"))
 
 

@@ -107,7 +107,7 @@ class Training:
 
     @property
     def half(self) -> bool:
-        """Whether DeepSpeed holds the weights in bfloat16, with a float32 copy beside the moments: on GPUs."""
+        """Whether DeepSpeed holds the weights in bfloat16, with a float32 copy next to the moments: on GPUs."""
         return self.strategy.startswith("zero") and self.gpu
 
     @property
@@ -409,7 +409,7 @@ def _casts(model: Architecture, training: Training, weights: int, which: str) ->
 
 
 def _head(model: Architecture, training: Training) -> tuple[Term, Term]:
-    """What the head needs beside the hidden states, at the end of the forward and at the start of the backward pass."""
+    """What the head needs besides hidden states: at the end of the forward pass, and at the start of the backward."""
     if training.supervised:
         return _tiled_head(model, training)
     b, v, h = training.micro_batch, model.vocabulary, model.hidden

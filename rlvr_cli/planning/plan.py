@@ -132,7 +132,7 @@ def memory(
     combined = more = None
     if fits != "yes":
         changes = advice.single_changes(model, training, sampling, device.bytes)
-        # Adapters are another training, and offloading takes its time: other answers are wanted beside them.
+        # Adapters are another training, and offloading takes its time: other answers are wanted next to them.
         same = [change for change in changes if "adapter" not in change.settings and "offload" not in change.settings]
         if not any(change.fits == "yes" for change in same):
             combined = advice.together(model, training, sampling, device.bytes)

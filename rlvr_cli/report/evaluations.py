@@ -184,7 +184,7 @@ def change_of(arm: Arm, root: Path, problems: list[str]) -> Change | None:
     same settings; else from the first to the last held-out evaluation of training.
 
     Args:
-        root: the folder of runs; the evaluations of models are beside it. problems: gets a line for each damaged one.
+        root: the folder of runs; the evaluations of models are next to it. problems: gets a line for each damaged one.
     """
     every = list(arm.runs.values())
     runs = [run for run in every if run.manifest.get("status") == "finished"] or every

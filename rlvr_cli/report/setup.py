@@ -175,11 +175,11 @@ class Commands:
 
 
 def commands(subject: Subject, evaluations: Sequence[Measured], output: Path | None) -> list[Commands]:
-    """What finishes the runs, trains and evaluates them anew, and makes this page (at ``output``, if given)."""
+    """What finishes the runs, trains and evaluates them again, and makes this page (at ``output``, if given)."""
     question = subject.question
     groups = []
     if subject.readiness.commands:
-        groups.append(Commands("Finish and evaluate what is not", subject.readiness.commands))
+        groups.append(Commands("Finish and evaluate the rest", subject.readiness.commands))
     swept = {path: plan for path, plan in subject.sweeps.items() if _unchanged(path, plan)}
     places = [shlex.quote(f"{AGAIN}/{plan.name}") for plan in swept.values()]
     train = [_sweep(plan) for plan in swept.values()]
@@ -188,7 +188,7 @@ def commands(subject: Subject, evaluations: Sequence[Measured], output: Path | N
     for run in single:
         train.append(f"rlvr train -c {shlex.quote(str(run.dir.config_path))} run.dir={shlex.quote(folders[run.path])}")
         places.append(shlex.quote(f"{folders[run.path]}/{run.dir.name}"))
-    groups.append(Commands(f"Train anew, into the folder `{AGAIN}`", tuple(train)))
+    groups.append(Commands(f"Train again, into the folder `{AGAIN}`", tuple(train)))
     lines = []
     for run in subject.runs:
         plan = swept.get(run.dir.path.parent)
@@ -213,7 +213,7 @@ def commands(subject: Subject, evaluations: Sequence[Measured], output: Path | N
 
 
 def option_words(question: Request) -> list[str]:
-    """The options of a question as words of a command line, `--dir` last."""
+    """The options of a question as words of a command line, `--runs` last."""
     words = []
     for option, value in (
         ("--baseline", question.baseline),
@@ -232,12 +232,12 @@ def option_words(question: Request) -> list[str]:
         ("--unfinished", question.unfinished),
     ):
         words += [option] if given else []
-    return [*words, *(["--dir", str(question.root)] if question.root != Path("runs") else [])]
+    return [*words, *(["--runs", str(question.root)] if question.root != Path("runs") else [])]
 
 
 def _unplaced(words: Sequence[str]) -> Sequence[str]:
-    """Without `--dir`, which tells of the runs there are."""
-    return words[: words.index("--dir")] if "--dir" in words else words
+    """Without `--runs`, which tells of the runs there are."""
+    return words[: words.index("--runs")] if "--runs" in words else words
 
 
 def _joined(words: Sequence[str]) -> str:
@@ -258,7 +258,7 @@ def _sweep(plan: Plan) -> str:
 
 
 def _folders(runs: Sequence[Run]) -> dict[str, str]:
-    """Where each run is trained anew: runs of one name need folders of their own."""
+    """Where each run is trained again: runs of one name need folders of their own."""
     found: dict[str, str] = {}
     taken: set[tuple[str, str]] = set()
     for run in runs:

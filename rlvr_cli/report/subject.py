@@ -174,9 +174,9 @@ def readiness(
     ready = [run for run in done if _evaluated(run, question)]
     bare = [run for run in done if run not in ready]
     what = "evaluation" if question.match is None else "held-out evaluation from training"
-    left_out = [f"left out of the comparison, for want of an {what}: {_names(bare)}."] if bare else []
+    left_out = [f"left out of the comparison because they have no {what}: {_names(bare)}."] if bare else []
     if out := [run for run in runs if run not in done]:
-        left_out.append(f"left out of the comparison, for they are not finished: {_names(out)}.")
+        left_out.append(f"left out of the comparison because they are not finished: {_names(out)}.")
     return Readiness(
         runs=tuple(ready),
         unfinished=(*_states(open_, statuses), *_not_begun(sweeps)),
@@ -223,7 +223,7 @@ def _not_begun(sweeps: Mapping[Path, Plan]) -> list[str]:
     lines = []
     for folder, plan in sweeps.items():
         if waiting := _waiting(folder, plan):
-            lines.append(f"{folder}: {len(waiting)} of its {len(plan.named)} trials were not begun ({_few(waiting)}).")
+            lines.append(f"{folder}: {len(waiting)} of its {len(plan.named)} trials have not begun ({_few(waiting)}).")
     return lines
 
 

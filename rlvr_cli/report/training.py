@@ -162,7 +162,7 @@ class Alerts:
 
 
 def find_alerts(subject: Subject, problems: list[str]) -> Alerts:
-    """Collapse is looked for anew in the records, so that runs of all versions are judged by one rule; other alerts
+    """Collapse is looked for again in the records, so that runs of all versions are judged by one rule; other alerts
     are as the runs were told of them.
 
     Args:
@@ -192,7 +192,7 @@ def find_alerts(subject: Subject, problems: list[str]) -> Alerts:
         verdicts += own + gone + idle or [_verdict(arm, {}, begun)]
         bad += own + idle
         over += gone
-    header = ("run", "arm", "alert", "began after rollout", "what moved", "beside it", "at the end")
+    header = ("run", "arm", "alert", "began after rollout", "what moved", "next to it", "at the end")
     found_table = (
         Table("Alerts, with their evidence", header, rows, texts=(1, 2, 4, 5, 6), note=_legend(rows)) if rows else None
     )

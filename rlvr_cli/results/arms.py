@@ -123,7 +123,7 @@ def _texts(run: Run, keys: Collection[str]) -> Values:
 
 
 def _rests(members: Sequence[Sequence[Run]]) -> dict[str, str]:
-    """By each run's path: what beside the seed its partner in another arm must share, in words.
+    """By each run's path: what next to the seed its partner in another arm must share, in words.
 
     That is the values of the keys that vary within some arm and bear on what is learned; most often none do.
     """

@@ -168,7 +168,7 @@ def _fault(record: Any) -> str | None:
 
 
 def _choose(groups: Sequence[Groups], most: int) -> tuple[list[tuple[str, ...]], str]:
-    """Problems of each rollout that stand beside one another, and how they were found."""
+    """Problems of each rollout that stand next to one another, and how they were found."""
     rule = f"Chosen by rule, {_ORDER}. Of each problem the first right and the first wrong completion are shown."
     if len(groups) == 1:
         return [(problem,) for problem in _ranked(groups[0], list(groups[0]))[:most]], rule

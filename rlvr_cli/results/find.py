@@ -102,7 +102,7 @@ def _runs_of(folder: Path, problems: list[str]) -> dict[Path, list[Path]]:
     """The folder itself if it is a run, else the runs in it, else those in its folders, by the folder or sweep.
 
     Args:
-        problems: gets a line for a folder that holds sweeps beside other runs: their runs are no one comparison.
+        problems: gets a line for a folder that holds sweeps next to other runs: their runs are no one comparison.
     """
     if is_run(folder):
         return {folder: [folder]}
@@ -169,7 +169,7 @@ def _unknown(name: str, root: Path) -> str:
     shown = f" There are: {', '.join(known[:20])}{', ...' if len(known) > 20 else ''}." if known else ""
     return (
         f"{name}: no run and no folder of runs, neither in {root} nor as a path.{did_you_mean(name, known)}{shown} "
-        "--dir names another folder of runs."
+        "--runs names another folder of runs."
     )
 
 
@@ -187,7 +187,7 @@ def tell_trials(folder: Path, problems: list[str], notes: list[str], *, unfinish
 
     Args:
         notes: gets a line for what is left out.
-        problems: gets one for trials that were not begun (``notes`` gets it where ``unfinished`` is wanted), and for a
+        problems: gets one for trials that have not begun (``notes`` gets it where ``unfinished`` is wanted), and for a
             damaged file.
     """
     if not is_sweep(folder):
@@ -202,11 +202,11 @@ def tell_trials(folder: Path, problems: list[str], notes: list[str], *, unfinish
     own = [str(one["name"]) for one in trials]
     waiting = [name for name in own if not (folder / name / "manifest.json").is_file()]
     if out := sorted(name for name in dropped if (folder / name / "manifest.json").is_file()):
-        notes.append(f"{folder}: left out, for the sweep file no longer names them: {some(out, 4)}.")
+        notes.append(f"{folder}: left out because the sweep file no longer names them: {some(out, 4)}.")
     if pruned := sorted(name for name in own if name not in dropped and is_pruned(folder, name)):
-        notes.append(f"{folder}: left out, for the search gave them up before their end: {some(pruned, 4)}.")
+        notes.append(f"{folder}: left out because the search gave them up before their end: {some(pruned, 4)}.")
     if waiting:
-        line = f"{folder}: {len(waiting)} of its {len(trials)} trials were not begun ({some(waiting, 4)})."
+        line = f"{folder}: {len(waiting)} of its {len(trials)} trials have not begun ({some(waiting, 4)})."
         if unfinished:
             notes.append(line)
         else:
@@ -235,7 +235,7 @@ def place_in_sweep(run: Path) -> int | None:
 
 
 def _sweep_of(run: Path) -> dict[str, Any]:
-    """The content of `trials.json` beside a run; empty where it has no such run, or is damaged."""
+    """The content of `trials.json` next to a run; empty where it has no such run, or is damaged."""
     try:
         content = read_trials(run.parent) if is_sweep(run.parent) else {}
     except RunError:

@@ -79,7 +79,9 @@ def check_root(root: Path) -> None:
     if not root.is_dir():
         raise UserError(f"{root}: is a file. Name the folder that holds the runs (run.dir).")
     if is_run(root):
-        raise UserError(f"{root}: is itself a run. `rlvr runs show {root}` shows it; --dir names the folder around it.")
+        raise UserError(
+            f"{root}: is itself a run. `rlvr runs show {root}` shows it; --runs names the folder around it."
+        )
 
 
 def _folders(root: Path) -> list[str]:
@@ -101,7 +103,7 @@ def is_run(path: Path) -> bool:
     run = RunDir(path)
     try:
         if run.manifest_path.exists():
-            # A checkpoint's MANIFEST.json is the same file where a file system ignores case; a model lies beside it.
+            # A checkpoint's MANIFEST.json is the same file where a file system ignores case; a model lies next to it.
             return not (path / "config.json").exists()
         # A folder of configuration files may have a config.yaml as well.
         return run.config_path.exists() and run.checkpoints_dir.exists()

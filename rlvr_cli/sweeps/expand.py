@@ -96,7 +96,7 @@ class Sweep:
 
     @property
     def overrides(self) -> list[str]:
-        """What every trial has beside the values of the axes."""
+        """What every trial has next to the values of the axes."""
         return [*_set(self.file), *self.given]
 
     @property

@@ -147,7 +147,7 @@ def _arm(folder: SweepDir, objective: Objective, group: Sequence[Look], wanted: 
 
 
 def write_confirmation(folder: SweepDir, plan: Plan, ranking: Ranking) -> None:
-    """Write a sweep file of the best two arms with fresh seeds beside the sweep, where there are two."""
+    """Write a sweep file of the best two arms with fresh seeds next to the sweep, where there are two."""
     best = [arm for arm in ranking.complete if arm.varies][:2]
     if len(best) < 2:
         return

@@ -22,6 +22,6 @@ def trained(folders: pytest.TempPathFactory, settings: Sequence[str]) -> Path:
 def analyzed(capsys: pytest.CaptureFixture[str], root: Path, *arguments: str) -> dict[str, Any]:
     """The JSON of an analysis of that run."""
     capsys.readouterr()
-    assert run(["analyze", *arguments, "--run", "lab", "--dir", str(root), "--format=json"]) == 0
+    assert run(["analyze", *arguments, "--run", "lab", "--runs", str(root), "--format=json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found

@@ -46,14 +46,14 @@ def line(first: str, second: str, *arguments: str) -> list[str]:
 
 def compared(capsys: pytest.CaptureFixture[str], root: Path, *arguments: str) -> dict[str, Any]:
     capsys.readouterr()
-    assert run([*line(*arguments), "--run", "lab", "--dir", str(root), "--format=json"]) == 0
+    assert run([*line(*arguments), "--run", "lab", "--runs", str(root), "--format=json"]) == 0
     found = json.loads(capsys.readouterr().out)
     return {**found["numbers"], "notes": found["notes"]}
 
 
 def refused(capsys: pytest.CaptureFixture[str], root: Path, *arguments: str) -> str:
     capsys.readouterr()
-    assert run([*line(*arguments), "--run", "lab", "--dir", str(root)]) == 2
+    assert run([*line(*arguments), "--run", "lab", "--runs", str(root)]) == 2
     return capsys.readouterr().err
 
 
@@ -110,7 +110,7 @@ def test_a_policy_that_was_not_kept_has_a_stand_in_and_a_note(copy: Path, capsys
 def test_the_human_view_and_the_picture(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     picture = tmp_path / "difference.svg"
     capsys.readouterr()
-    arguments = ["--run", str(root / "lab"), "--plot", str(picture)]
+    arguments = ["--run", str(root / "lab"), "--output", str(picture)]
     assert run([*line("dgpo", "grpo", "top=3"), *arguments]) == 0
     text = capsys.readouterr().out
     assert text.startswith("dgpo (a) and grpo (b) differ on ")
@@ -142,7 +142,7 @@ def test_a_file_without_token_ids_is_refused_with_the_reason(copy: Path, capsys:
         (["dgpo", "grpo", "--rollout", "7"], "earlier --rollout"),
         (["dgpo", "grpo", "--rollout", "-1"], "must be 0 or more"),
         (["dgpo", "grpo", "top=-1"], "top=-1"),
-        (["dgpo", "grpo", "--plot", "x.pdf"], ".png or .svg"),
+        (["dgpo", "grpo", "--output", "x.pdf"], ".png or .svg"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(

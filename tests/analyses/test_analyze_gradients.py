@@ -66,7 +66,7 @@ def test_the_updates_made_again_are_those_of_the_run(root: Path, rollout: int) -
 def test_probability(root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     figure = tmp_path / "probability.png"
     keys = ["methods=[grpo, grpo+lopti, 'grpo+lopti:passes.order=high_first']", "tokens=5", "rows=20"]
-    found = analyzed(capsys, root, "probability", *keys, "--rollout", "0", "--plot", str(figure))
+    found = analyzed(capsys, root, "probability", *keys, "--rollout", "0", "--output", str(figure))
     assert figure.stat().st_size > 10_000
     summary = found["numbers"]["summary"]
     assert summary["bounds_violated"] == 0
@@ -79,7 +79,7 @@ def test_probability(root: Path, capsys: pytest.CaptureFixture[str], tmp_path: P
 
 def test_ratio(root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     figure = tmp_path / "ratio.png"
-    found = analyzed(capsys, root, "ratio", "updates=[1, 4]", "--rollout", "1", "--step", "8", "--plot", str(figure))
+    found = analyzed(capsys, root, "ratio", "updates=[1, 4]", "--rollout", "1", "--step", "8", "--output", str(figure))
     assert figure.stat().st_size > 10_000
     numbers = found["numbers"]
     assert [of["updates"] for of in numbers["updates"]] == [1, 4]
@@ -123,7 +123,7 @@ def test_what_cannot_be_analyzed_is_refused(
     arguments: list[str], expected: str, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
-    assert run(["analyze", *arguments, "--run", "lab", "--dir", str(root)]) == 2
+    assert run(["analyze", *arguments, "--run", "lab", "--runs", str(root)]) == 2
     assert expected in capsys.readouterr().err
 
 
@@ -137,5 +137,5 @@ def test_a_rollout_of_equal_rewards_has_nothing_to_show(
     file.write_text("".join(json.dumps({**row, "clean_reward": 1.0}) + "\n" for row in rows))
     reseal(copy)
     capsys.readouterr()
-    assert run(["analyze", name, "--run", "lab", "--dir", str(tmp_path), "--rollout", "0"]) == 2
+    assert run(["analyze", name, "--run", "lab", "--runs", str(tmp_path), "--rollout", "0"]) == 2
     assert "same reward" in capsys.readouterr().err

@@ -34,7 +34,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def refused(capsys: pytest.CaptureFixture[str], root: Path, *arguments: str) -> str:
     capsys.readouterr()
-    assert run(["analyze", *arguments, "--run", "lab", "--dir", str(root)]) == 2
+    assert run(["analyze", *arguments, "--run", "lab", "--runs", str(root)]) == 2
     return capsys.readouterr().err
 
 
@@ -143,7 +143,7 @@ def test_the_human_view(root: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     ):
         picture = tmp_path / f"{name}.svg"
         capsys.readouterr()
-        where = ["--run", str(root / "lab"), "--rollout", "0", "--step", "4", "--plot", str(picture)]
+        where = ["--run", str(root / "lab"), "--rollout", "0", "--step", "4", "--output", str(picture)]
         assert run(["analyze", name, key, *where]) == 0
         text = capsys.readouterr().out
         assert all(word in text for word in (*words, str(picture)))

@@ -85,7 +85,7 @@ def test_one_file_is_listed_explained_run_and_measured(
     assert run(["analyze", "lengts", "--run", "lab"]) == 2
     assert "Did you mean `lengths`?" in capsys.readouterr().err
 
-    assert run(["analyze", "lengths", "rollouts=1", "--run", "lab", "--dir", str(root)]) == 0
+    assert run(["analyze", "lengths", "rollouts=1", "--run", "lab", "--runs", str(root)]) == 0
     shown = capsys.readouterr().out
     assert "The longest of 1 rollouts" in shown and (root / "lab/analysis/lengths.svg").exists()
     assert json.loads((root / "lab/analysis/lengths.json").read_text())["options"] == {"rollouts": 1}

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from rlvr_cli.cli import doctor_checks
+from rlvr_cli.cli import doctor
 from rlvr_cli.cli.app import run
-from rlvr_cli.cli.doctor_checks import Finding, package, versions_tested
+from rlvr_cli.cli.doctor import Finding, package, versions_tested
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -64,10 +64,10 @@ def test_a_version_against_the_range_and_the_tested_set(
 ) -> None:
     def version(_: str) -> str:
         if installed is None:
-            raise doctor_checks.importlib.metadata.PackageNotFoundError
+            raise doctor.importlib.metadata.PackageNotFoundError
         return installed
 
-    monkeypatch.setattr(doctor_checks.importlib.metadata, "version", version)
+    monkeypatch.setattr(doctor.importlib.metadata, "version", version)
     finding = package(Requirement("trl>=1.16,<1.17"), "1.16.0")
     assert finding.status == status
     fix = f"{sys.executable} -m pip install 'trl==1.16.0'"
@@ -78,7 +78,7 @@ def test_something_missing_is_an_exit_code_and_a_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = [Finding("python", "ok", "3.11"), Finding("trl", "problem", "not installed", "pip install trl")]
-    monkeypatch.setattr(doctor_checks, "all_findings", lambda: found)
+    monkeypatch.setattr(doctor, "all_findings", lambda: found)
     assert run(["doctor"]) == 1
     assert "  pip install trl\n" in capsys.readouterr().out
     assert run(["doctor", "--format=json"]) == 1
@@ -91,7 +91,7 @@ def test_something_missing_is_an_exit_code_and_a_command(
 
 
 def test_a_note_is_not_a_failure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(doctor_checks, "all_findings", lambda: [Finding("hub", "note", "does not answer")])
+    monkeypatch.setattr(doctor, "all_findings", lambda: [Finding("hub", "note", "does not answer")])
     assert run(["doctor"]) == 0
     assert "Nothing required is missing" in capsys.readouterr().out
 
@@ -99,14 +99,14 @@ def test_a_note_is_not_a_failure(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 def test_the_hub_out_of_reach_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    assert doctor_checks.hub().status == "note"
+    assert doctor.hub().status == "note"
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert "HF_HUB_OFFLINE is set" in doctor_checks.hub().found
+    assert "HF_HUB_OFFLINE is set" in doctor.hub().found
 
 
 def test_a_lab_without_weights_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(doctor_checks, "LAB_BASE", tmp_path)
-    finding = doctor_checks.lab()
+    monkeypatch.setattr(doctor, "LAB_BASE", tmp_path)
+    finding = doctor.lab()
     assert finding.status == "problem"
     assert finding.fix.startswith("rlvr lab build")
 
@@ -114,7 +114,7 @@ def test_a_lab_without_weights_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every check answers here, and the environment that runs the tests lacks no package."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    findings = doctor_checks.all_findings()
+    findings = doctor.all_findings()
     names = {finding.name for finding in findings}
     assert {"python", "trl", "torch", "cores", "memory", "disk", "lab model", "hub"} <= names
-    assert not [finding for finding in doctor_checks.packages() if finding.status == "problem"]
+    assert not [finding for finding in doctor.packages() if finding.status == "problem"]

@@ -103,7 +103,7 @@ def test_the_folder_is_a_model_to_every_command(trained: tuple[str, RunDir], tmp
     assert json.loads((output / "rlvr_export.json").read_text())["dtype"] == "bfloat16"
     assert AutoModelForCausalLM.from_pretrained(output, dtype="auto").dtype == torch.bfloat16
     assert run(["tasks", "show", "kk", "--model", str(output)]) == 0
-    options = ["--problems", "4", "--samples", "0", "--out", str(tmp_path / "eval")]
+    options = ["--problems", "4", "--samples", "0", "--output", str(tmp_path / "eval")]
     assert run(["eval", str(output), *options]) == 0
 
 

@@ -133,7 +133,7 @@ def test_a_picture_with_the_default_name(
 
 
 def test_json_has_the_numbers_of_the_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = as_json(capsys, "plot", "gppo", "acpo", "--old-prob", "0.1", "--out", str(tmp_path / "w.svg"))
+    data = as_json(capsys, "plot", "gppo", "acpo", "--old-prob", "0.1", "--output", str(tmp_path / "w.svg"))
     assert data["methods"] == ["gppo", "acpo"]
     assert any("standard deviation 0.1 (1 - p)" in note for note in data["notes"])
     (curve,) = [curve for curve in data["curves"] if curve["label"] == "gppo" and curve["sign"] == 1]
@@ -149,15 +149,15 @@ def test_json_has_the_numbers_of_the_picture(tmp_path: Path, capsys: pytest.Capt
 def test_old_probabilities_may_be_written_in_three_ways(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert as_json(capsys, "plot", "grpo", *arguments, "--out", str(tmp_path / "w.svg"))["old_probs"] == [0.1, 0.5]
+    assert as_json(capsys, "plot", "grpo", *arguments, "--output", str(tmp_path / "w.svg"))["old_probs"] == [0.1, 0.5]
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["dgpo", "--out", "w.pdf"], ".png or .svg"),
-        (["dgpo", "--out", "w"], ".png or .svg"),
-        (["dgpo", "--out", "no-such-folder/w.png"], "there is no folder"),
+        (["dgpo", "--output", "w.pdf"], ".png or .svg"),
+        (["dgpo", "--output", "w"], ".png or .svg"),
+        (["dgpo", "--output", "no-such-folder/w.png"], "there is no folder"),
         (["dgop"], "Did you mean `dgpo`?"),
         (["sft"], "no old policy"),
         (["dgpo", "--old-prob", "1.5"], "--old-prob 1.5"),
@@ -182,10 +182,10 @@ def test_what_cannot_be_drawn_is_refused(
 
 
 def test_a_bad_name_is_refused_before_anything_heavy_is_loaded() -> None:
-    assert not {"torch", "matplotlib"} & modules_after("plot", "dgpo", "--out", "w.pdf", code=2)
+    assert not {"torch", "matplotlib"} & modules_after("plot", "dgpo", "--output", "w.pdf", code=2)
 
 
 def test_a_picture_needs_no_display(tmp_path: Path) -> None:
-    modules = modules_after("plot", "grpo", "--out", str(tmp_path / "w.png"))
+    modules = modules_after("plot", "grpo", "--output", str(tmp_path / "w.png"))
     assert "matplotlib" in modules
     assert not any(name.startswith(("tkinter", "PyQt", "PySide", "gi.", "matplotlib.pyplot")) for name in modules)

@@ -14,7 +14,7 @@ from tests.runs.folders import make_run
 
 
 def listed(root: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    assert run(["runs", "list", "--dir", str(root), "--format=json"]) == 0
+    assert run(["runs", "list", "--runs", str(root), "--format=json"]) == 0
     rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
     return rows
 
@@ -31,7 +31,7 @@ def test_a_folder_that_holds_no_runs_is_refused(tmp_path: Path, capsys: pytest.C
     make_run(tmp_path, "r")
     for command in (["list"], ["watch", "--once"]):
         for folder, reason in (("none", "no such folder"), ("file", "is a file"), ("r", "is itself a run")):
-            assert run(["runs", *command, "--dir", str(tmp_path / folder)]) == 2
+            assert run(["runs", *command, "--runs", str(tmp_path / folder)]) == 2
             assert f"{tmp_path / folder}: {reason}" in capsys.readouterr().err
 
 
@@ -41,7 +41,7 @@ def test_runs_are_listed_by_age_with_their_last_numbers(tmp_path: Path, capsys: 
     rows = listed(tmp_path, capsys)
     assert [row["name"] for row in rows] == ["b-old", "a-new"]
     assert rows[1]["last_metrics"]["accuracy"] == 0.75
-    assert run(["runs", "list", "--dir", str(tmp_path)]) == 0
+    assert run(["runs", "list", "--runs", str(tmp_path)]) == 0
     old, new = capsys.readouterr().out.splitlines()[1:]
     assert "interrupted" in old and "12/60" in old
     assert "finished" in new and "2.500" in new and "0.750" in new
@@ -50,7 +50,7 @@ def test_runs_are_listed_by_age_with_their_last_numbers(tmp_path: Path, capsys: 
 def test_a_run_that_imitates_shows_loss_and_token_accuracy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_run(tmp_path, "sft", method="sft", last_metrics={"loss": 0.0417, "token_accuracy": 0.9851, "entropy": 0.04})
     make_run(tmp_path, "new", method="sft", status="running", step=0)
-    assert run(["runs", "list", "--dir", str(tmp_path)]) == 0
+    assert run(["runs", "list", "--runs", str(tmp_path)]) == 0
     shown = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert "  loss 0.042  " in shown["sft"] and "  0.985 of tokens  " in shown["sft"]
     assert shown["new"].split()[4:6] == ["-", "-"]
@@ -66,7 +66,7 @@ def test_a_damaged_run_is_named_and_hides_no_other(tmp_path: Path, capsys: pytes
     assert rows["good"]["damage"] is None
     assert "manifest.json" in rows["torn"]["damage"]
     assert "manifest.json" in rows["gone"]["damage"]
-    assert run(["runs", "list", "--dir", str(tmp_path)]) == 0
+    assert run(["runs", "list", "--runs", str(tmp_path)]) == 0
     *table, gone, torn = capsys.readouterr().out.splitlines()
     assert gone.startswith("gone is damaged: ") and torn.startswith("torn is damaged: ")
     assert [line.split()[0] for line in table] == ["run", "good"]
@@ -80,13 +80,13 @@ def test_a_manifest_with_other_things_than_a_run_writes(tmp_path: Path, capsys: 
     make_run(tmp_path, "empty").manifest_path.write_text("{}")
     make_run(tmp_path, "list").manifest_path.write_text("[]")
     for sort in ("created", "model", "reward", "rollout"):
-        assert run(["runs", "list", "--dir", str(tmp_path), "--sort", sort, "--task", "*"]) == 0
+        assert run(["runs", "list", "--runs", str(tmp_path), "--sort", sort, "--task", "*"]) == 0
         assert "odd" in capsys.readouterr().out
     rows = {row["name"]: row for row in listed(tmp_path, capsys)}
     assert (rows["odd"]["status"], rows["empty"]["status"], rows["list"]["status"]) == (None, None, "damaged")
     assert rows["odd"]["model"] == "\\ud800 x"
     for command in (["list"], ["show", "odd"], ["show", "list"], ["watch", "--once", "--all"]):
-        assert run(["runs", *command, "--dir", str(tmp_path)]) == 0
+        assert run(["runs", *command, "--runs", str(tmp_path)]) == 0
 
 
 def test_a_run_whose_process_is_gone_was_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,7 +109,7 @@ def test_runs_inside_sweeps_are_found(tmp_path: Path, capsys: pytest.CaptureFixt
         (tmp_path / other).mkdir(parents=True)
         (tmp_path / other / "manifest.json").write_text("{}")
     assert [row["name"] for row in listed(tmp_path, capsys)] == ["alone", "sweep/grpo-s0"]
-    assert run(["runs", "show", "sweep/grpo-s0", "--dir", str(tmp_path), "--format=json"]) == 0
+    assert run(["runs", "show", "sweep/grpo-s0", "--runs", str(tmp_path), "--format=json"]) == 0
     assert json.loads(capsys.readouterr().out)["path"] == str(made.path)
 
 
@@ -124,14 +124,14 @@ def test_show_by_name_and_by_path(tmp_path: Path, capsys: pytest.CaptureFixture[
     (made.checkpoints_dir / "step-10").mkdir()
     (made.eval_dir / "kk").mkdir()
     (made.eval_dir / "kk" / "metrics.json").write_text("{}")
-    assert run(["runs", "show", "r", "--dir", str(tmp_path), "--format=json"]) == 0
+    assert run(["runs", "show", "r", "--runs", str(tmp_path), "--format=json"]) == 0
     by_name = json.loads(capsys.readouterr().out)
     assert run(["runs", "show", str(made.path), "--format=json"]) == 0
     assert json.loads(capsys.readouterr().out) == by_name
     assert by_name["curves"] == {}
     assert by_name["evaluations"] == [str(made.eval_dir / "kk")]
     assert "damaged" in by_name["checkpoints"][0]
-    assert run(["runs", "show", "r", "--dir", str(tmp_path)]) == 0
+    assert run(["runs", "show", "r", "--runs", str(tmp_path)]) == 0
     assert "last reward" in capsys.readouterr().out
 
 
@@ -140,23 +140,23 @@ def test_show_says_when_an_alert_was_on(tmp_path: Path, capsys: pytest.CaptureFi
     states = [0, 1, 1, 0, 1]
     rows = [{"rollout": number, "alert/format_without_accuracy": state} for number, state in enumerate(states)]
     made.metrics_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert run(["runs", "show", "r", "--dir", str(tmp_path), "--format=json"]) == 0
+    assert run(["runs", "show", "r", "--runs", str(tmp_path), "--format=json"]) == 0
     alerts = json.loads(capsys.readouterr().out)["alerts"]
     assert [(alert["first"], alert["last"], alert["now"]) for alert in alerts] == [(1, 2, False), (4, 4, True)]
-    assert run(["runs", "show", "r", "--dir", str(tmp_path)]) == 0
+    assert run(["runs", "show", "r", "--runs", str(tmp_path)]) == 0
     shown = [
         line.split(maxsplit=1)[1].strip() for line in capsys.readouterr().out.splitlines() if line.startswith("alert")
     ]
     assert shown == ["format without accuracy, rollouts 2-3", "format without accuracy, rollout 5 (the newest)"]
     made.metrics_path.write_text("{torn\n{}\n")
-    assert run(["runs", "show", "r", "--dir", str(tmp_path), "--format=json"]) == 0
+    assert run(["runs", "show", "r", "--runs", str(tmp_path), "--format=json"]) == 0
     damaged = json.loads(capsys.readouterr().out)
     assert damaged["alerts"] == [] and "metrics.jsonl:1" in damaged["damage"]
     made.metrics_path.write_text("{}\n5\n")
-    assert run(["runs", "show", "r", "--dir", str(tmp_path), "--format=json"]) == 0
+    assert run(["runs", "show", "r", "--runs", str(tmp_path), "--format=json"]) == 0
     assert "metrics.jsonl:2: not a JSON object (5)" in json.loads(capsys.readouterr().out)["damage"]
     made.metrics_path.write_text('{"rollout": -1}\n{}\n{"rollout": 0, "reward": 0.5}\n')
-    assert run(["runs", "show", "r", "--dir", str(tmp_path), "--format=json"]) == 0
+    assert run(["runs", "show", "r", "--runs", str(tmp_path), "--format=json"]) == 0
     damaged = json.loads(capsys.readouterr().out)
     assert "2 of its lines are no optimizer step's" in damaged["damage"] and "reward" in damaged["curves"]
 
@@ -173,5 +173,5 @@ def test_a_folder_of_the_same_name_does_not_hide_a_run(
 
 
 def test_show_what_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["runs", "show", "nothing", "--dir", str(tmp_path)]) == 2
+    assert run(["runs", "show", "nothing", "--runs", str(tmp_path)]) == 2
     assert "nothing" in capsys.readouterr().err

@@ -51,7 +51,7 @@ def root(tmp_path: Path) -> Path:
 def test_filters_and_orders(
     root: Path, capsys: pytest.CaptureFixture[str], options: list[str], expected: list[str]
 ) -> None:
-    assert run(["runs", "list", "--dir", str(root), "--format=json", *options]) == 0
+    assert run(["runs", "list", "--runs", str(root), "--format=json", *options]) == 0
     assert [row["name"] for row in json.loads(capsys.readouterr().out)] == expected
 
 
@@ -74,7 +74,7 @@ def test_dates_are_utc_and_ages_count_back() -> None:
 
 def test_every_mistake_is_named_at_once(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--status", "runing", "--method", "lopty", "--since", "31.01.2025", "--sort", "rewards"]
-    assert run(["runs", "list", "--dir", str(root), *options, "--until", "999999w"]) == 2
+    assert run(["runs", "list", "--runs", str(root), *options, "--until", "999999w"]) == 2
     method, status, since, until, sort, count = capsys.readouterr().err.splitlines()
     assert method.startswith('--method: unknown method "lopty". Did you mean `lopti`?')
     assert status.startswith("--status runing: is not known. Did you mean `running`? Allowed: submitted, running,")
@@ -82,13 +82,13 @@ def test_every_mistake_is_named_at_once(root: Path, capsys: pytest.CaptureFixtur
     assert until.startswith("--until 999999w: is no date.")
     assert sort.startswith("--sort rewards: is not known. Did you mean `reward`?")
     assert count == "5 problems. Nothing was started."
-    assert run(["runs", "list", "--dir", str(root), "--since", "2025-02-01", "--until", "2025-01-01"]) == 2
+    assert run(["runs", "list", "--runs", str(root), "--since", "2025-02-01", "--until", "2025-01-01"]) == 2
     assert "--since 2025-02-01 is after --until 2025-01-01" in capsys.readouterr().err
 
 
 def test_filters_that_nothing_fits_say_what_there_is(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--task", "math", "--status", "killed", "--since", "2025-01-12"]
-    assert run(["runs", "list", "--dir", str(root), *options]) == 0
+    assert run(["runs", "list", "--runs", str(root), *options]) == 0
     printed = capsys.readouterr()
     assert printed.out.splitlines() == [
         f"No run fits all filters; there are 4 in {root}:",
@@ -98,13 +98,13 @@ def test_filters_that_nothing_fits_say_what_there_is(root: Path, capsys: pytest.
         "2025-01-12T23:30:00+00:00",
     ]
     assert printed.err == "Damaged runs fit no filter but --status damaged: torn\n"
-    assert run(["runs", "list", "--dir", str(root), *options, "--format=json"]) == 0
+    assert run(["runs", "list", "--runs", str(root), *options, "--format=json"]) == 0
     printed = capsys.readouterr()
     assert printed.out == "[]\n" and "--task math: fits 1 of 4" in printed.err
 
 
 def test_a_filter_leaves_the_others_out(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["runs", "list", "--dir", str(root), "--method", "grpo"]) == 0
+    assert run(["runs", "list", "--runs", str(root), "--method", "grpo"]) == 0
     printed = capsys.readouterr()
     header, line = printed.out.splitlines()
     assert header.split()[:3] == ["run", "status", "rollouts"] and line.split()[:2] == ["a", "finished"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.cli.runs_show import curve_lines
+from rlvr_cli.cli.runs import curve_lines
 from rlvr_cli.core.sparkline import ASCII, BLOCKS
 from rlvr_cli.results.curves import learning_curves, whole_rows
 from rlvr_cli.runs.folder import RunDir

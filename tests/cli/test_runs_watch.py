@@ -44,7 +44,7 @@ def step(made: RunDir, number: int, *, reward: float = 0.0, seconds: float = 2.0
 
 
 def looked(root: Path, capsys: pytest.CaptureFixture[str], *options: str) -> list[dict[str, Any]]:
-    assert run(["runs", "watch", "--once", "--format=json", "--dir", str(root), *options]) == 0
+    assert run(["runs", "watch", "--once", "--format=json", "--runs", str(root), *options]) == 0
     rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
     return rows
 
@@ -125,13 +125,13 @@ def test_one_look(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         # The first rollout, which warms up, does not count where there are others.
         assert (row["tokens_per_second"], row["seconds_left"]) == (150, 57 * 2)
         assert [row["status"] for row in looked(tmp_path, capsys, "--all")] == ["finished", "running"]
-        assert run(["runs", "watch", "--once", "--dir", str(tmp_path)]) == 0
+        assert run(["runs", "watch", "--once", "--runs", str(tmp_path)]) == 0
         header, line = capsys.readouterr().out.splitlines()
     assert re.split(r" {2,}", header.strip())[-3:] == ["length", "tokens/s", "to go"]
     assert re.split(r" {2,}", line.strip()) == [
         *("sweep/a", "running", "1/30", "1.500", "0.500", "0.250", "20.0", "150", "2 min")
     ]
-    assert run(["runs", "watch", "--once", "--dir", str(tmp_path)]) == 0
+    assert run(["runs", "watch", "--once", "--runs", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"No run is running in {tmp_path} (2 that are not: --all).\n"
 
 
@@ -157,7 +157,7 @@ def test_files_that_a_run_has_not_written_well(tmp_path: Path, capsys: pytest.Ca
 
 def test_a_terminal_follows_a_run_to_its_end(tmp_path: Path) -> None:
     made = make_running(tmp_path, "a")
-    with watching("--dir", str(tmp_path)) as terminal:
+    with watching("--runs", str(tmp_path)) as terminal:
         terminal.read_until("No run is running")
         with made.lock():
             step(made, 1, reward=0.125)
@@ -174,7 +174,7 @@ def test_a_terminal_follows_a_run_to_its_end(tmp_path: Path) -> None:
 
 
 def test_sigterm_gives_the_cursor_back(tmp_path: Path) -> None:
-    with watching("--dir", str(tmp_path)) as terminal:
+    with watching("--runs", str(tmp_path)) as terminal:
         terminal.read_until("No run is running")
         terminal.process.send_signal(signal.SIGTERM)
         code, output = terminal.end()
@@ -184,7 +184,7 @@ def test_sigterm_gives_the_cursor_back(tmp_path: Path) -> None:
 def test_a_small_terminal_shows_what_fits(tmp_path: Path) -> None:
     for number in range(12):
         make_run(tmp_path, f"a-long-name-of-a-run-{number:02d}", last_metrics={"reward": 1.0})
-    with watching("--all", "--dir", str(tmp_path), columns=40, lines=8) as terminal:
+    with watching("--all", "--runs", str(tmp_path), columns=40, lines=8) as terminal:
         text = terminal.read_until(r"and \d+ more").splitlines()
         terminal.type(b"\x03")
         assert terminal.end()[0] == 130
@@ -210,7 +210,7 @@ def test_columns_are_left_out_before_names(width: int) -> None:
 
 def test_lines_in_a_pipe_and_lines_of_json(tmp_path: Path) -> None:
     made = make_running(tmp_path, "a")
-    command = [sys.executable, "-m", "rlvr_cli", "runs", "watch", "--every", "0.2", "--dir", str(tmp_path)]
+    command = [sys.executable, "-m", "rlvr_cli", "runs", "watch", "--every", "0.2", "--runs", str(tmp_path)]
     with made.lock():
         step(made, 1)
         for options, ending in (([], signal.SIGINT), (["--format=json"], signal.SIGTERM)):
@@ -256,7 +256,7 @@ def test_a_folder_that_comes_and_goes(tmp_path: Path) -> None:
 def test_a_real_training(tmp_path: Path) -> None:
     training = start(*LONG, f"run.dir={tmp_path}", "run.name=real", "run.seed=1")
     wait_for_steps(tmp_path / "real", 3, training)
-    with watching("--dir", str(tmp_path)) as terminal:
+    with watching("--runs", str(tmp_path)) as terminal:
         terminal.read_until(r"real +running +\d+/200 +-?\d\.\d+ +\d\.\d+ +\d\.\d+ +\d+\.\d +[\d,]+ +\d")
         training.send_signal(signal.SIGINT)
         finish(training, 130)

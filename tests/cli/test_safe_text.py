@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.cli.app import run as rlvr
-from rlvr_cli.cli.output import plain_table, print_json, print_table
-from rlvr_cli.cli.runs_text import print_rows
+from rlvr_cli.cli.output import plain_table, print_json, print_rows, print_table
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.text import for_json, for_terminal, without_secrets

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.cli.task_choice import choose_task
 from rlvr_cli.config.keys import KEYS
+from rlvr_cli.config.load import choose_task
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import sole_writer
 from rlvr_cli.evaluation import score as scoring

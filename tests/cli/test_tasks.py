@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.cli.task_choice import choose_task
 from rlvr_cli.config.keys import KEYS
+from rlvr_cli.config.load import choose_task
 
 NAMES = list(KEYS.choices(("task",)))
 

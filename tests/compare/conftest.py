@@ -40,7 +40,7 @@ def told(root: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
     def call(*arguments: str) -> str:
         capsys.readouterr()
-        assert run(["compare", *arguments, "--dir", str(root)]) == 0, capsys.readouterr().err
+        assert run(["compare", *arguments, "--runs", str(root)]) == 0, capsys.readouterr().err
         return capsys.readouterr().out
 
     return call
@@ -58,7 +58,7 @@ def refused(root: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str
 
     def call(*arguments: str) -> str:
         capsys.readouterr()
-        assert run(["compare", *arguments, "--dir", str(root)]) == 2
+        assert run(["compare", *arguments, "--runs", str(root)]) == 2
         return capsys.readouterr().err
 
     return call

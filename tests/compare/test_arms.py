@@ -88,7 +88,7 @@ def test_a_sweep_tells_of_trials_without_a_run(root: Path) -> None:
     problems: list[str] = []
     notes: list[str] = []
     assert len(find_runs(["sweep", "sweep/grpo-s0"], root, problems, notes)) == 1
-    assert "1 of its 2 trials were not begun (grpo-s1)" in problems[0] and "--unfinished" in problems[0]
+    assert "1 of its 2 trials have not begun (grpo-s1)" in problems[0] and "--unfinished" in problems[0]
     notes.clear()
     find_runs(["sweep"], root, [], notes, unfinished=True)
     assert len(notes) == 1
@@ -130,14 +130,14 @@ def test_a_sweep_is_what_its_file_names(root: Path) -> None:
     notes: list[str] = []
     found = find_runs(["sweep"], root, problems, notes)
     assert [run.dir.name for run in found] == ["grpo-s0", "lopti-s0"]
-    assert notes == [f"{root}/sweep: left out, for the sweep file no longer names them: dapo-s0."]
+    assert notes == [f"{root}/sweep: left out because the sweep file no longer names them: dapo-s0."]
     assert "Continue it with `rlvr sweep '/a b/s.yaml' run.dir=x`" in problems[0]
     # The ledger's trials come from a file that `rlvr sweep` cannot read.
-    owned = {**content, "owner": ["rlvr", "reproduce", "--all", "--dir", "a b"]}
+    owned = {**content, "owner": ["rlvr", "reproduce", "--all", "--runs", "a b"]}
     (root / "sweep" / "trials.json").write_text(json.dumps(owned))
     of_ledger: list[str] = []
     find_runs(["sweep"], root, of_ledger, [])
-    assert "Continue it with `rlvr reproduce --all --dir 'a b'`" in of_ledger[0]
+    assert "Continue it with `rlvr reproduce --all --runs 'a b'`" in of_ledger[0]
     (root / "sweep" / "trials.json").write_text(json.dumps(content))
     problems.clear()
     assert not choose_evaluations(found, problems)

@@ -66,6 +66,6 @@ def test_train_and_evaluate(tmp_path: Path, architecture: Any, template: str | N
     assert any(row["grad_norm"] > 0 for row in rows)
 
     out = tmp_path / "eval"
-    options = ["--problems", "3", "--samples", "2", "--pass-at", "2", "--out", str(out)]
+    options = ["--problems", "3", "--samples", "2", "--pass-at", "2", "--output", str(out)]
     assert run(["eval", str(it.path), *options]) == 0
     assert json.loads((out / "metrics.json").read_text())["problems"] == 3

@@ -102,9 +102,9 @@ def test_out_takes_the_evaluation_elsewhere_and_refuses_anothers_folder(
 ) -> None:
     run = make_run()
     out = tmp_path / "elsewhere"
-    assert call("--out", str(out))[0] == 0
+    assert call("--output", str(out))[0] == 0
     assert (out / "metrics.json").exists()
-    code, _, err = call(str(run.checkpoints_dir / "step-10"), "--out", str(out))
+    code, _, err = call(str(run.checkpoints_dir / "step-10"), "--output", str(out))
     assert code == 2
     assert "holds samples of another evaluation (different: weights)" in err
 
@@ -112,13 +112,13 @@ def test_out_takes_the_evaluation_elsewhere_and_refuses_anothers_folder(
 def test_several_evaluations_do_not_go_into_the_folder_of_one(make_run: MakeRun, call: Any, tmp_path: Path) -> None:
     make_run()
     out = tmp_path / "elsewhere"
-    assert call("--out", str(out))[0] == 0
+    assert call("--output", str(out))[0] == 0
     before = (out / "metrics.json").read_bytes()
-    code, _, err = call("--average-last", "2", "--out", str(out))
+    code, _, err = call("--average-last", "2", "--output", str(out))
     assert code == 2
     assert "holds one evaluation" in err
     assert (out / "metrics.json").read_bytes() == before
-    assert call("--average-last", "2", "--out", str(tmp_path / "fresh"))[0] == 0
+    assert call("--average-last", "2", "--output", str(tmp_path / "fresh"))[0] == 0
     assert (tmp_path / "fresh" / "metrics.json").exists()
 
 

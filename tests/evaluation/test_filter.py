@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run as rlvr
-from rlvr_cli.cli.task_choice import choose_task
+from rlvr_cli.config.load import choose_task
 from rlvr_cli.evaluation import filter as filtering
 from rlvr_cli.evaluation.filter import fate, parse_keep
 from rlvr_cli.tasks import Verdict
@@ -116,7 +116,7 @@ def test_another_range_or_more_attempts_sample_only_what_is_missing(call: Call, 
     assert code == 0 and "48 of 48 samples on disk from before" in err
     assert {row["id"] for row in rows(hard)}.isdisjoint({row["id"] for row in rows(medium)})
     assert len(rows(hard)) + len(rows(medium)) == 24
-    code, _, err = call("--output", str(medium), "--overwrite", "--attempts", "4", "--keep-correct", "1..3", *FEW)
+    code, _, err = call("--output", str(medium), "--overwrite", "--samples", "4", "--keep-correct", "1..3", *FEW)
     assert code == 0 and "48 of 96 samples on disk from before" in err
     found = account(medium)
     assert all((row["fate"] == "kept") == (1 <= row["correct"] <= 3) for row in found["attempted"])
@@ -208,9 +208,9 @@ def test_everything_bad_is_said_at_once_before_a_model_is_loaded(
         "Did you mean `people`?",
     ):
         assert part in err
-    code, _, err = call("--output", str(tmp_path / "a.txt"), "--attempts", "0", "task.data=none.jsonl")
+    code, _, err = call("--output", str(tmp_path / "a.txt"), "--samples", "0", "task.data=none.jsonl")
     assert code == 2
-    assert "must end in .jsonl" in err and "--attempts 0: must be at least 1" in err
+    assert "must end in .jsonl" in err and "--samples 0: must be at least 1" in err
     code, _, err = call("--output", str(tmp_path / "a.jsonl"), "task.data=none.jsonl")
     assert code == 2 and "none.jsonl" in err
     code, _, err = call("--output", str(tmp_path / "a.jsonl"), "--split", "all")

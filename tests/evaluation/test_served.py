@@ -42,7 +42,7 @@ def call(server: TestServer, models: list[Path], tmp_path: Path, capsys: pytest.
     def invoke(
         *arguments: str, name: str | None = None, out: str = "out", url: str | None = None
     ) -> tuple[int, str, str]:
-        where = ["--out", str(tmp_path / out)] if out else []
+        where = ["--output", str(tmp_path / out)] if out else []
         asked = ["--engine", "openai", "--base-url", url or server.url]
         code = rlvr(["eval", name or str(models[0]), *asked, *CALL, *where, f"run.dir={tmp_path / 'runs'}", *arguments])
         captured = capsys.readouterr()
@@ -71,7 +71,7 @@ def quiet(call: Call, tmp_path: Path) -> dict[tuple[str, Any], dict[str, Any]]:
 def test_greedy_completions_prompts_and_verdicts_are_those_of_the_local_engine(
     quiet: dict[Any, Any], models: list[Path], tmp_path: Path
 ) -> None:
-    assert rlvr(["eval", str(models[0]), *CALL, "--out", str(tmp_path / "local"), f"run.dir={tmp_path}"]) == 0
+    assert rlvr(["eval", str(models[0]), *CALL, "--output", str(tmp_path / "local"), f"run.dir={tmp_path}"]) == 0
     local = records(tmp_path / "local")
     assert local.keys() == quiet.keys()
     assert {key: row["prompt"] for key, row in local.items()} == {key: row["prompt"] for key, row in quiet.items()}

@@ -38,7 +38,9 @@ def call(tmp_path: Path, models: list[Path], data: Path, capsys: pytest.CaptureF
 
 
 def test_several_benchmarks_and_their_table(call: Call, tmp_path: Path) -> None:
-    code, out, _ = call("math500,gsm8k", "--limit", "3", "-n", "2", "--format=json", "--out", str(tmp_path / "out"))
+    code, out, _ = call(
+        "math500,gsm8k", "--problems", "3", "-n", "2", "--format=json", "--output", str(tmp_path / "out")
+    )
     assert code == 0
     content = json.loads(out)
     results = content["evaluations"]
@@ -56,7 +58,7 @@ def test_without_a_limit_every_problem_is_evaluated(call: Call) -> None:
 
 
 def test_a_suite_with_its_average(call: Call, tmp_path: Path) -> None:
-    code, out, _ = call("landscape", "--limit", "2")
+    code, out, _ = call("landscape", "--problems", "2")
     assert code == 0
     assert "suite landscape" in out
     (stored,) = (tmp_path / "runs" / "evals").glob("landscape-model-0-*/suite.json")
@@ -72,13 +74,13 @@ def test_a_suite_with_its_average(call: Call, tmp_path: Path) -> None:
 
 def test_suites_keep_apart_what_they_ask_for_differently(call: Call, tmp_path: Path) -> None:
     """Both ask for MATH-500 at the same temperature, here at the same length too."""
-    assert call("landscape,dgpo", "--limit", "1", "-n", "1")[0] == 0
+    assert call("landscape,dgpo", "--problems", "1", "-n", "1")[0] == 0
     assert len(list((tmp_path / "runs" / "evals").glob("math500-*/metrics.json"))) == 2
 
 
 def test_a_second_call_and_more_samples_use_what_is_there(call: Call) -> None:
-    assert call("aime24", "--limit", "2", "-n", "2")[0] == 0
-    code, _, err = call("aime24", "--limit", "2", "-n", "3")
+    assert call("aime24", "--problems", "2", "-n", "2")[0] == 0
+    code, _, err = call("aime24", "--problems", "2", "-n", "3")
     assert code == 0
     assert "6 of 8 samples on disk from before" in err
 
@@ -95,12 +97,12 @@ def test_an_interrupted_suite_continues(call: Call, monkeypatch: pytest.MonkeyPa
             raise KeyboardInterrupt
 
     monkeypatch.setattr(store, "append_jsonl", interrupt)
-    code, _, err = call("landscape", "--limit", "2", "eval.batch=1")
+    code, _, err = call("landscape", "--problems", "2", "eval.batch=1")
     assert code not in (0, 2)
     assert "the same command continues" in err
     assert not list((tmp_path / "runs").glob("**/suite.json"))
     monkeypatch.undo()
-    code, out, err = call("landscape", "--limit", "2", "eval.batch=1")
+    code, out, err = call("landscape", "--problems", "2", "eval.batch=1")
     assert code == 0
     assert "2 of 2 samples on disk from before" in err
     assert "1 of 2 samples on disk from before" in err
@@ -108,7 +110,7 @@ def test_an_interrupted_suite_continues(call: Call, monkeypatch: pytest.MonkeyPa
 
 
 def test_an_average_without_its_figures_says_so(call: Call) -> None:
-    code, out, _ = call("dgpo", "--limit", "1", "-n", "2")
+    code, out, _ = call("dgpo", "--problems", "1", "-n", "2")
     assert code == 0
     assert "average, avg@32: none, aime24 was evaluated with 2 samples, not 32" in out
     assert "average, pass@32: none, aime24 was evaluated without pass@32" in out
@@ -117,7 +119,7 @@ def test_an_average_without_its_figures_says_so(call: Call) -> None:
 def test_bad_data_of_any_benchmark_stops_everything_before_a_sample(call: Call, data: Path, tmp_path: Path) -> None:
     (data / "math" / "minerva.jsonl").unlink()
     (data / "math" / "olympiadbench.jsonl").write_text('{"question": "?"}\n')
-    code, _, err = call("landscape", "--limit", "2")
+    code, _, err = call("landscape", "--problems", "2")
     assert code == 2
     assert "no math/minerva" in err
     assert "olympiadbench.jsonl:1: no field answer" in err
@@ -125,7 +127,7 @@ def test_bad_data_of_any_benchmark_stops_everything_before_a_sample(call: Call, 
 
 
 def test_before_and_after_on_several_benchmarks(call: Call, models: list[Path]) -> None:
-    code, out, _ = call("math500,gsm8k", "--limit", "2", "-n", "2", "--against", str(models[1]), "--format=json")
+    code, out, _ = call("math500,gsm8k", "--problems", "2", "-n", "2", "--against", str(models[1]), "--format=json")
     assert code == 0
     content = json.loads(out)
     assert [result["against"]["before"] for result in content["evaluations"]] == ["model-1", "model-1"]
@@ -156,7 +158,7 @@ def test_checkpoints_averaged_on_several_benchmarks(
 ) -> None:
     make_run(steps=(10, 20))
     line = ["eval", "trained", "--benchmark", "landscape,aime24", "--average-last", "2", "--data-dir", str(data)]
-    line += ["--limit", "2", "-n", "2", "eval.max_new_tokens=8", f"run.dir={tmp_path / 'runs'}", "--format=json"]
+    line += ["--problems", "2", "-n", "2", "eval.max_new_tokens=8", f"run.dir={tmp_path / 'runs'}", "--format=json"]
     assert rlvr(line) == 0
     content = json.loads(capsys.readouterr().out)
     assert [len(result["averaged"]) for result in content["evaluations"]] == [2] * 7
@@ -168,7 +170,7 @@ def test_a_benchmarks_own_length_is_cut_to_the_models_positions(
     models: list[Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ["eval", str(models[0]), "--benchmark", "math500", "--data-dir", str(data), f"run.dir={tmp_path / 'runs'}"]
-    asked += ["--limit", "2", "-n", "1", "run.threads=1"]
+    asked += ["--problems", "2", "-n", "1", "run.threads=1"]
     assert rlvr([*asked, "--format=json"]) == 0
     captured = capsys.readouterr()
     (result,) = json.loads(captured.out)["evaluations"] if "evaluations" in captured.out else [json.loads(captured.out)]

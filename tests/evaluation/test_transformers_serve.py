@@ -84,7 +84,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 def evaluate(tmp_path: Path, name: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "rlvr_cli", "eval", "lab", *CALL, "--out", str(tmp_path / name), *arguments],
+        [sys.executable, "-m", "rlvr_cli", "eval", "lab", *CALL, "--output", str(tmp_path / name), *arguments],
         cwd=tmp_path,
         text=True,
         stdout=subprocess.PIPE,

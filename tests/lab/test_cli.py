@@ -22,7 +22,7 @@ def test_build_writes_a_model_folder_and_reports_it(tmp_path, capsys, monkeypatc
     arguments = [
         "lab",
         "build",
-        "--out",
+        "--output",
         str(tmp_path / "base"),
         "--recipe",
         str(tmp_path / "tiny.yaml"),
@@ -39,10 +39,10 @@ def test_build_writes_a_model_folder_and_reports_it(tmp_path, capsys, monkeypatc
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--out", "."], "not an empty folder"),
-        (["--out", "new", "--recipe", "missing.yaml"], "missing.yaml  no such file"),
-        (["--out", "new", "--recipe", "bad.yaml"], "bad.yaml:1  puzles: unknown key. Did you mean `puzzles`?"),
-        (["--out", "bad.yaml/new"], "cannot write in"),
+        (["--output", "."], "not an empty folder"),
+        (["--output", "new", "--recipe", "missing.yaml"], "missing.yaml  no such file"),
+        (["--output", "new", "--recipe", "bad.yaml"], "bad.yaml:1  puzles: unknown key. Did you mean `puzzles`?"),
+        (["--output", "bad.yaml/new"], "cannot write in"),
     ],
 )
 def test_bad_input_is_one_message_and_starts_nothing(tmp_path, capsys, monkeypatch, arguments, message):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.cli.common import with_options
+from rlvr_cli.cli.options import with_options
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.launch import LaunchConfig
 from rlvr_cli.config.load import load_config

@@ -35,7 +35,7 @@ def test_a_training_is_its_recipe(tmp_path: Path) -> None:
 
 
 def test_every_shipped_claim_has_its_recipes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert run(["reproduce", "--all", "--scale", "full", "--dry-run", "--format=json", "--dir", str(tmp_path)]) == 0
+    assert run(["reproduce", "--all", "--scale", "full", "--dry-run", "--format=json", "--runs", str(tmp_path)]) == 0
     plan = json.loads(capsys.readouterr().out)
     arms = [full.arm_name(f"{table}.yaml:{row}") for table, _, row in (name.rpartition("/") for name in recipes())]
     assert {arm["arm"] for arm in plan["arms"]} <= set(arms) and len(set(arms)) == len(arms)
@@ -47,7 +47,7 @@ def test_nothing_is_started_where_something_is_lacking(
     monkeypatch.setattr(full, "visible_gpus", lambda: 0)
     monkeypatch.setattr(full, "_models", lambda configs: iter(()))
     data = write_book(tmp_path / "data", [{**CONTRAST, "full": RECIPES}, LENGTH, EXACT])
-    place = ["--scale", "full", "--data", str(data), "--dir", str(tmp_path / "runs")]
+    place = ["--scale", "full", "--data", str(data), "--runs", str(tmp_path / "runs")]
     assert run(["reproduce", "landscape/length", *place]) == 2
     assert "landscape/length: names no recipe for the full scale" in capsys.readouterr().err
     assert run(["reproduce", "landscape/updates", *place]) == 2

@@ -33,13 +33,13 @@ def verdicts(folder: Path, seeds: int = 0) -> dict[str, str]:
 
 def test_nothing_is_done_on_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = str(write_book(tmp_path / "data", [LENGTH]))
-    place = ["--data", data, "--dir", str(tmp_path / "runs")]
+    place = ["--data", data, "--runs", str(tmp_path / "runs")]
     for arguments, said in (
         (["landscape/lenght"], "Did you mean `landscape/length`?"),
         (["landscape", "--scale", "huge"], "must be lab or full"),
         (["--all", "landscape"], "give one of them"),
         (["--dry-run"], "give --all"),
-        (["--all", "--write", str(tmp_path / "page.html")], "ends in .md"),
+        (["--all", "--output", str(tmp_path / "page.html")], "ends in .md"),
         (["--all", "--against", str(tmp_path / "no.json")], "cannot be read as results"),
     ):
         assert run(["reproduce", *arguments, *place]) in (1, 2)
@@ -49,7 +49,7 @@ def test_nothing_is_done_on_bad_input(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_an_exact_statement_needs_no_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_book(tmp_path / "data", [EXACT, LENGTH])
-    place = ["--data", str(data), "--dir", str(tmp_path / "runs")]
+    place = ["--data", str(data), "--runs", str(tmp_path / "runs")]
     assert run(["reproduce", "ar_lopti", "--format=json", *place]) == 0
     (claim,) = json.loads(capsys.readouterr().out)["claims"]
     assert (claim["verdict"], claim["values"], claim["seeds"]) == ("holds", [2.0], [])
@@ -65,7 +65,7 @@ def test_an_exact_statement_needs_no_training(tmp_path: Path, capsys: pytest.Cap
 def test_from_nothing_killed_and_asked_again(tmp_path: Path) -> None:
     data = write_book(tmp_path / "data", [EXACT, LENGTH, CONTRAST, NO_NUMBER])
     folder = tmp_path / "runs"
-    place = ["--data", str(data), "--dir", str(folder)]
+    place = ["--data", str(data), "--runs", str(folder)]
 
     # One claim, killed with all that it started while its second training runs.
     process = begin("landscape/length", *place)
@@ -107,7 +107,7 @@ def test_from_nothing_killed_and_asked_again(tmp_path: Path) -> None:
 
     # Other seeds, beside the first.
     page = tmp_path / "page.md"
-    said = finish(begin("landscape/length", "landscape/updates", "--seed-from", "10", "--write", str(page), *place))
+    said = finish(begin("landscape/length", "landscape/updates", "--seed-from", "10", "--output", str(page), *place))
     assert "agrees on 2 of 2 verdicts resting on seeds and contradicts none" in said
     assert verdicts(folder, 10) == {"landscape/length": "holds", "landscape/updates": "holds"}
     assert "| agrees |" in page.read_text() and (tmp_path / "page" / "overview.svg").exists()
@@ -122,6 +122,6 @@ def test_a_damaged_base_is_told_before_anything_is_trained(tmp_path: Path, capsy
     # What `rlvr lab build` does not leave, but a full disk or a person may.
     base = base_folder(Base("odd", 0), recipe, Folders(tmp_path / "runs"))
     base.mkdir(parents=True)
-    assert run(["reproduce", "landscape/updates", "--data", str(data), "--dir", str(tmp_path / "runs")]) == 1
+    assert run(["reproduce", "landscape/updates", "--data", str(data), "--runs", str(tmp_path / "runs")]) == 1
     assert f"{base}: this base is damaged" in capsys.readouterr().err
     assert not (tmp_path / "runs" / "ledger-lab").exists()

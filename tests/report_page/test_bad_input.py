@@ -18,7 +18,7 @@ def test_everything_wrong_is_said_at_once(tmp_path: Path, refused: Callable[...,
     torn.metrics_path.write_text("\n".join([lines[0], "{", *lines[2:]]) + "\n")
     altered = make_run(root, "lopti-s0", method="lopti", right=BASE)
     altered.metrics_path.write_text('{"step": 1}\n')
-    said = refused("grpo-s0", "lopti-s0", "nothing", "--match", "epochs", "--by", "method.nane", "--dir", root)
+    said = refused("grpo-s0", "lopti-s0", "nothing", "--match", "epochs", "--by", "method.nane", "--runs", root)
     for part in (
         f"{torn.metrics_path}:2: not a JSON line",
         f"{altered.metrics_path}: 1 of its lines are no optimizer step's.",

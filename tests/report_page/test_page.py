@@ -133,7 +133,7 @@ def test_runs_can_be_trained_anew(page: Page, two_arms: Path) -> None:
 
 def test_one_run_and_the_default_place(two_arms: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
-    assert run(["report", "grpo-s0", "--dir", str(two_arms), "--format=json"]) == 0
+    assert run(["report", "grpo-s0", "--runs", str(two_arms), "--format=json"]) == 0
     told = json.loads(capsys.readouterr().out)
     own = two_arms / "grpo-s0" / "report.html"
     assert told["path"] == str(own) and told["bytes"] == own.stat().st_size

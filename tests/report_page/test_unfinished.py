@@ -26,8 +26,8 @@ def test_what_is_not_done_is_said_at_the_top(tmp_path: Path, report: Callable[..
     assert "Is lopti better than grpo?" in top, "what is there is compared"
     assert f"rlvr train --resume {root}/dapo-s0" in page.commands
     assert f"rlvr eval {root}/lopti-s1" in page.commands
-    assert f"left out of the comparison, for want of an evaluation: {root}/lopti-s1." in page.sections["notes"]
-    assert f"left out of the comparison, for they are not finished: {root}/dapo-s0." in page.sections["notes"]
+    assert f"left out of the comparison because they have no evaluation: {root}/lopti-s1." in page.sections["notes"]
+    assert f"left out of the comparison because they are not finished: {root}/dapo-s0." in page.sections["notes"]
     assert "dapo" in page.sections["cost"]
 
 
@@ -64,7 +64,7 @@ def test_trials_of_a_sweep_that_were_not_begun(tmp_path: Path, report: Callable[
     plan = {"name": "small", "file": "small.yaml", "retries": 2, "eval": None, "slots": {}, "trials": trials}
     (root / "trials.json").write_text(json.dumps(plan))
     page = report(root)
-    assert f"{root}: 1 of its 2 trials were not begun (grpo-s1)." in page.sections["answer"]
+    assert f"{root}: 1 of its 2 trials have not begun (grpo-s1)." in page.sections["answer"]
     assert "rlvr sweep small.yaml" in page.commands
 
 

@@ -16,7 +16,7 @@ from re import _parser as parser
 
 import rlvr_cli.tasks
 import rlvr_cli.verify
-from rlvr_cli.cli.task_choice import choose_task
+from rlvr_cli.config.load import choose_task
 from rlvr_cli.verify.math_answer import UNPARSED_ANSWER
 from rlvr_cli.verify.pool import Pool
 

@@ -54,7 +54,7 @@ def test_it_is_told_after_three_rollouts_at_the_end_and_wherever_the_run_is_show
     assert "nothing was learned: in none of the 5 rollouts" in printed[-1]
     assert any(text.startswith(f"finished: {run.path}; nothing was learned") for text in printed)
     assert "nothing was learned" in run.read_manifest()["no_signal"]
-    assert rlvr(["runs", "show", "idle", "--dir", str(tmp_path)]) == 0
+    assert rlvr(["runs", "show", "idle", "--runs", str(tmp_path)]) == 0
     assert "no signal, rollouts 3-5" in " ".join(capsys.readouterr().out.split())
     assert rlvr(["report", str(run.path)]) == 0
     page = (run.path / "report.html").read_text(encoding="utf-8")
@@ -89,9 +89,9 @@ def test_prompts_that_the_model_cannot_read_are_refused_and_an_evaluation_says_s
     assert run.read_manifest()["status"] == "finished"
     asked = ["eval", "lab", "--problems", "2", "--samples", "1", "--pass-at", "1", f"run.dir={tmp_path}"]
     asked += ["eval.max_new_tokens=2"]
-    assert rlvr([*asked, "--out", str(tmp_path / "a")]) == 0
+    assert rlvr([*asked, "--output", str(tmp_path / "a")]) == 0
     assert "prompts' tokens" not in capsys.readouterr().err
-    assert rlvr([*asked, "--benchmark", "countdown-gen", "--out", str(tmp_path / "b")]) == 0
+    assert rlvr([*asked, "--benchmark", "countdown-gen", "--output", str(tmp_path / "b")]) == 0
     assert "prompts' tokens" in capsys.readouterr().err
 
 

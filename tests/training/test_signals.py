@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rlvr_cli.cli.task_choice import choose_task
 from rlvr_cli.collapse.alerts import alerts_on
-from rlvr_cli.config.load import load_config
+from rlvr_cli.config.load import choose_task, load_config
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks import Verdict
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.hostile import RULES, TASKS, run
 from benchmarks.hostile_texts import completions, right_answer, wrong_answer
-from rlvr_cli.cli.task_choice import choose_task
+from rlvr_cli.config.load import choose_task
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
 

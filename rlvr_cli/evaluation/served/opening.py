@@ -44,7 +44,7 @@ class Server:
         if self.model and answer.model is not None and answer.model != self.model:
             raise RunError(
                 f"{self.options.base_url}: answers as {answer.model} now, where it was {self.model} before. Samples of "
-                "two models are never mixed: start the first one again, or choose another folder with --out."
+                "two models are never mixed: start the first one again, or choose another folder with --output."
             )
         return answer
 

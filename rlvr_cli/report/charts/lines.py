@@ -32,7 +32,7 @@ GAP = 14.0
 _MOST_BESIDE = 16
 # Characters of a name in a row of the legend.
 MOST_SHOWN = int((WIDTH - SAMPLE - 8.0) / CHARACTER)
-# Of the title of one of two panels beside each other.
+# Of the title of one of two panels next to each other.
 MOST_TITLE = int((WIDTH / 2 - 6.0) / CHARACTER)
 # A chart is some 400 columns wide; two points each for the least and the greatest in a stretch of two columns.
 STRETCHES = 200
@@ -121,7 +121,7 @@ def _draw_line(axes: Axes, line: Line, divide: float, crowd: int, *, marked: boo
             light = 0.6 if crowd <= 3 else 0.35
             axes.plot(at, end, color=colour, linewidth=0.6, alpha=light, linestyle=DASHES[line.arm % MOST_ARMS])
         known = np.concatenate([[False], np.isfinite(low), [False]])
-        # A band needs two points beside one another.
+        # A band needs two points next to one another.
         lone = known[1:-1] & ~known[:-2] & ~known[2:]
         axes.vlines(at[lone], low[lone], high[lone], color=colour, linewidth=4, alpha=0.35)
     look: dict[str, Any] = {"color": colour, "linewidth": 1.8, "linestyle": DASHES[line.arm % MOST_ARMS]}
