@@ -72,7 +72,7 @@ def test_probability(root: Path, capsys: pytest.CaptureFixture[str], tmp_path: P
     assert summary["bounds_violated"] == 0
     assert summary["norm_low_over_high"] > 1
     assert summary["norm_low_over_high"] == summary["norm_per_token_low"] / summary["norm_per_token_high"]
-    assert {"right_high_grpo", "right_high_lopti", "right_all_lopti_schedule_order_high_first"} <= summary.keys()
+    assert {"right_high_grpo", "right_high_lopti", "right_all_lopti_passes_order_high_first"} <= summary.keys()
     assert sum(summary[f"share_{index}"] for index in range(1, 5)) == pytest.approx(1)
     assert (found["numbers"]["rows"], found["notes"]) == (20, [])
 
