@@ -185,7 +185,7 @@ def prepare(sweep: Sweep, folder: SweepDir) -> Prepared:
     base = [str(folder.base_dir / name) for name in _copies(sweep)]
     entries = [entry_of(trial, names[trial.id], base) for trial in sweep.trials]
     old = [] if before is None else [entry for entry in before.trials if entry.id not in names]
-    dropped = [Entry(**{**vars(entry), "named": False}) for entry in old]
+    dropped = [replace(entry, named=_stays(sweep, folder, before, entry)) for entry in old]
     spec = sweep.file.spec
     plan = Plan(
         name=sweep.file.name,
@@ -200,6 +200,13 @@ def prepare(sweep: Sweep, folder: SweepDir) -> Prepared:
         owner=list(sweep.owner),
     )
     return Prepared(plan, () if sweep.owner else tuple(_notes(before, plan)))
+
+
+def _stays(sweep: Sweep, folder: SweepDir, before: Plan | None, entry: Entry) -> bool:
+    """Whether a trial that is not asked for belongs to the sweep still: a finished one that --only leaves out."""
+    if before is None or not sweep.flags or not entry.named:
+        return False
+    return folder.look(before, entry).state == "finished"
 
 
 def write(sweep: Sweep, folder: SweepDir, plan: Plan) -> None:

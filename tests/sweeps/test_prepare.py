@@ -11,7 +11,8 @@ import pytest
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import read_jsonl, sole_writer
-from rlvr_cli.sweeps.expand import Sweep
+from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.sweeps.expand import Sweep, expand
 from rlvr_cli.sweeps.folder import MOST_LOST, Plan, SweepDir
 from rlvr_cli.sweeps.prepare import check_not_running, prepare, write
 from tests.sweeps.files import sweep
@@ -69,6 +70,15 @@ def test_a_changed_file_keeps_names_adds_and_drops(tmp_path: Path) -> None:
     write(wider, place, found.plan)
     back = prepare(sweep(tmp_path, TEXT), place)
     assert [entry.id for entry in back.plan.named] == [entry.id for entry in plan.named]
+
+
+def test_finished_trials_that_are_not_asked_for_stay_in_the_sweep(tmp_path: Path) -> None:
+    made, place, _ = begun(tmp_path)
+    RunDir(place.path / "grpo-s0").update_manifest(status="finished")
+    some = expand(made.file, [f"run.dir={tmp_path}/runs"], only="lopti")
+    found = prepare(some, place)
+    assert [entry.name for entry in found.plan.named] == ["lopti-s0", "lopti-s1", "grpo-s0"]
+    assert found.plan.command.endswith("--only=lopti")
 
 
 def test_another_sweep_of_the_same_name_is_refused(tmp_path: Path) -> None:
