@@ -365,12 +365,12 @@ def budgets(subject: Subject) -> Budgets:
 
     Nothing where final checkpoints are not what is compared, or the runs have no held-out evaluations from training.
     """
-    if subject.comparison is None or subject.question.match is not None:
+    if subject.comparison is None or subject.request.match is not None:
         return Budgets(None, ())
     if not all(any(run.dir.held_out_dir.glob("*/metrics.json")) for run in subject.readiness.runs):
         return Budgets(None, ())
     base = subject.comparison.inputs.baseline
-    asked = replace(subject.question, baseline=base, benchmark=None, where=(), power=None)
+    asked = replace(subject.request, baseline=base, benchmark=None, where=(), power=None)
     found: dict[str, TaskComparison] = {}
     without: list[str] = []
     for budget in BUDGETS:

@@ -91,7 +91,7 @@ def make_page(subject: Subject, output: Path | None = None) -> Page:
     Raises UserError with every evaluation and record that is damaged.
     """
     problems: list[str] = []
-    found = {arm.name: change_of(arm, subject.question.root, problems) for arm in subject.arms}
+    found = {arm.name: change_of(arm, subject.request.root, problems) for arm in subject.arms}
     changes = {name: change for name, change in found.items() if change is not None}
     evaluations = measured(subject, problems)
     alerts = find_alerts(subject, problems)
@@ -186,7 +186,7 @@ def draw(subject: Subject, evaluations: Sequence[Measured], problems: list[str])
     measured = evaluations[0] if evaluations else None
     own = {called[one_line(arm.name)]: measured.arms.get(arm.name, ()) if measured else () for arm in subject.arms}
     return Figures(
-        learning=tuple(_try(partial(learning_figures, arms, subject.question.match or "rollouts"), [], problems)),
+        learning=tuple(_try(partial(learning_figures, arms, subject.request.match or "rollouts"), [], problems)),
         over_k=tuple(_try(partial(over_k_figures, own), [], problems)),
         over_k_of=measured.title if measured else "",
         effects=effects_figure(subject.comparison) if subject.comparison else None,

@@ -176,7 +176,7 @@ class Commands:
 
 def commands(subject: Subject, evaluations: Sequence[Measured], output: Path | None) -> list[Commands]:
     """What finishes the runs, trains and evaluates them again, and makes this page (at ``output``, if given)."""
-    question = subject.question
+    request = subject.request
     groups = []
     if subject.readiness.commands:
         groups.append(Commands("Finish and evaluate the rest", subject.readiness.commands))
@@ -197,13 +197,13 @@ def commands(subject: Subject, evaluations: Sequence[Measured], output: Path | N
             lines += [_eval(name, run, evaluation) for evaluation in _of_run(run, evaluations)]
     if lines:
         groups.append(Commands("Evaluate those", tuple(lines)))
-    options = option_words(question)
+    options = option_words(request)
     anew = " ".join(dict.fromkeys(places))
     made = [f"rlvr report {anew}{_joined(_unplaced(options))} --output report.html"]
     if subject.comparison is not None:
         made.insert(0, f"rlvr compare {anew}{_joined(_unplaced(options))}")
     groups.append(Commands("Compare them" if subject.comparison else "Make their page", tuple(made)))
-    names = " ".join(shlex.quote(name) for name in question.names)
+    names = " ".join(shlex.quote(name) for name in request.names)
     to = ["--output", str(output)] if output else []
     here = [f"rlvr report {names}{_joined([*options, *to])}"]
     if subject.comparison is not None:
@@ -212,27 +212,27 @@ def commands(subject: Subject, evaluations: Sequence[Measured], output: Path | N
     return groups
 
 
-def option_words(question: Request) -> list[str]:
-    """The options of a question as words of a command line, `--runs` last."""
+def option_words(request: Request) -> list[str]:
+    """The options of a request as words of a command line, `--runs` last."""
     words = []
     for option, value in (
-        ("--baseline", question.baseline),
-        ("--metric", question.metric),
-        ("--benchmark", question.benchmark),
-        ("--match", question.match),
+        ("--baseline", request.baseline),
+        ("--metric", request.metric),
+        ("--benchmark", request.benchmark),
+        ("--match", request.match),
     ):
         words += [option, value] if value is not None else []
-    words += ["--by", ",".join(question.by)] if question.by else []
-    words += [word for value in question.where for word in ("--where", value)]
-    for option, amount in (("--level", question.level), ("--power", question.power)):
+    words += ["--by", ",".join(request.by)] if request.by else []
+    words += [word for value in request.where for word in ("--where", value)]
+    for option, amount in (("--level", request.level), ("--power", request.power)):
         words += [option, str(amount)] if amount is not None else []
     for option, given in (
-        ("--common-problems", question.common_problems),
-        ("--unpaired", question.unpaired),
-        ("--unfinished", question.unfinished),
+        ("--common-problems", request.common_problems),
+        ("--unpaired", request.unpaired),
+        ("--unfinished", request.unfinished),
     ):
         words += [option] if given else []
-    return [*words, *(["--runs", str(question.root)] if question.root != Path("runs") else [])]
+    return [*words, *(["--runs", str(request.root)] if request.root != Path("runs") else [])]
 
 
 def _unplaced(words: Sequence[str]) -> Sequence[str]:

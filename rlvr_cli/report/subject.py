@@ -39,7 +39,7 @@ class Subject:
         notes: what a sweep says of its trials.
     """
 
-    question: Request
+    request: Request
     runs: tuple[Run, ...]
     arms: tuple[Arm, ...]
     sweeps: Mapping[Path, Plan]
@@ -60,33 +60,33 @@ class Subject:
         return [values[run.path] for run in arm.runs.values()]
 
 
-def read_subject(question: Request) -> Subject:
-    """Find and read the runs that a question names.
+def read_subject(request: Request) -> Subject:
+    """Find and read the runs that a request names.
 
     Raises UserError with everything that is wrong: names, options, records, evaluations that cannot be compared. Runs
-    that are not finished or not evaluated are no fault; they take no part in the comparison (unless the question wants
+    that are not finished or not evaluated are no fault; they take no part in the comparison (unless the request wants
     unfinished ones), and the page says so.
     """
-    problems, notes = question.faults(), list[str]()
-    runs = find_runs(question.names, question.root, problems, notes, unfinished=True)
-    arms = group_arms(runs, problems, question.by, alone=True) if runs else ()
-    baseline = choose_baseline(question, arms, problems)
+    problems, notes = request.faults(), list[str]()
+    runs = find_runs(request.names, request.root, problems, notes, unfinished=True)
+    arms = group_arms(runs, problems, request.by, alone=True) if runs else ()
+    baseline = choose_baseline(request, arms, problems)
     metrics = {run.path: _steps(run, problems) for run in runs}
     timings = {run.path: _lines(run.dir.timings_path, problems) for run in runs}
     sweeps = _sweeps(runs, problems)
     if problems:
         raise UserError(list(dict.fromkeys(problems)), note=NOTE)
     statuses = {run.path: str(summary(run.dir.path)["status"]) for run in runs}
-    ready = readiness(question, arms, baseline, statuses, sweeps)
+    ready = readiness(request, arms, baseline, statuses, sweeps)
     comparison = None
     if len(arms) > 1 and not ready.lacking:
         try:
-            comparison = compare_task(gather_from(question, ready.runs, [], [*notes, *ready.left_out]))
+            comparison = compare_task(gather_from(request, ready.runs, [], [*notes, *ready.left_out]))
         except UserError as error:
             raise UserError(error.problems, note=NOTE) from error
         baseline = _page_baseline(comparison, arms)
     return Subject(
-        question=question,
+        request=request,
         runs=runs,
         arms=tuple(sorted(arms, key=lambda arm: arm.name != baseline)),
         sweeps=sweeps,
@@ -165,15 +165,15 @@ class Readiness:
 
 
 def readiness(
-    question: Request, arms: Sequence[Arm], baseline: str, statuses: Mapping[str, str], sweeps: Mapping[Path, Plan]
+    request: Request, arms: Sequence[Arm], baseline: str, statuses: Mapping[str, str], sweeps: Mapping[Path, Plan]
 ) -> Readiness:
     """How far the runs of ``arms`` are; ``statuses`` by the run's path."""
     runs = [run for arm in arms for run in arm.runs.values()]
     open_ = [run for run in runs if statuses[run.path] != "finished"]
-    done = runs if question.unfinished else [run for run in runs if run not in open_]
-    ready = [run for run in done if _evaluated(run, question)]
+    done = runs if request.unfinished else [run for run in runs if run not in open_]
+    ready = [run for run in done if _evaluated(run, request)]
     bare = [run for run in done if run not in ready]
-    what = "evaluation" if question.match is None else "held-out evaluation from training"
+    what = "evaluation" if request.match is None else "held-out evaluation from training"
     left_out = [f"left out of the comparison because they have no {what}: {_names(bare)}."] if bare else []
     if out := [run for run in runs if run not in done]:
         left_out.append(f"left out of the comparison because they are not finished: {_names(out)}.")
@@ -181,20 +181,20 @@ def readiness(
         runs=tuple(ready),
         unfinished=(*_states(open_, statuses), *_not_begun(sweeps)),
         left_out=tuple(left_out),
-        lacking=tuple(_lacking(question, arms, baseline, ready)) if len(arms) > 1 else (),
-        commands=tuple(dict.fromkeys([*map(_continue, open_), *_begin(sweeps), *_evaluate(bare, question)])),
+        lacking=tuple(_lacking(request, arms, baseline, ready)) if len(arms) > 1 else (),
+        commands=tuple(dict.fromkeys([*map(_continue, open_), *_begin(sweeps), *_evaluate(bare, request)])),
     )
 
 
-def _lacking(question: Request, arms: Sequence[Arm], baseline: str, ready: Sequence[Run]) -> list[str]:
+def _lacking(request: Request, arms: Sequence[Arm], baseline: str, ready: Sequence[Run]) -> list[str]:
     have = {arm.name: {one for one, run in arm.runs.items() if run in ready} for arm in arms}
     with_some = [name for name, own in have.items() if own]
-    what = "finished run with an evaluation" if question.match is None else "finished run with held-out evaluations"
+    what = "finished run with an evaluation" if request.match is None else "finished run with held-out evaluations"
     if len(with_some) < 2:
         return [f"a comparison takes two arms with a {what}; there {_arms(with_some)}."]
-    if question.baseline is not None and baseline not in with_some:
+    if request.baseline is not None and baseline not in with_some:
         return [f"the baseline, {baseline}, has no {what} yet."]
-    if not question.unpaired and not set.intersection(*(own for own in have.values() if own)):
+    if not request.unpaired and not set.intersection(*(own for own in have.values() if own)):
         return ["runs are compared in pairs of one seed, and no seed is finished and evaluated in all arms yet."]
     return []
 
@@ -203,8 +203,8 @@ def _arms(names: Sequence[str]) -> str:
     return f"is one so far, {names[0]}" if names else "is none so far"
 
 
-def _evaluated(run: Run, question: Request) -> bool:
-    folder = run.dir.eval_dir if question.match is None else run.dir.held_out_dir
+def _evaluated(run: Run, request: Request) -> bool:
+    folder = run.dir.eval_dir if request.match is None else run.dir.held_out_dir
     return any(folder.glob("*/metrics.json"))
 
 
@@ -240,10 +240,10 @@ def _continue(run: Run) -> str:
     return sweep_command(run.dir.path) or f"rlvr train --resume {shlex.quote(run.path)}"
 
 
-def _evaluate(runs: Sequence[Run], question: Request) -> list[str]:
-    if question.match is not None:
+def _evaluate(runs: Sequence[Run], request: Request) -> list[str]:
+    if request.match is not None:
         return []
-    benchmark = f" --benchmark {shlex.quote(question.benchmark)}" if question.benchmark else ""
+    benchmark = f" --benchmark {shlex.quote(request.benchmark)}" if request.benchmark else ""
     return [f"rlvr eval {shlex.quote(run.path)}{eval_options(run.dir.path) or benchmark}" for run in runs]
 
 

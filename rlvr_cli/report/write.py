@@ -1,4 +1,4 @@
-"""From a question to a page on the disk: one HTML file that needs nothing else."""
+"""From a request to a page on the disk: one HTML file that needs nothing else."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Written:
         return asdict(self)
 
 
-def write_report(question: Request, output: Path | None = None) -> Written:
+def write_report(request: Request, output: Path | None = None) -> Written:
     """Write the page, at once or not at all; one that is there is replaced.
 
-    Raises UserError for everything that is wrong with the question, the records and the place of the page.
+    Raises UserError for everything that is wrong with the request, the records and the place of the page.
     """
     if output is not None:
         _check_place(output)
-    subject = read_subject(question)
+    subject = read_subject(request)
     path = output or _place([run.dir.path for run in subject.runs])
     if not os.access(path.parent, os.W_OK):
         raise UserError(f"{path.parent}: cannot be written to; say with --output where the page goes.", note=NOTE)
