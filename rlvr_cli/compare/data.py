@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
-
-import numpy as np
 
 from rlvr_cli.compare.contrasts import ArmMean, ArmResult, Comparison, Contrast, MeanContrast, TaskComparison
 from rlvr_cli.compare.curves import SUMMARIES, CurveRow
@@ -19,7 +18,6 @@ from rlvr_cli.compare.sentences import (
     sentence,
 )
 from rlvr_cli.results.spending import PARTS, Spent
-from rlvr_cli.stats.clustered import CrossedEstimate
 
 # What stands in the column of the task where a line is of the mean over all of them.
 MEAN = "mean"
@@ -111,7 +109,7 @@ def _arm(comparison: TaskComparison, row: ArmResult) -> dict[str, Any]:
             {"run": arm.runs[one].path, "seed": one.seed, "rest": one.rest, "spent": _spent(used)}
             for one, used in zip(inputs.runs[row.arm], spent, strict=True)
         ],
-        "mean": _estimate(row.mean),
+        "mean": row.mean.as_json(),
         **_contrast(row.contrast),
         "spent": _spent(row.spent),
         "cost": dict(row.cost),
@@ -128,36 +126,25 @@ def _contrast(contrast: Contrast | None) -> dict[str, Any]:
     if contrast is None:
         names = ("difference", "p_holm", "permutation", "outcomes", "needed")
         return {**dict.fromkeys(names), "verdict": "baseline"}
-    test, needed, found = contrast.permutation, contrast.needed, contrast.outcomes
+    test = contrast.permutation
     return {
-        "difference": _estimate(contrast.difference),
+        "difference": contrast.difference.as_json(),
         "p_holm": contrast.p_value,
         "permutation": None
         if test is None
         else {"p": test.p_value, "smallest": test.smallest, "permutations": test.permutations, "exact": test.exact},
-        "outcomes": {"wins": found.wins, "ties": found.ties, "losses": found.losses},
-        "needed": None
-        if needed is None
-        else {
-            "difference": needed.difference,
-            "seeds": needed.seeds,
-            "problems": needed.problems,
-            "detectable": needed.detectable,
-        },
+        "outcomes": asdict(contrast.outcomes),
+        "needed": None if contrast.needed is None else asdict(contrast.needed),
         "verdict": contrast.verdict,
     }
 
 
-def _estimate(estimate: CrossedEstimate) -> dict[str, Any]:
-    return estimate.as_json()
-
-
 def _curve(row: CurveRow) -> dict[str, Any]:
     return {
-        **{name: _estimate(row.values[name]) for name in SUMMARIES},
+        **{name: row.values[name].as_json() for name in SUMMARIES},
         "differences": None
         if row.differences is None
-        else {name: _estimate(row.differences[name]) for name in SUMMARIES},
+        else {name: row.differences[name].as_json() for name in SUMMARIES},
         "level": row.level,
         "reached": list(row.reached),
     }
@@ -174,7 +161,7 @@ def _arm_over_tasks(comparison: Comparison, row: ArmMean) -> dict[str, Any]:
         "interquartile_mean": row.middle.as_json(),
         **_mean_contrast(row.contrast),
         "scores": {name: column.tolist() for name, column in zip(comparison.tasks, row.scores.T, strict=True)},
-        "profile": {name: _list(getattr(row.profile, name)) for name in ("values", "low", "high")},
+        "profile": {name: getattr(row.profile, name).tolist() for name in ("values", "low", "high")},
         "sentence": None if row.contrast is None else mean_sentence(comparison, row),
     }
 
@@ -183,15 +170,10 @@ def _mean_contrast(contrast: MeanContrast | None) -> dict[str, Any]:
     if contrast is None:
         names = ("difference", "p_holm", "tasks", "probability_of_improvement")
         return {**dict.fromkeys(names), "verdict": "baseline"}
-    found = contrast.outcomes
     return {
         "difference": contrast.difference.as_json(),
         "p_holm": contrast.p_value,
-        "tasks": {"wins": found.wins, "ties": found.ties, "losses": found.losses},
+        "tasks": asdict(contrast.outcomes),
         "probability_of_improvement": contrast.improvement.as_json(),
         "verdict": contrast.verdict,
     }
-
-
-def _list(values: np.ndarray) -> list[float]:
-    return [float(value) for value in values]
