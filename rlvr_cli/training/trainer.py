@@ -104,6 +104,7 @@ class PolicyTrainer(GRPOTrainer):
     """
 
     default_method: ClassVar[str] = "grpo"
+    method: Method
 
     def __init__(
         self,
