@@ -125,7 +125,10 @@ def test_csv_is_text_and_an_empty_id_is_none(tmp_path):
         (b"question,answer\n?,1\nwhat?,1,2\n", ":3: 3 cells in 2 columns"),
         (b"question,answer\n?,1\n\xff?,1\n", ":3: not UTF-8 (byte 1 of the line, 0xff)"),
         (b'question,answer\n?,1\n"never closed,1\n', ":3: cannot be read as CSV"),
-        (b"question;answer\n?;1\n", "no field question"),
+        (
+            b"question;answer\n?;1\n",
+            "no field question, answer; a problem needs question and answer.",
+        ),
     ],
 )
 def test_a_bad_csv_file(tmp_path, text, message):

@@ -80,6 +80,9 @@ def test_it_is_listed_described_planned_trained_evaluated_and_compared(tmp_path:
     shown = rlvr(tmp_path, "tasks", "show", "rev")
     assert shown.returncode == 0 and "backwards." in shown.stdout, shown.stderr
     assert "rev-gen" in rlvr(tmp_path, "tasks", "sets").stdout
+    (tmp_path / "words.csv").write_text("question,note\nabc,x\n" + "".join(f"word{n},\n" for n in range(30)))
+    shown = rlvr(tmp_path, "tasks", "show", "rev", "task.data=words.csv")
+    assert shown.returncode == 0 and "backwards." in shown.stdout, shown.stderr
     keys = json.loads(rlvr(tmp_path, "config", "show", "--format=json", "--origins", "--task", "rev").stdout)
     assert {row["key"]: row["value"] for row in keys}["task.letters"] == 6
     wrong = rlvr(tmp_path, "plan", "--task", "rev", "task.letters=1", "task.leters=3")

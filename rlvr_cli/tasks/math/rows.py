@@ -48,7 +48,9 @@ def question_of(fields: dict[str, Any], where: str) -> str:
     if name in (None, "prompt") and _inner(fields, "extra_info", "question") is not None:
         name, fields = "question", fields["extra_info"]
     if name is None:
-        raise MissingFields(where, ["question"], "a problem needs question and answer", fields)
+        answers = [*map(fields.get, (*_ANSWERS, "solution")), *(_inner(fields, *names) for names in _INNER_ANSWERS)]
+        missing = ["question"] if any(answer is not None for answer in answers) else ["question", "answer"]
+        raise MissingFields(where, missing, "a problem needs question and answer", fields)
     value = fields[name]
     if isinstance(value, list) and value and isinstance(value[-1], dict):
         value = value[-1].get("content")
