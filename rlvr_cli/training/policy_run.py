@@ -15,7 +15,8 @@ from rlvr_cli.training.packing import Rows, row_order, token_rows
 from rlvr_cli.training.rollouts import Batch, RolloutSource
 from rlvr_cli.training.run_trainer import RunTrainer
 from rlvr_cli.training.sampler_check import Precision, SamplerCheck, differences, not_renewed, sampler_check
-from rlvr_cli.training.trainer import PolicyTrainer, evaluating
+from rlvr_cli.training.scoring import evaluating
+from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.vllm.engine import VllmEngine
 
 

@@ -19,13 +19,11 @@ them. What is overridden, and what each override relies on:
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 from accelerate.utils import DistributedType
@@ -36,39 +34,18 @@ from trl.trainer.utils import use_adapter
 
 from rlvr_cli.methods.base import Rollout, Tokens
 from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.ppo import GAEAdvantage
 from rlvr_cli.models.gpu import cudnn_attention_off
 from rlvr_cli.training.forward import INPUTS, Outputs, PolicyForward
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.objective import Step, loss, tokens_of
-from rlvr_cli.training.packing import Rows, gather_rows, padded_rows, split_into_steps, token_rows
+from rlvr_cli.training.packing import Rows, gather_rows, padded_rows, split_into_steps
 from rlvr_cli.training.rollouts import Batch
+from rlvr_cli.training.scoring import Rollouts, Scoring
 from rlvr_cli.training.trl_arguments import Part, method_of, with_method
 from rlvr_cli.training.value_head import HEAD_FILE, split_off, value_head_for
 
 KEPT = (*INPUTS, "importance_sampling_ratio")
 UNUSED = ("advantages", "num_items_in_batch", "old_per_token_logps", "sampling_per_token_logps")
-
-
-class Rollouts(Protocol):
-    """Where completions and rewards come from."""
-
-    def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> Batch:
-        """A judged completion for each of ``problems``, the rows of this process; ``first_row`` is its first of all."""
-
-    def before_training(self, problems: Sequence[int]) -> Batch:
-        """One completion for each of ``problems`` by the untrained model, not judged.
-
-        Asked once, before the first rollout, of methods that measure the untrained model's entropy on problems.
-        """
-
-    def store(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
-        """Keep what was collected, with what its rows are trained with.
-
-        Args:
-            advantages, values: for each row the mean over its tokens; no ``values`` without a value head, NaN for a
-                row without tokens.
-        """
 
 
 class PolicyTrainer(GRPOTrainer):
@@ -139,11 +116,8 @@ class PolicyTrainer(GRPOTrainer):
         self.rollouts, self.correct_above, self.tis_cap = rollouts, correct_above, tis_cap
         self._check_what_is_given()
         self.meter = meter or StepMeter(self.method, entropies=rollouts is None)
-        # With weights for a sampler that differs, the old log-probs must be the trainer's own.
-        self._sampler_told = sampler_exact and not compute_everything and tis_cap is None
         self._trl_rewards: Tensor | None = None
         self._generating = False
-        self._initial_entropy: float | None = None
         self._rows_of_steps: list[Rows] | None = None
         arguments = with_method(args, self.method)
         self.group_size = group_size or arguments.num_generations
@@ -187,6 +161,16 @@ class PolicyTrainer(GRPOTrainer):
             self.model,
             checkpointing=self.args.gradient_checkpointing,
             float32_head=self.args.cast_lm_head_to_fp32,
+        )
+        self.scoring = Scoring(
+            self.method,
+            self.forward,
+            group_size=self.group_size,
+            several_steps=self.steps_per_rollout > 1,
+            correct_above=correct_above,
+            tis_cap=tis_cap,
+            # With weights for a sampler that differs, the old log-probs must be the trainer's own.
+            sampler_told=sampler_exact and not compute_everything and tis_cap is None,
         )
         if rollouts is None and args.save_strategy == "steps" and args.save_steps % self.steps_per_rollout:
             warnings.warn(
@@ -292,42 +276,32 @@ class PolicyTrainer(GRPOTrainer):
 
     def _scored_rollout(self, inputs: list[dict[str, Any]]) -> Rows:
         """Every row of the rollout, of all processes, with what it is trained with."""
-        method, gather = self.method, self.accelerator.gather
-        if method.initial_entropy_samples is not None and self._initial_entropy is None:
-            self._initial_entropy = self._entropy_before_training(method.initial_entropy_samples)
-            self.initial_entropy_measured(self._initial_entropy)
-        batch = None
+        pad_id, samples = int(self._tokenizer.pad_token_id), self.method.initial_entropy_samples
         if self.rollouts is None:
+            batch = None
             own, rewards = self._sampled_by_trl(inputs)
         else:
+            if samples is not None and self.scoring.initial_entropy is None:
+                nats = self.scoring.measure_untrained(self.rollouts, samples, self.model, pad_id)
+                self.initial_entropy_measured(nats)
             problems = [row["problem"] for row in inputs]
             batch = self.rollouts.collect(self.rollout_index, problems, self.accelerator.process_index * len(problems))
-            own = self._padded(batch)
-            rewards = gather(torch.tensor(batch.rewards, dtype=torch.float32, device=self.args.device))
-        own |= self._measured_before_updates(own, batch)
+            own = self._padded(batch, pad_id)
+            rewards = torch.tensor(batch.rewards, dtype=torch.float32, device=self.args.device)
+            rewards = self.accelerator.gather(rewards)
+        own |= self.scoring.measured(own, batch, self.model, self._reference_log_probs)
         if batch is not None:
-            if method.advantage.needs_correct:
-                own["correct"] = torch.tensor([int(one) for one in batch.correct], device=self.args.device)
             self.rollout_collected(batch, own)
-        rows = gather_rows(own, gather, self.accelerator.num_processes, int(self._tokenizer.pad_token_id))
-        rollout = self._rollout(rows, rewards)
-        rows["completion_mask"] = rollout.mask
-        estimated, advantages = method.rollout_advantages(rollout)
+        rows = gather_rows(own, self.accelerator.gather, self.accelerator.num_processes, pad_id)
+        rollout, rows = self.scoring.scored(rows, rewards)
         self.meter.add_rollout()
-        threshold = method.passes.threshold(rollout)
-        if threshold is not None:
-            rows["low_threshold"] = torch.full((len(advantages), 1), threshold, device=advantages.device)
         if self.rollouts is not None:
-            self._store(rollout, advantages)
-        if isinstance(method.advantage, GAEAdvantage):
-            rows["returns"] = method.advantage.returns(rollout)
-        for read in ("entropies", "correct"):
-            rows.pop(read, None)
-        return {**rows, "advantages": advantages, "estimated": estimated}
+            self._store(rollout, rows["advantages"])
+        return rows
 
-    def _padded(self, batch: Batch) -> Rows:
+    def _padded(self, batch: Batch, pad_id: int) -> Rows:
         """The rows of a batch on the device; those that are cut off and to be left out have no tokens."""
-        rows = padded_rows(batch.prompt_ids, batch.completion_ids, int(self._tokenizer.pad_token_id))
+        rows = padded_rows(batch.prompt_ids, batch.completion_ids, pad_id)
         rows = {key: value.to(self.args.device) for key, value in rows.items()}
         tokens = torch.tensor(sum(map(len, (*batch.prompt_ids, *batch.completion_ids))), device=self.args.device)
         self.state.num_input_tokens_seen += int(self.accelerator.reduce(tokens, reduction="sum"))
@@ -382,56 +356,6 @@ class PolicyTrainer(GRPOTrainer):
             self._generated(inputs)
         return None, None, None
 
-    def _measured_before_updates(self, own: Rows, batch: Batch | None) -> Rows:
-        """What the method must know before the first update: of the sampler, or from a forward pass."""
-        method, mask = self.method, own["completion_mask"]
-        measured = {"ref_log_probs": self._reference_log_probs(own)} if method.needs_reference else {}
-        if batch is not None and self.tis_cap is not None:
-            measured["sampler_log_probs"] = token_rows(batch.log_probs, mask)
-        first_entropy = method.needs_initial_entropy and self._initial_entropy is None
-        entropies_needed = method.needs_rollout_entropies or first_entropy
-        old_needed = method.needs_rollout_log_probs
-        if batch is not None and self._sampler_told:
-            # Lopti's first pass can leave out what it does not train on only if it knows the old log-probs before it.
-            if old_needed or method.passes.chooses_by_old_log_probs or self.steps_per_rollout > 1:
-                measured["old_log_probs"], old_needed = token_rows(batch.log_probs, mask), False
-            if entropies_needed and batch.entropies is not None:
-                measured["entropies"], entropies_needed = token_rows(batch.entropies, mask), False
-        if entropies_needed or old_needed or self.value_head is not None:
-            # The first step's log-probs are its own.
-            known = "old_log_probs" in measured or (self.steps_per_rollout == 1 and not old_needed)
-            values_only = known and not entropies_needed
-            outputs = self.forward.without_gradient(
-                self.model, own, entropies=entropies_needed, values_only=values_only
-            )
-            if not known:
-                measured["old_log_probs"] = outputs.log_probs
-            if outputs.entropies is not None:
-                measured["entropies"] = outputs.entropies
-            if outputs.values is not None:
-                measured["values"] = outputs.values
-        return measured
-
-    def _entropy_before_training(self, samples: int) -> float:
-        """Token mean over one completion of each of the first ``samples`` training problems, of all processes."""
-        assert self.rollouts is not None
-        share = range(self.accelerator.process_index, samples, self.accelerator.num_processes)
-        # Every process samples and goes forward as often, one without a share for nothing.
-        batch = self.rollouts.before_training(list(share) or [0])
-        if batch.entropies is not None and self._sampler_told:
-            sums = [math.fsum(of_row) for of_row in batch.entropies]
-        else:
-            rows = padded_rows(batch.prompt_ids, batch.completion_ids, int(self._tokenizer.pad_token_id))
-            rows = {key: value.to(self.args.device) for key, value in rows.items()}
-            with evaluating(self.model):
-                entropies = self.forward.without_gradient(self.model, rows, entropies=True).entropies
-            assert entropies is not None
-            sums = (entropies * rows["completion_mask"]).double().sum(dim=1).tolist()
-        own = [math.fsum(sums), sum(map(len, batch.completion_ids))] if share else [0.0, 0]
-        totals = torch.tensor(own, dtype=torch.float64, device=self.args.device)
-        entropy, tokens = self.accelerator.reduce(totals, reduction="sum").tolist()
-        return float(entropy / max(tokens, 1.0))
-
     def _reference_log_probs(self, rows: Rows) -> Tensor:
         forward = self.forward.of_reference()
         if self.ref_model is not None:
@@ -439,29 +363,6 @@ class PolicyTrainer(GRPOTrainer):
         policy = self.accelerator.unwrap_model(self.model)
         with use_adapter(policy, adapter_name="ref" if "ref" in policy.peft_config else None):
             return forward.without_gradient(self.model, rows).log_probs
-
-    def _rollout(self, rows: Rows, rewards: Tensor) -> Rollout:
-        """The rollout as the method sees it, with the rewards that the method makes of the given ones."""
-        # A row that must not be learned from has no tokens: no KL, no share in any statistic or divisor.
-        mask = rows["completion_mask"] * ~rewards.isnan().unsqueeze(1)
-        rollout = Rollout(
-            rewards=rewards,
-            group_size=self.group_size,
-            token_ids=rows["completion_ids"],
-            mask=mask,
-            old_log_probs=rows.get("old_log_probs"),
-            entropies=rows.get("entropies"),
-            ref_log_probs=rows.get("ref_log_probs"),
-            values=rows.get("values"),
-            correct=rows["correct"].bool() if "correct" in rows else rewards > self.correct_above,
-        )
-        if self.method.needs_initial_entropy and self._initial_entropy is None and mask.any():
-            assert rollout.entropies is not None
-            self._initial_entropy = float(rollout.entropies[mask.bool()].double().mean())
-        # Still unknown only where there is no token that it could decide about.
-        initial = 0.0 if self._initial_entropy is None else self._initial_entropy
-        rollout = dataclasses.replace(rollout, initial_entropy=initial)
-        return dataclasses.replace(rollout, rewards=self.method.reward.rewards(rollout))
 
     def _store(self, rollout: Rollout, advantages: Tensor) -> None:
         """Hand what the rows of this process are trained with to what collected them."""
@@ -610,24 +511,13 @@ class PolicyTrainer(GRPOTrainer):
     def kept_rollout(self) -> tuple[list[Rows], float | None]:
         """This process's rows of the rollout that the next step goes on with (none between two), initial entropy."""
         between = self.step_in_rollout == 0 or self._rows_of_steps is None
-        return [] if between else [dict(rows) for rows in self._rows_of_steps or []], self._initial_entropy
+        return [] if between else [dict(rows) for rows in self._rows_of_steps or []], self.scoring.initial_entropy
 
     def restore_rollout(self, steps: Sequence[Mapping[str, Tensor]], initial_entropy: float | None) -> None:
         """Continue where :meth:`kept_rollout` was called."""
-        self._initial_entropy = initial_entropy
+        self.scoring.initial_entropy = initial_entropy
         device = self.args.device
         self._rows_of_steps = [{key: value.to(device) for key, value in rows.items()} for rows in steps] or None
-
-
-@contextmanager
-def evaluating(model: Any) -> Iterator[None]:
-    """Inside, ``model`` has no dropout."""
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)
 
 
 def _judged_already(**columns: Any) -> list[float]:

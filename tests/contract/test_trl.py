@@ -61,16 +61,13 @@ def test_every_kind_of_training_has_the_same_settings(tmp_path: Path) -> None:
 
 OWN = {
     "_check_what_is_given",
-    "_entropy_before_training",
     "_generated",
     "_grad_mask",
     "_gradients_synchronised",
     "_loss",
-    "_measured_before_updates",
     "_outputs",
     "_padded",
     "_reference_log_probs",
-    "_rollout",
     "_rows_of_step",
     "_sampled_by_trl",
     "_scored_rollout",

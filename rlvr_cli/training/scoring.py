@@ -1,0 +1,177 @@
+"""A rollout before the first update on it: what the method must know of its rows, and the advantages that it makes."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from rlvr_cli.methods.base import Rollout
+from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.ppo import GAEAdvantage
+from rlvr_cli.training.forward import PolicyForward
+from rlvr_cli.training.packing import Rows, padded_rows, token_rows
+from rlvr_cli.training.rollouts import Batch
+
+
+class Rollouts(Protocol):
+    """Where completions and rewards come from."""
+
+    def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> Batch:
+        """A judged completion for each of ``problems``, the rows of this process; ``first_row`` is its first of all."""
+
+    def before_training(self, problems: Sequence[int]) -> Batch:
+        """One completion for each of ``problems`` by the untrained model, not judged.
+
+        Asked once, before the first rollout, of methods that measure the untrained model's entropy on problems.
+        """
+
+    def store(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
+        """Keep what was collected, with what its rows are trained with.
+
+        Args:
+            advantages, values: for each row the mean over its tokens; no ``values`` without a value head, NaN for a
+                row without tokens.
+        """
+
+
+class Scoring:
+    """What a method must know of a rollout, from its sampler or by forward passes, and what it is trained with.
+
+    Args:
+        forward: forward passes of the policy.
+        several_steps: whether more than one optimizer step is made from each rollout.
+        correct_above: a completion without a verdict is correct where its reward is above this.
+        tis_cap: as in objective.py; None = no weights.
+        sampler_told: whether the log-probs and entropies that a sampler tells are taken for the policy's.
+
+    Attributes:
+        initial_entropy: mean token entropy of the untrained model, nats; None until it is measured.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        forward: PolicyForward,
+        *,
+        group_size: int,
+        several_steps: bool,
+        correct_above: float,
+        tis_cap: float | None,
+        sampler_told: bool,
+    ) -> None:
+        self.method, self.forward, self.group_size, self.several_steps = method, forward, group_size, several_steps
+        self.correct_above, self.tis_cap, self.sampler_told = correct_above, tis_cap, sampler_told
+        self.initial_entropy: float | None = None
+
+    def measured(self, own: Rows, batch: Batch | None, model: Any, reference: Callable[[Rows], Tensor]) -> Rows:
+        """The columns that the method needs next to tokens, before the first update; of this process's rows.
+
+        Args:
+            batch: what was collected; None = TRL's own generation, which tells nothing.
+            reference: log-probs (n, T) under the reference policy.
+        """
+        method, mask = self.method, own["completion_mask"]
+        measured = {"ref_log_probs": reference(own)} if method.needs_reference else {}
+        first_entropy = method.needs_initial_entropy and self.initial_entropy is None
+        entropies_needed = method.needs_rollout_entropies or first_entropy
+        old_needed = method.needs_rollout_log_probs
+        if batch is not None and self.tis_cap is not None:
+            measured["sampler_log_probs"] = token_rows(batch.log_probs, mask)
+        if batch is not None and self.sampler_told:
+            # Lopti's first pass can leave out what it does not train on only if it knows the old log-probs before it.
+            if old_needed or method.passes.chooses_by_old_log_probs or self.several_steps:
+                measured["old_log_probs"], old_needed = token_rows(batch.log_probs, mask), False
+            if entropies_needed and batch.entropies is not None:
+                measured["entropies"], entropies_needed = token_rows(batch.entropies, mask), False
+        if entropies_needed or old_needed or self.forward.value_head is not None:
+            # The first step's log-probs are its own.
+            known = "old_log_probs" in measured or not (self.several_steps or old_needed)
+            outputs = self.forward.without_gradient(
+                model, own, entropies=entropies_needed, values_only=known and not entropies_needed
+            )
+            if not known:
+                measured["old_log_probs"] = outputs.log_probs
+            if outputs.entropies is not None:
+                measured["entropies"] = outputs.entropies
+            if outputs.values is not None:
+                measured["values"] = outputs.values
+        if batch is not None and method.advantage.needs_correct:
+            measured["correct"] = torch.tensor([int(one) for one in batch.correct], device=mask.device)
+        return measured
+
+    def measure_untrained(self, rollouts: Rollouts, samples: int, model: Any, pad_id: int) -> float:
+        """Token mean of the entropy over one completion of each of the first ``samples`` problems, of all processes."""
+        accelerator = self.forward.accelerator
+        share = range(accelerator.process_index, samples, accelerator.num_processes)
+        # Every process samples and goes forward as often, one without a share for nothing.
+        batch = rollouts.before_training(list(share) or [0])
+        if batch.entropies is not None and self.sampler_told:
+            sums = [math.fsum(of_row) for of_row in batch.entropies]
+        else:
+            rows = padded_rows(batch.prompt_ids, batch.completion_ids, pad_id)
+            rows = {key: value.to(accelerator.device) for key, value in rows.items()}
+            with evaluating(model):
+                entropies = self.forward.without_gradient(model, rows, entropies=True).entropies
+            assert entropies is not None
+            sums = (entropies * rows["completion_mask"]).double().sum(dim=1).tolist()
+        own = [math.fsum(sums), sum(map(len, batch.completion_ids))] if share else [0.0, 0]
+        totals = torch.tensor(own, dtype=torch.float64, device=accelerator.device)
+        entropy, tokens = accelerator.reduce(totals, reduction="sum").tolist()
+        self.initial_entropy = float(entropy / max(tokens, 1.0))
+        return self.initial_entropy
+
+    def scored(self, rows: Rows, rewards: Tensor) -> tuple[Rollout, Rows]:
+        """The rollout as the method sees it, and its rows, of all processes, with what they are trained with.
+
+        Args:
+            rewards: (N,) as given; NaN marks a row that must not be learned from.
+        """
+        rollout = self._rollout(rows, rewards)
+        estimated, advantages = self.method.rollout_advantages(rollout)
+        kept = {key: value for key, value in rows.items() if key not in ("entropies", "correct")}
+        kept |= {"completion_mask": rollout.mask, "advantages": advantages, "estimated": estimated}
+        threshold = self.method.passes.threshold(rollout)
+        if threshold is not None:
+            kept["low_threshold"] = torch.full((len(advantages), 1), threshold, device=advantages.device)
+        if isinstance(self.method.advantage, GAEAdvantage):
+            kept["returns"] = self.method.advantage.returns(rollout)
+        return rollout, kept
+
+    def _rollout(self, rows: Rows, rewards: Tensor) -> Rollout:
+        # A row that must not be learned from has no tokens: no KL, no share in any statistic or divisor.
+        mask = rows["completion_mask"] * ~rewards.isnan().unsqueeze(1)
+        rollout = Rollout(
+            rewards=rewards,
+            group_size=self.group_size,
+            token_ids=rows["completion_ids"],
+            mask=mask,
+            old_log_probs=rows.get("old_log_probs"),
+            entropies=rows.get("entropies"),
+            ref_log_probs=rows.get("ref_log_probs"),
+            values=rows.get("values"),
+            correct=rows["correct"].bool() if "correct" in rows else rewards > self.correct_above,
+        )
+        if self.method.needs_initial_entropy and self.initial_entropy is None and mask.any():
+            assert rollout.entropies is not None
+            self.initial_entropy = float(rollout.entropies[mask.bool()].double().mean())
+        # Still unknown only where there is no token that it could decide about.
+        initial = 0.0 if self.initial_entropy is None else self.initial_entropy
+        rollout = dataclasses.replace(rollout, initial_entropy=initial)
+        return dataclasses.replace(rollout, rewards=self.method.reward.rewards(rollout))
+
+
+@contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Inside, ``model`` has no dropout."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
