@@ -23,6 +23,8 @@ REGION_METRICS = {
     "HN": "outside/high",
 }
 REGIONS = tuple(REGION_METRICS)
+# Of means whose square is still a number.
+LARGEST = 1e150
 IMPORTANCE = ("importance/weight", "importance/capped", "importance/tokens")
 OF_TRAINED = ("drift", "drift_square", "distance", "kl", "kl_reference", "entropy")
 # What keeps a verifier from an opinion, by the reasons of verdicts.
@@ -141,7 +143,8 @@ class StepMeter:
         count, moved = max(named["tokens"], 1.0), named["moved"] or math.nan
         mean = {name: value / (moved if name in OF_TRAINED else count) for name, value in named.items()}
         weighed = max(named["importance/tokens"], 1.0)
-        variance = mean["drift_square"] - mean["drift"] ** 2
+        # Python raises where a float's square overflows; the sum of squares is infinite then.
+        variance = mean["drift_square"] - (mean["drift"] ** 2 if abs(mean["drift"]) < LARGEST else math.inf)
         values = {
             **({"entropy": mean["entropy"]} if self.entropies else {}),
             "ratio_mean": 1.0 + mean["drift"],

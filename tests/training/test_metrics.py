@@ -29,6 +29,11 @@ def test_huge_ratios_do_not_overflow() -> None:
     assert values["clip_frac/high"] == 0.5
 
 
+def test_a_mean_ratio_whose_square_overflows_has_no_spread() -> None:
+    values = summary(torch.tensor([[0.0, 500.0]], dtype=torch.float64))
+    assert values["ratio_mean"] is not None and values["ratio_std"] is None
+
+
 def test_what_is_not_finite_is_said_to_be_unknown() -> None:
     values = summary(torch.tensor([[0.0, float("nan")]]))
     assert values["ratio_mean"] is None and values["ratio_std"] is None and values["kl"] is None
