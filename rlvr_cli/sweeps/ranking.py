@@ -189,7 +189,8 @@ def _confirmed(folder: SweepDir, plan: Plan) -> str:
 
 
 def _sets(text: str) -> bool:
-    return not text.startswith("--") and bool(parse_override(KEYS, text).data)
+    """Whether a word behind the sweep file is an override; options and their values are others."""
+    return "=" in text and not text.startswith("--") and bool(parse_override(KEYS, text).data)
 
 
 def _words(estimate: Estimate) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -165,7 +166,8 @@ def test_the_best_two_are_run_again_with_fresh_seeds_on_the_test_split(tmp_path:
         place.record(look.entry, "end", outcome="finished", reason=None, eval=plan.eval)
     ranking = rank(place, plan, place.looks(plan))
     assert ranking is not None
-    write_confirmation(place, plan, ranking)
+    # As a sweep that was queued on a cluster has it.
+    write_confirmation(place, replace(plan, given=[*plan.given, "--submit", "slurm", "--workers", "2"]), ranking)
     file = place.path / CONFIRM
     assert confirmation(place, plan) == f"rlvr sweep {file} && rlvr compare {place.path.parent}/s-confirm"
     again = expand(read_sweep(file))
