@@ -5,13 +5,13 @@ Docstrings of the methods' modules are read, not imported.
 
 from __future__ import annotations
 
-import ast
 import dataclasses
+import inspect
 import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from importlib import import_module
 from typing import Any
 
 from rlvr_cli.config.load import load_config
@@ -34,7 +34,6 @@ CHOICES = {
     "critic": "the value head and its loss",
     "reward": "what is rewarded",
 }
-METHODS = Path(__file__).parents[1] / "methods"
 WIDTH = 118
 
 
@@ -235,11 +234,10 @@ def method_text(module: str) -> MethodText:
     Raises:
         ValueError: the module has no docstring.
     """
-    source = (METHODS / f"{module}.py").read_text(encoding="utf-8")
-    docstring = ast.get_docstring(ast.parse(source))
+    docstring = import_module(f"rlvr_cli.methods.{module}").__doc__
     if not docstring:
         raise ValueError(f"{module_path(module)} has no docstring")
-    headline, *rest = re.split(r"\n\s*\n", docstring)
+    headline, *rest = re.split(r"\n\s*\n", inspect.cleandoc(docstring))
     differences: list[str] = []
     definition: list[str] = []
     for paragraph in rest:

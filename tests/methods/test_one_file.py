@@ -1,4 +1,4 @@
-"""A method is one file: it has a name, keys, a page and a plan by lying in the package of methods."""
+"""A method is one file: every command works with it by its lying in the package of methods."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor
 from rlvr_cli.core.section import Scale
+from rlvr_cli.methods.base import PolicyLoss, Tokens
 from rlvr_cli.methods.preset import MethodPreset, Paper
-from rlvr_cli.methods.base import Tokens
-from rlvr_cli.methods.base import PolicyLoss
 
 
 class Damped(PolicyLoss):
@@ -52,32 +51,48 @@ PRESETS = (
     ),
 )
 '''
-USED = """
-import sys
-import rlvr_cli.methods
-rlvr_cli.methods.__path__.append(sys.argv[1])
-from rlvr_cli.cli.app import run
-sys.exit(run(sys.argv[2:]))
+# In every process, those of a sweep's trials too.
+EVERYWHERE = "import rlvr_cli.methods\nrlvr_cli.methods.__path__.append({folder!r})\n"
+BASE = """
+task: {train_size: 16}
+rollout: {prompts: 2, group_size: 2, max_new_tokens: 8}
+train: {rollouts: 1, on_no_signal: "off"}
 """
+SWEEP = "base: base.yaml\nmethods: [grpo, damped]\nseeds: 1\neval: {problems: 4, samples: 2, pass_at: [1, 2]}\n"
 
 
 def rlvr(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", USED, str(folder), *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": f"{folder / 'site'}:{Path(__file__).parents[2]}"}
+    command = [sys.executable, "-m", "rlvr_cli", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder, check=False)
 
 
-def test_it_is_listed_described_planned_and_trained(tmp_path: Path) -> None:
-    (tmp_path / "damped.py").write_text(FILE.lstrip())
+def test_it_is_listed_described_planned_trained_evaluated_and_compared(tmp_path: Path) -> None:
+    for folder in ("site", "own"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "own" / "damped.py").write_text(FILE.lstrip())
+    (tmp_path / "site" / "sitecustomize.py").write_text(EVERYWHERE.format(folder=str(tmp_path / "own")))
+    (tmp_path / "base.yaml").write_text(BASE)
+    (tmp_path / "sweep.yaml").write_text(SWEEP)
     listed = json.loads(rlvr(tmp_path, "methods", "list", "--format=json").stdout)
     assert "damped" in [row["name"] for row in listed["methods"]]
-    shown = json.loads(rlvr(tmp_path, "config", "show", "--format=json", "--origins", "--method", "damped").stdout)
-    assert {row["key"]: row["value"] for row in shown}["method.policy_loss.tau"] == 3.0
+    shown = rlvr(tmp_path, "methods", "show", "damped")
+    assert shown.returncode == 0 and "tau" in shown.stdout, shown.stderr
+    keys = json.loads(rlvr(tmp_path, "config", "show", "--format=json", "--origins", "--method", "damped").stdout)
+    assert {row["key"]: row["value"] for row in keys}["method.policy_loss.tau"] == 3.0
     wrong = rlvr(tmp_path, "plan", "--method", "damped", "method.policy_loss.tau=-1", "method.policy_loss.tua=1")
     assert wrong.returncode == 2
     assert "at least 0" in wrong.stderr and "tau" in wrong.stderr
-    tiny = ["task.train_size=16", "rollout.prompts=2", "rollout.group_size=2", "rollout.max_new_tokens=8"]
-    done = rlvr(tmp_path, "train", "--method", "damped+lopti", "run.name=own", "train.rollouts=1", *tiny)
-    assert done.returncode == 0, done.stderr
+    for words in (
+        ("methods", "plot", "damped", "--output", "damped.svg"),
+        ("plan", "-c", "base.yaml", "--method", "damped"),
+        ("train", "-c", "base.yaml", "--method", "damped+lopti", "run.name=own"),
+        ("eval", "own", "--samples", "2", "--pass-at", "1", "eval.problems=4"),
+        ("sweep", "sweep.yaml", "--workers", "1"),
+    ):
+        done = rlvr(tmp_path, *words)
+        assert done.returncode == 0, done.stdout + done.stderr
     manifest = json.loads((tmp_path / "runs" / "own" / "manifest.json").read_text())
     assert manifest["executed"]["Damped"] == 2
+    compared = rlvr(tmp_path, "compare", "runs/sweep")
+    assert compared.returncode == 0 and "damped" in compared.stdout, compared.stderr
