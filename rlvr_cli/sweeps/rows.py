@@ -11,12 +11,13 @@ from typing import Any
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import Row
 from rlvr_cli.core.errors import ConfigError, UserError
+from rlvr_cli.core.keys import describe_field
 from rlvr_cli.core.layers import Layer, choices_first, parse_override
 from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.core.yaml import YamlProblem, parse, read_text
 from rlvr_cli.sweeps.axes import SEED, Axis, Point, combinations, in_a_name, override_text, read_axes, values_of
 from rlvr_cli.sweeps.naming import short_keys, trial_name
-from rlvr_cli.sweeps.spec import Problem, SweepFile, read_sweep
+from rlvr_cli.sweeps.spec import Problem, SweepFile, SweepSpec, read_sweep
 
 SHOWN = 8
 # Keys that a sweep file has and a configuration has not.
@@ -104,11 +105,14 @@ def chosen(names: Sequence[str], only: str) -> list[int]:
 
 def with_seeds(file: SweepFile, seeds: str) -> SweepFile:
     """The sweep with other seeds: a number of them, or a list as `42,43`. Raises UserError for anything else."""
-    numbers = seeds.split(",")
-    if not all(number.strip().isdecimal() for number in numbers) or seeds.strip() == "0":
-        raise UserError(f"--seeds {seeds}: must be a number of seeds, at least 1, or a list of them, as 42,43")
-    wanted = tuple(map(int, numbers)) if len(numbers) > 1 else int(seeds)
-    return replace(file, spec=file.spec.model_copy(update={"seeds": wanted}))
+    try:
+        numbers = tuple(map(int, seeds.split(",")))
+        checked = SweepSpec(seeds=numbers if len(numbers) > 1 else numbers[0])
+    except ValueError:
+        # pydantic's error is one too.
+        wanted = describe_field(SweepSpec.model_fields["seeds"])
+        raise UserError(f"--seeds {seeds}: must be {wanted}, as 42,43") from None
+    return replace(file, spec=file.spec.model_copy(update={"seeds": checked.seeds}))
 
 
 def reported_problems(file: SweepFile, names: Sequence[str]) -> list[Problem]:

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from rlvr_cli.config.schema import RUN_NAME, RunName
+from rlvr_cli.config.schema import RUN_NAME, Config, RunName
 from rlvr_cli.core.errors import UserError, layout
 from rlvr_cli.core.files import local_path
-from rlvr_cli.core.include import is_yaml
+from rlvr_cli.core.include import INCLUDE, is_yaml
 from rlvr_cli.core.messages import read
 from rlvr_cli.core.section import Count, CountOrZero, FromList, OneOrMore, Section, Text
 from rlvr_cli.core.yaml import Document, YamlProblem, parse, read_text
@@ -209,6 +209,12 @@ def read_sweep(path: Path) -> SweepFile:
     if not named_yaml and not set(document.data) <= set(SweepSpec.model_fields):
         raise UserError(f"{path}  is not a sweep file: it is not named *.yaml, and its keys are no keys of a sweep")
     spec, faults = read(SweepSpec, document.data)
+    unknown = set(document.data) - set(SweepSpec.model_fields)
+    if unknown and set(document.data) <= {*Config.model_fields, INCLUDE}:
+        raise UserError(
+            f"{path}: is a configuration, not a sweep file: it has no trials. `-c {path}` takes it whole, and a sweep "
+            "file as its `base`."
+        )
     if spec is None:
         raise UserError(layout([(document.at(path, fault.place), str(fault)) for fault in faults]))
     file = SweepFile(path, text, spec, document.lines)

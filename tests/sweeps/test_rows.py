@@ -30,6 +30,10 @@ reported:
 """
 
 
+# Neither a number of seeds nor a list of them; a billion is too many, as in the file.
+SEEDS = ("none", "0", "00", "1000000000", "3,", "-1,2", "5,4294967296")
+
+
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     (tmp_path / "low.yaml").write_text("optimizer: {lr: 1e-3, betas: [0.9, 0.99]}\nrollout: {prompts: 8}\n")
@@ -68,6 +72,14 @@ def test_a_row_on_the_command_line(table: Path, capsys: pytest.CaptureFixture[st
     assert "s.yaml: has no row 'small-dgpi'. Did you mean `small-dgpo`?" in capsys.readouterr().err
 
 
+def test_a_configuration_is_not_taken_for_a_sweep_file(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    low = table.parent / "low.yaml"
+    for command in (["sweep", str(low), "--dry-run"], ["plan", "-c", f"{low}:1"]):
+        assert run(command) == 2
+        said = capsys.readouterr().err
+        assert "low.yaml: is a configuration, not a sweep file" in said and "unknown key" not in said
+
+
 def test_some_trials_and_other_seeds(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, place = read_sweep(table), f"run.dir={table.parent}/runs"
     names = [trial.name for trial in expand(file, only="small-*", seeds="3,5").trials]
@@ -79,9 +91,11 @@ def test_some_trials_and_other_seeds(table: Path, capsys: pytest.CaptureFixture[
     assert [one["rows"] for one in found["reported"]] == [{"*-dgpo": [2, 3]}]
     assert run(["sweep", str(table), place, "--dry-run"]) == 0
     assert "table 9" in capsys.readouterr().out
-    for only, seeds, said in (("big-*", None, "--only big-*: matches no trial"), (None, "none", "--seeds none: must")):
-        with pytest.raises(UserError, match=said.replace("*", r"\*")):
-            expand(file, only=only, seeds=seeds)
+    with pytest.raises(UserError, match=r"--only big-\*: matches no trial"):
+        expand(file, only="big-*")
+    for text in SEEDS:
+        with pytest.raises(UserError, match=f"--seeds {text}: must be a number of seeds, .* as 42,43"):
+            expand(file, seeds=text)
 
 
 @pytest.mark.parametrize(
