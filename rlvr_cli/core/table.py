@@ -76,7 +76,8 @@ def csv_text(document: Document) -> str:
     stream = io.StringIO()
     columns = dict.fromkeys(key for row in rows for key in row)
     writer = csv.DictWriter(stream, [*columns, *document.shared], lineterminator="\n", restval="")
-    writer.writeheader()
+    if writer.fieldnames:
+        writer.writeheader()
     writer.writerows({**row, **document.shared} for row in rows)
     return stream.getvalue()
 

@@ -24,6 +24,8 @@ def test_no_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     assert run(["runs", "list"]) == 0
     assert capsys.readouterr().out == "No runs in runs. `rlvr train` starts one.\n"
     assert listed(tmp_path, capsys) == []
+    assert run(["runs", "list", "--runs", str(tmp_path), "--format=csv"]) == 0
+    assert capsys.readouterr().out == ""
 
 
 def test_a_folder_that_holds_no_runs_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
