@@ -19,7 +19,7 @@ from rlvr_cli.launch.deepspeed_config import is_sharded
 from rlvr_cli.launch.stopping import StopRequest
 from rlvr_cli.launch.world import world_of_group
 from rlvr_cli.methods.method import Method
-from rlvr_cli.models.adapter import peft_config
+from rlvr_cli.models.adapter import merged, peft_config
 from rlvr_cli.models.architecture import parameters_of
 from rlvr_cli.models.gpu import has_bfloat16
 from rlvr_cli.models.libraries import remote_code_allowed
@@ -218,7 +218,6 @@ def held_out_evaluation(config: Config, run: RunDir, prepared: Prepared) -> Eval
         return None
     split = "dev" if is_generated(config.task.data) else config.eval.split
     from rlvr_cli.evaluation.sampling import LocalSampler
-    from rlvr_cli.models.adapter import merged
 
     settings = EvalSettings.from_config(config, split=split)
     problems = prepared.task.problems(split, settings.problems, settings.problems_seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlvr_cli.config.batch import batch_arithmetic
+from rlvr_cli.config.batch import batch_arithmetic, learning_rate_factor
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
@@ -77,8 +77,6 @@ def _changes(before: Config, after: Config, step: int) -> list[str]:
     optimizer = after.optimizer
     if optimizer.lr_schedule == "constant":
         return []
-    from rlvr_cli.config.batch import learning_rate_factor
-
     old, new = (learning_rate_factor(config, step) for config in (before, after))
     rollouts = after.train.rollouts
     return [

@@ -148,7 +148,6 @@ def _may_download(config: Config) -> bool:
 
 
 def _loaded(config: Config, device: str, threads: int) -> Prepared:
-
     # Optimizer steps are smaller than bfloat16 can add to a weight; on a GPU the forward pass is in bfloat16 anyway.
     dtype = "float32" if config.model.dtype == "auto" else config.model.dtype
     model, tokenizer = load_model(
