@@ -23,7 +23,7 @@ SAME_POLICY = 1e-3
 
 
 class LoadedPolicy:
-    """A model in eval mode; rows are records of a rollout file, all distributions those that were sampled from.
+    """A model in eval mode; rows are records of a rollout file, all distributions as they were sampled from.
 
     Args:
         model: a causal language model. tokenizer: its own.

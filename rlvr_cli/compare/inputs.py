@@ -70,7 +70,7 @@ class Inputs:
 
     Attributes:
         tasks: what was read of each task, by its name.
-        notes: what a reader must know beside the numbers, of all tasks or of the one that a line begins with.
+        notes: what a reader must know next to the numbers, of all tasks or of the one that a line begins with.
     """
 
     request: Request

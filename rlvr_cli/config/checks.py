@@ -19,10 +19,10 @@ from rlvr_cli.tasks.suites import unknown_names
 
 ENGINE = "rollout.engine"
 URL = "rollout.vllm.server_url"
-# Keys by who reads them, beside what both ways of sampling with vLLM do.
+# Keys that one of the two ways of sampling with vLLM reads.
 COLOCATE_ONLY = ("sleep",)
 SERVER_ONLY = ("server_url", "python", "devices", "weights_dir", "startup_timeout", "request_timeout")
-# What a server that somebody else started has decided already.
+# What is decided where the server is started.
 OF_THE_OWN_SERVER = ("python", "devices", "gpu_memory", "tensor_parallel", "dtype", "eager", "startup_timeout")
 
 

@@ -211,7 +211,7 @@ def _preset_layers(user_layers: Iterable[Layer]) -> Iterable[Layer]:
     try:
         method = parse_method_name(name)
     except ValueError:
-        # The name is reported; what was set beside it is judged as part of the method that was most likely meant.
+        # The name is reported; what was set with it is judged as part of the method that was most likely meant.
         method = parse_method_name(nearest_method(name) or _default_name("method"))
     yield from _method_layers(method, task)
 

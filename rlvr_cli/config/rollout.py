@@ -10,7 +10,7 @@ from rlvr_cli.core.section import Count, CountOrZero, Section, Text
 
 TopP = Annotated[float, Field(gt=0.0, le=1.0)]
 Temperature = Annotated[float, Field(gt=0.0, le=100.0)]
-# Shares of a GPU's memory where nothing is said: beside a trainer (TRL's), and alone.
+# Shares of a GPU's memory where nothing is said: next to a trainer (TRL's), and alone.
 COLOCATE_MEMORY, SERVER_MEMORY = 0.3, 0.9
 Seconds = Annotated[float, Field(gt=0.0, le=86400.0)]
 Devices = Annotated[str, StringConstraints(max_length=200, pattern=r"^[A-Za-z0-9_-]+(,[A-Za-z0-9_-]+)*$")]

@@ -1,1 +1,1 @@
-"""What every other package rests on, and what knows no method, task, scheduler or engine."""
+"""The base of every other package: nothing here is of a method, task, scheduler or engine."""

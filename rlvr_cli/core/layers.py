@@ -235,7 +235,7 @@ def validate(
 
 
 def _state_kinds(schema: Schema, data: dict[Any, Any]) -> None:
-    """Writes the default kind into sections that are silent about theirs: pydantic wants to be told."""
+    """Writes the default kind into sections without one: pydantic finds the variant by it."""
     for path in list(set_paths(schema, data)):
         values = value_at(data, path)
         if schema.is_choice(path) and isinstance(values, dict):

@@ -79,7 +79,7 @@ class Choice(Section):
             kind: Literal["rloo"] = Field("rloo", description="...")
     """
 
-    # Of a family: the key that tells its kinds apart.
+    # Of a family: the key by which its kinds differ.
     chooser: ClassVar[str] = "kind"
     # Of a family: its kinds, in the order of definition.
     kinds: ClassVar[Mapping[str, type[Choice]]] = {}

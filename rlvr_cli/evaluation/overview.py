@@ -69,7 +69,7 @@ def overview(table: Table, requests: Sequence[Request], outcomes: Sequence[Outco
 
 
 def suite_folder(table: Table, plan: Plan, outcomes: Sequence[Outcome]) -> Path:
-    """Where a suite's ``suite.json`` is kept: beside its evaluations, named for the suite, the model and them all."""
+    """Where a suite's ``suite.json`` is kept: next to its evaluations, named for the suite, the model and them all."""
     assert table.suite is not None
     request = plan.requests[table.rows[0]]
     if request.out is not None:

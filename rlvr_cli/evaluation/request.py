@@ -255,7 +255,7 @@ def _idle_benchmarks(names: Sequence[str], options: Options, overrides: Sequence
     return [f"{given[-1]}: {others[0]} says which problems are meant; leave one of the two out."] if others else []
 
 
-# What an evaluation reads of the configuration, beside `eval` and `task`.
+# What an evaluation reads of the configuration, next to `eval` and `task`.
 _READ = frozenset(
     (
         *("model.revision", "model.dtype", "model.attention", "rollout.engine", "rollout.max_new_tokens"),

@@ -57,7 +57,7 @@ def score(
 
     A line of ``source`` is ``{"problem": {...}, "response": "..."}``: the task's own fields, and what followed the
     task's prompt. A verdict has the keys reward, parts, answer, correct and reason; reward, its parts and correct are
-    null where the task could not score the response. Beside ``target`` lies what it was made from
+    null where the task could not score the response. Next to ``target`` lies what it was made from
     (``<target>.meta.json``): the same call again continues where an earlier one stopped.
 
     Args:

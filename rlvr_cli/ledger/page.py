@@ -1,4 +1,4 @@
-"""The ledger as a page of Markdown, its figure and its data beside it: the same results give the same bytes."""
+"""The ledger as a page of Markdown, its figure and its data next to it: the same results give the same bytes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def write_page(path: Path, book: Book, results: Results, other: Results | None) 
 
 
 def data_files(results: Results, other: Results | None) -> list[str]:
-    """The names of the results' files beside the page: `seeds-0.json`; the same seeds once more are `again`."""
+    """The names of the results' files next to the page: `seeds-0.json`; the same seeds once more are `again`."""
     names = [f"seeds-{results.seed_from}.json"]
     if other is not None:
         again = "-again" if other.seed_from == results.seed_from else ""

@@ -53,7 +53,7 @@ class Order:
 
     @property
     def bases(self) -> dict[Base, Path]:
-        """The folder of each base that is needed beside `lab`."""
+        """The folder of each base that is needed next to `lab`."""
         return base_folders({need.base(self.book) for need in self.needs}, self.book, self.folders)
 
     def slots(self) -> list[Slot]:

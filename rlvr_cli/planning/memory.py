@@ -242,7 +242,7 @@ def block_activations(model: Architecture, training: Training) -> int:
     Each of two norms keeps its input, the normalised input and its output; the linear layers their inputs (under
     autocast a bfloat16 copy each), attention its queries, keys, values and output, the gated network four tensors of
     width I. sdpa with a padding mask keeps keys and values repeated for every head, and the mask in the number format
-    of the arithmetic; eager attention keeps its weights. Beside adapters the block's own weights are frozen: neither
+    of the arithmetic; eager attention keeps its weights. With adapters the block's own weights are frozen: neither
     normalised inputs nor inputs of linear layers are kept for them.
     """
     c, s, h, frozen = training.compute, training.stream, model.hidden, training.adapter is not None

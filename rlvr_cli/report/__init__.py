@@ -1,1 +1,1 @@
-"""Figures and pages made from what the project knows."""
+"""Figures and pages of runs, evaluations and comparisons."""

@@ -269,7 +269,7 @@ def estimated(
     """The estimate of a ``mean`` of that ``variance``.
 
     Args:
-        scale: the largest score; a spread that is nothing beside it is rounding.
+        scale: the largest score; a spread that is nothing next to it is rounding.
     """
     error = float(np.sqrt(variance.total))
     if error <= _NO_SPREAD * scale:

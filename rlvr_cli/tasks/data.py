@@ -18,7 +18,7 @@ from rlvr_cli.tasks.hub import Hub, HubTable, hub_rows, looks_like_hub_id, parts
 from rlvr_cli.tasks.problem import DataSet, DataSplit, MissingFields, Problem, Split
 
 _SPLIT_MARK = re.compile(r"(?:^|[._-])(train|dev|validation|test)(?:[._-]|$)")
-# What lies beside rows: HiTab's tables.
+# What lies next to rows: HiTab's tables.
 _BESIDE = ("tables.jsonl", "tables.jsonl.gz")
 # Where a folder laid out as the hub's data sets are has its files.
 _INSIDE = "data"
@@ -60,7 +60,7 @@ class LeftOut(UserError):
 
 
 class FromData:
-    """What a task says of its rows, beside ``problem_from``; what it does not say has a default."""
+    """What a task says of its rows, next to ``problem_from``; what it does not say has a default."""
 
     # Hub data sets whose layout is not a default configuration with splits `train` and `test`, by hub id.
     hubs: ClassVar[Mapping[str, Hub]] = {}
@@ -118,7 +118,7 @@ class FromData:
         return split_mark(path) or ("" if self.any_file else None)
 
     def read_beside(self, path: Path, wrong: list[str]) -> Any:
-        """What lies beside a file, for :meth:`row`; what is wrong with that goes into ``wrong``."""
+        """What lies next to a file, for :meth:`row`; what is wrong with that goes into ``wrong``."""
         return None
 
     def hub_tables(self, hub_id: str, split: Split) -> list[HubTable]:

@@ -165,7 +165,7 @@ def _policy_trainer(
         per_device_train_batch_size=batch.share,
         steps_per_generation=config.update.mini_batches,
         num_iterations=config.update.epochs,
-        # TRL wants at least two; the trainer is told the true size of a group.
+        # TRL wants at least two; group_size is the true size.
         num_generations=config.rollout.group_size if config.rollout.group_size > 1 else batch.completions,
         max_completion_length=config.rollout.max_new_tokens,
         temperature=config.rollout.temperature,

@@ -235,7 +235,7 @@ def prompts_can_be_shared(model: Any) -> bool:
         try:
             shared = completion_states(model, prompt[:1], ones[:1, :4], completion, ones[:, 4:], both)
         except (AttributeError, TypeError, RuntimeError):
-            return False  # a cache without keys and values in layers, or with something beside them
+            return False  # a cache without keys and values in layers, or with something next to them
         return _same(shared, apart)
 
 

@@ -20,7 +20,7 @@ LEFT_PADDED = ("prompt_ids", "prompt_mask")
 LEAST_SAVED = 0.2
 # Tokens whose keys and values take as much memory as all that the backward pass needs of one, at most.
 COPIED = 8
-# What one more pass costs beside its tokens, in tokens: padding is worth as much to have one pass less.
+# What one more pass costs on top of its tokens, in tokens: padding is worth as much to have one pass less.
 PASS_TOKENS = 256
 
 
@@ -132,7 +132,7 @@ class MicroBatches:
 
 @dataclass(frozen=True)
 class Row:
-    """One row: its index, the tokens of its prompt and of its completion, and a number that tells the prompt."""
+    """One row: its index, the tokens of its prompt and of its completion, and the number of its prompt."""
 
     index: int
     prompt: int

@@ -281,7 +281,7 @@ def _longest(config: Config, prepared: Any) -> tuple[Any, int, int]:
 class _FullLength:
     """In place of a sampler: random tokens up to the limit, in some rows a few less.
 
-    So the longest rows have padding beside them: without any, attention would need no mask and less memory.
+    So some rows have padding: without any, attention would need no mask and less memory.
     """
 
     def __init__(self, vocabulary: int) -> None:

@@ -131,7 +131,7 @@ class Reporter:
 
 
 class Silence(Reporter):
-    """What the ranks beside rank 0 report to: nothing is shown, and log.txt is left alone."""
+    """The reporter of every rank but 0: nothing is shown, and log.txt is left alone."""
 
     def __init__(self) -> None:
         pass

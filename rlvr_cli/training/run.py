@@ -74,7 +74,7 @@ class _Resumption:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the training happens: this process among others, who stops it, and who is told which run it is."""
+    """Where the training happens: this process among others, the request to stop, and who gets the run's folder."""
 
     world: World = ALONE
     stop: StopRequest = field(default_factory=StopRequest)
@@ -310,7 +310,7 @@ def _without_signal(config: Config, run: RunDir) -> str | None:
 
 
 def _sampler_running(prepared: Prepared, run: RunDir, reporter: Reporter) -> AbstractContextManager[None]:
-    """Whatever the sampler needs beside the model, from before the training until after it."""
+    """What the sampler needs next to the model, from before the training until after it."""
     from rlvr_cli.training.vllm.engine import VllmEngine
 
     engine = prepared.engine

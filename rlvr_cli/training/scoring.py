@@ -48,7 +48,7 @@ class Scoring:
         several_steps: whether more than one optimizer step is made from each rollout.
         correct_above: a completion without a verdict is correct where its reward is above this.
         tis_cap: as in objective.py; None = no weights.
-        sampler_told: whether the log-probs and entropies that a sampler tells are taken for the policy's.
+        sampler_told: whether the log-probs and entropies of a sampler are taken for the policy's.
 
     Attributes:
         initial_entropy: mean token entropy of the untrained model, nats; None until it is measured.
@@ -73,7 +73,7 @@ class Scoring:
         """The columns that the method needs next to tokens, before the first update; of this process's rows.
 
         Args:
-            batch: what was collected; None = TRL's own generation, which tells nothing.
+            batch: what was collected; None = TRL's own generation, which has neither.
             reference: log-probs (n, T) under the reference policy.
         """
         method, mask = self.method, own["completion_mask"]

@@ -140,7 +140,7 @@ class Tracking(TrainerCallback):
         return integration
 
     def _describe(self, name: str, step: int) -> None:
-        """The run's own configuration, beside what the integration says of transformers' arguments and the model."""
+        """The run's own configuration, next to what the integration sends of transformers' arguments and the model."""
         if name == "tensorboard":
             self._integrations[name].tb_writer.add_text("rlvr", f"```yaml\n{dump_yaml(self.config)}```", step)
         elif name == "mlflow":

@@ -1,6 +1,6 @@
 """TRL's GRPOTrainer with the gradient of a method.
 
-This is the one file that knows TRL's insides. Pinned to trl 1.16; tests/contract fails when a release moves one of
+This is the one file that rests on TRL's insides. Pinned to trl 1.16; tests/contract fails when a release moves one of
 them. What is overridden, and what each override relies on:
 
 - ``training_step``: TRL accumulates nothing (``gradient_accumulation_steps`` is 1): one call makes all forward and
@@ -71,7 +71,7 @@ class PolicyTrainer(GRPOTrainer):
         micro_rows: rows of one forward pass, where ``micro_tokens`` or the packing of short rows does not decide;
             None = ``args.per_device_train_batch_size``.
         compute_everything: leave nothing out of the forward passes, whether it changes a gradient or not.
-        sampler_exact: whether the log-probs and entropies that ``rollouts`` tells are the policy's up to rounding.
+        sampler_exact: whether the log-probs and entropies of ``rollouts`` are the policy's up to rounding.
         others: the other arguments of ``trl.GRPOTrainer``.
 
     Raises:
@@ -453,7 +453,7 @@ class PolicyTrainer(GRPOTrainer):
 
     def _outputs(self, model: Any, rows: Rows, grad_mask: Tensor, *, share_prompts: bool) -> Outputs:
         """The forward pass of an update."""
-        # With TRL's own generation nobody else tells how certain the policy is.
+        # With TRL's own generation the entropy is measured nowhere else.
         entropies = self.method.policy_loss.needs_entropies or self.rollouts is None
         return self.forward(model, rows, grad_mask, entropies=entropies, share_prompts=share_prompts)
 
@@ -521,5 +521,5 @@ class PolicyTrainer(GRPOTrainer):
 
 
 def _judged_already(**columns: Any) -> list[float]:
-    """What TRL asks for where it is told no reward function; a rollout that is collected is judged."""
+    """In the place of a reward function, without which TRL does not start; collected rollouts are judged."""
     raise AssertionError("rollouts are judged where they are collected")

@@ -74,7 +74,7 @@ class ValueHead:
         self.layer.requires_grad_()
 
     def load(self, folder: Path) -> None:
-        """Take the weights that a checkpoint keeps beside the model."""
+        """Load the head's weights from a checkpoint."""
         self.layer.load_state_dict(load_file(folder / HEAD_FILE))
 
     @contextmanager

@@ -32,7 +32,7 @@ class Unreadable(Exception):
 class _Reader(latex2sympy2._Latex2Sympy):
     """What stands side by side is multiplied; a mixed number is a whole number before a fraction and nothing else.
 
-    A number beside a number is refused, and a number with a base that is not ten is a name.
+    A number next to a number is refused, and a number with a base that is not ten is a name.
     """
 
     def convert_postfix_list(self, arr: Any, i: int = 0) -> Any:

@@ -150,7 +150,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         raise kind(f"{self.options.base_url}: {failure.why} ({tries}).") from failure
 
     async def _once(self, method: str, url: str, body: Mapping[str, Any] | None) -> Any:
-        # A connection may drip for ever, so the whole answer has a limit beside each read.
+        # A connection may drip for ever, so the whole answer has a limit next to that of each read.
         limit = self.options.timeout if method == "POST" else min(_LISTING_SECONDS, self.options.timeout)
         try:
             async with asyncio.timeout(limit), self._http.stream(method, url, json=body) as response:

@@ -79,7 +79,7 @@ def sample(
     else:
         most = _rows_at_once(decoder, longest)
         fitting = rows_that_fit(model, prompts, params)
-        # Where memory decides there are many parts, each of which computes its prompts anew.
+        # Where memory decides there are many parts, each of which computes its prompts again.
         parts = _split(len(prompts), most) if most <= fitting else _split_by_prompt(prompts, fitting)
     small = decoder.device.type == "cpu" and decoder.weight_bytes < _SMALL_WEIGHTS
     results = _each_on_one_thread(decode, parts) if small else [decode(part) for part in parts]

@@ -6,7 +6,7 @@ No torch is imported here. Bytes of one row of W tokens, prompt and completion, 
 - a step's logits in float32 and what is made of them: logits, probabilities, a padded copy and one to spare, 16 V.
   top_p and top_k sort them: 48 V with the order, the running sums and the sorting's own room.
 
-Beside the rows, prompts are read: at most ``PREFILL_TOKENS`` at once, each token with its keys and values and what a
+Next to the rows, prompts are read: at most ``PREFILL_TOKENS`` at once, each token with its keys and values and what a
 block is computed with (the stream and its norm, queries, keys and values, the network's gate, up and their product); in
 float32, which a GPU's fused kernels do not take, with its attention scores, twice.
 """

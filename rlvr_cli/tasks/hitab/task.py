@@ -87,7 +87,7 @@ class HiTab(Task):
         return _tables(path.parent, wrong)
 
     def row(self, record: dict[str, Any], place: Place) -> Problem:
-        """The problem of a row, whose table stands in it or in a file beside it."""
+        """The problem of a row, whose table stands in it or in a file next to it."""
         fields = dict(record)
         if self.corrected:
             # One public row has its corrected answer in the question's field; such a row stays as it was.

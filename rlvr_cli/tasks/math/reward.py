@@ -73,7 +73,7 @@ def _read_strict_tags(response: str) -> Reading:
     if inner.reason == "none":
         return Reading("full", found.answer)
     if not box_alone(found.answer):
-        # Something else stands in the block, beside the box.
+        # Something else stands in the block, next to the box.
         return Reading("full", None, refused=True)
     return _from(inner, "full", otherwise="full")
 

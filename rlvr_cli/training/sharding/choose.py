@@ -44,7 +44,7 @@ def trainer_arguments(config: Config, model: Any, *, bf16: bool, values: bool) -
     Raises UserError where DeepSpeed's configuration contradicts the run's.
     """
     if config.launch.deepspeed is not None:
-        # DeepSpeed knows no other optimizer of ours, and offloading replaces this one by its own for the CPU.
+        # DeepSpeed takes no other optimizer of ours, and offloading replaces this one by its own for the CPU.
         lr = config.optimizer.peak_lr(lambda: parameters_of(model))
         return {"deepspeed": deepspeed_config.filled(config, bf16=bf16, lr=lr), "optim": "adamw_torch"}
     if not config.launch.fsdp:

@@ -32,7 +32,7 @@ class Colocated(VllmEngine):
     Args:
         model: what is trained, whole. longest: tokens of the longest prompt and completion together.
     Raises:
-        UserError: vLLM is not installed here or cannot hold the model beside the trainer.
+        UserError: vLLM is not installed here or cannot hold the model next to the trainer.
     """
 
     reason = "vLLM in the training processes"

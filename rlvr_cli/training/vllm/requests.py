@@ -66,7 +66,7 @@ async def facts(client: Client) -> Facts:
     entries = listed.get("data") if isinstance(listed, Mapping) else None
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, Mapping) for entry in entries):
         raise RunError(f"{client.options.base_url}/v1/models: no list of models, as a vLLM server has.")
-    # Adapters that were loaded beside it have a parent.
+    # Adapters loaded with it have a parent.
     entry = next((entry for entry in entries if not entry.get("parent")), entries[0])
     if entry.get("owned_by") != "vllm":
         raise RunError(f"{client.options.base_url}: not a vLLM server, but one of {entry.get('owned_by')}.")

@@ -40,9 +40,9 @@ from rlvr_cli.training.vllm.requests import Facts
 OUTPUT = "vllm.log"
 NAME = "policy"
 _MEMORY = Path("/dev/shm")
-# Room that must stay in memory beside two copies of the weights.
+# Room that must stay in memory next to two copies of the weights.
 _SPARE = 1 << 30
-# What tells a process that it is one of several: the server is none of those that train.
+# Variables of the launchers: the server is none of the processes that train.
 _LAUNCHERS = re.compile(
     r"(GROUP_|LOCAL_|ROLE_)?(RANK|WORLD_SIZE|WORLD_NAME)$|MASTER_(ADDR|PORT)$|(TORCHELASTIC|ACCELERATE|FSDP|RLVR_LAUNCH)"
 )
