@@ -12,6 +12,8 @@ from typing import Any
 
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.schema import RUN_NAME, Config
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import local_path
 from rlvr_cli.core.include import INCLUDE, source_files
 from rlvr_cli.core.layers import Layer, Merged, parse_override
 from rlvr_cli.core.text import did_you_mean
@@ -381,7 +383,12 @@ def _included(file: SweepFile, where: tuple[Any, ...], entry: Mapping[str, Any],
         problems.append((file.place(*where, INCLUDE), said))
         return merged
     for one in names:
-        for source in source_files(file.path.parent / one, tuple(Config.model_fields), problems):
+        try:
+            path = file.path.parent / local_path(one)
+        except UserError as error:
+            problems.append((file.place(*where, INCLUDE), f"list: {INCLUDE}: {error}"))
+            continue
+        for source in source_files(path, tuple(Config.model_fields), problems):
             merged.add(Layer(str(source.path), source.values, source.document.lines))
     return merged
 
