@@ -1,13 +1,15 @@
 """The Logic-RL reward matches the public code's numbers; the strict verdict reads meaning and refuses guesses."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rlvr_cli.tasks import Problem, Task
-from rlvr_cli.tasks.kk.reward import RESPONSE_HEADER, score_logic_rl, solution_roles
+from rlvr_cli.tasks.base import last_answer
+from rlvr_cli.tasks.kk import reward
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 
 ZOEY = Problem(
@@ -27,6 +29,12 @@ def answered(answer: str) -> str:
     return f" thinking </think><answer>{answer}</answer>"
 
 
+def solution_roles(text: str) -> dict[str, bool]:
+    """The roles in a text such as ``(1) Zoey is a knight\\n(2) Oliver is a knave``; True = knight."""
+    lines = (re.search(r"\b([A-Za-z]+)\b.*?\b(knight|knave)\b", line, re.IGNORECASE) for line in text.split("\n"))
+    return {match[1]: match[2].lower() == "knight" for match in lines if match}
+
+
 @pytest.fixture
 def golden_cases(golden_dir: Path) -> list[dict[str, Any]]:
     path = golden_dir / "kk_reward.json"
@@ -40,17 +48,22 @@ def golden_cases(golden_dir: Path) -> list[dict[str, Any]]:
 def test_every_golden_case_scores_as_the_public_code_does(golden_cases: list[dict[str, Any]]) -> None:
     for case in golden_cases:
         roles = solution_roles(case["inputs"]["solution_text_format"])
-        score = score_logic_rl(case["inputs"]["text"], roles)
+        # Prompt and response, as the public code scores them: it reports the answer block whatever the format.
+        response, has_header = reward._response_part(case["inputs"]["text"])
+        answer = last_answer(response) if has_header else None
+        format_ok = reward._format_ok(response)
+        read = reward._roles_in(answer, list(roles)) if format_ok and answer else None
+        score = sum(reward.reward_parts(reward.Reading(format_ok, read), tuple(roles.values())).values())
         expected = case["expected"]
-        assert score.score == expected["score"], case["name"]
+        assert score == expected["score"], case["name"]
         if "format_ok" in expected:
-            assert (score.format_ok, score.answer) == (expected["format_ok"], expected["answer"]), case["name"]
+            assert (format_ok, answer) == (expected["format_ok"], expected["answer"]), case["name"]
 
 
 def test_the_judge_gives_the_golden_reward_to_what_follows_the_prompt(golden_cases: list[dict[str, Any]]) -> None:
     judged = 0
     for case in golden_cases:
-        _, header, response = case["inputs"]["text"].partition(RESPONSE_HEADER)
+        _, header, response = case["inputs"]["text"].partition(reward.RESPONSE_HEADER)
         if not header:
             continue
         roles = solution_roles(case["inputs"]["solution_text_format"])

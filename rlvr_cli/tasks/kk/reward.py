@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlvr_cli.tasks.base import last_answer
@@ -26,7 +26,6 @@ REASONS = ("correct", "wrong", "no_answer", "bad_format", "too_long")
 RESPONSE_HEADER = "<|im_start|>assistant\n<think>"
 
 _TAGS = ("<think>", "</think>", "<answer>", "</answer>")
-_SOLUTION_LINE = re.compile(r"\b([A-Za-z]+)\b.*?\b(knight|knave)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -35,38 +34,6 @@ class Reading:
 
     format_ok: bool
     roles: tuple[bool, ...] | None
-
-
-@dataclass(frozen=True)
-class LogicRLScore:
-    """The public code's view of a full text. ``answer`` is the last answer block, read whatever the format."""
-
-    format_ok: bool
-    answer: str | None
-    roles: tuple[bool, ...] | None
-    score: float
-
-
-def solution_roles(solution_text: str) -> dict[str, bool]:
-    """The roles in a text such as ``(1) Zoey is a knight\\n(2) Oliver is a knave``; True = knight."""
-    found = (_SOLUTION_LINE.search(line) for line in solution_text.split("\n"))
-    return {match[1]: match[2].lower() == "knight" for match in found if match}
-
-
-def score_logic_rl(text: str, roles: Mapping[str, bool]) -> LogicRLScore:
-    """Score a decoded prompt and response as the public code does.
-
-    Args:
-        text: prompt and response with special tokens kept. The response begins after the first "Assistant:" anywhere,
-            else after the first "<|im_start|>assistant"; without either there is no answer.
-        roles: each person's true role, True = knight.
-    """
-    response, has_header = _response_part(text)
-    answer = last_answer(response) if has_header else None
-    format_ok = _format_ok(response)
-    guess = _roles_in(answer, list(roles)) if format_ok and answer else None
-    parts = reward_parts(Reading(format_ok, guess), tuple(roles.values()))
-    return LogicRLScore(format_ok, answer, guess, sum(parts.values()))
 
 
 def read_logic_rl(response: str, names: Sequence[str]) -> Reading:
