@@ -23,7 +23,10 @@ ConfigFiles = Annotated[
     ),
 ]
 Method = Annotated[str | None, typer.Option("--method", metavar="NAME", help="Training method, as `grpo`.")]
-Task = Annotated[str | None, typer.Option("--task", metavar="NAME", help="Task, as `math`: `rlvr tasks` lists them.")]
+Task = Annotated[
+    str | None,
+    typer.Option("--task", metavar="NAME", help="Task, as `math` (`rlvr tasks` lists them), or a file: `my_task.py`."),
+]
 Model = Annotated[
     str | None,
     typer.Option("--model", metavar="NAME", help="`lab`, a hub id, or a folder with a model in it."),

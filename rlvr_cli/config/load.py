@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,13 @@ from rlvr_cli.config.checks import cross_field_problems
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import ConfigError, UserError
-from rlvr_cli.core.include import source_files
+from rlvr_cli.core.include import CODE, SourceFile, source_files
+from rlvr_cli.core.keys import schema_of
 from rlvr_cli.core.layers import Layer, Merged, choices_first, label, parse_override, validate
 from rlvr_cli.core.yaml import Document, dump, parse, read_text
 from rlvr_cli.methods.names import BASES, MethodName, nearest_method, parse_method_name, presets_of
 from rlvr_cli.tasks import Task
+from rlvr_cli.tasks.from_file import ENDING, TaskFile, find_task_file, read_task_file, register, task_file
 from rlvr_cli.tasks.sets import check_folder, data_sets, is_generated
 
 DATA_DIR_VARIABLE = "RLVR_DATA_DIR"
@@ -83,8 +85,8 @@ def load(
     files = [layer for one in config_files for layer in _file_layers(one, problems)]
     user_layers = [
         *files,
-        *_option_layers({"method": method, "task": task, "model": model}),
-        *choices_first(KEYS, list(_override_layers(overrides, problems))),
+        *map(_with_task_file, _option_layers({"method": method, "task": task, "model": model})),
+        *map(_with_task_file, choices_first(KEYS, list(_override_layers(overrides, problems)))),
     ]
     merged = _merge(user_layers, presets=tuple(_preset_layers(user_layers)))
     _add_environment(merged, files)
@@ -97,12 +99,16 @@ def load(
 
 def dump_yaml(config: Config) -> str:
     """The resolved configuration as YAML; `load_config` reads it back to an equal one."""
-    return dump(as_plain(config))
+    plain, source = as_plain(config), task_file(config.task)
+    return dump(plain if source is None else {**plain, CODE: source.block()})
 
 
 def as_plain(config: Config) -> dict[str, Any]:
-    """The configuration as nested dicts and lists."""
-    plain: dict[str, Any] = _lists(config.model_dump())
+    """The configuration as nested dicts and lists.
+
+    Its task may be of another version of a file than the one that is registered now, of which pydantic would warn.
+    """
+    plain: dict[str, Any] = _lists(config.model_dump(warnings=False))
     return plain
 
 
@@ -150,9 +156,68 @@ def _file_layers(one: Path | Row, problems: list[tuple[str, str]]) -> Iterator[L
     """A file over what it includes; a row's own values over its files."""
     for file in one.files if isinstance(one, Row) else (one,):
         for source in source_files(Path(file), tuple(Config.model_fields), problems):
-            yield Layer(str(source.path), source.values, source.document.lines)
+            _kept_code(source, problems)
+            yield _with_task_file(Layer(str(source.path), source.values, source.document.lines), source.path.parent)
     if isinstance(one, Row):
-        yield from one.layers
+        yield from map(_with_task_file, one.layers)
+
+
+def know_tasks(files: Iterable[Path]) -> None:
+    """Give the tasks that configuration files name by a file of Python their keys; all else is told by `load`.
+
+    Raises UserError for a file that has no task.
+    """
+    for file in files:
+        for _ in _file_layers(file, []):
+            pass
+
+
+def _kept_code(source: SourceFile, problems: list[tuple[str, str]]) -> TaskFile | None:
+    """The task whose text the file holds, registered."""
+    if CODE not in source.document.data:
+        return None
+    block = source.document.data[CODE]
+    if not isinstance(block, dict) or [*map(type, map(block.get, ("file", "text")))] != [str, str] or len(block) != 2:
+        said = f"{CODE}: is the copy of a task's file, with the keys file and text; it is not written by hand"
+        problems.append((source.document.at(source.path, (CODE,)), said))
+        return None
+    kept = TaskFile(block["file"], block["text"])
+    _registered(kept)
+    return kept
+
+
+def _registered(source: TaskFile) -> str:
+    """The name of a file's task, which configurations know from now on."""
+    name, new = register(source)
+    if new:
+        Config.model_rebuild(force=True)
+        KEYS.forget()
+        schema_of.cache_clear()
+    return name
+
+
+def _with_task_file(layer: Layer, folder: Path | None = None) -> Layer:
+    """The layer with the name of a task where it has the file of one, from ``folder``. Raises UserError."""
+    values = layer.data.get("task")
+    written = values.get("name") if isinstance(values, dict) else values
+    if not isinstance(written, str) or not written.endswith(ENDING):
+        return layer
+    source = read_task_file(find_task_file(written, folder))
+    more = values if isinstance(values, dict) else {}
+    task = {**more, "name": _registered(source), "code": source.sha256}
+    lines = layer.lines
+    if not isinstance(values, dict) and ("task",) in lines:
+        lines = {**lines, ("task", "name"): lines[("task",)]}
+    return replace(layer, data={**layer.data, "task": task}, lines=lines)
+
+
+def alone(source: SourceFile) -> str:
+    """The file as text that needs no other one: neither what it includes, nor the file of its task."""
+    kept = _kept_code(source, [])
+    values = _with_task_file(Layer("", source.values), source.path.parent).data
+    if values is not source.values:
+        kept = task_file(values["task"]["code"])
+    return source.alone if kept is None else dump({**values, CODE: kept.block(bare=True)})
 
 
 def _option_layers(options: dict[str, str | None]) -> Iterable[Layer]:

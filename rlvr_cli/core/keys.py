@@ -57,6 +57,11 @@ class Schema:
     include: bool = False
     _variants: dict[Path, tuple[Variant, ...]] = field(default_factory=dict, repr=False)
 
+    def forget(self) -> None:
+        """Look anew at what there is: a kind was added."""
+        for name in ("_variants", "section_names", "keys", "key_names"):
+            vars(self)[name].clear() if name == "_variants" else vars(self).pop(name, None)
+
     def variants(self, path: Path) -> tuple[Variant, ...]:
         """The sections that may stand at `path`; empty where a value stands, or nothing."""
         if path not in self._variants:

@@ -34,8 +34,19 @@ _NULL = re.compile(r"^(?:~|null|Null|NULL|)$")
 _NOT_PRINTABLE = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
+class LongText(str):
+    """Text of many lines, which is written as a block where YAML can."""
+
+
 class _Dumper(yaml.SafeDumper):
     """Quotes text that either YAML 1.1 or 1.2 takes for something else."""
+
+
+def _as_block(dumper: yaml.SafeDumper, text: LongText) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|")
+
+
+_Dumper.add_representer(LongText, _as_block)
 
 
 for _kind, _pattern, _first in (

@@ -11,6 +11,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.launch.world import World
 from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.tasks.from_file import check_unchanged
 from rlvr_cli.tasks.sets import problems_name
 
 # The module that a tracker's integration in transformers loads, and what installs it.
@@ -62,6 +63,7 @@ def check_resumable(run: RunDir, *, finished: bool = False) -> None:
             f"{run.config_path}: was changed after the run began, so the rest would be another run's. Restore it, "
             f"or start a new run with it: rlvr train -c {run.config_path} run.name=NEW"
         )
+    check_unchanged(run.path, manifest)
     saved = manifest.get("step")
     if saved and not any(run.checkpoints_dir.glob("step-*")):
         raise UserError(

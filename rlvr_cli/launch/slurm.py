@@ -27,6 +27,7 @@ from rlvr_cli.core.text import without_secrets
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
 from rlvr_cli.launch.slurm_script import job_script
 from rlvr_cli.runs.folder import SUBMITTED, RunDir, check_free, create_run, now, unique_name
+from rlvr_cli.tasks.from_file import manifest_entry
 from rlvr_cli.tasks.sets import problems_name
 
 INSTALL = 'pip install "rlvr[slurm]"'
@@ -184,6 +185,7 @@ def write_beginning(config: Config, run: RunDir, command: Sequence[str]) -> None
         rollouts_total=config.train.rollouts,
         processes=config.launch.processes,
         config_sha256=text_digest(text),
+        **manifest_entry(config.task),
         command=without_secrets(shlex.join(command)),
     )
 

@@ -11,6 +11,7 @@ from itertools import product
 from typing import Any
 
 from rlvr_cli.config.keys import KEYS
+from rlvr_cli.config.load import know_tasks
 from rlvr_cli.config.schema import RUN_NAME, Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
@@ -205,6 +206,7 @@ def key_problem(key: str) -> str | None:
 
 def read_axes(file: SweepFile, problems: list[Problem]) -> list[Axis]:
     """The axes in the order in which they vary, the first slowest: methods, lists, zips, grids, seeds."""
+    know_tasks(file.base)
     spec = file.spec
     axes: list[Axis] = []
     if spec.methods is not None:

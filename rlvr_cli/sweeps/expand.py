@@ -39,6 +39,7 @@ from rlvr_cli.sweeps.objective import (
 from rlvr_cli.sweeps.rows import chosen, reported_problems, row_names, varying_keys, with_seeds
 from rlvr_cli.sweeps.search_space import Space, split_seeds
 from rlvr_cli.sweeps.spec import Problem, SweepFile
+from rlvr_cli.tasks.from_file import ENDING
 
 SHOWN_TRIALS = 3
 
@@ -131,6 +132,8 @@ def expand(
     varying = varying_keys(axes, points)
     names_of_rows = row_names(axes, points)
     problems += reported_problems(file, names_of_rows)
+    if files := _task_files(file, overrides, points):
+        raise ConfigError([*problems, *files])
     if only is not None:
         wanted = chosen(names_of_rows, only)
         points, names_of_rows = [points[place] for place in wanted], [names_of_rows[place] for place in wanted]
@@ -235,6 +238,20 @@ def _check_overrides(overrides: Sequence[str], axes: Sequence[Axis], problems: l
             problems.append((label(text), f"{key} is an axis ({axis.place}), which would override it"))
         elif key == "run.name":
             problems.append((label(text), "run.name: trials are named by what varies"))
+
+
+def _task_files(file: SweepFile, overrides: Sequence[str], points: Sequence[Sequence[Point]]) -> list[Problem]:
+    """A task's file that is named elsewhere than in the base configuration, of which alone the sweep keeps a copy."""
+    named: list[tuple[str, str, Any]] = [(label(text), *text.partition("=")[::2]) for text in overrides]
+    named += [(file.place("set", key), key, value) for key, value in file.spec.set.items()]
+    named += [(point.place, key, value) for combo in points for point in combo for key, value in point.values.items()]
+    said = "name the file of a task in the base configuration (`base:`): the sweep keeps a copy of both"
+    found = {
+        (place, f"{key}: {said}")
+        for place, key, value in named
+        if full_key(key.strip()) == "task.name" and str(value).strip().endswith(ENDING)
+    }
+    return sorted(found)
 
 
 def _set(file: SweepFile) -> list[str]:

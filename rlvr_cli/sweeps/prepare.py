@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlvr_cli.config.batch import batch_arithmetic
-from rlvr_cli.config.load import load_config
+from rlvr_cli.config.load import alone, load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.files import write_text
@@ -297,7 +297,7 @@ def _copies(sweep: Sweep) -> dict[str, str]:
             raise ConfigError(problems)
         for part, source in enumerate(sources, start=1):
             stem = f"{number}" if len(sources) == 1 else f"{number}.{part}"
-            copies[f"{stem}-{source.path.name}"] = source.alone
+            copies[f"{stem}-{source.path.name}"] = alone(source)
     return copies
 
 

@@ -46,6 +46,7 @@ from rlvr_cli.runs.records import (
     truncate_timings,
     write_seal,
 )
+from rlvr_cli.tasks.from_file import manifest_entry
 from rlvr_cli.tasks.sets import problems_name
 from rlvr_cli.training.demonstrations import SFTMethod
 from rlvr_cli.training.prepare import Prepared, join, prepare
@@ -131,6 +132,7 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: Prepared, 
         rollouts_total=config.train.rollouts,
         processes=config.launch.processes,
         config_sha256=text_digest(text),
+        **manifest_entry(config.task),
         method_fingerprint=prepared.method.fingerprint(),
         sampler=prepared.engine_reason,
         threads=prepared.threads,

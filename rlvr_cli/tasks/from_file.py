@@ -1,0 +1,298 @@
+"""A task of the user's own: a Python file with one class, imported by its path and registered as the built-in ones.
+
+The text of the file goes wherever the configuration goes, under the key `code`: a run, a sweep and every process that
+they start have the task by that text, wherever the file is now. A class made here has one key more than the user's,
+`task.code`, the hash of the text: runs and evaluations of two versions of a file are never taken for one.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal, cast
+
+from pydantic import Field, create_model
+
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.files import local_path
+from rlvr_cli.core.hashes import text_digest
+from rlvr_cli.core.text import did_you_mean
+from rlvr_cli.core.yaml import LongText, dump
+from rlvr_cli.tasks.base import Task
+from rlvr_cli.tasks.problem import Problem, Split, Verdict
+
+ENDING = ".py"
+PAGE = "docs/tasks/own.md"
+# A configuration may have 200,000.
+_MAX_BYTES = 150_000
+_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,49}$")
+_CODE = "The hash of the task's file."
+_NEEDED = ("prompt", "judge")
+_ONE_OF = ("generate", "problem_from")
+
+
+@dataclass(frozen=True)
+class TaskFile:
+    """A file with a task.
+
+    Attributes:
+        file: its path; absolute where the file itself counts, bare where this text is all that counts (a sweep's copy).
+        text: its content, with `\\n` at the ends of lines.
+    """
+
+    file: str
+    text: str
+
+    @property
+    def sha256(self) -> str:
+        return text_digest(self.text)
+
+    def block(self, *, bare: bool = False) -> dict[str, Any]:
+        """As files of configurations have it; ``bare`` = the text alone counts from now on."""
+        return {"file": Path(self.file).name if bare else self.file, "text": LongText(self.text)}
+
+
+# Class and file by the hash of the text: a file is imported once.
+_LOADED: dict[str, tuple[type[Task], TaskFile]] = {}
+
+
+def read_task_file(path: Path) -> TaskFile:
+    """The file at ``path``. Raises UserError where it cannot be read."""
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        near = [str(path.parent / other.name) for other in path.parent.glob(f"*{ENDING}")]
+        raise UserError(f"{path}: no such file.{did_you_mean(str(path), near)}") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}:{raw.count(10, 0, error.start) + 1}: is not UTF-8 text") from None
+    source = TaskFile(str(path.resolve()), text.replace("\r\n", "\n").replace("\r", "\n"))
+    if len(raw) > _MAX_BYTES or len(dump(source.block()).encode()) > _MAX_BYTES:
+        raise UserError(f"{path}: is larger than {_MAX_BYTES:,} bytes in a configuration, and every run's has a copy")
+    return source
+
+
+def find_task_file(name: str, folder: Path | None) -> Path:
+    """Where the file ``name`` is: next to the file that names it, in ``folder``, else from the current folder."""
+    path = local_path(name)
+    beside = path if folder is None else folder / path
+    return beside if beside.exists() or not path.exists() else path
+
+
+def task_file(task: Task | str) -> TaskFile | None:
+    """The file that a task's class was made from, by the task or its hash; None of a built-in one."""
+    found = _LOADED.get(task if isinstance(task, str) else getattr(task, "code", ""))
+    return None if found is None else found[1]
+
+
+def manifest_entry(task: Task) -> dict[str, Any]:
+    """What a run's manifest says of the task's file: nothing of a built-in task."""
+    source = task_file(task)
+    return {} if source is None else {"task_file": {"file": source.file, "sha256": source.sha256}}
+
+
+def check_unchanged(place: Path, manifest: Mapping[str, Any]) -> None:
+    """Refuse to go on with a run whose task's file was edited since. Raises UserError.
+
+    A run whose file is gone goes on with its copy.
+    """
+    about = manifest.get("task_file") or {}
+    path = Path(str(about.get("file", "")))
+    if path.is_absolute() and path.is_file() and read_task_file(path).sha256 != about.get("sha256"):
+        raise UserError(
+            f"{path}: was changed after {place} began with it, so the rest would be another run's. Undo the change, or "
+            f"move the file away: the run then goes on with its own copy (`code` in {place / 'config.yaml'}). To train "
+            f"on the new task: rlvr train --task {path}"
+        )
+
+
+def register(source: TaskFile) -> tuple[str, bool]:
+    """Import the file where it was not, and give its task its name: that name, and whether anything is new by it.
+
+    Another version of a file that was registered under the same name gives its place up.
+
+    Raises:
+        UserError: with file and line: a syntax error, an exception, no class, several, a taken name, a lack.
+    """
+    known = _LOADED.get(source.sha256)
+    kind = _made(source) if known is None else known[0]
+    _LOADED[source.sha256] = (kind, source)
+    name = str(kind.model_fields["name"].default)
+    new = Task.kinds.get(name) is not kind
+    if new:
+        Task.kinds = dict(sorted({**Task.kinds, name: kind}.items()))
+    return name, new
+
+
+def _made(source: TaskFile) -> type[Task]:
+    """The class of the file, as it is registered; the registry is as before."""
+    from rlvr_cli.tasks.sets import tasks
+
+    own = {id(kind) for kind, _ in _LOADED.values()}
+    before = tasks()
+    built_in = {name: kind for name, kind in before.items() if id(kind) not in own}
+    Task.kinds = dict(built_in)
+    try:
+        module = _imported(source)
+        found = {name: kind for name, kind in Task.kinds.items() if name not in built_in}
+    finally:
+        Task.kinds = before
+    lines = _class_lines(source.text)
+    classes = [
+        one
+        for one in vars(module).values()
+        if isinstance(one, type) and issubclass(one, Task) and one.__module__ == module.__name__
+    ]
+    if not found:
+        unnamed = [f"{source.file}:{lines.get(one.__name__, 1)}: {one.__name__}" for one in classes]
+        has = (
+            f"{unnamed[0]} has no name: give it `name: Literal[...] = Field(...)`"
+            if unnamed
+            else (f"{source.file}: has no task, a class that inherits from rlvr_cli.tasks.Task")
+        )
+        raise UserError(f"{has} ({PAGE}).")
+    if len(found) > 1:
+        placed = sorted((lines.get(kind.__name__, 1), kind.__name__) for kind in found.values())
+        named = ", ".join(f"{name} (line {line})" for line, name in placed)
+        raise UserError(f"{source.file}: has several tasks, {named}; a file has one. Put each into a file of its own.")
+    ((name, kind),) = found.items()
+    where = f"{source.file}:{lines.get(kind.__name__, 1)}: {kind.__name__}"
+    _check(where, name, cast("type[Task]", kind), built_in)
+    return cast(
+        "type[Task]",
+        create_model(
+            kind.__name__,
+            __base__=(_Guarded, kind),
+            __module__=module.__name__,
+            __doc__=kind.__doc__ or f"The task of {Path(source.file).name}.",
+            code=cast("Any", (Literal[source.sha256], Field(source.sha256, description=_CODE))),
+        ),
+    )
+
+
+def _imported(source: TaskFile) -> ModuleType:
+    """The file as a module; what it prints goes to standard error. Raises UserError for whatever it raises."""
+    module = ModuleType(f"rlvr_task_{source.sha256[:16]}")
+    module.__file__ = source.file
+    # pydantic looks annotations up in the module of a class.
+    sys.modules[module.__name__] = module
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            exec(compile(source.text, source.file, "exec", dont_inherit=True), vars(module))  # noqa: S102
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        del sys.modules[module.__name__]
+        if isinstance(error, SyntaxError) and error.filename == source.file:
+            raise UserError(f"{source.file}:{error.lineno}: {error.msg}") from None
+        where = f"{source.file}:{_line_of(error, source.file)}"
+        if isinstance(error, TypeError) and " is taken by " in str(error):
+            raise UserError(
+                f"{where}: {str(error).removeprefix(f'{module.__name__}.')}. Choose another name."
+            ) from None
+        if any(not isinstance(name, str) for name in Task.kinds):
+            raise UserError(f'{where}: name has no default; write `name: Literal["x"] = Field("x")`.') from None
+        raise UserError(f"{where}: {_said(error)}") from None
+    return module
+
+
+def _check(where: str, name: str, kind: type[Task], built_in: Mapping[str, Any]) -> None:
+    """Refuse a class that is no whole task. Raises UserError with all that it lacks."""
+    problems = []
+    if not isinstance(name, str) or not _NAME.match(name):
+        problems.append(f"{where}: its name {name!r} must be of letters, digits, _ and -, at most 50 of them")
+    lacking = [method for method in _NEEDED if getattr(kind, method) is getattr(Task, method)]
+    if all(getattr(kind, method) is getattr(Task, method) for method in _ONE_OF):
+        lacking.append(" or ".join(_ONE_OF))
+    if lacking:
+        problems.append(f"{where} lacks the method{'' if len(lacking) == 1 else 's'} {', '.join(lacking)} ({PAGE})")
+    if kind.model_fields["data"].is_required():
+        problems.append(f'{where}: data has no default; write `data: Data = "{name}-gen"` ({PAGE})')
+    if "code" in kind.model_fields:
+        problems.append(f"{where}: code is a key that the task gets here; call its own another name")
+    for other, theirs in built_in.items():
+        for taken in [one for one in kind.sets if one in theirs.sets]:
+            problems.append(f"{where}: the name of its data set {taken} is taken by the task {other}")
+    if problems:
+        raise UserError(problems)
+
+
+class _Guarded:
+    """What the user's methods raise or return wrongly is said with the file, the line and the problem."""
+
+    def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
+        with _speaking(self, "generate", f"{count} problems of {split}, seed {seed}"):
+            found: list[Problem] = list(super().generate(split, count, seed))  # type: ignore[misc]
+        for one in found:
+            _typed(self, "generate", one, Problem)
+        if len(found) < count or len({one.id for one in found}) < len(found):
+            alike = len(found) - len({one.id for one in found})
+            said = f"{len(found)} problems, {alike} of them with the id of another; {count} different ones are wanted"
+            raise RunError(f"{_file(self)}: generate returned {said}. Make more, or ask for fewer.")
+        return found
+
+    def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
+        with _speaking(self, "problem_from", where):
+            found = super().problem_from(fields, where)  # type: ignore[misc]
+        return cast("Problem", _typed(self, "problem_from", found, Problem))
+
+    def prompt(self, problem: Problem, tokenizer: Any) -> str:
+        with _speaking(self, "prompt", f"problem {problem.id}"):
+            found = super().prompt(problem, tokenizer)  # type: ignore[misc]
+        return cast("str", _typed(self, "prompt", found, str))
+
+    def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
+        about = f"problem {problem.id}, response {response[:200]!r}"
+        with _speaking(self, "judge", about):
+            found = super().judge(problem, response, truncated=truncated)  # type: ignore[misc]
+        verdict = cast("Verdict", _typed(self, "judge", found, Verdict))
+        if verdict.reason not in self.reasons:  # type: ignore[attr-defined]
+            allowed = ", ".join(self.reasons)  # type: ignore[attr-defined]
+            raise RunError(f"{_file(self)}: judge gave the reason {verdict.reason!r} ({about}); reasons has {allowed}.")
+        return verdict
+
+
+@contextlib.contextmanager
+def _speaking(task: Any, method: str, about: str) -> Iterator[None]:
+    try:
+        yield
+    except (UserError, RunError):
+        raise
+    except Exception as error:
+        file = _file(task)
+        raise RunError(f"{file}:{_line_of(error, file)}: {method} raised {_said(error)} ({about}).") from error
+
+
+def _typed(task: Any, method: str, value: Any, kind: type) -> Any:
+    if not isinstance(value, kind):
+        got = f"{value!r:.60} ({type(value).__name__})"
+        raise RunError(f"{_file(task)}: {method} returned {got}; a {kind.__name__} is wanted.")
+    return value
+
+
+def _file(task: Any) -> str:
+    return str(sys.modules[type(task).__module__].__file__)
+
+
+def _line_of(error: BaseException, file: str) -> int:
+    """The line of ``file`` that the error passed through last."""
+    frames = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return next((line for line in reversed(frames) if line), 1)
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".rstrip(": ")
+
+
+def _class_lines(text: str) -> dict[str, int]:
+    return {node.name: node.lineno for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)}

@@ -1,0 +1,196 @@
+"""A task of the user's own, by the path of its file: every command, and what is said of a file that is no task."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlvr_cli.config.keys import KEYS
+from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.keys import schema_of
+from rlvr_cli.tasks.base import Task
+
+PAGE = (Path(__file__).parents[2] / "docs" / "tasks" / "own.md").read_text(encoding="utf-8")
+FILE = PAGE.split("```python\n")[1].split("```")[0]
+NAME = 'Field("rev", description="rev = words to write backwards.")'
+BASE = """
+task: {name: own/my_task.py, train_size: 16}
+rollout: {prompts: 2, group_size: 2, max_new_tokens: 8}
+train: {rollouts: 1, on_no_signal: "off"}
+eval: {problems: 4, samples: 2, pass_at: [1, 2]}
+"""
+SWEEP = """
+base: base.yaml
+methods: [grpo, dgpo]
+grid: {task.letters: [5]}
+seeds: 1
+eval: {problems: 4, samples: 2, pass_at: [1, 2]}
+"""
+
+
+def rlvr(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-m", "rlvr_cli", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder, check=False)
+
+
+@pytest.fixture(autouse=True)
+def registry() -> object:
+    """The tasks as they were: the rest of the process knows no file's."""
+    before = Task.kinds
+    yield
+    Task.kinds = before
+    Config.model_rebuild(force=True)
+    KEYS.forget()
+    schema_of.cache_clear()
+
+
+def written(folder: Path, text: str = FILE, name: str = "my_task.py") -> Path:
+    (folder / name).write_text(text)
+    return folder / name
+
+
+def test_every_command_takes_it_and_a_run_keeps_it(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    file = written(own)
+    (tmp_path / "base.yaml").write_text(BASE)
+    (tmp_path / "sweep.yaml").write_text(SWEEP)
+    (tmp_path / "r.jsonl").write_text('{"problem": {"question": "abc"}, "response": "cba"}\n')
+    shown = rlvr(tmp_path, "tasks", "show", "own/my_task.py")
+    assert shown.returncode == 0 and "backwards." in shown.stdout, shown.stderr
+    for words in (
+        ("score", "--task", "own/my_task.py", "--input", "r.jsonl", "--output", "v.jsonl"),
+        ("train", "-c", "base.yaml", "run.name=one", "launch.processes=2"),
+        ("sweep", "sweep.yaml", "--workers", "1"),
+        ("compare", "runs/sweep"),
+    ):
+        done = rlvr(tmp_path, *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads((tmp_path / "v.jsonl").read_text())["correct"]
+    about = json.loads((tmp_path / "runs" / "one" / "manifest.json").read_text())["task_file"]
+    assert about["file"] == str(file)
+
+    written(own, FILE.replace("abcdefghij", "abcdefgh"))
+    edited = rlvr(tmp_path, "train", "--resume", "one", "train.rollouts=2")
+    assert edited.returncode == 2 and f"{file}: was changed" in edited.stderr, edited.stderr
+    file.unlink()
+    for words in (("train", "--resume", "one", "train.rollouts=2"), ("eval", "one"), ("runs", "show", "one")):
+        done = rlvr(tmp_path, *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("odd", ["", "\t# a tab", "# \u2028 \x85 \x0c ☃ #  ", "# ends in blanks   ", "\n\n"])
+def test_a_configuration_holds_the_file_to_the_letter(tmp_path: Path, odd: str) -> None:
+    file = tmp_path / "my_task.py"
+    file.write_bytes((FILE + odd).replace("\n", "\r\n").encode())
+    config = load_config(task=str(file))
+    again = tmp_path / "config.yaml"
+    again.write_text(dump_yaml(config), encoding="utf-8")
+    file.unlink()
+    assert load_config([again]) == config
+    assert dump_yaml(load_config([again])) == dump_yaml(config)
+
+
+def test_two_versions_are_two_tasks(tmp_path: Path) -> None:
+    first = load_config(task=str(written(tmp_path)), overrides=["task.letters=4"])
+    second = load_config(task=str(written(tmp_path, FILE + "# edited\n")), overrides=["task.letters=4"])
+    assert first.task.name == second.task.name == "rev"
+    assert first.task.settings != second.task.settings
+    (tmp_path / "config.yaml").write_text(dump_yaml(first))
+    assert load_config([tmp_path / "config.yaml"]) == first
+
+
+def test_a_path_is_relative_to_the_file_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    written(tmp_path / "a")
+    written(tmp_path / "b", FILE.replace("] = Field(6", "] = Field(7"))
+    (tmp_path / "a" / "base.yaml").write_text("task: my_task.py\n")
+    monkeypatch.chdir(tmp_path / "b")
+    assert load_config([Path("../a/base.yaml")]).task.letters == 6  # type: ignore[attr-defined]
+    assert load_config(task="my_task.py").task.letters == 7  # type: ignore[attr-defined]
+    (tmp_path / "a" / "my_task.py").unlink()
+    assert load_config([Path("../a/base.yaml")]).task.letters == 7  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [
+        ("def prompt(self", "def prompt(self:", 37, "invalid syntax"),
+        ("class Reverse", "1 / 0\nclass Reverse", 15, "ZeroDivisionError"),
+        ("import random", "import no_such_module", 5, "no_such_module"),
+        ("class Reverse", "raise SystemExit\nclass Reverse", 15, "SystemExit"),
+        (f'name: Literal["rev"] = {NAME}', "x: int = 1", 15, "has no name"),
+        (NAME, 'Field(description="none")', 15, "no default"),
+        ('"rev"', '"kk"', 15, "taken"),
+        ('"rev"', '"my task"', 15, "letters, digits"),
+        ("def judge", "def jugde", 15, "lacks the method judge"),
+        ('    data: Data = "rev-gen"\n', "", 15, "data has no default"),
+        ('"rev-gen": ', '"kk-gen": ', 15, "kk-gen is taken"),
+        ("class Reverse(Task)", "class Reverse", None, "has no task"),
+    ],
+)
+def test_a_file_that_is_no_task_is_refused(tmp_path: Path, old: str, new: str, line: int | None, said: str) -> None:
+    assert old in FILE
+    file = written(tmp_path, FILE.replace(old, new))
+    kinds = Task.kinds
+    with pytest.raises(UserError) as caught:
+        load_config(task=str(file))
+    place = f"{file}:{line}: " if line else f"{file}: "
+    assert caught.value.problems[0].startswith(place) and said in caught.value.problems[0], caught.value.problems
+    assert Task.kinds == kinds
+
+
+def test_a_file_that_is_missing_or_has_several_tasks_is_refused(tmp_path: Path) -> None:
+    other = FILE[FILE.index("class Reverse") :].replace('"rev"', '"forth"').replace("Reverse", "Other")
+    file = written(tmp_path, FILE + other)
+    with pytest.raises(UserError, match=r"several tasks, Reverse .*, Other"):
+        load_config(task=str(file))
+    with pytest.raises(UserError, match=r"no such file. Did you mean .*my_task.py"):
+        load_config(task=str(tmp_path / "my_tsk.py"))
+
+
+def test_plans_and_faults_need_no_torch(tmp_path: Path) -> None:
+    file = written(tmp_path)
+    code = (
+        "import sys\nfrom rlvr_cli.cli.app import run\n"
+        f"run(['config', 'show', '--task', {str(file)!r}, 'task.leters=3'])\nassert 'torch' not in sys.modules\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "Did you mean `letters`" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("right = answer", "right = 1 // 0 #", "judge raised ZeroDivisionError"),
+        ("return Verdict(float(right), {", "return 1.0\n        ({", "judge returned 1.0 \\(float\\)"),
+        ('else "wrong"', 'else "bad"', "'bad'"),
+        ("return f", "f", "prompt returned None"),
+        ("rng = random", "rng = radnom", "generate raised NameError"),
+        ("for word in words]", "for word in list(words)[:1]]", "1 problems"),
+    ],
+)
+def test_what_its_methods_do_wrong_is_said_with_the_file(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in FILE
+    file = written(tmp_path, FILE.replace(old, new))
+    task = load_config(task=str(file)).task
+    with pytest.raises(RunError, match=f"{file}.*{said}"):
+        problems = task.problems("train", 2, 0)
+        task.judge(problems[0], task.prompt(problems[0], None))
+
+
+def test_a_sweep_takes_it_from_its_base_configuration_alone(tmp_path: Path) -> None:
+    written(tmp_path)
+    (tmp_path / "sweep.yaml").write_text("methods: [grpo]\nseeds: 1\nset: {task.name: my_task.py}\n")
+    done = rlvr(tmp_path, "sweep", "sweep.yaml", "--dry-run")
+    assert done.returncode == 2 and "sweep.yaml:3" in done.stderr and "base configuration" in done.stderr, done.stderr
