@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.options import MaxNewTokens, Samples, Temperature, TopP, TrustRemoteCode, output
+from rlvr_cli.cli.options import MaxNewTokens, Reward, Samples, Temperature, TopP, TrustRemoteCode, output
 from rlvr_cli.cli.output import Format, echo, plain_table, print_json, print_table
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def command(
         str | None,
         typer.Option("--data", metavar="DATA", help="Problems from a folder, a .jsonl file or a hub id (task.data)."),
     ] = None,
+    reward: Reward = None,
     data_dir: Annotated[
         Path | None,
         typer.Option(
@@ -131,6 +132,7 @@ def command(
             top_p=top_p,
             max_new_tokens=max_new_tokens,
             data=data,
+            reward=tuple(reward) if reward else None,
             data_dir=data_dir,
             average_last=average_last,
             against=against,

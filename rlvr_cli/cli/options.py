@@ -47,6 +47,19 @@ DataDir = Annotated[
         help="Folder in which a data set's name (task.data) is looked for; sets task.data_dir.",
     ),
 ]
+DataOption = Annotated[
+    str | None,
+    typer.Option("--data", metavar="DATA", help="Problems: a name, a file, a folder or a hub id; sets task.data."),
+]
+Reward = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reward",
+        metavar="FILE.py:FUNCTION",
+        help="A reward function of your own, with TRL's signature (several: give it again); sets task=own and "
+        "task.reward.",
+    ),
+]
 TrustRemoteCode = Annotated[
     bool,
     typer.Option(
@@ -92,6 +105,30 @@ def with_data_dir(overrides: list[str] | None, folder: Path | None) -> list[str]
     if any(text.partition("=")[0].strip() == "task.data_dir" for text in given):
         raise UserError(f"--data-dir {folder} and task.data_dir set the same thing; give one of them.")
     return [*given, f"task.data_dir={json.dumps(str(folder), ensure_ascii=False)}"]
+
+
+def with_own(overrides: list[str], data: str | None, reward: list[str] | None, task: str | None = None) -> list[str]:
+    """The overrides with those that `--data` and `--reward` stand for.
+
+    Args:
+        task: that of `--task`.
+    Raises:
+        UserError: an override sets the same key, or a task is named that has rewards of its own.
+    """
+    name = "own" if reward and task is None else None
+    given: dict[str, Any] = {"task.name": name, "task.data": data, "task.reward": reward or None}
+    set_already = {text.partition("=")[0].strip() for text in overrides}
+    wrong = [
+        f"--{key.removeprefix('task.')} and {key} set the same thing; give one of them."
+        for key in ("task.data", "task.reward")
+        if given[key] is not None and key in set_already
+    ]
+    if reward and task not in (None, "own"):
+        wrong.append(f"--reward and --task {task}: the task {task} has a reward of its own. Leave one out.")
+    if wrong:
+        raise UserError(wrong)
+    new = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in given.items() if value is not None]
+    return [*new, *overrides]
 
 
 def with_options(overrides: list[str], launch: dict[str, Any]) -> list[str]:

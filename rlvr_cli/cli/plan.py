@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.options import ConfigFiles, DataDir, Model, Overrides, Task, config_sources, with_data_dir
+from rlvr_cli.cli.options import (
+    ConfigFiles,
+    DataDir,
+    DataOption,
+    Model,
+    Overrides,
+    Reward,
+    Task,
+    config_sources,
+    with_data_dir,
+    with_own,
+)
 from rlvr_cli.cli.output import Format, echo, plain_table, print_json, print_table
 from rlvr_cli.core.errors import UserError
 
@@ -32,6 +43,8 @@ def command(
     method: Methods = None,
     task: Task = None,
     model: Model = None,
+    data: DataOption = None,
+    reward: Reward = None,
     data_dir: DataDir = None,
     gpus: Annotated[
         int | None,
@@ -73,7 +86,7 @@ def command(
     from rlvr_cli.tasks.data import generated_hint
     from rlvr_cli.tasks.sets import waits_for_a_folder
 
-    asked = with_data_dir(overrides, data_dir)
+    asked = with_own(with_data_dir(overrides, data_dir), data, reward, task)
     if gpus is not None:
         asked = [*asked, f"launch.processes={gpus}"]
     speed = _speed(tokens_per_second, run)
@@ -118,6 +131,8 @@ def command(
         return
     _print_plan(plan)
     echo(f"\n{_data_sentence(plan)}")
+    if plan["about_data"]:
+        echo(plan["about_data"])
     print_resources(plan)
     for caution in plan["cautions"]:
         echo(f"\n{caution}")

@@ -9,13 +9,16 @@ import typer
 
 from rlvr_cli.cli.options import (
     DataDir,
+    DataOption,
     MaxNewTokens,
     Overwrite,
+    Reward,
     Temperature,
     TopP,
     TrustRemoteCode,
     output,
     with_data_dir,
+    with_own,
 )
 from rlvr_cli.cli.output import Format, ListFormat, echo, print_json
 from rlvr_cli.cli.output import show as show_document
@@ -108,6 +111,8 @@ def _count(row: dict[str, Any], split: str) -> str:
 def show(
     task: Name,
     overrides: Overrides = None,
+    data: DataOption = None,
+    reward: Reward = None,
     data_dir: DataDir = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Decides which problem is shown.")] = 0,
     model: Annotated[
@@ -133,7 +138,8 @@ def show(
         from rlvr_cli.evaluation.targets import find_target
 
         name = find_target(model, Path("runs")).subjects[0].model
-    shown = example(choose_task(task, with_data_dir(overrides, data_dir), model=name, generated=True), seed, name)
+    asked = with_own(with_data_dir(overrides, data_dir), data, reward, task)
+    shown = example(choose_task(task, asked, model=name, generated=True), seed, name)
     if form == "json":
         print_json(shown)
         return
@@ -143,9 +149,9 @@ def show(
     for judged in shown["judged"]:
         verdict = judged["verdict"]
         parts = ", ".join(f"{name} {value:g}" for name, value in verdict["parts"].items() if value is not None)
-        reward = "none" if verdict["reward"] is None else f"{verdict['reward']:g} ({parts})"
+        paid = "none" if verdict["reward"] is None else f"{verdict['reward']:g} ({parts})"
         echo(f"\nresponse\n{judged['response']}")
-        echo(f"\nverdict: {verdict['reason']}, reward {reward}, answer {verdict['answer']}")
+        echo(f"\nverdict: {verdict['reason']}, reward {paid}, answer {verdict['answer']}")
 
 
 def _prompt_title(shown: dict[str, Any], model: str | None) -> str:

@@ -11,14 +11,17 @@ import typer
 from rlvr_cli.cli.options import (
     ConfigFiles,
     DataDir,
+    DataOption,
     Method,
     Model,
     Overrides,
+    Reward,
     Task,
     TrustRemoteCode,
     config_sources,
     with_data_dir,
     with_options,
+    with_own,
 )
 from rlvr_cli.cli.output import Format, echo, print_json
 from rlvr_cli.core.errors import UserError
@@ -45,6 +48,8 @@ def train(
     method: Method = None,
     task: Task = None,
     model: Model = None,
+    data: DataOption = None,
+    reward: Reward = None,
     data_dir: DataDir = None,
     resume: Annotated[
         str | None,
@@ -107,10 +112,10 @@ def train(
     }
     run: RunDir | None = None
     if resume is None:
-        asked = with_options(with_data_dir(overrides, data_dir), launch)
+        asked = with_options(with_own(with_data_dir(overrides, data_dir), data, reward, task), launch)
         loaded = _configured(config_sources(config_files), method, task, model, asked, world)
     else:
-        others = bool(config_files or method or task or model or data_dir or overwrite)
+        others = bool(config_files or method or task or model or data or reward or data_dir or overwrite)
         others = others or any(value is not None for value in launch.values())
         if overrides and world.processes > 1:
             raise UserError("an outer launcher started this process: give train.rollouts to a --resume without it.")
@@ -269,8 +274,8 @@ def _resumed(name: str, overrides: list[str], *, others: bool, print_only: bool)
     if others:
         raise UserError(
             "--resume continues a run with its own configuration: leave out --config, --method, --task, --model, "
-            "--data-dir, --overwrite, --processes, --launcher, --accelerate-config, --deepspeed and --fsdp. Only "
-            "train.rollouts=N can be given, to extend the run. To change a setting, start a new run."
+            "--data, --reward, --data-dir, --overwrite, --processes, --launcher, --accelerate-config, --deepspeed and "
+            "--fsdp. Only train.rollouts=N can be given, to extend the run. To change a setting, start a new run."
         )
     if overrides and print_only:
         raise UserError("--print-script changes no run: leave out the overrides.")
@@ -279,6 +284,7 @@ def _resumed(name: str, overrides: list[str], *, others: bool, print_only: bool)
     from rlvr_cli.training.extension import extend, finish_extension
 
     run = find_run(name, Path(load_config([]).run.dir))
+    load_config([run.config_path]).task.check_before()
     if overrides:
         for line in extend(run, overrides):
             print(line, file=sys.stderr)

@@ -44,10 +44,11 @@ def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[Contrad
 def check_training(config: Config) -> None:
     """Refuse a configuration whose training, or the evaluations on its way, would find no problems.
 
-    Looks whether data are there without reading them. Raises UserError.
+    Looks whether data are there without reading them; a task of the user's own reads rows. Raises UserError.
     """
     if not isinstance(config.method, SFT) or config.method.data is None:
         check_problems(config.task, ("train", *([config.eval.split] if config.eval.every else ())))
+        config.task.check_before()
 
 
 def _either(values: Iterable[int]) -> str:

@@ -35,6 +35,7 @@ _OPTION_KEYS = {
     "top_p": "eval.top_p",
     "max_new_tokens": "eval.max_new_tokens",
     "data": "task.data",
+    "reward": "task.reward",
     "engine": "eval.engine",
     "base_url": "eval.base_url",
     "model_name": "eval.model_name",
@@ -56,6 +57,7 @@ class Options:
     top_p: float | None = None
     max_new_tokens: int | None = None
     data: str | None = None
+    reward: tuple[str, ...] | None = None
     data_dir: Path | None = None
     average_last: int = 1
     against: str | None = None
@@ -378,7 +380,8 @@ def _pass_at(texts: Sequence[str], problems: list[str]) -> tuple[int, ...]:
 def _option_overrides(options: Options) -> list[str]:
     """Options that stand for a key, as overrides: so they have the key's bounds and messages."""
     values = ((key, getattr(options, name)) for name, key in _OPTION_KEYS.items())
-    return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in values if value is not None]
+    found = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in values if value is not None]
+    return [*(["task.name=own"] if options.reward is not None else []), *found]
 
 
 def only(overrides: Sequence[str], prefix: str) -> list[str]:

@@ -77,6 +77,7 @@ def make_plan(config: Config) -> dict[str, Any]:
         "completion_tokens_at_most": completions_total * config.rollout.max_new_tokens,
         "problems": problems,
         "problems_from": None if sft or is_generated(config.task.data) else config.task.data,
+        "about_data": None if sft else config.task.about_data(),
         "visits_per_problem": config.rollout.prompts * config.train.rollouts / problems if problems else None,
         "demonstrations": demonstrations,
         "data": sft.data if sft else None,

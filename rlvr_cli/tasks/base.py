@@ -142,6 +142,13 @@ class Task(FromData, Choice):
         """A benchmark's keys of the section, as far as prompts of ``style`` can hold them."""
         return keys
 
+    def check_before(self) -> None:
+        """Refuse, before anything is loaded, what the task would need and does not have. Raises UserError."""
+
+    def about_data(self) -> str | None:
+        """One line on how many rows of which split there are, where people have to be told."""
+        return None
+
     def problems(self, split: DataSplit, count: int, seed: int) -> list[Problem]:
         """``count`` distinct problems of ``split``, the same for the same arguments.
 

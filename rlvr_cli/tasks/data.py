@@ -68,6 +68,8 @@ class FromData:
     json_columns: ClassVar[tuple[str, ...]] = ()
     # A folder is any collection of files: those whose names say no split are read and divided, too.
     any_file: ClassVar[bool] = False
+    # What one row lacks, all lack, in files whose rows may have different fields, too.
+    rows_alike: ClassVar[bool] = False
 
     if TYPE_CHECKING:
         name: str
@@ -109,7 +111,11 @@ class FromData:
 
     def in_dev(self, problem: Problem) -> bool:
         """Whether a training row is of the eighth that serves as dev where no dev rows exist."""
-        return split_of(self.divider(problem)) == "dev"
+        return self.part_of(problem) == "dev"
+
+    def part_of(self, problem: Problem) -> Split:
+        """The split of a row that no file's name puts into one."""
+        return split_of(self.divider(problem))
 
     def file_split(self, path: Path) -> str | None:
         """The split of a folder's file by its name; "" = its rows are divided, None = it has no rows for the task."""
@@ -151,8 +157,8 @@ def _load(task: FromData, split: DataSplit) -> list[Problem]:
         return _hub(task, data, split)
     raise UserError(
         f"task.data={data!r}: no such file or folder, and not a hub id (owner/name).{did_you_mean(data, task.sets)} "
-        f"Give a file ({LISTED}), a folder of them, a hub id (owner/name, owner/name:configuration@revision), or one "
-        f"of {', '.join(task.sets)}."
+        f"Give a file ({LISTED}), a folder of them, a hub id (owner/name, owner/name:configuration@revision)"
+        f"{', or one of ' if task.sets else ''}{', '.join(task.sets)}."
     )
 
 
@@ -244,7 +250,7 @@ def _share(task: FromData, train: list[Problem], split: DataSplit) -> list[Probl
 
 def _divided(task: FromData, problems: list[Problem], split: DataSplit) -> list[Problem]:
     """Those of ``split`` among rows whose file says no split."""
-    return [problem for problem in problems if split_of(task.divider(problem)) == split]
+    return [problem for problem in problems if task.part_of(problem) == split]
 
 
 Rows = Iterable[tuple[Any, Place]]
@@ -311,7 +317,8 @@ def _problems(task: FromData, sources: Iterable[Rows], wrong: list[str]) -> list
             except UserError as error:
                 wrong += error.problems
                 # Rows of a table have the same columns: what the first one lacks, all lack.
-                if isinstance(error, MissingFields) and not (place.path and place.path.name.endswith(_UNEQUAL)):
+                unequal = place.path is not None and place.path.name.endswith(_UNEQUAL) and not task.rows_alike
+                if isinstance(error, MissingFields) and not unequal:
                     break
                 continue
             if problem.id in places:

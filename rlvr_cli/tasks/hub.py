@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,17 @@ def hub_rows(
             yield record, (f"{hub_id} ({part}):{number}", f"{ids}-{start + number}", start + number, name)
 
     return map(of_table, tables)
+
+
+@lru_cache(maxsize=8)
+def split_names(hub_id: str, config: str | None, revision: str | None) -> tuple[str, ...]:
+    """The splits of a hub data set, by its own names. Raises UserError when they cannot be had."""
+    from datasets import get_dataset_split_names
+
+    try:
+        return tuple(get_dataset_split_names(hub_id, config, revision=revision))
+    except _failures() as error:
+        raise _cannot_load(hub_id, "the names of its splits", error, "") from error
 
 
 def _failures() -> tuple[type[Exception], ...]:

@@ -29,19 +29,22 @@ class _TooLong(BaseException):
     """The time is up. No Exception, so that nothing on the way takes it for an error of its own."""
 
 
-def chat_prompt(tokenizer: Any, *ways: Sequence[Message], instead: str = "none") -> str:
+def chat_prompt(
+    tokenizer: Any, *ways: Sequence[Message], instead: str = "none", options: Mapping[str, Any] | None = None
+) -> str:
     """The prompt that a tokenizer's chat template makes of the first conversation that it can write.
 
     Args:
         ways: conversations that ask the same, the best one first: some templates have no system turn.
         instead: what may be used where the template can write none of them.
+        options: the template's own variables.
     Raises:
         UserError: it can write none, or exceeds the limits.
     """
     errors: list[str] = []
     for messages in ways:
         try:
-            return by_chat_template(tokenizer, messages)
+            return by_chat_template(tokenizer, messages, options)
         except TemplateFailure as error:
             errors.append(str(error))
     earlier = "".join(f"; with a system turn: {error}" for error in errors[:-1])
@@ -61,7 +64,7 @@ def has_template(tokenizer: Any) -> bool:
     return bool(getattr(tokenizer, "chat_template", None))
 
 
-def by_chat_template(tokenizer: Any, messages: Sequence[Message]) -> str:
+def by_chat_template(tokenizer: Any, messages: Sequence[Message], options: Mapping[str, Any] | None = None) -> str:
     """The messages as the model reads them, up to where the assistant begins.
 
     Raises:
@@ -77,7 +80,10 @@ def by_chat_template(tokenizer: Any, messages: Sequence[Message]) -> str:
         with _deadline():
             text = str(
                 tokenizer.apply_chat_template(
-                    [dict(message) for message in messages], tokenize=False, add_generation_prompt=True
+                    [dict(message) for message in messages],
+                    tokenize=False,
+                    add_generation_prompt=True,
+                    **(options or {}),
                 )
             )
     except _TooLong:

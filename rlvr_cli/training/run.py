@@ -331,10 +331,11 @@ def _announcement(config: Config, run: RunDir, prepared: Prepared, batch: BatchA
         if config.rollout.uses_vllm and config.eval.every:
             work += " (evaluations on the way: this process, not vLLM)"
     together = f" in {batch.processes} processes" if batch.processes > 1 else ""
+    rows = config.task.about_data()
     return (
         f"run {run.path}{together}: {config.method.name} on "
         f"{problems_name(config.task.name, config.task.data)} with {config.model.name}, seed "
-        f"{config.run.seed}, {config.train.rollouts} {work}"
+        f"{config.run.seed}, {config.train.rollouts} {work}" + (f"\n{rows}" if rows else "")
     )
 
 

@@ -231,8 +231,10 @@ def test_the_listing_has_every_name() -> None:
 
 def test_the_names_that_a_configuration_takes_are_those_that_there_are() -> None:
     assert set(evaluation_names()) == {*benchmarks(), *generated_names(), *SUITES}
-    assert set(KEYS.choices(("task",))) <= set(benchmarks())
-    assert {f"{task}-gen" for task in KEYS.choices(("task",))} == set(generated_names())
+    # The task `own` has the data that it is given.
+    tasks = set(KEYS.choices(("task",))) - {"own"}
+    assert tasks <= set(benchmarks())
+    assert {f"{task}-gen" for task in tasks} == set(generated_names())
 
 
 @pytest.mark.parametrize("suite", list(SUITES))

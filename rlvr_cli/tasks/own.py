@@ -1,0 +1,548 @@
+"""A task of the user's own: rows of any data, a prompt made of their columns, and reward functions of TRL's form."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import hashlib
+import inspect
+import json
+import math
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from numbers import Real
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, Field, StringConstraints, field_validator
+
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.files import local_path
+from rlvr_cli.core.own_code import blamed, code_digest, from_code
+from rlvr_cli.core.section import Contradiction, OneOrMore, Text
+from rlvr_cli.tasks.base import Data, Task, last_answer
+from rlvr_cli.tasks.hub import HubTable, parts_of, split_names
+from rlvr_cli.tasks.problem import DataSplit, MissingFields, Problem, Split, Verdict
+from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos
+
+# `FILE.py:FUNCTION`, and after @ the digits of the file's SHA-256, which the configuration of a run has.
+_REWARD = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)(?:@(?P<digest>[0-9a-f]{12}))?")
+# Columns that TRL gives no reward function, as it gives what they are called after.
+_NOT_COLUMNS = ("prompt", "completion", "prompts", "completions", "completion_ids")
+# Rows, and what is said to be written for them, on which the functions are tried before anything starts.
+_TRIED, _TRIAL_RESPONSES = 3, ("I do not know.", "", "<think> 1 </think> <answer> 1 </answer>")
+_SHOWN = 200
+
+LongText = Annotated[str, StringConstraints(min_length=1, max_length=100_000)]
+
+
+def _stamped(written: str) -> str:
+    """A reward with the digest of its file, where it has none and the file is there."""
+    found = _REWARD.fullmatch(written)
+    if found is None:
+        raise ValueError(f"{written!r} names no function of a file; write FILE.py:FUNCTION, as my_rewards.py:accuracy")
+    path = local_path(found["file"])
+    return written if found["digest"] or not path.is_file() else f"{written}@{code_digest(path)}"
+
+
+RewardName = Annotated[Text, AfterValidator(_stamped)]
+
+
+class Own(Task):
+    """Rows of your own, judged by reward functions of your own."""
+
+    reasons: ClassVar = ("correct", "wrong", "unscored")
+    rows_alike: ClassVar = True
+    problem_keys: ClassVar = ("splits", "held_out")
+
+    name: Literal["own"] = Field("own", description="own = rows and reward functions of your own.")
+    data: Data = "data.jsonl"
+    reward: Annotated[tuple[RewardName, ...], OneOrMore] = Field(
+        (),
+        description="Reward functions with TRL's signature, each as FILE.py:FUNCTION. A run keeps it with the first "
+        "digits of the file's SHA-256 behind an @, and refuses to go on with an edited file.",
+    )
+    reward_weights: Annotated[tuple[float, ...], OneOrMore] = Field(
+        (), description="What each reward is multiplied by before they are summed; [] = 1 each."
+    )
+    reward_values: Annotated[tuple[float, ...], OneOrMore, Field(min_length=2, max_length=2)] = Field(
+        (0.0, 1.0), description="The lowest and the highest value of each function, which is not enforced."
+    )
+    correct_above: float | None = Field(
+        None,
+        description="A completion is correct where its weighted reward is above; null = the middle between the lowest "
+        "and the highest one that reward_values and reward_weights allow: 0.5 for one function.",
+    )
+    columns: dict[Text, Text] = Field(
+        {}, description="Other names for columns of the data: {prompt: question} calls the column question prompt."
+    )
+    prompt_template: LongText | None = Field(
+        None, description="The prompt as a Jinja template over the columns; null = the column prompt as it is."
+    )
+    system_prompt: LongText | None = Field(None, description="A system turn in front of every prompt.")
+    chat_template: bool = Field(
+        True, description="Whether a prompt goes through the chat template of a model that has one."
+    )
+    enable_thinking: bool | None = Field(
+        None, description="The switch enable_thinking of the model's chat template; null = as the template has it."
+    )
+    splits: dict[Literal["train", "dev", "test"], Text] = Field(
+        {}, description="A hub data set's names of our splits, where they are others: {test: validation}."
+    )
+    held_out: Annotated[float, Field(gt=0.0, lt=0.5)] = Field(
+        0.125,
+        description="The share of the rows that is held out for test, and the same for dev, by a hash of the prompt, "
+        "where the data has no such split.",
+    )
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _null_is_generated(cls, value: Any) -> Any:
+        return "data.jsonl" if value is None else value
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        plain: dict[str, Any] = json.loads(json.dumps(super().settings))
+        return plain
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """One for each reward."""
+        return self.reward_weights or (1.0,) * len(self.reward)
+
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        ends = [sorted(weight * value for value in self.reward_values) for weight in self.weights]
+        return sum(low for low, _ in ends), sum(high for _, high in ends)
+
+    @property
+    def threshold(self) -> float:
+        """The weighted reward above which a completion is correct."""
+        return sum(self.reward_range) / 2 if self.correct_above is None else self.correct_above
+
+    def contradictions(self) -> Iterator[Contradiction]:
+        if not self.reward:
+            said = "task.name=own has no reward function: --reward FILE.py:FUNCTION, or task.reward=FILE.py:FUNCTION"
+            yield Contradiction(("task.name", "task.reward"), said)
+        if self.reward_weights and self.reward and len(self.reward_weights) != len(self.reward):
+            yield Contradiction(
+                ("task.reward_weights", "task.reward"),
+                f"task.reward_weights has {len(self.reward_weights)} numbers and task.reward {len(self.reward)} "
+                "functions. Give one number for each",
+            )
+        named = [found for found in map(_REWARD.fullmatch, self.reward) if found]
+        labels = Counter(f"{local_path(found['file']).stem}.{found['name']}" for found in named)
+        for label, times in labels.items():
+            if times > 1:
+                said = f"task.reward names {times} functions {label}, which tables could not tell apart. Rename one"
+                yield Contradiction(("task.reward",), said)
+        if self.reward_values[0] >= self.reward_values[1]:
+            said = f"task.reward_values={list(self.reward_values)}: the lowest value first, then the highest"
+            yield Contradiction(("task.reward_values",), said)
+        if self.enable_thinking is not None and not self.chat_template:
+            yield Contradiction(
+                ("task.enable_thinking", "task.chat_template"),
+                "task.enable_thinking is a switch of the chat template, and task.chat_template=false leaves that out",
+            )
+        if self.prompt_template is not None:
+            from jinja2 import TemplateSyntaxError
+
+            try:
+                _template(self.prompt_template)
+            except TemplateSyntaxError as error:
+                said = f"task.prompt_template: line {error.lineno}: {error.message}"
+                yield Contradiction(("task.prompt_template",), said)
+
+    # Rows
+
+    def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
+        """A problem from the columns of a row; all of them are kept. Raises UserError."""
+        data = {key: value for key, value in fields.items() if key != "id"}
+        try:
+            json.dumps(data, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            column = next(key for key, value in data.items() if not _is_json(value))
+            raise UserError(
+                f"{where}: column {column} is no JSON value ({type(data[column]).__name__}, {error}). Make it text or "
+                "a number, or leave the column out."
+            ) from error
+        named = self._named(data, where)
+        asked = self._asked(named, where)
+        text = asked if isinstance(asked, str) else "\n\n".join(message["content"] for message in asked)
+        subgroup = data.get("subgroup")
+        return Problem(str(fields.get("id", where)), text, data, subgroup if isinstance(subgroup, str) else "all")
+
+    def load(self, split: DataSplit) -> list[Problem]:
+        found = super().load(split)
+        # A column of some rows only is None in the others, as in a table.
+        columns = dict.fromkeys(key for problem in found for key in problem.data)
+        for problem in found:
+            problem.data.update({key: None for key in columns if key not in problem.data})
+        return found
+
+    def problems(self, split: DataSplit, count: int, seed: int) -> list[Problem]:
+        found = super().problems(split, count, seed)
+        self._try(found[:_TRIED])
+        return found
+
+    def check_before(self) -> None:
+        """Load the functions, and try them on rows where those are local. Raises UserError."""
+        self._functions()
+        if local_path(self.data).exists():
+            self.problems("train", _TRIED, 0)
+
+    def about_data(self) -> str:
+        rule = (
+            f"where the data has no test or dev rows of its own, a share of {self.held_out:g} is held out for each by "
+            "a hash of the prompt (task.held_out)"
+        )
+        verdict = f"correct = reward above {self.threshold:g} (task.correct_above)"
+        if not local_path(self.data).exists():
+            return f"{self.data}: {rule}; {verdict}."
+        counts = []
+        for split in ("train", "dev", "test"):
+            try:
+                counts.append(f"{len(super().load(split)):,} {split}")
+            except UserError:
+                counts.append(f"no {split}")
+        return f"{self.data}: {', '.join(counts)} rows; {rule}; {verdict}."
+
+    def divider(self, problem: Problem) -> str:
+        named = self._named(problem.data, problem.id)
+        return json.dumps(named.get("prompt", problem.data), sort_keys=True, ensure_ascii=False)
+
+    def part_of(self, problem: Problem) -> Split:
+        number = hashlib.sha256(self.divider(problem).encode("utf-8", "surrogatepass")).digest()[:8]
+        place = int.from_bytes(number, "big") / 2**64
+        return "test" if place < self.held_out else "dev" if place < 2 * self.held_out else "train"
+
+    def hub_tables(self, hub_id: str, split: Split) -> list[HubTable]:
+        theirs = self._hub_splits()
+        return [HubTable(theirs.get(split, theirs["train"]))]
+
+    def hub_share(self, problems: list[Problem], split: Split) -> list[Problem]:
+        theirs = self._hub_splits()
+        if split != "train" and split in theirs:
+            return problems
+        parts = [(problem, self.part_of(problem)) for problem in problems]
+        return [problem for problem, part in parts if (part if part not in theirs else "train") == split]
+
+    def _hub_splits(self) -> dict[str, str]:
+        """Our splits -> those of the hub data set. Raises UserError."""
+        names = split_names(*parts_of(self.data))
+        usual = {"train": ("train",), "dev": ("validation", "dev"), "test": ("test",)}
+        found = {split: next((one for one in own if one in names), None) for split, own in usual.items()}
+        found |= {str(split): theirs for split, theirs in self.splits.items()}
+        wrong = [f"{split}: {theirs}" for split, theirs in self.splits.items() if theirs not in names]
+        if wrong or found["train"] is None:
+            said = f"has no {', '.join(wrong)}" if wrong else "has no split train"
+            raise UserError(
+                f"task.data={self.data!r}: {said}; it has {', '.join(names)}. Name them: task.splits={{train: ...}}."
+            )
+        return {split: theirs for split, theirs in found.items() if theirs is not None}
+
+    # Prompts
+
+    def _named(self, data: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """The columns by the names that ``columns`` gives them. Raises UserError where one is not there."""
+        missing = [old for old in self.columns.values() if old not in data]
+        if missing:
+            wanted = ", ".join(f"{new}: {old}" for new, old in self.columns.items())
+            raise MissingFields(where, missing, f"task.columns={{{wanted}}} names columns of the data", data)
+        kept = {key: value for key, value in data.items() if key not in self.columns.values()}
+        return {**kept, **{new: data[old] for new, old in self.columns.items()}}
+
+    def _asked(self, named: Mapping[str, Any], where: str) -> str | list[dict[str, str]]:
+        """The prompt as text or as messages, without the system turn. Raises UserError."""
+        if self.prompt_template is not None:
+            return _rendered(self.prompt_template, named, where)
+        if named.get("prompt") is None:
+            needed = "say which column is the prompt (task.columns={prompt: ...}), or write task.prompt_template"
+            raise MissingFields(where, ["prompt"], needed, named)
+        prompt = named["prompt"]
+        if isinstance(prompt, str) and prompt.strip():
+            return prompt
+        if _are_messages(prompt):
+            if prompt[-1]["role"] == "assistant":
+                raise UserError(f"{where}: the last message of prompt is the assistant's, who is to write the next.")
+            return [dict(message) for message in prompt]
+        raise UserError(
+            f"{where}: prompt is {json.dumps(prompt, ensure_ascii=False)[:80]}; it must be text, or a list of messages "
+            '[{"role": "user", "content": "..."}]. A template can write text: task.prompt_template.'
+        )
+
+    def prompt(self, problem: Problem, tokenizer: Any) -> str:
+        asked = self._question(problem)
+        if not (self.chat_template and has_template(tokenizer)):
+            if self.enable_thinking is not None:
+                raise UserError("task.enable_thinking: the model has no chat template, and so no such switch.")
+            if not isinstance(asked, str):
+                raise UserError(
+                    f"task.data={self.data!r}: prompts are messages, which only a chat template can write, and "
+                    + ("task.chat_template=false leaves it out." if has_template(tokenizer) else "the model has none.")
+                    + " Write the prompt with task.prompt_template."
+                )
+            return leading_bos(tokenizer) + "\n\n".join(filter(None, (self.system_prompt, asked)))
+        options = {}
+        if self.enable_thinking is not None:
+            if "enable_thinking" not in json.dumps(tokenizer.chat_template):
+                raise UserError("task.enable_thinking: the chat template of this model has no such switch.")
+            options["enable_thinking"] = self.enable_thinking
+        messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+        ways = [messages]
+        if self.system_prompt is not None:
+            ways = [[{"role": "system", "content": self.system_prompt}, *messages]]
+            if isinstance(asked, str):
+                ways.append([{"role": "user", "content": f"{self.system_prompt}\n\n{asked}"}])
+        return chat_prompt(tokenizer, *ways, instead="set task.chat_template=false", options=options)
+
+    def _question(self, problem: Problem) -> str | list[dict[str, str]]:
+        return self._asked(self._named(problem.data, problem.id), problem.id)
+
+    # Rewards
+
+    def _functions(self) -> list[_Function]:
+        """The reward functions. Raises UserError with everything that is wrong with them."""
+        found: list[_Function] = []
+        wrong: list[str] = []
+        for written in self.reward:
+            try:
+                found.append(_function(written))
+            except UserError as error:
+                wrong += error.problems
+        if wrong:
+            raise UserError([f"task.reward: {one}" for one in wrong])
+        names = Counter(one.name for one in found)
+        return [one if names[one.name] == 1 else one.with_label(f"{one.path.stem}.{one.name}") for one in found]
+
+    def _try(self, problems: Sequence[Problem]) -> None:
+        if not problems:
+            return
+        columns = self._columns(problems, ["" for _ in problems])
+        functions = self._functions()
+        wrong = [one.unfit(columns) for one in functions]
+        responses = [_TRIAL_RESPONSES[number % len(_TRIAL_RESPONSES)] for number in range(len(problems))]
+        found = [said for said in wrong if said]
+        if not found:
+            try:
+                self.judge_many(problems, responses, [False] * len(problems))
+            except RunError as error:
+                found.append(str(error))
+        if found:
+            raise UserError(found)
+
+    def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
+        return self.judge_many([problem], [response], [truncated])[0]
+
+    def judge_many(
+        self, problems: Sequence[Problem], responses: Sequence[str], truncated: Sequence[bool]
+    ) -> list[Verdict]:
+        """The verdicts; each function is called once, with all rows. Raises RunError where one fails."""
+        if not problems:
+            return []
+        functions = self._functions()
+        columns = self._columns(problems, responses)
+        values = [one.called(columns, problems, responses) for one in functions]
+        rows = zip(responses, zip(*values, strict=True), strict=True)
+        return [self._verdict(functions, row, response) for response, row in rows]
+
+    def _verdict(self, functions: Sequence[_Function], values: Sequence[float | None], response: str) -> Verdict:
+        weighted = [
+            0.0 if value is None else weight * value for weight, value in zip(self.weights, values, strict=True)
+        ]
+        reward, scorable = sum(weighted), any(value is not None for value in values)
+        correct = scorable and reward > self.threshold
+        parts = {one.label: value for one, value in zip(functions, weighted, strict=True)}
+        reason = "correct" if correct else "wrong" if scorable else "unscored"
+        return Verdict(reward, parts, correct, _vote(response), reason, scorable)
+
+    def _columns(self, problems: Sequence[Problem], responses: Sequence[str]) -> dict[str, list[Any]]:
+        """The keyword arguments of a reward function: one value a row in each."""
+        rows = [self._named(problem.data, problem.id) for problem in problems]
+        asked = [self._question(problem) for problem in problems]
+        names = dict.fromkeys(key for row in rows for key in row if key not in _NOT_COLUMNS)
+        return {
+            "prompts": asked,
+            "completions": [
+                response if isinstance(prompt, str) else [{"role": "assistant", "content": response}]
+                for prompt, response in zip(asked, responses, strict=True)
+            ],
+            "id": [problem.id for problem in problems],
+            **{name: [row.get(name) for row in rows] for name in names},
+        }
+
+
+@dataclass(frozen=True)
+class _Function:
+    """A reward function of the user's: its file, its name there, what its part of the reward is called."""
+
+    path: Path
+    name: str
+    call: Callable[..., Any]
+    label: str
+
+    def with_label(self, label: str) -> _Function:
+        return _Function(self.path, self.name, self.call, label)
+
+    @property
+    def _parameters(self) -> Mapping[str, inspect.Parameter] | None:
+        try:
+            return inspect.signature(self.call).parameters
+        except (TypeError, ValueError):
+            return None
+
+    def unfit(self, columns: Mapping[str, Any]) -> str | None:
+        """What is wrong with the parameters, for rows of these columns."""
+        parameters = self._parameters or {}
+        variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+        wanted = [
+            name
+            for name, one in parameters.items()
+            if one.kind not in variable and one.default is one.empty and name not in columns
+        ]
+        if not wanted:
+            return None
+        where = f"task.reward: {self.path}: {self.name} wants {', '.join(wanted)}"
+        if "completion_ids" in wanted:
+            return f"{where}; token ids are given to no reward here. Give that parameter a default."
+        rest = ", ".join(columns)
+        return f"{where}; it can have {rest}. Map a column of the data: task.columns={{{wanted[0]}: ...}}."
+
+    def called(
+        self, columns: Mapping[str, list[Any]], problems: Sequence[Problem], responses: Sequence[str]
+    ) -> list[float | None]:
+        """One value a row. Raises RunError that names the row whose call fails."""
+        try:
+            return self._values(columns, len(problems))
+        except _Failure as failure:
+            for row, problem in enumerate(problems):
+                try:
+                    self._values({name: [values[row]] for name, values in columns.items()}, 1)
+                except _Failure as alone:
+                    told = f"problem {problem.id}, response {responses[row][:_SHOWN]!r}"
+                    raise RunError(f"task.reward: {alone} ({told})") from None
+            raise RunError(f"task.reward: {failure} ({len(problems)} completions at once)") from None
+
+    def _values(self, columns: Mapping[str, list[Any]], count: int) -> list[float | None]:
+        parameters = self._parameters
+        given: Mapping[str, Any] = columns
+        if parameters is not None and all(one.kind is not one.VAR_KEYWORD for one in parameters.values()):
+            given = {name: values for name, values in columns.items() if name in parameters}
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                said = self.call(**copy.deepcopy(dict(given)))
+                if inspect.isawaitable(said):
+                    said = _awaited(said)
+        except (Exception, SystemExit) as error:
+            raise _Failure(blamed(error, self.path)) from error
+        if hasattr(said, "tolist"):
+            said = said.tolist()
+        if not isinstance(said, (list, tuple)):
+            raise _Failure(f"{self.path}: {self.name} returned {_shown(said)}; a list of numbers is needed")
+        if len(said) != count:
+            raise _Failure(f"{self.path}: {self.name} returned {len(said)} values for {count} completions")
+        return [self._number(value) for value in said]
+
+    def _number(self, value: Any) -> float | None:
+        if value is None:
+            return None
+        if not isinstance(value, Real) and hasattr(value, "item"):
+            with contextlib.suppress(Exception):
+                value = value.item()
+        try:
+            number = float(value) if isinstance(value, Real) else math.nan
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number):
+            raise _Failure(
+                f"{self.path}: {self.name} returned {_shown(value)} for a completion; a finite number is needed, or "
+                "None where it does not apply"
+            )
+        return number
+
+
+class _Failure(Exception):
+    """A call of a reward function that gave no values."""
+
+
+@lru_cache(maxsize=64)
+def _function(written: str) -> _Function:
+    """Raises UserError."""
+    found = _REWARD.fullmatch(written)
+    assert found is not None, written
+    path, digest = local_path(found["file"]), found["digest"]
+    now = code_digest(path)
+    if digest and digest != now:
+        raise UserError(
+            f"{path}: has changed since this configuration was made (SHA-256 {digest}... then, {now}... now). Put the "
+            f"file back; in an evaluation or a new run, task.reward={found['file']}:{found['name']} takes it as it is."
+        )
+    call = from_code(path, found["name"])
+    if not callable(call):
+        raise UserError(f"{path}: {found['name']} is {_shown(call)}, not a function")
+    return _Function(path, found["name"], call, found["name"])
+
+
+def _awaited(said: Any) -> Any:
+    async def wait() -> Any:
+        return await said
+
+    # In a thread of its own: a notebook's has an event loop that runs.
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, wait()).result()
+
+
+def _vote(response: str) -> str | None:
+    """What majority votes count: the last <answer> block, else the last line; None where there is nothing."""
+    answer = last_answer(response)
+    lines = response.strip().splitlines() if answer is None else [answer]
+    return " ".join(lines[-1].split()) or None if lines else None
+
+
+def _shown(value: Any) -> str:
+    return f"{repr(value)[:80]} ({type(value).__name__})"
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _are_messages(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(
+            isinstance(one, dict) and isinstance(one.get("role"), str) and isinstance(one.get("content"), str)
+            for one in value
+        )
+    )
+
+
+@lru_cache(maxsize=8)
+def _template(text: str) -> Any:
+    """Raises jinja2.TemplateSyntaxError."""
+    from jinja2 import StrictUndefined
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    return ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True).from_string(text)
+
+
+def _rendered(text: str, columns: Mapping[str, Any], where: str) -> str:
+    try:
+        prompt = str(_template(text).render(**columns))
+    except Exception as error:
+        has = ", ".join(columns)
+        raise UserError(f"{where}: task.prompt_template: {error} (the row has {has})") from error
+    if not prompt.strip():
+        raise UserError(f"{where}: task.prompt_template writes an empty prompt")
+    return prompt
