@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import shutil
@@ -68,6 +67,8 @@ def python_version() -> Finding:
 
 def packages() -> list[Finding]:
     """Every direct dependency against its allowed range and the version that the tests ran with."""
+    import importlib.metadata  # every command imports this module
+
     try:
         required = importlib.metadata.requires("rlvr") or []
     except importlib.metadata.PackageNotFoundError:
@@ -82,6 +83,8 @@ def packages() -> list[Finding]:
 
 def package(requirement: Requirement, tested: str | None) -> Finding:
     """One dependency. `tested` is the version of the tested set."""
+    import importlib.metadata
+
     name = requirement.name
     fix = f"{_pip()} '{name}=={tested}'" if tested else f"{_pip()} '{name}{requirement.specifier}'"
     try:

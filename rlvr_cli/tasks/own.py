@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import copy
 import hashlib
@@ -13,7 +12,6 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Real
@@ -490,6 +488,9 @@ def _function(written: str) -> _Function:
 
 
 def _awaited(said: Any) -> Any:
+    import asyncio  # slow to import, and few rewards need it
+    from concurrent.futures import ThreadPoolExecutor
+
     async def wait() -> Any:
         return await said
 

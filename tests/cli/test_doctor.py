@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import sys
 import tomllib
@@ -64,10 +65,10 @@ def test_a_version_against_the_range_and_the_tested_set(
 ) -> None:
     def version(_: str) -> str:
         if installed is None:
-            raise doctor.importlib.metadata.PackageNotFoundError
+            raise importlib.metadata.PackageNotFoundError
         return installed
 
-    monkeypatch.setattr(doctor.importlib.metadata, "version", version)
+    monkeypatch.setattr(importlib.metadata, "version", version)
     finding = package(Requirement("trl>=1.16,<1.17"), "1.16.0")
     assert finding.status == status
     fix = f"{sys.executable} -m pip install 'trl==1.16.0'"
