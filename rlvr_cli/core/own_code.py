@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.util
 import sys
 import traceback
 from pathlib import Path
@@ -19,44 +18,48 @@ _LOADED: dict[tuple[Path, str], ModuleType] = {}
 
 def code_digest(path: Path) -> str:
     """The first twelve digits of the file's SHA-256. Raises UserError when it cannot be read."""
+    return _digest(_read(path))
+
+
+def execute(source: str | bytes, path: Path, name: str) -> ModuleType:
+    """The module ``name`` that ``source``, the content of ``path``, is; what it prints goes to stderr.
+
+    Raises whatever the code raises; then there is no such module.
+    """
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    # Dataclasses, pickle and pydantic look a class up by its module.
+    sys.modules[name] = module
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
-    except OSError as error:
-        what = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror or error})"
-        raise UserError(f"{path}: {what}. A path is relative to the folder in which rlvr was called.") from error
+        with contextlib.redirect_stdout(sys.stderr):
+            exec(compile(source, path, "exec", dont_inherit=True), vars(module))  # noqa: S102
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
 
 
 def load_code(path: Path) -> ModuleType:
     """The module that the file is, executed once for each content.
 
-    It can import the modules next to it; a library of the same name wins. What it prints goes to stderr.
+    It can import the modules next to it; a library of the same name wins.
 
     Raises:
         UserError: it cannot be read, or its code fails; names its line.
     """
-    key = (path.resolve(), code_digest(path))
+    source = _read(path)
+    key = (path.resolve(), _digest(source))
     if key not in _LOADED:
         folder = str(key[0].parent)
         if folder not in sys.path:
             # Last: a folder of data that is called `datasets` must not hide the library.
             sys.path.append(folder)
-        name = f"rlvr_own_{path.stem}_{key[1]}"
-        spec = importlib.util.spec_from_file_location(name, key[0])
-        if spec is None or spec.loader is None:
-            raise UserError(f"{path}: is no Python file; its name must end in .py.")
-        module = importlib.util.module_from_spec(spec)
-        # Dataclasses and pickle look a class up by its module.
-        sys.modules[name] = module
         try:
-            with contextlib.redirect_stdout(sys.stderr):
-                spec.loader.exec_module(module)
+            _LOADED[key] = execute(source, key[0], f"rlvr_own_{path.stem}_{key[1]}")
         except SyntaxError as error:
-            del sys.modules[name]
             raise UserError(f"{error.filename or path}:{error.lineno}: syntax error: {error.msg}") from error
         except (Exception, SystemExit) as error:
-            del sys.modules[name]
             raise UserError(f"{blamed(error, path)} (while the file was loaded)") from error
-        _LOADED[key] = module
     return _LOADED[key]
 
 
@@ -74,10 +77,26 @@ def from_code(path: Path, name: str) -> Any:
     return getattr(module, name)
 
 
+def line_of(error: BaseException, path: Path) -> int | None:
+    """The line of the file that an exception passed through last; None where it did not."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((one.lineno for one in reversed(frames) if Path(one.filename).resolve() == path.resolve()), None)
+
+
 def blamed(error: BaseException, path: Path) -> str:
     """An exception of the user's code in one line: the innermost place in the file, the type and the message."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).resolve() == path.resolve()]
-    line = f":{own[-1].lineno}" if own else ""
+    line = line_of(error, path)
     said = " ".join(str(error).split())[:300]
-    return f"{path}{line}: {type(error).__name__}{f': {said}' if said else ''}"
+    return f"{path}{'' if line is None else f':{line}'}: {type(error).__name__}{f': {said}' if said else ''}"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        what = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror or error})"
+        raise UserError(f"{path}: {what}. A path is relative to the folder in which rlvr was called.") from error
+
+
+def _digest(source: bytes) -> str:
+    return hashlib.sha256(source).hexdigest()[:12]

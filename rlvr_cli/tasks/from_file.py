@@ -11,7 +11,6 @@ import ast
 import contextlib
 import re
 import sys
-import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from pydantic import Field, create_model
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.hashes import text_digest
+from rlvr_cli.core.own_code import execute, line_of
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import LongText, dump
 from rlvr_cli.tasks.base import Task
@@ -181,29 +181,21 @@ def _made(source: TaskFile) -> type[Task]:
 
 
 def _imported(source: TaskFile) -> ModuleType:
-    """The file as a module; what it prints goes to standard error. Raises UserError for whatever it raises."""
-    module = ModuleType(f"rlvr_task_{source.sha256[:16]}")
-    module.__file__ = source.file
-    # pydantic looks annotations up in the module of a class.
-    sys.modules[module.__name__] = module
+    """The file as a module. Raises UserError for whatever it raises."""
+    name = f"rlvr_task_{source.sha256[:16]}"
     try:
-        with contextlib.redirect_stdout(sys.stderr):
-            exec(compile(source.text, source.file, "exec", dont_inherit=True), vars(module))  # noqa: S102
+        return execute(source.text, Path(source.file), name)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        del sys.modules[module.__name__]
         if isinstance(error, SyntaxError) and error.filename == source.file:
             raise UserError(f"{source.file}:{error.lineno}: {error.msg}") from None
-        where = f"{source.file}:{_line_of(error, source.file)}"
+        where = _place_of(error, source.file)
         if isinstance(error, TypeError) and " is taken by " in str(error):
-            raise UserError(
-                f"{where}: {str(error).removeprefix(f'{module.__name__}.')}. Choose another name."
-            ) from None
-        if any(not isinstance(name, str) for name in Task.kinds):
+            raise UserError(f"{where}: {str(error).removeprefix(f'{name}.')}. Choose another name.") from None
+        if any(not isinstance(kind, str) for kind in Task.kinds):
             raise UserError(f'{where}: name has no default; write `name: Literal["x"] = Field("x")`.') from None
         raise UserError(f"{where}: {_said(error)}") from None
-    return module
 
 
 def _check(where: str, name: str, kind: type[Task], built_in: Mapping[str, Any]) -> None:
@@ -270,7 +262,7 @@ def _speaking(task: Any, method: str, about: str) -> Iterator[None]:
         raise
     except Exception as error:
         file = _file(task)
-        raise RunError(f"{file}:{_line_of(error, file)}: {method} raised {_said(error)} ({about}).") from error
+        raise RunError(f"{_place_of(error, file)}: {method} raised {_said(error)} ({about}).") from error
 
 
 def _typed(task: Any, method: str, value: Any, kind: type) -> Any:
@@ -284,10 +276,8 @@ def _file(task: Any) -> str:
     return str(sys.modules[type(task).__module__].__file__)
 
 
-def _line_of(error: BaseException, file: str) -> int:
-    """The line of ``file`` that the error passed through last."""
-    frames = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    return next((line for line in reversed(frames) if line), 1)
+def _place_of(error: BaseException, file: str) -> str:
+    return f"{file}:{line_of(error, Path(file)) or 1}"
 
 
 def _said(error: BaseException) -> str:
