@@ -71,7 +71,7 @@ class ConflictsOptions(Section):
     """Keys of `rlvr analyze conflicts`."""
 
     rollouts: Count = Field(10, description="Saved rollouts that are looked at, the last of them --rollout.")
-    top: Count = Field(12, description="Tokens shown: those that are most often in conflict.")
+    top: Count = Field(12, description="Tokens shown: the most frequent in conflicts.")
 
 
 @analysis(
@@ -432,13 +432,13 @@ def conflicts_figure(tallies: Mapping[int, Tally], total: Tally, tokens: Sequenc
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.0, 7.2), layout="constrained")
-    (left, right), (below, beside) = figure.subplots(2, 2)
+    (left, right), (lower_left, lower_right) = figure.subplots(2, 2)
     _draw_lines(left, tallies, _SHARES, "share of all tokens in conflict", 0)
     _draw_lines(right, tallies, _PUSHES, "share that GRPO pushes down (GTPO: none)", len(_SHARES))
     right.axhline(0.5, color="#7F7F7F", linewidth=0.8, zorder=0.9)
     right.set_ylim(-0.02, 1.02)
-    _draw_spans(below, total)
-    _draw_bars(beside, tokens)
+    _draw_spans(lower_left, total)
+    _draw_bars(lower_right, tokens)
     return figure
 
 

@@ -137,7 +137,7 @@ def summary(found: ByProbability) -> dict[str, float | None]:
     right: dict[str, float | None] = {}
     first = found.directions[0].method
     for direction in found.directions:
-        # `grpo+lopti` next to `grpo` is told apart by what it adds.
+        # The label of `grpo+lopti` next to `grpo` is its modifier.
         added = direction.method.removeprefix(f"{first}+")
         name = re.sub(r"[^a-z0-9]+", "_", added.lower())
         right |= {

@@ -114,7 +114,7 @@ def load_policy(saved: SavedRollout, policy: Policy, *, dtype: torch.dtype | Non
 
 
 def padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """(N, T) the rows, right-padded with 0, and the (N, T) mask of what is not padding."""
+    """(N, T) the rows, right-padded with 0, and the (N, T) mask of the tokens without padding."""
     width = max((len(row) for row in rows), default=0)
     values = torch.zeros(len(rows), width, dtype=torch.int64)
     mask = torch.zeros(len(rows), width, dtype=torch.int64)

@@ -67,7 +67,7 @@ def watch(
 
 
 class Look:
-    """Looks at the runs again and again: those that are running, and those that were at an earlier look.
+    """Looks at the runs again and again: all that run now or ran at an earlier look.
 
     Attributes:
         others: how many runs were left out of the last look.

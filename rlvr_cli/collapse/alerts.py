@@ -78,7 +78,7 @@ def alert_spans(rows: Sequence[Mapping[str, Any]]) -> list[Span]:
     return sorted(spans, key=lambda span: (span.first, span.alert))
 
 
-# Rollouts in a row without a signal before one is told: a single one is chance where few prompts are hard.
+# Rollouts in a row without a signal before an alert: a single one is chance where few prompts are hard.
 ROLLOUTS = 3
 # It is not told again within so many rollouts.
 PAUSE = 10
@@ -115,7 +115,7 @@ class SignalWatch:
         return rollout + 1 >= ROLLOUTS and all(map(self._idle, range(rollout + 1 - ROLLOUTS, rollout + 1)))
 
     def begins(self, rollout: int) -> bool:
-        """Whether one is told after ``rollout``: it is on, and was not in the rollouts before."""
+        """Whether ``rollout`` raises an alert: the signal is missing now, and was not in the rollouts before."""
         return self.on(rollout) and not any(map(self.on, range(max(0, rollout - PAUSE), rollout)))
 
     def fields(self, rollout: int) -> dict[str, Any]:

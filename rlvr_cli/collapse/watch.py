@@ -123,7 +123,7 @@ class CollapseWatch:
         return self._on.get(rollout, {})
 
     def begins(self, rollout: int) -> list[Collapse]:
-        """The patterns that hold after ``rollout`` and did not in the ``pause`` rollouts before: what one is told."""
+        """The patterns that hold after ``rollout`` and did not in the ``pause`` rollouts before: the new alerts."""
         earlier = [self.on(before) for before in range(rollout - self.thresholds.pause, rollout)]
         return [
             collapse

@@ -232,7 +232,7 @@ def _benchmarks(request: Request, runs: Sequence[Run], problems: list[str], note
 
 
 def _evaluated_on(run: Run) -> set[str]:
-    """The benchmarks of a run's evaluations; what is damaged is told where they are read."""
+    """The benchmarks of a run's evaluations; damage is reported where they are read."""
     names = set()
     for path in run.dir.eval_dir.glob("*/metrics.json"):
         try:

@@ -23,7 +23,8 @@ class Request:
         baseline, metric, benchmark: None = the default.
         where: `KEY=VALUE` that an evaluation's settings must have.
         match: the budget at which learning curves are compared; None = the final checkpoints are.
-        level: of the metric, whose first reaching is told (with ``match``); None = the baseline's final value.
+        level: of the metric; with ``match``, the budget at which each arm first reached it is reported; None = the
+            baseline's final value.
         power: the difference to be detected, in the metric's own unit; None = a default for shares.
         over: the tasks that arms are compared over: ("benchmark",) = the benchmarks that runs were evaluated on, else
             keys or sections whose values are the tasks; none = one comparison.

@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.,:@+=/-]+")
 _OPTION = re.compile(r"[a-z][a-z0-9-]*")
 _NO_LIMIT = ("UNLIMITED", "INFINITE")
 
-# What sbatch is told by a key of this section, and what by the run itself; said twice, one of them would be silent.
+# sbatch options that a key of this section, or the run itself, sets: one of two values would be ignored.
 OPTIONS_OF_KEYS = {
     "partition": "slurm.partition",
     "account": "slurm.account",

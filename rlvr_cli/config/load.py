@@ -163,7 +163,7 @@ def _file_layers(one: Path | Row, problems: list[tuple[str, str]]) -> Iterator[L
 
 
 def know_tasks(files: Iterable[Path]) -> None:
-    """Give the tasks that configuration files name by a file of Python their keys; all else is told by `load`.
+    """Give the tasks that configuration files name by a file of Python their keys; `load` reports everything else.
 
     Raises UserError for a file that has no task.
     """

@@ -216,14 +216,19 @@ def number(value: Any) -> float | None:
 
 
 def output_problems(
-    path: Path, *, source: Path | None = None, rows: bool = False, overwrite: bool = True, beside: Sequence[Path] = ()
+    path: Path,
+    *,
+    source: Path | None = None,
+    rows: bool = False,
+    overwrite: bool = True,
+    companions: Sequence[Path] = (),
 ) -> list[str]:
     """What is wrong with ``--output``; nothing is made or opened.
 
     Args:
         source: the file that is read.
         rows: ``task.data`` is to read the output, so its name has the ending of such a file.
-        overwrite: files that exist are replaced; ``beside``: further files that are written.
+        overwrite: files that exist are replaced; ``companions``: further files that are written.
     """
     if str(path) == "-":
         return ["--output -: nothing is written to standard output; give a file."]
@@ -234,7 +239,7 @@ def output_problems(
         found.append(f"--output {path}: what is written is not compressed; leave .gz out of the name.")
     if source is not None and path.exists() and source.exists() and path.samefile(source):
         return [*found, f"--output {path}: is the file that is read. Choose another."]
-    for one in (path, *beside):
+    for one in (path, *companions):
         problem = _cannot_be_written(one)
         if problem is None and one.exists() and not overwrite:
             problem = f"{one.name} exists. Choose another file, or give --overwrite."

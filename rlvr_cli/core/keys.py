@@ -58,7 +58,7 @@ class Schema:
     _variants: dict[Path, tuple[Variant, ...]] = field(default_factory=dict, repr=False)
 
     def forget(self) -> None:
-        """Look anew at what there is: a kind was added."""
+        """Forget the cached variants: a kind was added."""
         for name in ("_variants", "section_names", "keys", "key_names"):
             vars(self)[name].clear() if name == "_variants" else vars(self).pop(name, None)
 
@@ -176,8 +176,8 @@ class Schema:
             inside = [name for name in same_name if name.startswith(f"{path[0]}.")]
             if inside:
                 return " or ".join(inside)
-            beside = [name for variant in self.variants(path[:-1]) for name in fields(variant)]
-            close = nearest(path[-1], fields(own) if own else beside) or nearest(path[-1], beside)
+            siblings = [name for variant in self.variants(path[:-1]) for name in fields(variant)]
+            close = nearest(path[-1], fields(own) if own else siblings) or nearest(path[-1], siblings)
             if close:
                 return close
             if other:

@@ -105,7 +105,7 @@ def make_filter(options: FilterOptions) -> FilterRequest:
         wrong.append("--split all: is for problems from task.data; generated ones have train, dev and test.")
     source = local_path(config.task.data) if config is not None and config.task.data not in data_sets() else None
     wrong += output_problems(
-        options.output, source=source, rows=True, overwrite=options.overwrite, beside=[_meta(options.output)]
+        options.output, source=source, rows=True, overwrite=options.overwrite, companions=[_meta(options.output)]
     )
     if config is not None and config.eval.engine == "openai":
         wrong += option_problems(config)

@@ -152,5 +152,5 @@ def check_problems(
 
 
 def _judged_by(problem: Problem) -> str:
-    """A hash of what the judge is told of a problem."""
+    """A hash of a problem as the judge gets it."""
     return digest(problem.data)[:16]

@@ -1,6 +1,6 @@
 """What shards the model: the presets and files of `launch.deepspeed`, checked against the run and filled in.
 
-No torch is loaded here, so that a contradiction is told before anything starts.
+No torch is loaded here, so that a contradiction is reported before anything starts.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Measured:
 
 
 def measured(subject: Subject, problems: list[str]) -> list[Measured]:
-    """The evaluations of a page: those that are compared, else all settings that some run was evaluated under.
+    """The evaluations of a page: the compared ones, else every setting of some run's evaluations.
 
     Args:
         problems: gets a line for each that is damaged.

@@ -47,7 +47,7 @@ class Page:
     """What the template shows.
 
     Attributes:
-        unfinished: what is not finished yet. lacking: why there is no comparison; missing: the commands that make it.
+        unfinished: lines on unfinished runs. lacking: why there is no comparison; missing: the commands that make it.
         changes: before and after on held-out problems. course: the same of training's own completions.
         comparison: the tables of `rlvr compare`; below: what stands below them. budgets: the same at
             equal budget. measures: all that was evaluated.

@@ -198,10 +198,10 @@ def commands(subject: Subject, evaluations: Sequence[Measured], output: Path | N
     if lines:
         groups.append(Commands("Evaluate those", tuple(lines)))
     options = option_words(request)
-    anew = " ".join(dict.fromkeys(places))
-    made = [f"rlvr report {anew}{_joined(_unplaced(options))} --output report.html"]
+    names = " ".join(dict.fromkeys(places))
+    made = [f"rlvr report {names}{_joined(_unplaced(options))} --output report.html"]
     if subject.comparison is not None:
-        made.insert(0, f"rlvr compare {anew}{_joined(_unplaced(options))}")
+        made.insert(0, f"rlvr compare {names}{_joined(_unplaced(options))}")
     groups.append(Commands("Compare them" if subject.comparison else "Make their page", tuple(made)))
     names = " ".join(shlex.quote(name) for name in request.names)
     to = ["--output", str(output)] if output else []

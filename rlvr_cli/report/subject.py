@@ -151,7 +151,7 @@ class Readiness:
 
     Attributes:
         runs: those that can be compared: finished (or taken as they are) and evaluated.
-        unfinished: what is not finished yet, a line each.
+        unfinished: a line for each unfinished run.
         left_out: what takes no part in a comparison for that reason, a line each.
         lacking: why there is nothing to compare yet; empty where there is.
         commands: what finishes and evaluates the runs, in this order.

@@ -183,7 +183,7 @@ def _names(root: Path) -> Iterator[str]:
 def tell_trials(folder: Path, problems: list[str], notes: list[str], *, unfinished: bool) -> set[str]:
     """Tell which trials of the sweep in ``folder`` have no run yet.
 
-    Returns the names of those that are left out: the sweep file names them no more, or a search gave them up.
+    Returns the names of the trials left out: no longer in the sweep file, or given up by a search.
 
     Args:
         notes: gets a line for what is left out.

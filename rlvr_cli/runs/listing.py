@@ -306,7 +306,7 @@ def live_row(run: dict[str, Any]) -> dict[str, Any]:
 
     Of a running one by its newest optimizer step, of another by its manifest: `name`, `status`, `method`, `task`,
     `model`, `seed`, `rollout` (rollouts done), `rollouts_total`, `step`, `steps_total`, the numbers of the last step
-    (``NUMBERS``), `tokens_per_second` (trained on, over the whole loop) and `seconds_left`; what is not known is None.
+    (``NUMBERS``), `tokens_per_second` (trained on, over the whole loop) and `seconds_left`; None where unknown.
     """
     same = {name: run.get(name) for name in ("name", "path", "status", "damage", "method", "task", "model", "seed")}
     totals = {name: number(run.get(name)) for name in ("rollouts_total", "steps_total")}

@@ -100,7 +100,7 @@ class Objective:
     """A metric, where it is from (:data:`HELD_OUT`, :data:`EVAL` or :data:`TRAINING`), and what is better.
 
     Attributes:
-        where: settings by which the evaluation of a trial is told from others of its run.
+        where: settings by which the evaluation of a trial differs from others of its run.
     """
 
     metric: str

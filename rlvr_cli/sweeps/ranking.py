@@ -72,7 +72,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The arms, best first; those that are not complete after those that are."""
+    """The arms, best first; complete ones before the others."""
 
     objective: Objective
     arms: tuple[Arm, ...]
@@ -101,9 +101,9 @@ class Ranking:
         if number > 1:
             bias = "high" if self.objective.maximize else "low"
             given_up = sum(any(look.state == "pruned" for look in arm.looks) for arm in self.arms)
-            beside = f" ({given_up} more {'were' if given_up > 1 else 'was'} given up early)" if given_up else ""
+            others = f" ({given_up} more {'were' if given_up > 1 else 'was'} given up early)" if given_up else ""
             found.append(
-                f"It was picked out of {number} by this number{beside}, which is therefore likely to be too {bias}. "
+                f"It was picked out of {number} by this number{others}, which is therefore likely to be too {bias}. "
                 "Seeds that it was not picked by tell what it is worth."
             )
         return found

@@ -128,7 +128,7 @@ class Search:
         plan = self._with_all_seeds(plan)
         while (reason := self._why_no_more(plan)) is None and not self._open(plan):
             self._suggest(plan)
-            # The value of one that was there already is told at once: the next suggestion knows of it.
+            # The value of one that was there already goes to the sampler at once, before the next suggestion.
             self._settle(plan)
             plan = self._with_all_seeds(plan)
         return replace(plan, search=self._state(plan, reason))

@@ -62,7 +62,7 @@ class _Journal(BaseJournalBackend):
 
 # Samplers of numpy take seeds of 32 bits.
 _SEEDS = 2**32
-# What a trial of the study is told next to its value: the identities of its runs, one a seed; the number of the trial
+# User attributes of a trial of the study: the identities of its runs, one a seed; the number of the trial
 # that was given the same configuration before it; why it is no configuration.
 RUNS, SAME, REFUSED = "runs", "same_as", "refused"
 

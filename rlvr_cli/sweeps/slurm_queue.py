@@ -73,7 +73,7 @@ def in_queue(sweep: SweepDir) -> dict[str, Task]:
     trials = {f"{one.job}_{number}": trial for one in known for number, trial in enumerate(one.trials)}
     if shutil.which("squeue") is None:
         raise UserError(f"no squeue on the PATH: how the jobs {jobs} stand is known on a machine of the cluster.")
-    # Numbers begin again when a cluster does; another's job is told by its name.
+    # Numbers begin again when a cluster does; the name tells another cluster's job apart.
     names = ",".join({one.name for one in known})
     asked = ["squeue", "--noheader", "--array", f"--jobs={jobs}", f"--name={names}", "--format=%i %t"]
     answer = subprocess.run(asked, capture_output=True, text=True, check=False)

@@ -144,7 +144,7 @@ class Worker:
     def _run(self, arguments: list[str], output: Path, watch: Watch | None = None) -> int:
         """Run one command to its end; its exit code. It dies with this process, and this one with its parent.
 
-        A training that ``watch`` gives up is told to save and end.
+        A training that ``watch`` gives up gets the signal to save and end.
         """
         with output.open("ab") as stream:
             self.child = subprocess.Popen(

@@ -19,7 +19,7 @@ from rlvr_cli.tasks.problem import DataSet, DataSplit, MissingFields, Problem, S
 
 _SPLIT_MARK = re.compile(r"(?:^|[._-])(train|dev|validation|test)(?:[._-]|$)")
 # What lies next to rows: HiTab's tables.
-_BESIDE = ("tables.jsonl", "tables.jsonl.gz")
+_COMPANIONS = ("tables.jsonl", "tables.jsonl.gz")
 # Where a folder laid out as the hub's data sets are has its files.
 _INSIDE = "data"
 _PLACES_SHOWN = 3
@@ -35,7 +35,7 @@ class Place:
         number: of its line, or of the row.
         source: the file's name without its ending, or the hub data set's name.
         path: the file; None = of the hub.
-        beside: what :meth:`FromData.read_beside` gave for the file.
+        companion: what :meth:`FromData.read_companion` gave for the file.
     """
 
     where: str
@@ -43,7 +43,7 @@ class Place:
     number: int
     source: str
     path: Path | None = None
-    beside: Any = None
+    companion: Any = None
 
 
 class LeftOut(UserError):
@@ -119,11 +119,11 @@ class FromData:
 
     def file_split(self, path: Path) -> str | None:
         """The split of a folder's file by its name; "" = its rows are divided, None = it has no rows for the task."""
-        if not is_data(path) or path.name in _BESIDE:
+        if not is_data(path) or path.name in _COMPANIONS:
             return None
         return split_mark(path) or ("" if self.any_file else None)
 
-    def read_beside(self, path: Path, wrong: list[str]) -> Any:
+    def read_companion(self, path: Path, wrong: list[str]) -> Any:
         """What lies next to a file, for :meth:`row`; what is wrong with that goes into ``wrong``."""
         return None
 
@@ -183,7 +183,7 @@ def _named(task: FromData, name: str, split: DataSplit, folder: Path | None) -> 
 
 
 def _files(task: FromData, folder: Path, home: str = "") -> dict[str, list[Path]]:
-    """The folder's files by split, those that are divided under "".
+    """The folder's files by split, undivided ones under "".
 
     Args:
         home: the split that the folder is the place of, and so are its files whose name says none; "" = of several.
@@ -285,11 +285,11 @@ def _repeated(task: FromData, hub_id: str | None) -> bool:
 
 
 def _file_rows(task: FromData, path: Path, wrong: list[str]) -> Rows:
-    beside = task.read_beside(path, wrong)
+    companion = task.read_companion(path, wrong)
     for number, where, value in rows(path):
         if path.name.endswith(".csv") and isinstance(value, dict):
             value = {name: _cell(cell, name in task.json_columns) for name, cell in value.items()}
-        yield value, Place(where, f"{path.name}:{number}", number, stem(path), path, beside)
+        yield value, Place(where, f"{path.name}:{number}", number, stem(path), path, companion)
 
 
 def _cell(text: str, is_json: bool) -> Any:
@@ -427,7 +427,7 @@ def split_mark(path: Path) -> str | None:
 
 def split_at_home(path: Path, home: str) -> bool:
     """Whether a file has rows of ``home``, in a folder that is the place of that split alone."""
-    return is_data(path) and path.name not in _BESIDE and split_mark(path) in (None, home)
+    return is_data(path) and path.name not in _COMPANIONS and split_mark(path) in (None, home)
 
 
 def split_of(key: str) -> Split:

@@ -85,8 +85,8 @@ def read_task_file(path: Path) -> TaskFile:
 def find_task_file(name: str, folder: Path | None) -> Path:
     """Where the file ``name`` is: next to the file that names it, in ``folder``, else from the current folder."""
     path = local_path(name)
-    beside = path if folder is None else folder / path
-    return beside if beside.exists() or not path.exists() else path
+    near = path if folder is None else folder / path
+    return near if near.exists() or not path.exists() else path
 
 
 def task_file(task: Task | str) -> TaskFile | None:

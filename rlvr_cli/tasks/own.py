@@ -12,7 +12,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from numbers import Real
 from pathlib import Path
@@ -317,7 +317,7 @@ class Own(Task):
         if wrong:
             raise UserError([f"task.reward: {one}" for one in wrong])
         names = Counter(one.name for one in found)
-        return [one if names[one.name] == 1 else one.with_label(f"{one.path.stem}.{one.name}") for one in found]
+        return [one if names[one.name] == 1 else replace(one, label=f"{one.path.stem}.{one.name}") for one in found]
 
     def _try(self, problems: Sequence[Problem]) -> None:
         if not problems:
@@ -384,9 +384,6 @@ class _Function:
     name: str
     call: Callable[..., Any]
     label: str
-
-    def with_label(self, label: str) -> _Function:
-        return _Function(self.path, self.name, self.call, label)
 
     @property
     def _parameters(self) -> Mapping[str, inspect.Parameter] | None:

@@ -177,7 +177,7 @@ def inside(wrapped: Any, model: Any, function: Callable[..., Any], *tensors: Ten
     """``function(*tensors)`` as the forward pass of ``wrapped``, which holds ``model``.
 
     What wraps a model for several processes (DDP, FSDP2, DeepSpeed) prepares in its own forward pass what the backward
-    pass needs; whatever is computed with the model must happen in there.
+    pass needs; every computation with the model must happen in there.
     """
     own = vars(model).get("forward")
     model.forward = function

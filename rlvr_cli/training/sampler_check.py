@@ -6,7 +6,7 @@ or other arithmetic makes it a gradient of something else, and nothing else woul
 The limits. Both compute the same sums in another order. In float32 that moves a log-prob by about 1e-6 (measured on
 the lab), so that a largest difference of 1e-3 leaves room for deep models and none for a mistake. In bfloat16 a logit
 of size 16 is rounded to 1/16 already (8 bits), so single tokens differ by tenths and the largest difference says
-little. The mean does, next to the mean of -log p: tokens that are nearly certain hardly differ, whatever is wrong, and
+little. The mean does, next to the mean of -log p: tokens that are nearly certain hardly differ, whatever the fault, and
 most tokens of a trained policy are. On the lab rounding makes the mean difference 0.7 % of the mean of -log p, sampling
 at temperature 0.9 for 1 makes it 4 %, at 0.7 12 %; the limit of 10 % is above what engines for GPUs are known to differ
 by (0.01 to 0.02 a token). A small mistake is not seen in bfloat16.
@@ -70,7 +70,7 @@ class SamplerCheck:
         return "mean_difference", max(LEAST, SHARE * self.surprise)
 
     def record(self) -> dict[str, Any]:
-        """For the manifest; null for what is not a finite number."""
+        """For the manifest; null where it is not finite."""
         name, limit = self.limit
         numbers = {
             "mean_difference": self.mean_difference,

@@ -300,7 +300,7 @@ class PolicyTrainer(GRPOTrainer):
         return rows
 
     def _padded(self, batch: Batch, pad_id: int) -> Rows:
-        """The rows of a batch on the device; those that are cut off and to be left out have no tokens."""
+        """The rows of a batch on the device; with drop_truncated, cut-off rows have no tokens."""
         rows = padded_rows(batch.prompt_ids, batch.completion_ids, pad_id)
         rows = {key: value.to(self.args.device) for key, value in rows.items()}
         tokens = torch.tensor(sum(map(len, (*batch.prompt_ids, *batch.completion_ids))), device=self.args.device)

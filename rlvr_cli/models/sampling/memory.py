@@ -97,7 +97,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def told_with_rows(rows: int, length: int) -> Iterator[None]:
-    """Inside, ``rows`` completions are sampled at once; a want of memory is told with what to change."""
+    """Inside, ``rows`` completions are sampled at once; an out-of-memory error says what to change."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:

@@ -83,7 +83,7 @@ class HiTab(Task):
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
         return generate(split, count, seed)
 
-    def read_beside(self, path: Path, wrong: list[str]) -> dict[str, str]:
+    def read_companion(self, path: Path, wrong: list[str]) -> dict[str, str]:
         return _tables(path.parent, wrong)
 
     def row(self, record: dict[str, Any], place: Place) -> Problem:
@@ -95,14 +95,14 @@ class HiTab(Task):
                 if isinstance(record.get(f"{key}_checked"), kind):
                     fields[key] = record[f"{key}_checked"]
         if fields.get("table") is None and "table_id" in record:
-            tables = place.beside or {}
+            tables = place.companion or {}
             if str(record["table_id"]) not in tables:
-                raise UserError(f"{place.where}: table {record['table_id']!r} is not in tables.jsonl beside this file")
+                raise UserError(f"{place.where}: table {record['table_id']!r} is not in tables.jsonl next to this file")
             fields["table"] = tables[str(record["table_id"])]
         problem = problem_from(fields, place.where)
         if not problem.question.strip() or not problem.data["table"]:
             missing = [key for key in ("question", "table") if not fields.get(key)]
-            needed = "a row needs question and table (or table_id, with tables.jsonl beside the file)"
+            needed = "a row needs question and table (or table_id, with tables.jsonl next to the file)"
             raise MissingFields(place.where, missing, needed, record)
         return problem
 
