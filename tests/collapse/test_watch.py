@@ -39,19 +39,16 @@ def test_neither_do_small_and_large_batches(problems: int) -> None:
     assert not any(found_in(moving(LEARNING, 80, 5, 60), 50, seed=3, problems=problems))
 
 
-@pytest.mark.parametrize(
-    ("pattern", "length", "within"),
-    [
+def test_every_collapse_is_named_as_what_it_is() -> None:
+    for pattern, length, within in [
         *((pattern, 1, SOON) for pattern in PATTERNS),
         # What goes slowly is another pattern before it is broken.
         *((pattern, 20, LATER) for pattern in PATTERNS if pattern != "broken_policy"),
-    ],
-)
-def test_every_collapse_is_named_as_what_it_is(pattern: str, length: int, within: int) -> None:
-    curves = moving(COLLAPSES[pattern], BEGINS + 60, BEGINS, length, **STARTS.get(pattern, {}))
-    for found in found_in(curves, 20, seed=4):
-        assert names(found)[:1] == [pattern]
-        assert BEGINS <= found[0].first < BEGINS + within
+    ]:
+        curves = moving(COLLAPSES[pattern], BEGINS + 60, BEGINS, length, **STARTS.get(pattern, {}))
+        for found in found_in(curves, 20, seed=4):
+            assert names(found)[:1] == [pattern], (pattern, length, within)
+            assert BEGINS <= found[0].first < BEGINS + within, (pattern, length, within)
 
 
 # --- single numbers ------------------------------------------------------------------------------------------------
@@ -71,9 +68,8 @@ def run_of(*parts: tuple[int, dict[str, float]]) -> list[dict[str, Any]]:
 HARM = {"accuracy": 0.3}
 
 
-@pytest.mark.parametrize(
-    ("after", "expected"),
-    [
+def test_the_bounds_of_the_rules() -> None:
+    for after, expected in [
         ({"length": 200.0, **HARM}, ["length_collapse"]),
         ({"length": 201.0, **HARM}, []),
         ({"length": 200.0}, ["length_collapse"]),
@@ -96,10 +92,8 @@ HARM = {"accuracy": 0.3}
         (HARM, []),
         ({"grad_norm": 100.0}, []),
         ({"length": 100.0, "entropy": 0.9, **HARM}, ["length_collapse", "entropy_explosion"]),
-    ],
-)
-def test_the_bounds_of_the_rules(after: dict[str, float], expected: list[str]) -> None:
-    assert names(detect(run_of((10, {}), (10, after)), PROBLEMS)) == expected
+    ]:
+        assert names(detect(run_of((10, {}), (10, after)), PROBLEMS)) == expected, (after, expected)
 
 
 def test_a_fall_of_accuracy_that_may_be_noise_is_none() -> None:

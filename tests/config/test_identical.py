@@ -125,9 +125,8 @@ def test_off_policy_every_named_method_is_one_of_its_own() -> None:
         assert not alike(found[first], found[second]), (first, second)
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "same"),
-    [
+def test_choices_that_come_to_the_same_thing() -> None:
+    for first, second, same in [
         # name and overrides of each; whether the choices come to the same thing
         (("gppo",), ("ce-gppo", "method.policy_loss.beta1=1"), True),
         (("grpo",), ("gppo", "method.policy_loss={beta1: 0, beta2: 0}"), True),
@@ -165,21 +164,19 @@ def test_off_policy_every_named_method_is_one_of_its_own() -> None:
         (("raft-pp",), ("pl", "method.policy_loss=ppo_clip"), True),
         (("reweight+lopti",), ("lopti+reweight",), True),
         (("grpo",), ("dapo",), False),
-    ],
-)
-def test_choices_that_come_to_the_same_thing(first: tuple[str, ...], second: tuple[str, ...], same: bool) -> None:
-    methods = {
-        label: load_config(method=name, overrides=overrides).method
-        for label, (name, *overrides) in (("first", first), ("second", second))
-    }
-    groups = same_gradients(methods, updates=4)
-    assert [group.names for group in groups if group.when == "always"] == ([("first", "second")] if same else [])
-    found = [gradients(method, off_policy=True) for method in methods.values()]
-    if same:
-        # An empty pass beside a full one adds nothing.
-        assert torch.allclose(torch.stack(found[0]).sum(0), torch.stack(found[1]).sum(0), atol=1e-12)
-    else:
-        assert not alike(*found)
+    ]:
+        methods = {
+            label: load_config(method=name, overrides=overrides).method
+            for label, (name, *overrides) in (("first", first), ("second", second))
+        }
+        groups = same_gradients(methods, updates=4)
+        assert [group.names for group in groups if group.when == "always"] == ([("first", "second")] if same else [])
+        found = [gradients(method, off_policy=True) for method in methods.values()]
+        if same:
+            # An empty pass beside a full one adds nothing.
+            assert torch.allclose(torch.stack(found[0]).sum(0), torch.stack(found[1]).sum(0), atol=1e-12)
+        else:
+            assert not alike(*found), (first, second, same)
 
 
 def test_the_first_step_of_an_empty_pass_is_the_step_of_no_other_method() -> None:
@@ -242,11 +239,11 @@ def test_the_sentence() -> None:
     assert group.sentence().startswith("On the first step of each rollout")
 
 
-@pytest.mark.parametrize("name", [*POLICIES, *COMPOSITIONS, "grpo+high-only"])
-def test_the_passes_that_are_counted_are_those_that_are_made(name: str) -> None:
-    config = load_config(method=name).method
-    assert isinstance(config, Method)
-    assert config.passes.names == config.bound(LENGTH).passes.names
+def test_the_passes_that_are_counted_are_those_that_are_made() -> None:
+    for name in [*POLICIES, *COMPOSITIONS, "grpo+high-only"]:
+        config = load_config(method=name).method
+        assert isinstance(config, Method), name
+        assert config.passes.names == config.bound(LENGTH).passes.names, name
 
 
 def test_sft_is_like_no_other() -> None:

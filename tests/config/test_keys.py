@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import as_plain, load_config
 from rlvr_cli.config.schema import RunConfig
@@ -55,9 +53,8 @@ def test_bounds_are_in_the_words() -> None:
     assert describe_field(UpdateConfig.model_fields["max_grad_norm"]) == "a number, above 0"
 
 
-@pytest.mark.parametrize(
-    ("written", "meant"),
-    [
+def test_the_nearest_key() -> None:
+    for written, meant in [
         (["optimizer", "learning_rate"], "optimizer.lr"),
         (["optimizer", "lrr"], "lr"),
         (["optimizer", "LR"], "lr"),
@@ -73,7 +70,5 @@ def test_bounds_are_in_the_words() -> None:
         (["method", "passes", "etta"], "eta"),
         (["method", "policy_loss", "gamma"], "method.advantage.gamma or method.shaping.entropy_penalty.gamma"),
         (["n"], "method.policy_loss.n"),
-    ],
-)
-def test_the_nearest_key(written: list[str], meant: str | None) -> None:
-    assert KEYS.suggest(written) == meant
+    ]:
+        assert KEYS.suggest(written) == meant, (written, meant)

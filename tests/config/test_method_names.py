@@ -18,9 +18,8 @@ from rlvr_cli.methods.names import (
 )
 
 
-@pytest.mark.parametrize(
-    ("written", "canonical"),
-    [
+def test_one_canonical_spelling() -> None:
+    for written, canonical in [
         ("grpo", "grpo"),
         ("GRPO", "grpo"),
         ("Dr_GRPO", "dr-grpo"),
@@ -45,16 +44,13 @@ from rlvr_cli.methods.names import (
         ("lopti+ar", "lopti+reweight"),
         ("grpo+noise+HIGH_ENTROPY", "grpo+high-entropy+noise"),
         ("SFT", "sft"),
-    ],
-)
-def test_one_canonical_spelling(written: str, canonical: str) -> None:
-    assert canonical_name(written) == canonical
-    assert canonical_name(canonical) == canonical
+    ]:
+        assert canonical_name(written) == canonical, (written, canonical)
+        assert canonical_name(canonical) == canonical, (written, canonical)
 
 
-@pytest.mark.parametrize(
-    ("written", "reason"),
-    [
+def test_refused_with_the_reason() -> None:
+    for written, reason in [
         ("grop", "Did you mean `grpo`"),
         ("dgpo+lopt", "Did you mean `lopti`"),
         ("dgpo+acpo", "two base methods"),
@@ -72,11 +68,9 @@ def test_one_canonical_spelling(written: str, canonical: str) -> None:
         ("sft+lopti", "no rollouts"),
         ("grpo+ppo", "two base methods"),
         ("!", "unknown method"),
-    ],
-)
-def test_refused_with_the_reason(written: str, reason: str) -> None:
-    with pytest.raises(ValueError, match=reason.replace("+", r"\+")):
-        parse_method_name(written)
+    ]:
+        with pytest.raises(ValueError, match=reason.replace("+", r"\+")):
+            parse_method_name(written)
 
 
 @pytest.mark.parametrize(

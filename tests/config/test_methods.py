@@ -20,21 +20,21 @@ ALL: tuple[Preset, ...] = (*METHODS.values(), *MODIFIER_PRESETS.values())
 METHOD: TypeAdapter[Any] = TypeAdapter(AnyMethod)
 
 
-@pytest.mark.parametrize("preset", ALL, ids=lambda preset: f"{type(preset).__name__}-{preset.name}")
-def test_a_preset_is_complete(preset: Preset) -> None:
-    values = dict(flat(preset.values))
-    assert all(preset.sources[key] for key in values)
-    for text in (preset.title, preset.summary, preset.extra_cost, preset.paper.title, preset.paper.authors):
-        assert text.strip() == text
-        assert text
-        assert "\n" not in text
-    assert preset.summary.endswith(".")
-    assert len(preset.summary) <= 120
-    if preset.paper.arxiv is not None:
-        year, number = preset.paper.arxiv.split(".")
-        assert len(year) == 4
-        assert len(number) == 5
-    assert (Path(rlvr_cli.__file__).parent / "methods" / f"{preset.module}.py").is_file()
+def test_a_preset_is_complete() -> None:
+    for preset in ALL:
+        values = dict(flat(preset.values))
+        assert all(preset.sources[key] for key in values), preset
+        for text in (preset.title, preset.summary, preset.extra_cost, preset.paper.title, preset.paper.authors):
+            assert text.strip() == text, preset
+            assert text, preset
+            assert "\n" not in text, preset
+        assert preset.summary.endswith("."), preset
+        assert len(preset.summary) <= 120, preset
+        if preset.paper.arxiv is not None:
+            year, number = preset.paper.arxiv.split(".")
+            assert len(year) == 4, preset
+            assert len(number) == 5, preset
+        assert (Path(rlvr_cli.__file__).parent / "methods" / f"{preset.module}.py").is_file(), preset
 
 
 def test_golden_files_are_there(golden_dir: Path) -> None:
@@ -43,19 +43,19 @@ def test_golden_files_are_there(golden_dir: Path) -> None:
             assert (golden_dir / f"{name}.json").is_file(), f"{preset.name}: {name}"
 
 
-@pytest.mark.parametrize("preset", ALL, ids=lambda preset: f"{type(preset).__name__}-{preset.name}")
-def test_every_value_is_valid_and_arrives(preset: Preset) -> None:
-    variants: list[tuple[str, Any]] = [(preset.name, preset.values)]
-    if isinstance(preset, Modifier):
-        variants = [(f"grpo+{preset.name}", preset.values)]
-        variants += [(f"{base}+{preset.name}", values) for base, values in preset.for_base.items()]
-    for name, values in variants:
-        config = load_config(method=name).method
-        assert config.name == name
-        resolved = dict(flat(config.model_dump()))
-        for key, value in flat(values):
-            assert resolved[key] == value, key
-            assert type(resolved[key]) is type(value), key
+def test_every_value_is_valid_and_arrives() -> None:
+    for preset in ALL:
+        variants: list[tuple[str, Any]] = [(preset.name, preset.values)]
+        if isinstance(preset, Modifier):
+            variants = [(f"grpo+{preset.name}", preset.values)]
+            variants += [(f"{base}+{preset.name}", values) for base, values in preset.for_base.items()]
+        for name, values in variants:
+            config = load_config(method=name).method
+            assert config.name == name, preset
+            resolved = dict(flat(config.model_dump()))
+            for key, value in flat(values):
+                assert resolved[key] == value, key
+                assert type(resolved[key]) is type(value), key
 
 
 def test_alpha_is_that_of_the_paper_for_the_task() -> None:
@@ -73,20 +73,19 @@ def test_alpha_is_that_of_the_paper_for_the_task() -> None:
     assert alpha("reinforce-pp+reweight") == alpha("reinforce-pp+reweight", task="math") == 0.1
 
 
-@pytest.mark.parametrize("name", [name for name in BASES if name != "sft"])
-def test_a_method_states_every_choice(name: str) -> None:
+def test_a_method_states_every_choice() -> None:
     """So that none of them moves with the defaults of the schema."""
-    values = METHODS[name].values
-    assert {"advantage", "policy_loss", "aggregation", "passes", "kl"} <= set(values)
-    config = load_config(method=name).method
-    assert isinstance(config, Method)
-    for choice in ("advantage", "policy_loss", "passes"):
-        assert set(values[choice]) == set(getattr(config, choice).model_dump())
+    for name in [name for name in BASES if name != "sft"]:
+        values = METHODS[name].values
+        assert {"advantage", "policy_loss", "aggregation", "passes", "kl"} <= set(values), name
+        config = load_config(method=name).method
+        assert isinstance(config, Method), name
+        for choice in ("advantage", "policy_loss", "passes"):
+            assert set(values[choice]) == set(getattr(config, choice).model_dump()), name
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
+def test_the_papers_settings() -> None:
+    for name, expected in [
         (
             "grpo",
             {"advantage.scale": "std", "policy_loss.eps_high": 0.2, "aggregation.kind": "token_mean", "kl.beta": 0},
@@ -127,11 +126,9 @@ def test_a_method_states_every_choice(name: str) -> None:
         ("grpo+high-entropy", {"shaping.high_entropy.share": 0.2}),
         ("dapo+entropy-min", {"reward.source": "entropy_min"}),
         ("cl+noise", {"reward.noise": 0.25}),
-    ],
-)
-def test_the_papers_settings(name: str, expected: dict[str, Any]) -> None:
-    resolved = dict(flat(load_config(method=name).method.model_dump()))
-    assert {key: resolved[key] for key in expected} == expected
+    ]:
+        resolved = dict(flat(load_config(method=name).method.model_dump()))
+        assert {key: resolved[key] for key in expected} == expected, (name, expected)
 
 
 def test_no_method_has_a_dual_clip() -> None:

@@ -112,14 +112,14 @@ def test_no_two_rows_are_the_same_run() -> None:
         assert found.setdefault(identity(loaded(name)), name) == name
 
 
-@pytest.mark.parametrize("processes", [1, 4, 8])
-@pytest.mark.parametrize("paper", PAPERS)
-def test_they_divide_among_gpus(paper: str, processes: int) -> None:
-    sharded = [] if processes > 1 else ["launch.deepspeed=null", "launch.fsdp=false"]
-    for name, row in recipes(paper).items():
-        if batch_arithmetic(loaded(name)).step_batch % processes == 0:
-            overrides = [f"launch.processes={processes}", "update.micro_batch=null", *sharded]
-            assert batch_arithmetic(load_config([row], overrides=overrides)).processes == processes
+def test_they_divide_among_gpus() -> None:
+    for paper in PAPERS:
+        for processes in [1, 4, 8]:
+            sharded = [] if processes > 1 else ["launch.deepspeed=null", "launch.fsdp=false"]
+            for name, row in recipes(paper).items():
+                if batch_arithmetic(loaded(name)).step_batch % processes == 0:
+                    overrides = [f"launch.processes={processes}", "update.micro_batch=null", *sharded]
+                    assert batch_arithmetic(load_config([row], overrides=overrides)).processes == processes
 
 
 @pytest.mark.parametrize("paper", PAPERS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-import pytest
 from pydantic import BeforeValidator, Field, model_validator
 
 from rlvr_cli.core.keys import schema_of
@@ -57,9 +56,8 @@ class _Whole(Section):
     by: Literal["a", "b"] = Field("a", alias="as")
 
 
-@pytest.mark.parametrize(
-    ("data", "place", "said"),
-    [
+def test_a_fault_names_key_place_and_remedy() -> None:
+    for data, place, said in [
         ({"shap": 1}, ("shap",), "shap: unknown key. Did you mean `shape`? Keys of it: shape, steps, first, sizes, as"),
         ({3: 4}, (3,), "3: unknown key. Keys of it: shape"),
         ({"as": "c"}, ("as",), 'as: must be one of a, b; got "c"'),
@@ -74,13 +72,11 @@ class _Whole(Section):
         ({"first": 3}, ("first",), "first: must be a name, or a mapping; got 3"),
         ({"sizes": [1, "x"]}, ("sizes", 1), "sizes: must be a list of values, each a whole number, at least 1"),
         ([], (), "must be a mapping with the keys shape, steps, first, sizes, as; got []"),
-    ],
-)
-def test_a_fault_names_key_place_and_remedy(data: Any, place: tuple[Any, ...], said: str) -> None:
-    section, faults = read(_Whole, data, "it")
-    assert section is None
-    found = faults[0]
-    assert (found.place[: len(place)], said in str(found)) == (place, True), found
+    ]:
+        section, faults = read(_Whole, data, "it")
+        assert section is None, (data, place, said)
+        found = faults[0]
+        assert (found.place[: len(place)], said in str(found)) == (place, True), found
 
 
 def test_all_at_once_and_the_data_stay_as_they_are() -> None:

@@ -59,11 +59,11 @@ def test_the_costs_are_those_of_every_method_that_samples() -> None:
         assert sorted(rows) == sorted([*(name for name in BASES if name != "sft"), *COMPOSITIONS])
 
 
-@pytest.mark.parametrize("name", BASES)
-def test_every_page_has_its_sections_filled(name: str) -> None:
-    parts = re.split(r"^## (.+)$", prose(PAGES, f"{name}.md"), flags=re.MULTILINE)
-    assert tuple(parts[1::2]) == SECTIONS
-    assert all(len(body.split()) >= 2 for body in parts[2::2])
+def test_every_page_has_its_sections_filled() -> None:
+    for name in BASES:
+        parts = re.split(r"^## (.+)$", prose(PAGES, f"{name}.md"), flags=re.MULTILINE)
+        assert tuple(parts[1::2]) == SECTIONS, name
+        assert all(len(body.split()) >= 2 for body in parts[2::2]), name
 
 
 def test_every_modifier_has_its_notes() -> None:
@@ -72,21 +72,21 @@ def test_every_modifier_has_its_notes() -> None:
         assert f"**{name}**" in notes
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in PAGES.glob("*.md")))
-def test_links_and_pictures_are_there(name: str) -> None:
-    for target in re.findall(r"\]\(([^)#]+)", text(name)):
-        if not target.startswith("https://"):
-            assert (PAGES / target).exists(), target
+def test_links_and_pictures_are_there() -> None:
+    for name in sorted(path.name for path in PAGES.glob("*.md")):
+        for target in re.findall(r"\]\(([^)#]+)", text(name)):
+            if not target.startswith("https://"):
+                assert (PAGES / target).exists(), target
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in PAGES.glob("*.md")))
-def test_every_key_that_is_named_exists(name: str) -> None:
-    known = {key.name for key in KEYS.keys}
-    known |= {key.rsplit(".", end)[0] for key in known for end in (1, 2) if key.count(".") >= end}
-    for quoted in re.findall(r"`([^`]+)`", text(name)):
-        for word in quoted.split():
-            if re.match(r"(method|rollout|update|run|train)\.[a-z]", word):
-                assert word.partition("=")[0] in known, word
+def test_every_key_that_is_named_exists() -> None:
+    for name in sorted(path.name for path in PAGES.glob("*.md")):
+        known = {key.name for key in KEYS.keys}
+        known |= {key.rsplit(".", end)[0] for key in known for end in (1, 2) if key.count(".") >= end}
+        for quoted in re.findall(r"`([^`]+)`", text(name)):
+            for word in quoted.split():
+                if re.match(r"(method|rollout|update|run|train)\.[a-z]", word):
+                    assert word.partition("=")[0] in known, word
 
 
 def test_bringing_a_page_up_to_date_keeps_its_prose(tmp_path: Path) -> None:

@@ -22,28 +22,28 @@ def parameters(sheet: MethodSheet) -> dict[str, Parameter]:
     return {parameter.key: parameter for choice in sheet.choices for parameter in choice.parameters}
 
 
-@pytest.mark.parametrize("name", COMPOSED)
-def test_every_method_has_a_sheet(name: str) -> None:
-    sheet = method_sheet(name)
-    assert sheet.name == name
-    assert json.loads(json.dumps(as_dict(sheet)))["name"] == name
-    for file, text in sheet.texts:
-        assert (Path(rlvr_cli.__file__).parents[1] / file).is_file()
-        assert text.headline and text.definition and text.differences
+def test_every_method_has_a_sheet() -> None:
+    for name in COMPOSED:
+        sheet = method_sheet(name)
+        assert sheet.name == name, name
+        assert json.loads(json.dumps(as_dict(sheet)))["name"] == name, name
+        for file, text in sheet.texts:
+            assert (Path(rlvr_cli.__file__).parents[1] / file).is_file(), name
+            assert text.headline and text.definition and text.differences, name
 
 
-@pytest.mark.parametrize("name", POLICY_METHODS)
-def test_every_value_of_a_preset_is_shown_with_its_source(name: str) -> None:
-    shown = parameters(method_sheet(name))
-    preset = METHODS[name]
-    for key, value in flat(preset.values):
-        if not key.endswith("kind"):
-            assert shown[f"method.{key}"].value == value
-            assert shown[f"method.{key}"].set_by == name
-    sheet = method_sheet(name)
-    of_kinds = {f"{choice.name}.kind": choice.source for choice in sheet.choices if choice.kind is not None}
-    sources = {key.removeprefix("method."): item.source for key, item in shown.items()} | of_kinds
-    assert {key: sources[key] for key in preset.sources} == preset.sources
+def test_every_value_of_a_preset_is_shown_with_its_source() -> None:
+    for name in POLICY_METHODS:
+        shown = parameters(method_sheet(name))
+        preset = METHODS[name]
+        for key, value in flat(preset.values):
+            if not key.endswith("kind"):
+                assert shown[f"method.{key}"].value == value, name
+                assert shown[f"method.{key}"].set_by == name, name
+        sheet = method_sheet(name)
+        of_kinds = {f"{choice.name}.kind": choice.source for choice in sheet.choices if choice.kind is not None}
+        sources = {key.removeprefix("method."): item.source for key, item in shown.items()} | of_kinds
+        assert {key: sources[key] for key in preset.sources} == preset.sources, name
 
 
 def test_the_row_of_a_kind_has_what_it_decides_and_its_source() -> None:
@@ -53,13 +53,13 @@ def test_the_row_of_a_kind_has_what_it_decides_and_its_source() -> None:
     assert rows["kl"] == "the penalty against the starting model"
 
 
-@pytest.mark.parametrize("name", COMPOSED)
-def test_the_values_are_those_that_training_would_use(name: str) -> None:
-    resolved = load_config(method=name).method.model_dump()
-    resolved.pop("name")
-    values = {key.removeprefix("method."): item.value for key, item in parameters(method_sheet(name)).items()}
-    kinds = {key: value for key, value in flat(resolved) if key.endswith("kind")}
-    assert {**values, **kinds} == dict(flat(resolved))
+def test_the_values_are_those_that_training_would_use() -> None:
+    for name in COMPOSED:
+        resolved = load_config(method=name).method.model_dump()
+        resolved.pop("name")
+        values = {key.removeprefix("method."): item.value for key, item in parameters(method_sheet(name)).items()}
+        kinds = {key: value for key, value in flat(resolved) if key.endswith("kind")}
+        assert {**values, **kinds} == dict(flat(resolved)), name
 
 
 def test_what_modifiers_changed() -> None:

@@ -29,9 +29,8 @@ def at(name: str, ratio: float, sign: int, old_prob: float = 0.1, *overrides: st
     return float(weights)
 
 
-@pytest.mark.parametrize(
-    ("name", "sign", "ratio", "expected"),
-    [
+def test_a_point_of_a_curve() -> None:
+    for name, sign, ratio, expected in [
         # the four corners, LN HP LP HN, at a ratio of 1/2 or 2
         ("grpo", -1, 0.5, 0.0),
         ("grpo", +1, 2.0, 0.0),
@@ -63,38 +62,36 @@ def at(name: str, ratio: float, sign: int, old_prob: float = 0.1, *overrides: st
         ("gtpo", -1, 0.3, 1.0),
         ("gspo", +1, 1.0003, 1.0003),
         ("gspo", +1, 1.001, 0.0),
-    ],
-)
-def test_a_point_of_a_curve(name: str, sign: int, ratio: float, expected: float) -> None:
-    assert at(name, ratio, sign) == pytest.approx(expected, abs=1e-12)
+    ]:
+        assert at(name, ratio, sign) == pytest.approx(expected, abs=1e-12), (name, sign, ratio, expected)
 
 
-@pytest.mark.parametrize("name", [name for name in COMPOSED if not name.startswith("acpo")])
-@pytest.mark.parametrize("old_prob", [0.05, 0.7])
-def test_a_curve_is_what_training_multiplies_grad_log_pi_by(name: str, old_prob: float) -> None:
+def test_a_curve_is_what_training_multiplies_grad_log_pi_by() -> None:
     """`Method.coefficients` of one token with advantage +-1 and normaliser 1, its passes added up."""
-    chosen = method(name).model_copy(update={"kl": KLPenalty(beta=0.0)})
-    ratios = torch.tensor([0.3, 0.79, 0.81, 1.0, 1.19, 1.21, 1.3], dtype=torch.float64)
-    for sign in chosen.advantage.signs:
-        weights, _ = effective_weight(chosen, ratios, old_prob, sign)
-        for ratio, weight in zip(ratios, weights, strict=True):
-            old = torch.full((1, 1), old_prob, dtype=torch.float64).log()
-            tokens = Tokens(old + ratio.log(), old, torch.full_like(old, sign), torch.ones_like(old))
-            count = chosen.aggregation.count(tokens.mask, tokens.advantages)
-            normaliser = chosen.aggregation.coefficients(tokens.mask, count)
-            total = sum(chosen.coefficients(tokens, count, which) for which in chosen.passes.names)
-            assert float(total / normaliser) == pytest.approx(sign * float(weight), abs=1e-12)
+    for old_prob in [0.05, 0.7]:
+        for name in [name for name in COMPOSED if not name.startswith("acpo")]:
+            chosen = method(name).model_copy(update={"kl": KLPenalty(beta=0.0)})
+            ratios = torch.tensor([0.3, 0.79, 0.81, 1.0, 1.19, 1.21, 1.3], dtype=torch.float64)
+            for sign in chosen.advantage.signs:
+                weights, _ = effective_weight(chosen, ratios, old_prob, sign)
+                for ratio, weight in zip(ratios, weights, strict=True):
+                    old = torch.full((1, 1), old_prob, dtype=torch.float64).log()
+                    tokens = Tokens(old + ratio.log(), old, torch.full_like(old, sign), torch.ones_like(old))
+                    count = chosen.aggregation.count(tokens.mask, tokens.advantages)
+                    normaliser = chosen.aggregation.coefficients(tokens.mask, count)
+                    total = sum(chosen.coefficients(tokens, count, which) for which in chosen.passes.names)
+                    assert float(total / normaliser) == pytest.approx(sign * float(weight), abs=1e-12)
 
 
-@pytest.mark.parametrize("name", COMPOSED)
-def test_every_method_and_every_modifier_has_curves(name: str) -> None:
-    drawn = weight_curves([method(name)], [0.1, 0.9])
-    assert {curve.label.split(" ")[0] for curve in drawn.curves} == {method(name).name}
-    for curve in drawn.curves:
-        assert torch.isfinite(curve.on_log_prob).all() and (curve.on_log_prob >= 0).all()
-        assert (curve.ratios.diff() >= 0).all()
-        assert float(curve.ratios[-1]) * curve.old_prob <= 1 + 1e-12
-        torch.testing.assert_close(curve.on_prob * curve.ratios * curve.old_prob, curve.on_log_prob)
+def test_every_method_and_every_modifier_has_curves() -> None:
+    for name in COMPOSED:
+        drawn = weight_curves([method(name)], [0.1, 0.9])
+        assert {curve.label.split(" ")[0] for curve in drawn.curves} == {method(name).name}, name
+        for curve in drawn.curves:
+            assert torch.isfinite(curve.on_log_prob).all() and (curve.on_log_prob >= 0).all(), name
+            assert (curve.ratios.diff() >= 0).all(), name
+            assert float(curve.ratios[-1]) * curve.old_prob <= 1 + 1e-12, name
+            torch.testing.assert_close(curve.on_prob * curve.ratios * curve.old_prob, curve.on_log_prob)
 
 
 def test_at_ratio_1_the_methods_that_differ_by_clipping_alone_are_one() -> None:

@@ -129,9 +129,8 @@ def test_pauses_that_a_server_asks_for() -> None:
     assert retry_after(email.utils.formatdate(time.time() + 30, usegmt=True)) == pytest.approx(30, abs=5)
 
 
-@pytest.mark.parametrize(
-    "date",
-    [
+def test_a_pause_until_an_absurd_date_is_capped_or_ignored() -> None:
+    for date in [
         "Mon, 01 Jan 0000 00:00:00 GMT",
         "Mon, 01 Jan 99999 00:00:00 GMT",
         "Mon, 01 Jan 99999999999999999999 00:00:00 GMT",
@@ -145,11 +144,9 @@ def test_pauses_that_a_server_asks_for() -> None:
         "1e999",
         "-1e999",
         "9" * 5000,
-    ],
-)
-def test_a_pause_until_an_absurd_date_is_capped_or_ignored(date: str) -> None:
-    pause = retry_after(date)
-    assert pause is None or 0.0 <= pause <= 600.0
+    ]:
+        pause = retry_after(date)
+        assert pause is None or 0.0 <= pause <= 600.0, date
 
 
 @pytest.mark.parametrize("count", [-1, 9, 10**30, True, 3.0, "3", math.nan, [3]])

@@ -49,21 +49,21 @@ def test_the_issue_names_every_benchmark_and_suite() -> None:
     assert not set(SUITES) & set(benchmarks())
 
 
-@pytest.mark.parametrize(("suite", "setting"), EVERY_SETTING, ids=lambda part: getattr(part, "benchmark", part))
-def test_every_setting_is_a_valid_configuration_with_its_sources(suite: str, setting: Any) -> None:
-    config = load_config(overrides=setting_overrides(Choice(setting.benchmark, setting, suite), None, []))
-    assert (config.task.name, config.task.data) == (data_sets()[setting.benchmark].task, setting.benchmark)
-    assert (config.eval.samples, config.eval.greedy) == (setting.samples, setting.greedy)
-    assert config.eval.max_new_tokens == setting.max_new_tokens
-    assert set(setting.source) == {"samples", "temperature", "length", "prompt"}
-    assert setting.figures
-    for figure in setting.figures:
-        kind, _, k = figure.partition("@")
-        if kind == "greedy":
-            assert setting.greedy
-        else:
-            assert setting.samples > 1
-            assert not k or int(k) in setting.pass_at
+def test_every_setting_is_a_valid_configuration_with_its_sources() -> None:
+    for suite, setting in EVERY_SETTING:
+        config = load_config(overrides=setting_overrides(Choice(setting.benchmark, setting, suite), None, []))
+        assert (config.task.name, config.task.data) == (data_sets()[setting.benchmark].task, setting.benchmark)
+        assert (config.eval.samples, config.eval.greedy) == (setting.samples, setting.greedy), (suite, setting)
+        assert config.eval.max_new_tokens == setting.max_new_tokens, (suite, setting)
+        assert set(setting.source) == {"samples", "temperature", "length", "prompt"}, (suite, setting)
+        assert setting.figures, (suite, setting)
+        for figure in setting.figures:
+            kind, _, k = figure.partition("@")
+            if kind == "greedy":
+                assert setting.greedy, (suite, setting)
+            else:
+                assert setting.samples > 1, (suite, setting)
+                assert not k or int(k) in setting.pass_at, (suite, setting)
 
 
 def test_other_problems_do_not_go_by_a_benchmarks_name() -> None:

@@ -6,9 +6,8 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -29,17 +28,27 @@ FILES = {
     "kk_reward": "tests/tasks/test_kk_verdict.py",
 }
 
-Test = TypeVar("Test", bound=Callable[..., None])
 
+def golden(*files: str) -> Callable[[Callable[[Case], None]], Callable[[Path], None]]:
+    """Run the test for every case of these files, a file at a time; all cases that fail are named."""
 
-def golden(*files: str) -> Callable[[Test], Test]:
-    """Run the test once for every case of these files: the case is its argument ``case``."""
+    def of_files(test: Callable[[Case], None]) -> Callable[[Path], None]:
+        def of_cases(golden_file: Path) -> None:
+            wrong = []
+            for case in read(golden_file.parent, golden_file.stem):
+                if why_not_compared(case):
+                    continue
+                try:
+                    test(case)
+                except AssertionError as error:
+                    wrong.append(f"{case.file}: {case.name}: {error}")
+            assert not wrong, "\n\n".join(wrong)
 
-    def mark(test: Test) -> Test:
-        test.golden_files = files  # type: ignore[attr-defined]
-        return test
+        of_cases.__name__, of_cases.__doc__, of_cases.__module__ = test.__name__, test.__doc__, test.__module__
+        of_cases.golden_files = files  # type: ignore[attr-defined]
+        return of_cases
 
-    return mark
+    return of_files
 
 
 @dataclass
@@ -125,19 +134,3 @@ def why_not_compared(case: Case) -> str | None:
         return None
     log_ratio = (case.tensor("log_probs") - case.tensor("old_log_probs"))[case.tensor("mask").bool()]
     return f"clamps log ratios at {clamp}, we do not" if bool((log_ratio.abs() > clamp).any()) else None
-
-
-def parameters(folder: Path, files: tuple[str, ...]) -> list[Any]:
-    """What a test over ``files`` is run with: every case, those that are left out with their reason."""
-    result = []
-    for file in files:
-        if not (folder / f"{file}.json").is_file():
-            result.append(
-                pytest.param(None, id=f"{folder.name}-{file}", marks=pytest.mark.skip(f"no {file}.json in {folder}"))
-            )
-            continue
-        for case in read(folder, file):
-            reason = why_not_compared(case)
-            marks = [pytest.mark.skip(reason)] if reason else []
-            result.append(pytest.param(case, id=f"{folder.name}-{file}:{case.name}", marks=marks))
-    return result

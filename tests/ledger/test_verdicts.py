@@ -14,9 +14,8 @@ from rlvr_cli.ledger.verdicts import agreement, judge, leaning, seeds_needed, wr
 ABOVE, BELOW, WITHIN = Rule(above=0.0), Rule(below=0.0), Rule(within=(1.5, 2.5))
 
 
-@pytest.mark.parametrize(
-    ("values", "rule", "verdict"),
-    [
+def test_the_rule() -> None:
+    for values, rule, verdict in [
         ([1.0, 1.1, 0.9], ABOVE, "holds"),
         ([-1.0, -1.1, -0.9], ABOVE, "does not hold"),
         ([1.0, -1.0, 0.5], ABOVE, "undecided"),
@@ -34,10 +33,8 @@ ABOVE, BELOW, WITHIN = Rule(above=0.0), Rule(below=0.0), Rule(within=(1.5, 2.5))
         ([2.6, 2.6], WITHIN, "does not hold"),
         # One seed of chance shows no spread, and decides nothing.
         ([5.0], ABOVE, "undecided"),
-    ],
-)
-def test_the_rule(values: list[float], rule: Rule, verdict: str) -> None:
-    assert judge(values, rule).verdict == verdict
+    ]:
+        assert judge(values, rule).verdict == verdict, (values, rule, verdict)
 
 
 def test_the_interval_is_students() -> None:

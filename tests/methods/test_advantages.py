@@ -77,16 +77,16 @@ def test_hostile_rollouts_stay_finite(name: str, dtype: torch.dtype) -> None:
         assert ours.isfinite().all() and ours.dtype == dtype
 
 
-@pytest.mark.parametrize("reward", [0.1, 0.3, -0.7])
-@pytest.mark.parametrize("size", [1, 2, 3, 6, 7, 11])
-def test_equal_rewards_teach_nothing_at_all(reward: float, size: int) -> None:
+def test_equal_rewards_teach_nothing_at_all() -> None:
     """0.1 three times has a mean that is not 0.1 in binary; divided by 1e-6 the remainder would move the policy."""
-    rewards = torch.full((3 * size,), reward, dtype=torch.float64)
-    rollout = replace(random_rollout(groups=3, group_size=size), rewards=rewards)
-    if size > 1:
-        for name in ("group", "group-unscaled", "rloo"):
-            assert not advantages(name, rollout).any()
-    assert not ReinforcePPAdvantage(kl_in_reward=0.0, gamma=1.0, baseline="none").advantages(rollout).any()
+    for size in [1, 2, 3, 6, 7, 11]:
+        for reward in [0.1, 0.3, -0.7]:
+            rewards = torch.full((3 * size,), reward, dtype=torch.float64)
+            rollout = replace(random_rollout(groups=3, group_size=size), rewards=rewards)
+            if size > 1:
+                for name in ("group", "group-unscaled", "rloo"):
+                    assert not advantages(name, rollout).any(), (size, reward)
+            assert not ReinforcePPAdvantage(kl_in_reward=0.0, gamma=1.0, baseline="none").advantages(rollout).any()
 
 
 def test_group_advantages_are_centred_and_scaled() -> None:

@@ -39,9 +39,8 @@ def test_a_metric_is_added_by_its_declaration_alone(monkeypatch: pytest.MonkeyPa
     assert amount("answered", 0.25) == "25 points"
 
 
-@pytest.mark.parametrize(
-    ("name", "better", "of"),
-    [
+def test_one_declaration_decides_everywhere() -> None:
+    for name, better, of in [
         ("avg@4", True, "points"),
         ("pass@32", True, "points"),
         ("greedy", True, "points"),
@@ -54,16 +53,14 @@ def test_a_metric_is_added_by_its_declaration_alone(monkeypatch: pytest.MonkeyPa
         ("loss", False, "nats"),
         ("entropy", None, "nats"),
         ("grad_norm", None, ""),
-    ],
-)
-def test_one_declaration_decides_everywhere(name: str, better: bool | None, of: str) -> None:
-    assert declared(name).higher_is_better is better
-    assert _maximize(ObjectiveSpec(metric=name)) is better
-    assert declared(name).unit == of
-    assert declared(name).factor == (100.0 if of == "points" else 1.0)
-    if better is not None:
-        assert comparative(name, 0.1) == ("better than" if better else "worse than")
-        assert comparative(name, -0.1) == ("worse than" if better else "better than")
+    ]:
+        assert declared(name).higher_is_better is better, (name, better, of)
+        assert _maximize(ObjectiveSpec(metric=name)) is better, (name, better, of)
+        assert declared(name).unit == of, (name, better, of)
+        assert declared(name).factor == (100.0 if of == "points" else 1.0), (name, better, of)
+        if better is not None:
+            assert comparative(name, 0.1) == ("better than" if better else "worse than"), (name, better, of)
+            assert comparative(name, -0.1) == ("worse than" if better else "better than"), (name, better, of)
 
 
 def test_a_difference_of_a_metric_without_a_unit_is_a_bare_number() -> None:

@@ -77,9 +77,8 @@ def test_100_000_whole_responses_get_the_public_reward() -> None:
     assert sum(rewards_agree(100_000, seed=1).values()) == 100_000
 
 
-@pytest.mark.parametrize(
-    ("response", "reason", "reward"),
-    [
+def test_the_public_reward() -> None:
+    for response, reason, reward in [
         (f" r </think>\n<answer> {RIGHT} </answer>", "correct", 1.0),
         (f"<answer>{RIGHT}</answer>", "correct", 1.0),
         (f"<answer>1</answer> no, <answer>{RIGHT}</answer>", "correct", 1.0),
@@ -102,16 +101,14 @@ def test_100_000_whole_responses_get_the_public_reward() -> None:
         ("", "bad_format", 0.0),
         (f"<answer>{RIGHT}</answer> Assistant: yes", "bad_format", 0.0),
         (f"Assistant: <answer>{RIGHT}</answer>", "correct", 1.0),
-    ],
-)
-def test_the_public_reward(response: str, reason: str, reward: float) -> None:
-    verdict = PAPER.judge(PROBLEM, response)
-    assert (verdict.reason, verdict.reward) == (reason, reward)
-    assert sum(verdict.parts.values()) == reward
-    assert verdict.correct == (reward == 1.0)
-    zero_one = ZERO_ONE.judge(PROBLEM, response)
-    assert (zero_one.reason, zero_one.reward, zero_one.correct) == (reason, float(verdict.correct), verdict.correct)
-    assert zero_one.parts == {"answer": zero_one.reward}
+    ]:
+        verdict = PAPER.judge(PROBLEM, response)
+        assert (verdict.reason, verdict.reward) == (reason, reward), (response, reason, reward)
+        assert sum(verdict.parts.values()) == reward, (response, reason, reward)
+        assert verdict.correct == (reward == 1.0), (response, reason, reward)
+        zero_one = ZERO_ONE.judge(PROBLEM, response)
+        assert (zero_one.reason, zero_one.reward, zero_one.correct) == (reason, float(verdict.correct), verdict.correct)
+        assert zero_one.parts == {"answer": zero_one.reward}, (response, reason, reward)
 
 
 @pytest.mark.parametrize(

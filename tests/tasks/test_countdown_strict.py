@@ -47,9 +47,8 @@ def test_an_oracle_agrees_on_100_000_generated_expressions() -> None:
     assert sum(agrees(100_000, seed=1).values()) == 100_000
 
 
-@pytest.mark.parametrize(
-    ("answer", "reason", "expression"),
-    [
+def test_what_an_answer_means() -> None:
+    for answer, reason, expression in [
         ("3 * 5 * (8 / 8)", "wrong_numbers", "3*5*(8/8)"),
         ("8 + 5 + 2", "wrong_numbers", "8+5+2"),
         ("8 + 5 + 2 + 3", "wrong", "8+5+2+3"),
@@ -88,21 +87,18 @@ def test_an_oracle_agrees_on_100_000_generated_expressions() -> None:
         ("__import__('os').getcwd()", "no_answer", None),
         ("", "no_answer", None),
         ("()", "no_answer", None),
-    ],
-)
-def test_what_an_answer_means(answer: str, reason: str, expression: str | None) -> None:
-    verdict = STRICT.judge(PROBLEM, answered(answer))
-    assert (verdict.reason, verdict.answer) == (reason, expression)
-    assert verdict.reward == sum(verdict.parts.values()) == (1.0 if reason == "correct" else 0.1)
-    assert verdict.reason in STRICT.reasons
+    ]:
+        verdict = STRICT.judge(PROBLEM, answered(answer))
+        assert (verdict.reason, verdict.answer) == (reason, expression), (answer, reason, expression)
+        assert verdict.reward == sum(verdict.parts.values()) == (1.0 if reason == "correct" else 0.1)
+        assert verdict.reason in STRICT.reasons, (answer, reason, expression)
 
 
 RIGHT = "3 * (8 - 5 + 2)"
 
 
-@pytest.mark.parametrize(
-    ("response", "reason"),
-    [
+def test_the_answer_is_the_one_block_after_the_reasoning() -> None:
+    for response, reason in [
         (f"r </think> <answer>{RIGHT}</answer>", "correct"),
         (f"r </think>\n\nSo:\n<answer>\n{RIGHT}\n</answer>\nDone.<|im_end|>", "correct"),
         (f"r </Think>\n< answer >{RIGHT}< / ANSWER >", "correct"),
@@ -119,12 +115,10 @@ RIGHT = "3 * (8 - 5 + 2)"
         (f"r </think> <answer>{RIGHT}</answer> </think>", "bad_format"),
         (f"r </think> </think> <answer>{RIGHT}</answer>", "bad_format"),
         (f"r </think> <think> <answer>{RIGHT}</answer>", "bad_format"),
-    ],
-)
-def test_the_answer_is_the_one_block_after_the_reasoning(response: str, reason: str) -> None:
-    verdict = STRICT.judge(PROBLEM, response)
-    assert verdict.reason == reason
-    assert verdict.reward == {"correct": 1.0, "bad_format": 0.0}[reason]
+    ]:
+        verdict = STRICT.judge(PROBLEM, response)
+        assert verdict.reason == reason, (response, reason)
+        assert verdict.reward == {"correct": 1.0, "bad_format": 0.0}[reason], (response, reason)
 
 
 def test_a_response_that_was_cut_off_says_so() -> None:

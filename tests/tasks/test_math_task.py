@@ -29,9 +29,8 @@ def outcome(response, problem=FOUR, truncated=False, **keys):
     return judged.reward, judged.reason
 
 
-@pytest.mark.parametrize(
-    ("response", "zero_one", "plus_minus"),
-    [
+def test_zero_one_and_plus_minus() -> None:
+    for response, zero_one, plus_minus in [
         (r"So \boxed{4}.", (1, "correct"), (1, "correct")),
         (r"\boxed{5}", (0, "wrong"), (-1, "wrong")),
         (r"\boxed{5} no, \boxed{4}", (1, "correct"), (1, "correct")),
@@ -44,16 +43,13 @@ def outcome(response, problem=FOUR, truncated=False, **keys):
         (r"\boxed{5=4}", (0, "wrong"), (-1, "wrong")),
         (r"I tried \boxed{5}.</think>It is \boxed{4}.", (1, "correct"), (1, "correct")),
         (r"I tried \boxed{4}.</think>It is 4.", (0, "no_answer"), (-1, "bad_format")),
-    ],
-)
-def test_zero_one_and_plus_minus(response, zero_one, plus_minus):
-    assert outcome(response, reward="zero_one") == zero_one
-    assert outcome(response, reward="plus_minus") == plus_minus
+    ]:
+        assert outcome(response, reward="zero_one") == zero_one, (response, zero_one, plus_minus)
+        assert outcome(response, reward="plus_minus") == plus_minus, (response, zero_one, plus_minus)
 
 
-@pytest.mark.parametrize(
-    ("response", "paper", "strict"),
-    [
+def test_gtpo() -> None:
+    for response, paper, strict in [
         (TAGGED.format("4"), (20, "correct"), (20, "correct")),
         (TAGGED.format(r"$\boxed{4}$"), (20, "correct"), (20, "correct")),
         (TAGGED.format("5"), (10, "wrong"), (10, "wrong")),
@@ -66,11 +62,9 @@ def test_zero_one_and_plus_minus(response, zero_one, plus_minus):
         (TAGGED.format("5") + "<answer>4</answer>", (20, "correct"), (1, "bad_format")),
         (TAGGED.format("4") + " Good luck!", (20, "correct"), (1, "bad_format")),
         (TAGGED.format(r"\boxed{5} or \boxed{4}"), (20, "correct"), (10, "bad_format")),
-    ],
-)
-def test_gtpo(response, paper, strict):
-    assert outcome(response, reward="gtpo") == paper
-    assert outcome(response, reward="gtpo", rule="strict") == strict
+    ]:
+        assert outcome(response, reward="gtpo") == paper, (response, paper, strict)
+        assert outcome(response, reward="gtpo", rule="strict") == strict, (response, paper, strict)
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,8 @@ from rlvr_cli.verify.math_answer import (
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
+def test_the_last_box() -> None:
+    for text, answer in [
         (r"so \boxed{5}", "5"),
         (r"\boxed{4} no, \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
         (r"\boxed{\boxed{7}}", "7"),
@@ -40,12 +39,10 @@ from rlvr_cli.verify.math_answer import (
         (r"\boxedness{4}", None),
         ("5", None),
         ("", None),
-    ],
-)
-def test_the_last_box(text: str, answer: str | None) -> None:
-    found = boxed(text)
-    assert found.answer == answer
-    assert found.reason == ("found" if answer else "none")
+    ]:
+        found = boxed(text)
+        assert found.answer == answer, (text, answer)
+        assert found.reason == ("found" if answer else "none"), (text, answer)
 
 
 def test_strict_refuses_different_boxes() -> None:
@@ -96,9 +93,8 @@ def test_tags() -> None:
     assert tagged("<answer><answer>5</answer>").answer == "5"
 
 
-@pytest.mark.parametrize(
-    ("text", "plain"),
-    [
+def test_clean() -> None:
+    for text, plain in [
         (r" $\dfrac{1}{2}$. ", r"\frac{1}{2}"),
         (r"\(x\)", "x"),
         (r"\left( 1 , 2 \right)", "(1,2)"),
@@ -115,15 +111,12 @@ def test_tags() -> None:
         (r"35~\mathrm{cm}", r"35\mathrm{cm}"),
         (r"1\\ 2", r"1\\2"),
         ("\u22125.", "-5"),
-    ],
-)
-def test_clean(text: str, plain: str) -> None:
-    assert clean(text) == plain
+    ]:
+        assert clean(text) == plain, (text, plain)
 
 
-@pytest.mark.parametrize(
-    ("gold", "answer", "outcome"),
-    [
+def test_pairs_without_algebra() -> None:
+    for gold, answer, outcome in [
         ("5", "5.000", EQUAL),
         ("5", "\uff15", EQUAL),
         ("-5", "\u22125", EQUAL),
@@ -157,24 +150,37 @@ def test_clean(text: str, plain: str) -> None:
         ("", "4", UNPARSED_GOLD),
         ("4", "4" * (MAX_LENGTH + 1), TOO_LONG_ANSWER),
         ("4" * (MAX_LENGTH + 1), "4", TOO_LONG_GOLD),
-    ],
-)
-def test_pairs_without_algebra(gold: str, answer: str, outcome: object) -> None:
-    assert check(gold, answer) == outcome
+    ]:
+        assert check(gold, answer) == outcome, (gold, answer, outcome)
 
 
-@pytest.mark.parametrize(
-    "piece",
-    ["\\boxed{", "\\boxed{}", "}", "{", "\\", "\\boxed   ", "<answer>", "</answer>", "<answer></answer>", "$", "\u221a",
-     "\u00b2", "\u207b", " ", "\x00", "\ud800", "\\fbox", "\\boxed{5}"],
-)  # fmt: skip
-def test_a_megabyte_of_anything_takes_no_time(piece: str) -> None:
-    text = piece * (1_000_000 // len(piece))
-    started = time.perf_counter()
-    for rule in ("paper", "strict"):
-        boxed(text, rule)  # type: ignore[arg-type]
-        tagged(text, rule=rule)  # type: ignore[arg-type]
-    check("5", text)
-    clean(text)
-    clean(text + "}" * len(text))
-    assert time.perf_counter() - started < 20
+def test_a_megabyte_of_anything_takes_no_time() -> None:
+    for piece in [
+        "\\boxed{",
+        "\\boxed{}",
+        "}",
+        "{",
+        "\\",
+        "\\boxed   ",
+        "<answer>",
+        "</answer>",
+        "<answer></answer>",
+        "$",
+        "\u221a",
+        "\u00b2",
+        "\u207b",
+        " ",
+        "\x00",
+        "\ud800",
+        "\\fbox",
+        "\\boxed{5}",
+    ]:
+        text = piece * (1_000_000 // len(piece))
+        started = time.perf_counter()
+        for rule in ("paper", "strict"):
+            boxed(text, rule)  # type: ignore[arg-type]
+            tagged(text, rule=rule)  # type: ignore[arg-type]
+        check("5", text)
+        clean(text)
+        clean(text + "}" * len(text))
+        assert time.perf_counter() - started < 20, piece

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-import pytest
-
 from rlvr_cli.verify.numbers import exact_number, normalise
 
 
-@pytest.mark.parametrize(
-    ("text", "plain"),
-    [
+def test_signs_and_digits() -> None:
+    for text, plain in [
         ("\u22125", "-5"),
         ("\u20135", "-5"),
         ("\uff15\uff0e\uff12\uff15", "5.25"),
@@ -26,15 +23,12 @@ from rlvr_cli.verify.numbers import exact_number, normalise
         ("5\u200b4\x00\x07", "54"),
         ("\u03c0/2", r"\pi /2"),
         ("plain", "plain"),
-    ],
-)
-def test_signs_and_digits(text: str, plain: str) -> None:
-    assert normalise(text) == plain
+    ]:
+        assert normalise(text) == plain, (text, plain)
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
+def test_exact_numbers() -> None:
+    for text, value in [
         ("5", Fraction(5)),
         ("-0", Fraction(0)),
         ("+3.50", Fraction(7, 2)),
@@ -50,15 +44,12 @@ def test_signs_and_digits(text: str, plain: str) -> None:
         (r"-\dfrac{3}{4}", Fraction(-3, 4)),
         (r"\frac34", Fraction(3, 4)),
         ("007", Fraction(7)),
-    ],
-)
-def test_exact_numbers(text: str, value: Fraction) -> None:
-    assert exact_number(text) == value
+    ]:
+        assert exact_number(text) == value, (text, value)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_is_no_plain_number() -> None:
+    for text in [
         "",
         ".",
         "-",
@@ -75,10 +66,8 @@ def test_exact_numbers(text: str, value: Fraction) -> None:
         "nan",
         "inf",
         "5=4",
-    ],
-)
-def test_what_is_no_plain_number(text: str) -> None:
-    assert exact_number(text) is None
+    ]:
+        assert exact_number(text) is None, text
 
 
 def test_a_very_long_literal_is_not_read() -> None:

@@ -47,20 +47,20 @@ def run(model: Any, prompts: Any = PROMPTS, keys: Any = KEYS, **options: Any) ->
     return sample(model, prompts, params, keys=keys, **called)
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("options", [{}, {"temperature": 0.6, "max_rows": 4}, {"temperature": 0.0}, {"top_p": 0.7}])
-def test_log_probs_and_entropies_equal_the_full_forward(name: str, options: dict[str, Any]) -> None:
+def test_log_probs_and_entropies_equal_the_full_forward() -> None:
     """Of the whole distribution at the temperature, also with top_p; greedy, of that at temperature 1."""
-    model = make(name)
-    out = run(model, **options)
-    temperature = options.get("temperature") or 1.0
-    if options.get("temperature") != 0:
-        assert len({len(ids) for ids in out.ids}) > 3, "rows must end at different times to test dropping them"
-    for prompt, ids, log_probs, entropies in zip(PROMPTS, out.ids, out.log_probs, out.entropies, strict=True):
-        every = full_log_probs(model, prompt, ids, temperature)
-        torch.testing.assert_close(torch.tensor(log_probs), every[range(len(ids)), ids], **rounding(every))
-        full = full_entropies(model, prompt, ids, temperature)
-        torch.testing.assert_close(torch.tensor(entropies, dtype=torch.float64), full, **rounding(every))
+    for options in [{}, {"temperature": 0.6, "max_rows": 4}, {"temperature": 0.0}, {"top_p": 0.7}]:
+        for name in MODELS:
+            model = make(name)
+            out = run(model, **options)
+            temperature = options.get("temperature") or 1.0
+            if options.get("temperature") != 0:
+                assert len({len(ids) for ids in out.ids}) > 3, "rows must end at different times to test dropping them"
+            for prompt, ids, log_probs, entropies in zip(PROMPTS, out.ids, out.log_probs, out.entropies, strict=True):
+                every = full_log_probs(model, prompt, ids, temperature)
+                torch.testing.assert_close(torch.tensor(log_probs), every[range(len(ids)), ids], **rounding(every))
+                full = full_entropies(model, prompt, ids, temperature)
+                torch.testing.assert_close(torch.tensor(entropies, dtype=torch.float64), full, **rounding(every))
 
 
 @pytest.mark.parametrize("vocabulary", [7, 1024, 32_000])
@@ -215,16 +215,16 @@ def test_prompts_that_are_read_together() -> None:
     assert list(_together([30], 10)) == [range(1)]
 
 
-@pytest.mark.parametrize("most", [1, 2, 3, 5, 8, 11, 24, 100])
-@pytest.mark.parametrize("counts", [(8,) * 4, (3,) * 9, (1,) * 20, (50,), (1, 7, 30, 2)])
-def test_a_batch_that_memory_divides_is_cut_between_prompts(counts: tuple[int, ...], most: int) -> None:
-    prompts = [[index + 1] for index, count in enumerate(counts) for _ in range(count)]
-    parts = _split_by_prompt(prompts, most)
-    assert [row for part in parts for row in range(len(prompts))[part]] == list(range(len(prompts)))
-    sizes = [part.stop - part.start for part in parts]
-    assert len(sizes) == -(-len(prompts) // most) and 1 <= min(sizes) <= max(sizes) <= most
-    if counts == (8,) * 4 and most in (8, 24):
-        assert all(part.start % 8 == 0 for part in parts)
+def test_a_batch_that_memory_divides_is_cut_between_prompts() -> None:
+    for counts in [(8,) * 4, (3,) * 9, (1,) * 20, (50,), (1, 7, 30, 2)]:
+        for most in [1, 2, 3, 5, 8, 11, 24, 100]:
+            prompts = [[index + 1] for index, count in enumerate(counts) for _ in range(count)]
+            parts = _split_by_prompt(prompts, most)
+            assert [row for part in parts for row in range(len(prompts))[part]] == list(range(len(prompts)))
+            sizes = [part.stop - part.start for part in parts]
+            assert len(sizes) == -(-len(prompts) // most) and 1 <= min(sizes) <= max(sizes) <= most, (counts, most)
+            if counts == (8,) * 4 and most in (8, 24):
+                assert all(part.start % 8 == 0 for part in parts), (counts, most)
 
 
 def test_rows_at_once_follow_the_size_of_the_model_and_of_the_text() -> None:
