@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import gzip
 import json
 import math
 import os
@@ -287,9 +288,9 @@ def ask_raw(reply: Callable[[asyncio.StreamWriter], Awaitable[None]], **options:
     return asyncio.run(run())
 
 
-def whole(body: bytes, status: str = "200 OK") -> Callable[[asyncio.StreamWriter], Awaitable[None]]:
+def whole(body: bytes, status: str = "200 OK", more: str = "") -> Callable[[asyncio.StreamWriter], Awaitable[None]]:
     async def reply(writer: asyncio.StreamWriter) -> None:
-        writer.write(f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+        writer.write(f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n{more}\r\n".encode() + body)
         await writer.drain()
 
     return reply
@@ -320,6 +321,26 @@ def test_an_answer_of_any_size_is_not_read(monkeypatch: pytest.MonkeyPatch) -> N
 
     with pytest.raises(Refused, match="longer than 1 MiB"):
         ask_raw(flood)
+
+
+def test_a_short_answer_that_unpacks_to_any_size_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "MOST_BYTES", 2**20)
+    packed = gzip.compress(b" " * 2**24)
+    assert len(packed) < 2**15
+    with pytest.raises(Refused, match="longer than 1 MiB"):
+        ask_raw(whole(packed, more="content-encoding: gzip\r\n"))
+
+
+@pytest.mark.parametrize("place", ["/v2/completions", "http://127.0.0.1:1/v1/completions"])
+def test_a_prompt_is_sent_nowhere_else(place: str) -> None:
+    with pytest.raises(Refused, match=r"the server answers 307 .* It sends elsewhere; give that address as --base-url"):
+        ask_raw(whole(b"", "307 Temporary Redirect", f"location: {place}\r\n"))
+
+
+def test_a_quota_that_is_used_up_is_not_asked_for_again() -> None:
+    said = b'{"error": {"message": "You have used it all.", "code": "insufficient_quota"}}'
+    with pytest.raises(Refused, match="the server answers 429"):
+        ask_raw(whole(said, "429 Too Many Requests"), retries=3)
 
 
 def test_json_of_any_depth_is_no_traceback() -> None:

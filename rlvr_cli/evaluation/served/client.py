@@ -1,4 +1,9 @@
-"""Requests to a server: what passes is tried again with growing pauses, what does not is one plain message."""
+"""Requests to a server: what passes is tried again with growing pauses, what does not is one plain message.
+
+Written on httpx2, which the openai package is written on too. That package reads bodies of any size (2 GiB of memory
+for 1 MiB of gzip), has no limit for a whole answer, follows redirects with the prompt in them, tries no answer again
+that is cut off or no completion, and repeats the key in its errors.
+"""
 
 from __future__ import annotations
 
@@ -98,13 +103,9 @@ class Client(AbstractAsyncContextManager["Client"]):
     ) -> None:
         await self._http.aclose()
 
-    async def get(self, path: str, *, retries: int = 0) -> Any:
-        """The JSON at ``base_url + path``. Raises Refused and RunError."""
-        return await self._ask("GET", self.options.base_url + path, None, lambda answer: answer, retries)
-
-    async def get_absolute(self, url: str, *, retries: int = 0) -> Any:
-        """The JSON at an address of the same server outside the API. Raises Refused and RunError."""
-        return await self._ask("GET", url, None, lambda answer: answer, retries)
+    async def get(self, path: str, *, root: str | None = None, retries: int = 0) -> Any:
+        """The JSON at ``root + path``; None = the API's own root. Raises Refused and RunError."""
+        return await self._ask("GET", (root or self.options.base_url) + path, None, lambda answer: answer, retries)
 
     async def post(
         self,

@@ -137,7 +137,7 @@ async def _is_transformers(client: Client, options: ServerOptions) -> bool:
         return False
     try:
         # A server may close the connection on which it failed to list its models.
-        found = await client.get_absolute(f"{root}/openapi.json", retries=_TRIES_AT_FIRST)
+        found = await client.get("/openapi.json", root=root, retries=_TRIES_AT_FIRST)
     except RunError:
         return False
     paths = found.get("paths") if isinstance(found, Mapping) else None
