@@ -83,6 +83,37 @@ _DOTS = re.compile(r"\\[lcd]?dots|\.\.\.|\u2026")
 # What takes room and shows nothing; the reader passes over the command and reads what is in it.
 _HIDDEN = re.compile(r"\\[hv]?phantom(?![A-Za-z])")
 _CHOICE = re.compile(r"[A-Ha-h]\Z")
+# Judged before any pair of a user's, as importing and the parser's first looks at common forms take long.
+_WARM = [
+    ("1/2", r"\frac{2}{4}"),
+    ("x^2-1", "(x-1)(x+1)"),
+    (r"\sqrt{8}", r"2\sqrt{2}"),
+    ("(1,2)", "[1,2)"),
+    ("5", "x=5"),
+    (r"\frac{\pi}{2}", r"\{1,2\}"),
+    (r"6\text{ cm}", r"50\%"),
+    ("y=3x^{2}+6x-1", r"x\in(-\infty,3]\cup[5,7)"),
+]
+
+
+def ready(_: Any) -> Callable[[list[str]], list[Any]]:
+    """What workers do with a pair, once the algebra is warm: ``[gold, answer]`` to ``[equal, reason]``."""
+    for gold, answer in _WARM:
+        judge(gold, answer)
+    return _answer
+
+
+def _answer(pair: list[str]) -> list[Any]:
+    try:
+        outcome = judge(*pair)
+    except Unable as error:
+        raise MemoryError from error
+    except MemoryError:
+        raise
+    except Exception:
+        # A recursion too deep, or a text that nobody thought of: no answer that can be read, and no reason to die.
+        outcome = UNPARSED_ANSWER
+    return [outcome.equal, outcome.reason]
 
 
 def judge(gold: str, answer: str) -> Outcome:

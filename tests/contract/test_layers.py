@@ -18,6 +18,7 @@ LAYERS = (
     ("models", "launch", "collapse"),
     ("config", "runs", "results"),
     ("methods", "tasks", "verify", "stats"),
+    ("workers",),
     ("core",),
 )
 

@@ -57,13 +57,13 @@ class Rollout:
 
 def test_judging_begins_while_the_rest_is_sampled_and_changes_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     task, rollout, begun = MathTask(), Rollout(), []
-    submit = Pool._submit
+    submit = Pool.submit
 
-    def noting(pool: Pool, gold: str, answer: str) -> Any:
+    def noting(pool: Pool, pair: object) -> Any:
         begun.append(rollout.sampled)
-        return submit(pool, gold, answer)
+        return submit(pool, pair)
 
-    monkeypatch.setattr(Pool, "_submit", noting)
+    monkeypatch.setattr(Pool, "submit", noting)
     # One that remembers nothing of other tests.
     with Pool(workers=2) as pool:
         monkeypatch.setattr("rlvr_cli.verify.pool.shared_pool", lambda: pool)
@@ -98,13 +98,13 @@ def test_a_judge_of_this_process_is_asked_in_the_end(monkeypatch: pytest.MonkeyP
 def test_an_engine_that_breaks_off_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was begun is ended, and who stopped it is heard."""
     task, futures = MathTask(), []
-    submit = Pool._submit
+    submit = Pool.submit
 
-    def noting(pool: Pool, gold: str, answer: str) -> Any:
-        futures.append(submit(pool, gold, answer))
+    def noting(pool: Pool, pair: object) -> Any:
+        futures.append(submit(pool, pair))
         return futures[-1]
 
-    monkeypatch.setattr(Pool, "_submit", noting)
+    monkeypatch.setattr(Pool, "submit", noting)
     with Pool(workers=1) as pool:
         monkeypatch.setattr("rlvr_cli.verify.pool.shared_pool", lambda: pool)
         threads = threading.active_count()

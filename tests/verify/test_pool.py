@@ -19,10 +19,11 @@ import pytest
 
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.verify import pool as pool_module
-from rlvr_cli.verify import process, worker
 from rlvr_cli.verify.math_answer import DIED, DIFFERENT, EQUAL, TIMEOUT, Outcome
 from rlvr_cli.verify.pool import Pool, shared_pool
-from rlvr_cli.verify.process import Worker
+from rlvr_cli.workers import child, process
+from rlvr_cli.workers import pool as processes
+from rlvr_cli.workers.process import Worker
 
 ROOT = Path(__file__).parents[2]
 # math-verify takes minutes for this.
@@ -43,9 +44,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     pairs: list[tuple[str, str]] = []
     ask = Worker.ask
 
-    def noting(worker: Worker, gold: str, answer: str) -> Outcome:
-        pairs.append((gold, answer))
-        return ask(worker, gold, answer)
+    def noting(worker: Worker, job: tuple[str, str], seconds: float | None = None) -> object:
+        pairs.append(job)
+        return ask(worker, job, seconds)
 
     monkeypatch.setattr(Worker, "ask", noting)
     return pairs
@@ -210,12 +211,13 @@ def changed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], 
     def change(code: str) -> None:
         script = tmp_path / "changed.py"
         script.write_text(
-            f"import os, sys\nfrom rlvr_cli.verify import algebra, worker\n{code}\nworker.main(sys.argv[1:])\n"
+            "import os\nfrom rlvr_cli.verify import algebra\nfrom rlvr_cli.workers import child\n"
+            f"{code}\nchild.main()\n"
         )
         spawn = subprocess.Popen
 
         def start(arguments: list[str], **keywords: object) -> object:
-            return spawn([sys.executable, str(script), *arguments[4:]], **keywords)  # type: ignore[call-overload]
+            return spawn([sys.executable, str(script)], **keywords)  # type: ignore[call-overload]
 
         monkeypatch.setattr(process.subprocess, "Popen", start)
 
@@ -295,7 +297,7 @@ def test_a_thread_that_cannot_be_started_is_an_error_and_the_pool_goes_on(monkey
     start, fails = threading.Thread.start, [True]
 
     def starting(thread: threading.Thread) -> None:
-        if thread.name.startswith("verify-") and fails[0]:
+        if thread.name.startswith("workers-") and fails[0]:
             raise RuntimeError("can't start new thread")
         start(thread)
 
@@ -314,15 +316,15 @@ def test_a_thread_that_cannot_be_started_is_an_error_and_the_pool_goes_on(monkey
 def test_an_error_while_waiting_leaves_no_outcome_for_the_next_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     with Pool(workers=1) as pool:
         assert pool.judge(*HARD) == EQUAL
-        receive = worker.receive
+        receive = child.receive
         with monkeypatch.context() as patch:
             patch.setattr(Worker, "alive", property(lambda worker: not worker._gone))
 
             def failing(descriptor: int, seconds: float) -> object:
-                patch.setattr(worker, "receive", receive)
+                patch.setattr(child, "receive", receive)
                 raise MemoryError
 
-            patch.setattr(worker, "receive", failing)
+            patch.setattr(child, "receive", failing)
             with pytest.raises(MemoryError):
                 pool.judge("x+1", "x+2")
             assert pool.judge("x+3", "3+x") == EQUAL
@@ -345,7 +347,7 @@ def test_nobody_else_is_killed(pool: Pool) -> None:
 
 
 def test_closing_while_what_forks_the_workers_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "CLOSING", 0.5)
+    monkeypatch.setattr(processes, "CLOSING", 0.5)
     pool = Pool(workers=1, deadline=0.5)
     assert pool.judge(*HARD) == EQUAL
     os.kill(psutil.Process(pool.pids[0]).ppid(), signal.SIGSTOP)

@@ -1,0 +1,225 @@
+"""Workers with code of the user's: it prints, leaves, forks, sleeps and fills the memory, and harms nobody else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rlvr_cli.workers.pool import Died, Failed, Judge, Late, Limits, Pool
+
+ROOT = Path(__file__).parents[2]
+FILE = """
+import multiprocessing, os, signal, subprocess, sys, threading, time
+calls = []
+
+def square(number):
+    return number * number
+
+def make(settings):
+    print("loading", settings)
+
+    def answer(job):
+        calls.append(job)
+        match job:
+            case "print":
+                print("x" * 100_000)
+                os.write(1, b"raw")
+                sys.stderr.write("more")
+            case "close":
+                sys.stdout.close(), sys.stderr.close(), os.close(1), os.close(2)
+            case "exit":
+                sys.exit(3)
+            case "leave":
+                os._exit(3)
+            case "segfault":
+                os.kill(os.getpid(), signal.SIGSEGV)
+            case "sleep":
+                time.sleep(600)
+            case "loop":
+                while True:
+                    pass
+            case "memory":
+                return len(bytearray(1 << 40))
+            case "raise":
+                raise KeyError("gone")
+            case "close everything":
+                os.closerange(3, 100)
+            case "children":
+                for _ in range(20):
+                    if os.fork() == 0:
+                        time.sleep(600)
+                time.sleep(600)
+            case "child that comes back":
+                os.fork()
+            case "child that stays":
+                return subprocess.Popen(["sleep", "600"]).pid
+            case "terminated":
+                child = subprocess.Popen(["sleep", "600"])
+                child.terminate()
+                return child.wait(10)
+            case "processes":
+                with multiprocessing.get_context("fork").Pool(2) as pool:
+                    return pool.map(square, range(4))
+            case "thread":
+                threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+            case "not json":
+                return {1, 2}
+            case {"echo": value}:
+                return value
+        return [len(calls), settings]
+
+    return answer
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "own.py").write_text(FILE)
+    return tmp_path / "own.py"
+
+
+@pytest.fixture
+def pool(file: Path) -> Iterator[Pool]:
+    with Pool(Judge(f"{file}:make", {"a": 1}), Limits(20.0, memory_mib=512)) as pool:
+        yield pool
+
+
+def asked(pool: Pool, job: object, seconds: float | None = None) -> object:
+    return pool.submit(job, seconds).result(60)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_worker_keeps_its_state_and_what_it_prints_is_no_answer(
+    pool: Pool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert asked(pool, "first") == [1, {"a": 1}]
+    assert asked(pool, "print") == [2, {"a": 1}]
+    out, err = capfd.readouterr()
+    assert not out and err.startswith("loading") and "raw" in err and "more" in err
+    assert asked(pool, "close") == [3, {"a": 1}]
+    long = "\ud800" + "x" * 5_000_000
+    assert asked(pool, {"echo": long}) == long
+    assert asked(pool, "thread") == [5, {"a": 1}]
+
+
+def test_a_judge_by_its_module() -> None:
+    with Pool(Judge("rlvr_cli.verify.algebra:ready"), Limits(60.0)) as pool:
+        assert asked(pool, ["x+1", "1+x"]) == [True, "equal"]
+        assert pool.submit(["x+1", "x+2"]).result() == [False, "different"]
+
+
+@pytest.mark.parametrize(
+    ("job", "kind", "said"),
+    [
+        ("exit", Failed, "SystemExit"),
+        ("raise", Failed, "KeyError"),
+        ("memory", Failed, "MemoryError"),
+        ("not json", Failed, "set"),
+        ("leave", Died, "exit code 3"),
+        ("segfault", Died, "SIGSEGV"),
+        ("close everything", Died, "ended"),
+        ("sleep", Late, "^$"),
+        ("loop", Late, "^$"),
+        ("children", Late, "^$"),
+    ],
+)
+def test_what_a_job_may_do(job: str, kind: type[Exception], said: str, pool: Pool) -> None:
+    """Others, in the same pool and in another, are not touched."""
+    assert asked(pool, "first") == [1, {"a": 1}]
+    with pytest.raises(kind, match=said):
+        asked(pool, job, 1.0)
+    assert asked(pool, "next") == [3 if kind is Failed else 1, {"a": 1}]
+
+
+def test_what_a_job_starts_ends_with_its_worker(pool: Pool) -> None:
+    assert asked(pool, "processes") == [0, 1, 4, 9]
+    assert asked(pool, "terminated") == -signal.SIGTERM
+    assert asked(pool, "child that comes back") == [3, {"a": 1}]
+    stays = asked(pool, "child that stays")
+    assert isinstance(stays, int) and not gone(stays)
+    with pytest.raises(Died):
+        asked(pool, "leave")
+    until(lambda: gone(stays))
+    stays = asked(pool, "child that stays")
+    assert isinstance(stays, int) and not gone(stays)
+    pool.close()
+    until(lambda: gone(stays))
+
+
+def test_a_death_takes_no_other_job_with_it(file: Path) -> None:
+    with Pool(Judge(f"{file}:make"), Limits(20.0, memory_mib=512), workers=2) as pool:
+        waiting = [pool.submit(job, 1.0) for job in ("leave", {"echo": 1}, "sleep", {"echo": 2}, "loop", {"echo": 3})]
+        assert [one.result(60) for one in waiting[1::2]] == [1, 2, 3]
+        assert [type(one.exception(60)) for one in waiting[::2]] == [Died, Late, Late]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "said"),
+    [
+        ("raise ValueError('no')", Failed, "own.py:1: ValueError: no"),
+        ("def f(:", Failed, "own.py:1: syntax error"),
+        ("x = 1", Failed, "has no make"),
+        ("import os; os._exit(7)", Died, "exit code 7"),
+        ("import time; time.sleep(600)", Late, "^$"),
+    ],
+)
+def test_code_that_does_not_load(code: str, kind: type[Exception], said: str, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(code)
+    with Pool(Judge(f"{tmp_path}/own.py:make"), Limits(1.0)) as pool:
+        with pytest.raises(kind, match=said) as raised:
+            asked(pool, "job")
+        assert raised.value.loading
+
+
+def test_nobody_outlives_a_parent_that_is_killed(file: Path) -> None:
+    script = f"""
+import time
+from rlvr_cli.workers.pool import *
+pool = Pool(Judge({str(file) + ":make"!r}), Limits(20.0))
+print(pool.submit("child that stays").result(), *pool.pids, flush=True)
+time.sleep(600)
+"""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT
+    )
+    assert parent.stdout is not None
+    pids = [int(word) for word in parent.stdout.readline().split()]
+    assert len(pids) == 2
+    pids += [process.pid for process in psutil.Process(parent.pid).children()]
+    parent.kill()
+    parent.wait(60)
+    until(lambda: all(map(gone, pids)))
+
+
+def test_time_in_which_the_caller_stands_still_is_not_counted(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a laptop that sleeps: the clock jumps, the worker had no chance."""
+    jumps = [0.0]
+    clock = time.monotonic
+    monkeypatch.setattr("rlvr_cli.workers.process.time.monotonic", lambda: clock() + jumps[0])
+    waiting = pool.submit("first", 20.0)
+    jumps[0] = 1000.0
+    assert waiting.result(60) == [1, {"a": 1}]
+
+
+def test_a_worker_that_is_killed_from_outside_is_replaced(pool: Pool) -> None:
+    assert asked(pool, "first") == [1, {"a": 1}]
+    os.kill(pool.pids[0], signal.SIGKILL)
+    assert asked(pool, "next") == [1, {"a": 1}]
