@@ -14,11 +14,10 @@ from rlvr_cli.core.errors import UserError
 
 if TYPE_CHECKING:
     from rlvr_cli.ledger.book import Book
-    from rlvr_cli.ledger.folders import Folders
-    from rlvr_cli.ledger.outcomes import Outcome
-    from rlvr_cli.ledger.results import Results
+    from rlvr_cli.ledger.outcomes import Outcome, Results
     from rlvr_cli.ledger.run import Order
     from rlvr_cli.ledger.schema import Claim
+    from rlvr_cli.ledger.trainings import Folders
 
 FAILED = 1
 
@@ -74,7 +73,7 @@ def command(
     129 when its terminal is closed (what is done stays done); 2 on bad input.
     """
     from rlvr_cli.ledger.book import DATA, read_book
-    from rlvr_cli.ledger.folders import Folders
+    from rlvr_cli.ledger.trainings import Folders
 
     if scale not in ("lab", "full"):
         raise UserError(f"--scale {scale}: must be lab or full.")
@@ -109,9 +108,9 @@ def _run(
 
     from rlvr_cli.launch.stopping import say
     from rlvr_cli.ledger import words
+    from rlvr_cli.ledger.outcomes import read_results
     from rlvr_cli.ledger.page import check_page, write_page
     from rlvr_cli.ledger.pool import Stopped
-    from rlvr_cli.ledger.results import read_results
     from rlvr_cli.ledger.run import Order, reproduce
 
     if folders.scale == "full":
@@ -151,7 +150,7 @@ def _run(
 
 def _other(folders: Folders, seed_from: int) -> Results | None:
     """The results of another set of seeds, the first that there is."""
-    from rlvr_cli.ledger.results import all_results
+    from rlvr_cli.ledger.outcomes import all_results
 
     return next((found for found in all_results(folders) if found.seed_from != seed_from), None)
 
@@ -207,7 +206,7 @@ def _as_json(claims: list[Claim], results: Results, others: Mapping[str, Outcome
 def _list(book: Book, folders: Folders, *, as_json: bool) -> None:
     """The claims, with the last verdict of each set of seeds."""
     from rlvr_cli.ledger import words
-    from rlvr_cli.ledger.results import all_results
+    from rlvr_cli.ledger.outcomes import all_results
 
     sets = all_results(folders)
     if as_json:
@@ -236,7 +235,7 @@ def _list(book: Book, folders: Folders, *, as_json: bool) -> None:
 
 def _show_plan(order: Order, *, as_json: bool) -> None:
     from rlvr_cli.core.text import in_words
-    from rlvr_cli.ledger.plan import make_plan
+    from rlvr_cli.ledger.run import make_plan
 
     plan = make_plan(order)
     if as_json:

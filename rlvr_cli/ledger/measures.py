@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,11 @@ from rlvr_cli.core.files import write_json
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.ledger.jobs import Job
-from rlvr_cli.ledger.schema import At, Call
+from rlvr_cli.ledger.schema import At, Call, Claim
+from rlvr_cli.ledger.trainings import Folders, Need
 from rlvr_cli.runs.checkpoints import file_hash
 from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.sweeps.folder import Look, SweepDir
 
 SHOWN = 12
 _SIZE = 16
@@ -142,3 +144,47 @@ def _inside(value: Any, part: str, name: str) -> Any:
         return value[int(part)] if isinstance(value, list) else value[part]
     except (KeyError, IndexError, ValueError, TypeError):
         raise RunError(f"{name}: there is no {part} in it.") from None
+
+
+class Material:
+    """What there is of the trainings in ``looks``.
+
+    Attributes:
+        failed: why analyses failed, by the files that they should have written.
+    """
+
+    def __init__(self, folders: Folders, looks: Mapping[Need, Look]) -> None:
+        self.folder, self.sweep, self.looks = folders.measures, SweepDir(folders.sweep), looks
+        self.failed: dict[Path, str] = {}
+        self._read: dict[Path, dict[str, Any]] = {}
+
+    def missing(self, claims: Iterable[Claim], seed_from: int) -> dict[Path, Reading]:
+        """Every reading that ``claims`` want and that is not there, once, by its file."""
+        wanted: dict[Path, Reading] = {}
+        for claim in claims:
+            for seed in claim.seeds_from(seed_from):
+                for call in claim.calls():
+                    if self.looks[Need(call.arm, seed)].trained:
+                        reading = self._reading(call, seed)
+                        wanted.setdefault(reading.path(self.folder), reading)
+        return {path: reading for path, reading in wanted.items() if reading.read(self.folder) is None}
+
+    def numbers(self, call: Call, seed: int) -> dict[str, Any]:
+        """All numbers of an analysis of one training. Raises RunError where there are none, saying why."""
+        look = self.looks[Need(call.arm, seed)]
+        if not look.trained:
+            raise RunError(f"its training failed: {look.reason}")
+        reading = self._reading(call, seed)
+        path = reading.path(self.folder)
+        if path in self.failed:
+            raise RunError(self.failed[path])
+        if path not in self._read:
+            found = reading.read(self.folder)
+            if found is None:
+                raise RunError(f"{path}: was there, and is no longer")
+            self._read[path] = found
+        return self._read[path]
+
+    def _reading(self, call: Call, seed: int) -> Reading:
+        entry = self.looks[Need(call.arm, seed)].entry
+        return Reading.of(call, self.sweep.run_dir(entry), entry.id)

@@ -12,8 +12,7 @@ from rlvr_cli.core.text import count, in_words
 from rlvr_cli.ledger import words
 from rlvr_cli.ledger.book import Book
 from rlvr_cli.ledger.figure import overview
-from rlvr_cli.ledger.outcomes import Outcome
-from rlvr_cli.ledger.results import Results
+from rlvr_cli.ledger.outcomes import Outcome, Results
 from rlvr_cli.ledger.schema import PAPERS, Claim
 from rlvr_cli.ledger.verdicts import DECIDED
 from rlvr_cli.results.figure import style, write_figure

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rlvr_cli.core.text import count
 from rlvr_cli.ledger.book import Book
-from rlvr_cli.ledger.outcomes import Outcome, asked
-from rlvr_cli.ledger.results import Results
+from rlvr_cli.ledger.outcomes import Outcome, Results, asked
 from rlvr_cli.ledger.schema import Arm, Claim, Side
 from rlvr_cli.ledger.verdicts import DECIDED, MOST_SEEDS, Verdict, agreement, leaning, wrong_by_chance
 from rlvr_cli.sweeps.axes import override_text

@@ -18,7 +18,7 @@ from rlvr_cli.core.errors import RunError, UserError
 def carry_out(kind: str, content: dict[str, Any]) -> None:
     """Do the job. Raises UserError and RunError for what people can mend."""
     if kind == "base":
-        from rlvr_cli.ledger.bases import build_base
+        from rlvr_cli.ledger.trainings import build_base
 
         build_base(Path(content["recipe"]), content["seed"], Path(content["folder"]))
         return

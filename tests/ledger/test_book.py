@@ -8,13 +8,10 @@ import pytest
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.ledger import exact
-from rlvr_cli.ledger.bases import base_folders
 from rlvr_cli.ledger.book import Book, read_book
-from rlvr_cli.ledger.folders import Folders
-from rlvr_cli.ledger.outcomes import asked
-from rlvr_cli.ledger.results import read_results
+from rlvr_cli.ledger.outcomes import asked, read_results
 from rlvr_cli.ledger.schema import PAPERS
-from rlvr_cli.ledger.trials import Need, make_sweep, needs
+from rlvr_cli.ledger.trainings import Folders, Need, base_folders, make_sweep, needs
 from tests.ledger.files import ARMS, CONTRAST, EXACT, LENGTH, WORDS, book, problems
 
 

@@ -10,8 +10,7 @@ import pytest
 from rlvr_cli.cli.app import run
 from rlvr_cli.config.load import load_config
 from rlvr_cli.ledger import full
-from rlvr_cli.ledger.folders import Folders
-from rlvr_cli.ledger.trials import Need, make_sweep
+from rlvr_cli.ledger.trainings import Folders, Need, make_sweep
 from rlvr_cli.sweeps.naming import differences
 from rlvr_cli.sweeps.rows import config_source
 from tests.ledger.files import CONTRAST, EXACT, LENGTH, book, write_book

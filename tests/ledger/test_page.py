@@ -13,9 +13,8 @@ import pytest
 
 from rlvr_cli.ledger.book import Book, read_book
 from rlvr_cli.ledger.figure import distance
-from rlvr_cli.ledger.outcomes import Outcome, asked
+from rlvr_cli.ledger.outcomes import Outcome, Results, asked, read_results
 from rlvr_cli.ledger.page import write_page
-from rlvr_cli.ledger.results import Results, read_results
 from rlvr_cli.ledger.schema import Rule
 
 STORED = Path(__file__).parent / "page"

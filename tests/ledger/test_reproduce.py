@@ -11,8 +11,7 @@ import pytest
 
 from rlvr_cli.cli.app import run
 from rlvr_cli.core.files import read_jsonl
-from rlvr_cli.ledger.bases import Base, base_folder
-from rlvr_cli.ledger.folders import Folders
+from rlvr_cli.ledger.trainings import Base, Folders, base_folder
 from tests.ledger.files import ARMS, CONTRAST, EXACT, LENGTH, NO_NUMBER, begin, finish, write_book
 
 
