@@ -26,10 +26,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.hostile_texts import response
+from benchmarks.hostile_texts import response, written_answer
 from rlvr_cli.config.load import choose_task
 from rlvr_cli.tasks import Task
-from rlvr_cli.tasks.hitab.reward import written_answer
 
 # By the first folder of a file; `train` and `math` hold mathematics.
 TASKS = {"kk": "kk", "countdown": "countdown", "hitab": "hitab", "gsm8k": "gsm8k", "math": "math", "train": "math"}

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.hostile_texts import Completion, block, completions, response, right_answer
+from benchmarks.hostile_texts import Completion, block, completions, problems_of, response, right_answer
 from rlvr_cli.config.load import choose_task
 from rlvr_cli.evaluation.score import as_json
 from rlvr_cli.tasks import Problem, Task, Verdict
@@ -68,7 +68,7 @@ def run(name: str, rule: str, count: int, seed: int) -> Result:
     """Judge ``count`` completions for the task ``name`` by ``rule``."""
     config = choose_task(name, rule=rule, generated=True)
     task = config.for_model("logic_rl")
-    problems = [p for p in task.problems("dev", 60, seed) if right_answer(task, p) not in ("0", "1", "-1")]
+    problems = [p for p in problems_of(task, "dev", 60, seed) if right_answer(task, p) not in ("0", "1", "-1")]
     result = Result(name, rule)
     good = [response(task, "So", block(task, right_answer(task, problem))) for problem in problems[:5]]
     pooled = name == "math"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rlvr_cli.tasks import Problem, Task
+from rlvr_cli.tasks import Problem, Split, Task
+from rlvr_cli.tasks.hitab.values import read_value
 
 BOXED = ("math", "gsm8k")
 TAGS = ("<think>", "</think>", "<answer>", "</answer>", r"\boxed{", "}")
@@ -47,13 +50,40 @@ class Completion:
     wrong: bool
 
 
+def problems_of(task: Task, split: Split, count: int, seed: int) -> list[Problem]:
+    """Generated problems; HiTab, of which none are generated, asks for cells of a small table."""
+    if task.name != "hitab":
+        return task.problems(split, count, seed)
+    rng = random.Random(f"tables {split} {seed}")
+    places = [f"{region} {kind}" for region in ("north", "south", "coast") for kind in ("dairy", "retail", "roads")]
+    made = []
+    for number in range(count):
+        cells = {place: round(rng.uniform(1, 999), rng.choice((0, 1))) for place in places}
+        asked = rng.choice(places)
+        highest = max(cells, key=cells.__getitem__)
+        question, answer = (f"How many workers in {asked}?", cells[asked]) if number % 4 else ("Which most?", highest)
+        table = [["place", "workers"], *([place, str(value)] for place, value in cells.items())]
+        made.append(task.problem_from({"question": question, "table": table, "answer": [answer]}, "made"))
+    return made
+
+
 def right_answer(task: Task, problem: Problem) -> str:
     """The gold answer as a response spells it."""
     if task.name in BOXED:
         return str(problem.data["answer"])
+    if task.name == "hitab":
+        return written_answer(problem.data["answer"])
     solutions = task.solutions(problem)
     assert solutions is not None
     return next(solutions).rpartition("<answer>")[2].partition("</answer>")[0].strip()
+
+
+def written_answer(gold: Sequence[str | int | float]) -> str:
+    """HiTab's gold answer as a response may write it: one value as it is, several divided by semicolons."""
+    texts = [item if isinstance(item, str) else read_value(item, "strict").canonical() for item in gold]
+    if len(texts) > 1 and any(re.search(r"[;|\n]", text) for text in texts):
+        return json.dumps(texts, ensure_ascii=False)
+    return "; ".join(texts)
 
 
 def wrong_answer(task: Task, problem: Problem, rng: random.Random) -> str:

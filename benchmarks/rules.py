@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.hostile_texts import written_answer
 from benchmarks.rules_texts import Answers, Style, styles
 from rlvr_cli.config.load import choose_task
 from rlvr_cli.tasks import Problem, Task, Verdict
 from rlvr_cli.tasks.countdown.puzzles import Puzzle, solutions, text_of
-from rlvr_cli.tasks.hitab.reward import written_answer
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 
 # Row of the table -> task, its data below the data folder, the split, and overrides.

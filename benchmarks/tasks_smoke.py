@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.hostile_texts import problems_of
 from rlvr_cli.config.load import choose_task
 from rlvr_cli.core.files import read_jsonl
 
@@ -66,7 +67,8 @@ def run(case: str, rollouts: int, problems: int, folder: Path) -> Outcome:
     started = time.perf_counter()
     settings = [f"run.dir={folder}", f"run.name={name}", f"train.rollouts={rollouts}", "task.train_size=64", *overrides]
     # On the other tasks nothing is to be learned, and here nothing has to be.
-    settings += [f"task.data={task}-gen", *([] if task == "kk" else ["train.on_no_signal=off"])]
+    data = f"{task}-gen" if task != "hitab" else str(_tables(folder))
+    settings += [f"task.data={data}", *([] if task == "kk" else ["train.on_no_signal=off"])]
     _, wrong = command(["train", "--method", method, "--task", task, "--overwrite", *settings])
     if wrong is not None:
         return Outcome(time.perf_counter() - started, {}, {}, [wrong])
@@ -86,6 +88,14 @@ def run(case: str, rollouts: int, problems: int, folder: Path) -> Outcome:
         evaluation = evaluation[0]
     problems_found += check_evaluation(evaluation, reasons, problems)
     return Outcome(seconds, steps[-1], evaluation, problems_found)
+
+
+def _tables(folder: Path) -> Path:
+    """Rows of HiTab, of which none are generated."""
+    file = folder / "tables.jsonl"
+    problems = problems_of(choose_task("hitab"), "train", 200, 0)
+    file.write_text("".join(json.dumps(problem.fields) + "\n" for problem in problems), encoding="utf-8")
+    return file
 
 
 def _reasons(task: str, overrides: Sequence[str]) -> tuple[str, ...]:

@@ -101,11 +101,6 @@ class Aggregation(Part):
             return valid / valid.sum(dim=1, keepdim=True).clamp(min=1.0) / count
         return valid / (count * float(self.max_length))
 
-    def aggregate(self, values: Tensor, mask: Tensor, advantages: Tensor) -> Tensor:
-        """() the (B, T) ``values`` of a whole step as one number."""
-        weights = self.coefficients(mask, self.count(mask, advantages)).to(values.dtype)
-        return torch.where(mask.bool(), values * weights, 0.0).sum()
-
 
 def prompt_factors(mask: Tensor, advantages: Tensor, group_size: int) -> Tensor:
     """(N, 1) what makes every prompt weigh the same: mean of trained rows a prompt / trained rows of this row's prompt.

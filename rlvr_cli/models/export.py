@@ -196,6 +196,8 @@ def _prompts(config: Config, checkpoint: Path) -> tuple[list[list[int]], tuple[i
         problems = task.problems(split, PROBLEMS, HELD_OUT_SEED)  # type: ignore[arg-type]
     except UserError:
         # The data of the run are not on this machine: generated problems serve as well to compare answers.
+        if not is_generated(generated_name(config.task.name)):
+            raise
         generated = config.task.model_copy(update={"data": generated_name(config.task.name), "data_dir": None})
         problems = generated.for_model(style).problems("dev", PROBLEMS, HELD_OUT_SEED)
     return [prompt_ids(task, problem, tokenizer) for problem in problems], _stops(checkpoint, described, tokenizer)

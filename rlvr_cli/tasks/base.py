@@ -43,7 +43,7 @@ Data = Annotated[
     Field(
         description="The problems: a data set's name (`rlvr tasks sets`; those that end in -gen are generated), a hub "
         "id (owner/name, owner/name:configuration@revision), a file of rows (JSONL, JSON, CSV, parquet) or a folder of "
-        "them. null = the generated ones."
+        "them. null = the generated ones; of a task without any, its default."
     ),
 ]
 DataDir = Annotated[
@@ -95,7 +95,10 @@ class Task(FromData, Choice):
     @field_validator("data", mode="before")
     @classmethod
     def _null_is_generated(cls, value: Any) -> Any:
-        return f"{cls.model_fields['name'].default}-gen" if value is None else value
+        if value is not None:
+            return value
+        generated = f"{cls.model_fields['name'].default}-gen"
+        return generated if generated in cls.sets else cls.model_fields["data"].default
 
     @property
     def reward_range(self) -> tuple[float, float]:

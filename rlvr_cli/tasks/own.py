@@ -18,7 +18,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, field_validator
+from pydantic import AfterValidator, Field, StringConstraints
 
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import local_path
@@ -98,11 +98,6 @@ class Own(Task):
         description="The share of the rows that is held out for test, and the same for dev, by a hash of the prompt, "
         "where the data has no such split.",
     )
-
-    @field_validator("data", mode="before")
-    @classmethod
-    def _null_is_generated(cls, value: Any) -> Any:
-        return "data.jsonl" if value is None else value
 
     @property
     def settings(self) -> dict[str, Any]:

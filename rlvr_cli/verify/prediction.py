@@ -1,7 +1,8 @@
 """The inner loop of ANTLR's parser prediction, written for speed; what it predicts is what the runtime's own does.
 
-math-verify spends three quarters of its time in it. Differences from antlr4-python3-runtime 4.13: what is fixed in the
-grammar is looked up once, configurations are copied without keyword arguments, and equal stacks are one object.
+math-verify spends three quarters of its time in it; with this the pool needs half the processor time
+(docs/verifiers.md). Differences from antlr4-python3-runtime 4.13: what is fixed in the grammar is looked up once,
+configurations are copied without keyword arguments, and equal stacks are one object.
 """
 
 from __future__ import annotations

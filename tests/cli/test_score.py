@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.hostile_texts import block, problems_of, response, right_answer
 from rlvr_cli.cli.app import run
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import choose_task
@@ -89,8 +90,8 @@ def test_the_rules(tmp_path: Path) -> None:
 def test_hostile_responses_get_verdicts(name: str, tmp_path: Path) -> None:
     config = example_config(name)
     task = config.for_model("logic_rl")
-    problem = task.problems("train", 1, 0)[0]
-    good = [next(task.solutions(problem))]
+    problem = problems_of(task, "train", 1, 0)[0]
+    good = [response(task, "So", block(task, right_answer(task, problem)))]
     rows = [{"problem": problem.fields, "response": response} for response in [*good, *HOSTILE, *good]]
     source = write(tmp_path / "in.jsonl", rows)
     for rule in ("paper", "strict"):
@@ -301,8 +302,7 @@ def test_what_cannot_be_scored_is_null() -> None:
 
 @pytest.mark.parametrize("name", [name for name in KEYS.choices(("task",)) if name != "own"])
 def test_judging_imports_no_torch(name: str, tmp_path: Path) -> None:
-    config = example_config(name)
-    problem = config.for_model("logic_rl").problems("train", 1, 0)[0]
+    problem = problems_of(example_config(name).for_model("logic_rl"), "train", 1, 0)[0]
     responses = [*HOSTILE, r"So \boxed{2x+3-x}", "</think> <answer> 1 + 1 </answer>"]
     source = write(tmp_path / "in.jsonl", [{"problem": problem.fields, "response": text} for text in responses])
     line = ["score", "--task", name, "--input", str(source), "--output", str(tmp_path / "out.jsonl")]

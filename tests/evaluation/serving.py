@@ -80,10 +80,10 @@ class TestServer:
 
     def kill(self) -> None:
         """Close everything at once, requests in flight too."""
-        if self._http is not None:
-            self._http.shutdown()
-            self._http.server_close()
-            self._http = None
+        http, self._http = self._http, None
+        if http is not None:
+            http.shutdown()
+            http.server_close()
         with self.lock:
             connections, self._connections = self._connections, set()
         for connection in connections:

@@ -234,7 +234,7 @@ def test_the_names_that_a_configuration_takes_are_those_that_there_are() -> None
     # The task `own` has the data that it is given.
     tasks = set(KEYS.choices(("task",))) - {"own"}
     assert tasks <= set(benchmarks())
-    assert {f"{task}-gen" for task in tasks} == set(generated_names())
+    assert {f"{task}-gen" for task in tasks - {"hitab"}} == set(generated_names())
 
 
 @pytest.mark.parametrize("suite", list(SUITES))

@@ -14,7 +14,7 @@ from rlvr_cli.methods.kl import KLPenalty
 from rlvr_cli.methods.lopti import OnePass, Passes
 from rlvr_cli.methods.method import Method
 from tests.golden.cases import Case
-from tests.methods.surrogates import surrogate
+from tests.methods.surrogates import aggregated, surrogate
 
 REGIONS = ("LN", "HP", "LP", "HN", "M")
 ROWS = {"excluded": "valid", "counted as zero": "all"}
@@ -67,8 +67,7 @@ def policy_loss(of: Method, tokens: Tokens, which: str = "all") -> Tensor:
     """() the loss without KL, differentiable."""
     shaped = of.shaped(tokens, which)
     values = surrogate(of.policy_loss, shaped, of.policy_loss.statistics(shaped))
-    weights = of.aggregation.coefficients(tokens.mask, of.aggregation.count(tokens.mask, tokens.advantages))
-    return torch.where(tokens.mask.bool(), values * weights, 0.0).sum()
+    return aggregated(of.aggregation, values, tokens.mask, tokens.advantages)
 
 
 def kl_mean(of: Method, tokens: Tokens, which: str = "all") -> Tensor:
@@ -77,7 +76,7 @@ def kl_mean(of: Method, tokens: Tokens, which: str = "all") -> Tensor:
         return torch.zeros((), dtype=torch.float64)
     values = of.kl.value(tokens.log_probs, tokens.ref_log_probs)
     values = torch.where(of.passes.selected(tokens, which), values, 0.0)
-    return of.aggregation.aggregate(values, tokens.mask, tokens.advantages)
+    return aggregated(of.aggregation, values, tokens.mask, tokens.advantages)
 
 
 def loss(of: Method, tokens: Tokens, which: str = "all") -> Tensor:

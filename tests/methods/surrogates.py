@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rlvr_cli.methods.acpo import ACPO
+from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.aspo import ASPO
 from rlvr_cli.methods.base import PolicyLoss, Tokens
 from rlvr_cli.methods.cispo import CISPO
@@ -102,6 +103,12 @@ def _(weight: ImportanceSampling, tokens: Tokens, statistics: Tensor | None = No
 @surrogate.register
 def _(weight: NoImportanceSampling, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
     return -tokens.advantages * tokens.log_probs
+
+
+def aggregated(aggregation: Aggregation, values: Tensor, mask: Tensor, advantages: Tensor) -> Tensor:
+    """() the (B, T) ``values`` of a whole step as one number."""
+    weights = aggregation.coefficients(mask, aggregation.count(mask, advantages)).to(values.dtype)
+    return torch.where(mask.bool(), values * weights, 0.0).sum()
 
 
 def value_clipped(

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.hostile_texts import written_answer
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.hitab.problems import problem_from, rendered
-from rlvr_cli.tasks.hitab.reward import written_answer
 from rlvr_cli.tasks.hitab.table import Layout, body_rows, column_paths, infer_layout, markdown
 from rlvr_cli.tasks.hitab.task import HiTab
 

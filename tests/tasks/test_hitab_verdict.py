@@ -8,7 +8,8 @@ from fractions import Fraction
 
 import pytest
 
-from rlvr_cli.tasks.hitab.reward import MAX_ANSWER, REASONS, judge, written_answer
+from benchmarks.hostile_texts import written_answer
+from rlvr_cli.tasks.hitab.reward import MAX_ANSWER, REASONS, judge
 from rlvr_cli.tasks.hitab.values import Conventions, read_value, same_multiset
 
 RULES = ("paper", "strict")

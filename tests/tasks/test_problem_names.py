@@ -18,6 +18,7 @@ from rlvr_cli.tasks.sets import data_sets, problems_name
 
 # The task `own` has the data that it is given.
 TASKS = [name for name in KEYS.choices(("task",)) if name != "own"]
+GENERATED = [name for name in TASKS if name != "hitab"]
 
 
 @pytest.fixture(autouse=True)
@@ -36,8 +37,8 @@ def test_tasks_whose_problems_are_made_up_need_no_data_and_the_others_mean_the_p
     }
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_generated_problems_are_a_set_of_every_task_and_null_is_their_old_name(task: str) -> None:
+@pytest.mark.parametrize("task", GENERATED)
+def test_generated_problems_are_a_set_of_the_task_and_null_is_their_old_name(task: str) -> None:
     named = load_config(overrides=[f"task={task}", f"task.data={task}-gen"]).task
     assert load_config(overrides=[f"task={task}", "task.data=null"]).task == named
     assert named.for_model("logic_rl").settings["data"] == f"{task}-gen"
@@ -52,7 +53,7 @@ def test_a_public_set_that_is_not_there_says_how_to_get_it_and_what_is_generated
     for line in (["train", "--task", "hitab", place], ["eval", "lab", "--benchmark", "hitab", place]):
         assert run(line) == 2
         said = " ".join(capsys.readouterr().err.split())
-        assert "--data-dir" in said and "hitab-gen" in said
+        assert "--data-dir" in said
     assert run(["eval", "lab", "--benchmark", "gsm8k", "--data-dir", str(tmp_path), place]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "openai/gsm8k" in said and "gsm8k-gen" in said
@@ -91,7 +92,7 @@ def test_the_default_name_of_a_run_says_which_problems(tmp_path: Path) -> None:
     assert name("task=math", f"task.data={tmp_path / 'my.train.jsonl'}") == "grpo-my.train.jsonl-lab-s0"
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", GENERATED)
 def test_show_and_generate_say_that_the_problems_are_generated(
     task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,7 +24,7 @@ from rlvr_cli.methods.names import METHODS
 from rlvr_cli.training.rollouts import Batch
 from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.trl_arguments import trl_config
-from tests.methods.surrogates import surrogate
+from tests.methods.surrogates import aggregated, surrogate
 
 MAX_NEW_TOKENS = 12
 LEARNING_RATE = 0.2
@@ -305,5 +305,5 @@ def plain_gradient(
         loss = loss + method.kl.beta * k3(log_probs, other)
     clipped = int((method.policy_loss.weight(tokens) == 0).sum())
     model.zero_grad()
-    method.aggregation.aggregate(loss, tokens.mask, advantages).backward()
+    aggregated(method.aggregation, loss, tokens.mask, advantages).backward()
     return flat_gradient(model), clipped

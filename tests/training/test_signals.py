@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from benchmarks.hostile_texts import problems_of
 from rlvr_cli.collapse.alerts import alerts_on
 from rlvr_cli.config.load import choose_task, load_config
 from rlvr_cli.runs.folder import RunDir
@@ -120,7 +121,7 @@ def test_what_each_task_pays_for_the_format(
     config = choose_task(name, overrides, generated=True)
     task = config.for_model("logic_rl")
     assert task.format_range == expected
-    judged = task.judge(task.problems("train", 1, 0)[0], "No tags at all.")
+    judged = task.judge(problems_of(task, "train", 1, 0)[0], "No tags at all.")
     if expected is not None:
         assert judged.parts["format"] == expected[0]
     elif "random" not in str(overrides):

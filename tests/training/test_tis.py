@@ -32,7 +32,7 @@ from rlvr_cli.training.objective import importance_ratios
 from rlvr_cli.training.packing import token_rows
 from rlvr_cli.training.prepare import Prepared
 from rlvr_cli.training.rollouts import Batch
-from tests.methods.surrogates import surrogate
+from tests.methods.surrogates import aggregated, surrogate
 from tests.training.harness import (
     LEARNING_RATE,
     UPDATES,
@@ -123,7 +123,7 @@ def test_the_gradient_is_that_of_the_formula(tmp_path: Path, beta: float, temper
                 other = completion_log_probs(reference, prompts, completions, temperature)
             loss = loss + beta * k3(log_probs, other)
         model.zero_grad()
-        method.aggregation.aggregate(loss, mask, advantages).backward()
+        aggregated(method.aggregation, loss, mask, advantages).backward()
         assert relative_error(gradient, flat_gradient(model)) < 1e-5
         with torch.no_grad():
             for parameter in model.parameters():

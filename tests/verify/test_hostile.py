@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from benchmarks.hostile import RULES, TASKS, run
-from benchmarks.hostile_texts import completions, right_answer, wrong_answer
+from benchmarks.hostile_texts import completions, problems_of, right_answer, wrong_answer
 from rlvr_cli.config.load import choose_task
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
@@ -35,7 +35,7 @@ def test_the_labelled_part_is_wrong_and_its_parts_are_not(name: str) -> None:
     """The right answer in the same wrapping earns the reward, so a wrong verdict is not for the wrapping's sake."""
     config = choose_task(name, rule="strict", generated=True)
     task = config.for_model("logic_rl")
-    problems = task.problems("dev", 20, 1)
+    problems = problems_of(task, "dev", 20, 1)
     made = list(completions(task, problems, COUNT, seed=1))
     assert made == list(completions(task, problems, COUNT, seed=1))
     swapped = 0
@@ -57,5 +57,5 @@ def test_wrong_answers_differ_from_right_ones() -> None:
     for name in TASKS:
         config = choose_task(name, generated=True)
         task = config.for_model("logic_rl")
-        for index, problem in enumerate(task.problems("dev", 30, 2)):
+        for index, problem in enumerate(problems_of(task, "dev", 30, 2)):
             assert wrong_answer(task, problem, random.Random(index)) != right_answer(task, problem)

@@ -57,18 +57,6 @@ def judge(gold: Sequence[str | int | float], response: str, rule: Rule, conventi
     return _verdict(False, _canonical(first), "wrong")
 
 
-def written_answer(gold: Sequence[str | int | float]) -> str:
-    """The gold answer as a response may write it: one value as it is, several divided by semicolons."""
-    texts = [_written(item) for item in gold]
-    if len(texts) > 1 and any(_HARD_SEPARATOR.search(text) for text in texts):
-        return json.dumps(texts, ensure_ascii=False)
-    return "; ".join(texts)
-
-
-def _written(item: str | int | float) -> str:
-    return item if isinstance(item, str) else read_value(item, "strict").canonical()
-
-
 def _matches(expected: Sequence[Value], values: Sequence[Value], conventions: Conventions) -> bool:
     if len(expected) == len(values) == 1:
         return equal(expected[0], values[0], conventions)

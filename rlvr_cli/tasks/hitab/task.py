@@ -1,8 +1,7 @@
-"""The HiTab task: generated or loaded tables with questions, and verdicts by two rules."""
+"""The HiTab task: questions on tables, and verdicts by two rules."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -13,10 +12,10 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.base import Data, RuleKey, Task
 from rlvr_cli.tasks.data import Place
 from rlvr_cli.tasks.files import BadRow, rows, text_problem
-from rlvr_cli.tasks.hitab.problems import generate, problem_from, rendered, result
+from rlvr_cli.tasks.hitab.problems import problem_from, rendered
 from rlvr_cli.tasks.hitab.reward import REASONS, judge
-from rlvr_cli.tasks.hitab.values import Conventions, decimal_text
-from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Split, Verdict, made_here
+from rlvr_cli.tasks.hitab.values import Conventions
+from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Verdict
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos
 
 _TABLES_FILES = ("tables.jsonl", "tables.jsonl.gz")
@@ -35,7 +34,6 @@ _FORMS = {
     "answer_tag": "First think inside <think> and </think>, then write the answer between <answer> and </answer>.",
     "boxed": "Think step by step, then write the answer within \\boxed{}.",
 }
-_OPERATORS = {"sum": " + ", "difference": " - ", "ratio": " / "}
 
 
 class HiTab(Task):
@@ -50,7 +48,6 @@ class HiTab(Task):
             size=1584,
             length=(4096, "ours: the length of AR-Lopti's table 2"),
         ),
-        "hitab-gen": made_here("Hierarchical tables with questions, generated here."),
     }
     reasons: ClassVar = REASONS
     problem_keys: ClassVar = ("corrected",)
@@ -79,9 +76,6 @@ class HiTab(Task):
     def conventions(self) -> Conventions:
         """When two numbers are equal."""
         return Conventions(Fraction(str(self.tolerance)), self.percent, self.sign)
-
-    def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
-        return generate(split, count, seed)
 
     def read_companion(self, path: Path, wrong: list[str]) -> dict[str, str]:
         return _tables(path.parent, wrong)
@@ -123,36 +117,6 @@ class HiTab(Task):
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
         """1 for the right answer, else 0. Pure; never raises; time linear in the response."""
         return judge(problem.data["answer"], response, self.rule, self.conventions, truncated)
-
-    def solutions(self, problem: Problem) -> Iterator[str]:
-        """One worked response to a generated problem: the cells it needs, the computation, the answer.
-
-        Raises UserError for a loaded problem, whose rows do not say which cells lead to the answer.
-        """
-        working = problem.data.get("working")
-        if working is None:
-            raise UserError(
-                f"task.data: problem {problem.id} cannot be worked out from its row. Use generated tables "
-                "(task.data=hitab-gen), or give worked solutions of your own (method.data)."
-            )
-        return iter([self._worked(working)])
-
-    def _worked(self, working: dict[str, Any]) -> str:
-        kind, labels, cells = working["kind"], working["labels"], working["cells"]
-        numbers = [cell.replace(",", "") for cell in cells]
-        values = [Fraction(number) for number in numbers]
-        steps = [f"The table has {cell} for {label}." for label, cell in zip(labels, cells, strict=True)]
-        if kind == "argmax":
-            answer = labels[values.index(max(values))]
-            steps.append(f"The highest of these is {decimal_text(max(values))}, for {answer}.")
-        else:
-            answer = decimal_text(result(kind, values))
-        if kind in _OPERATORS:
-            steps.append(f"{_OPERATORS[kind].join(numbers)} = {answer}.")
-        thought = " ".join(steps)
-        if self.style == "boxed":
-            return f"{thought} The answer is \\boxed{{{answer}}}."
-        return f"<think> {thought} </think> <answer> {answer} </answer>"
 
 
 def user_text(question: str, table: str, style: str) -> str:
