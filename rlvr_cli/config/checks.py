@@ -12,6 +12,7 @@ from rlvr_cli.config.rollout import VllmConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.layers import SetByUser
 from rlvr_cli.core.section import Contradiction
+from rlvr_cli.methods.checks import check_own_parts
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.sft import SFT
 from rlvr_cli.tasks.sets import check_problems, data_sets, sets_of
@@ -42,10 +43,12 @@ def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[Contrad
 
 
 def check_training(config: Config) -> None:
-    """Refuse a configuration whose training, or the evaluations on its way, would find no problems.
+    """Refuse a training that would find no problems, it or the evaluations on its way, or whose method is broken.
 
-    Looks whether data are there without reading them; a task of the user's own reads rows. Raises UserError.
+    Looks whether data are there without reading them; a task of the user's own reads rows. The parts of a method of the
+    user's own are tried on made-up tokens. Raises UserError.
     """
+    check_own_parts(config.method)
     if not isinstance(config.method, SFT) or config.method.data is None:
         check_problems(config.task, ("train", *([config.eval.split] if config.eval.every else ())))
         config.task.check_before()

@@ -21,10 +21,13 @@ from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.include import CODE, SourceFile, source_files
 from rlvr_cli.core.keys import schema_of
 from rlvr_cli.core.layers import Layer, Merged, choices_first, label, parse_override, validate
+from rlvr_cli.core.own_code import ENDING, OwnFile, find_own_file, read_own_file
 from rlvr_cli.core.yaml import Document, dump, parse, read_text
+from rlvr_cli.methods import own
+from rlvr_cli.methods.method import rebuild
 from rlvr_cli.methods.names import BASES, MethodName, nearest_method, parse_method_name, presets_of
 from rlvr_cli.tasks import Task
-from rlvr_cli.tasks.from_file import ENDING, TaskFile, find_task_file, read_task_file, register, task_file
+from rlvr_cli.tasks.from_file import register, task_file
 from rlvr_cli.tasks.sets import check_folder, data_sets, is_generated
 
 DATA_DIR_VARIABLE = "RLVR_DATA_DIR"
@@ -85,8 +88,8 @@ def load(
     files = [layer for one in config_files for layer in _file_layers(one, problems)]
     user_layers = [
         *files,
-        *map(_with_task_file, _option_layers({"method": method, "task": task, "model": model})),
-        *map(_with_task_file, choices_first(KEYS, list(_override_layers(overrides, problems)))),
+        *map(with_own_files, _option_layers({"method": method, "task": task, "model": model})),
+        *map(with_own_files, choices_first(KEYS, list(_override_layers(overrides, problems)))),
     ]
     merged = _merge(user_layers, presets=tuple(_preset_layers(user_layers)))
     _add_environment(merged, files)
@@ -99,8 +102,14 @@ def load(
 
 def dump_yaml(config: Config) -> str:
     """The resolved configuration as YAML; `load_config` reads it back to an equal one."""
-    plain, source = as_plain(config), task_file(config.task)
-    return dump(plain if source is None else {**plain, CODE: source.block()})
+    plain, files = as_plain(config), own_files(config)
+    return dump({**plain, CODE: [one.block() for one in files]} if files else plain)
+
+
+def own_files(config: Config) -> list[OwnFile]:
+    """The files of the user's own without which the configuration would not be what it is."""
+    task = task_file(config.task)
+    return [*([] if task is None else [task]), *own.own_files(config.method)]
 
 
 def as_plain(config: Config) -> dict[str, Any]:
@@ -157,67 +166,140 @@ def _file_layers(one: Path | Row, problems: list[tuple[str, str]]) -> Iterator[L
     for file in one.files if isinstance(one, Row) else (one,):
         for source in source_files(Path(file), tuple(Config.model_fields), problems):
             _kept_code(source, problems)
-            yield _with_task_file(Layer(str(source.path), source.values, source.document.lines), source.path.parent)
+            yield with_own_files(Layer(str(source.path), source.values, source.document.lines), source.path.parent)
     if isinstance(one, Row):
-        yield from map(_with_task_file, one.layers)
+        yield from map(with_own_files, one.layers)
 
 
-def know_tasks(files: Iterable[Path]) -> None:
-    """Give the tasks that configuration files name by a file of Python their keys; `load` reports everything else.
+def know_own_files(files: Iterable[Path]) -> None:
+    """Give tasks and methods that configuration files name by a file of Python their keys.
 
-    Raises UserError for a file that has no task.
+    `load` reports everything else. Raises UserError for a file that has no task or method.
     """
     for file in files:
         for _ in _file_layers(file, []):
             pass
 
 
-def _kept_code(source: SourceFile, problems: list[tuple[str, str]]) -> TaskFile | None:
-    """The task whose text the file holds, registered."""
+def _kept_code(source: SourceFile, problems: list[tuple[str, str]]) -> list[OwnFile]:
+    """The files of Python whose text the file holds, registered."""
     if CODE not in source.document.data:
-        return None
-    block = source.document.data[CODE]
-    if not isinstance(block, dict) or [*map(type, map(block.get, ("file", "text")))] != [str, str] or len(block) != 2:
-        said = f"{CODE}: is the copy of a task's file, with the keys file and text; it is not written by hand"
+        return []
+    blocks = source.document.data[CODE]
+    keys = ("of", "file", "text")
+    if not isinstance(blocks, list) or not all(
+        isinstance(block, dict)
+        and len(block) == len(keys)
+        and all(isinstance(block.get(key), str) for key in keys)
+        and block["of"] in _REGISTER
+        for block in blocks
+    ):
+        said = f"{CODE}: is a list of copies of files, each with the keys {', '.join(keys)}; it is not written by hand"
         problems.append((source.document.at(source.path, (CODE,)), said))
-        return None
-    kept = TaskFile(block["file"], block["text"])
-    _registered(kept)
+        return []
+    kept = [OwnFile(**block) for block in blocks]
+    for one in kept:
+        _registered(one)
     return kept
 
 
-def _registered(source: TaskFile) -> str:
-    """The name of a file's task, which configurations know from now on."""
-    name, new = register(source)
+_REGISTER = {"task": register, "method": own.register}
+
+
+def _registered(source: OwnFile) -> str:
+    """The name of a file's task or method, which configurations know from now on."""
+    name, new = _REGISTER[source.of](source)
     if new:
-        Config.model_rebuild(force=True)
-        KEYS.forget()
-        schema_of.cache_clear()
+        _rebuild()
+        if source.of == "method":
+            try:
+                own.check_values(name)
+            except UserError:
+                own.withdraw(name)
+                _rebuild()
+                raise
     return name
 
 
-def _with_task_file(layer: Layer, folder: Path | None = None) -> Layer:
-    """The layer with the name of a task where it has the file of one, from ``folder``. Raises UserError."""
-    values = layer.data.get("task")
-    written = values.get("name") if isinstance(values, dict) else values
-    if not isinstance(written, str) or not written.endswith(ENDING):
-        return layer
-    source = read_task_file(find_task_file(written, folder))
-    more = values if isinstance(values, dict) else {}
-    task = {**more, "name": _registered(source), "code": source.sha256}
-    lines = layer.lines
-    if not isinstance(values, dict) and ("task",) in lines:
-        lines = {**lines, ("task", "name"): lines[("task",)]}
-    return replace(layer, data={**layer.data, "task": task}, lines=lines)
+def _rebuild() -> None:
+    rebuild()
+    Config.model_rebuild(force=True)
+    KEYS.forget()
+    schema_of.cache_clear()
+
+
+def with_own_files(layer: Layer, folder: Path | None = None) -> Layer:
+    """The layer with names where it has files of Python, from ``folder``: of a task, of methods. Raises UserError."""
+    return _named(layer, folder)[0]
+
+
+def _named(layer: Layer, folder: Path | None) -> tuple[Layer, list[OwnFile]]:
+    """The layer with names in the place of files, and the files."""
+    found: list[OwnFile] = []
+    for section, ends in (("task", lambda written: written.endswith(ENDING)), ("method", names_a_file)):
+        values = layer.data.get(section)
+        written = values.get("name") if isinstance(values, dict) else values
+        if not isinstance(written, str) or not ends(written):
+            continue
+        if section == "task":
+            source = read_own_file(find_own_file(written, folder), "task")
+            chosen = {"name": _registered(source), "code": source.sha256}
+            found.append(source)
+        else:
+            chosen = {"name": method_named(written, folder, found)}
+        more = values if isinstance(values, dict) else {}
+        lines = layer.lines
+        if not isinstance(values, dict) and (section,) in lines:
+            lines = {**lines, (section, "name"): lines[(section,)]}
+        layer = replace(layer, data={**layer.data, section: {**more, **chosen}}, lines=lines)
+    return layer, found
+
+
+def names_a_file(method: str) -> bool:
+    """Whether a method, modifiers joined with +, names a file of Python."""
+    return any(part.strip().endswith(ENDING) for part in method.split("+"))
+
+
+def method_named(text: str, folder: Path | None = None, found: list[OwnFile] | None = None) -> str:
+    """The method with names where it has files, from ``folder``: `my.py+lopti` is `power+lopti`, known from now on.
+
+    ``found`` gets the files. Raises UserError for a file that is none or has no method.
+    """
+    if not names_a_file(text):
+        return text
+    names: list[str] = []
+    parts = text.split("+")
+    while parts:
+        # A folder may have a + in its name.
+        ways = ("+".join(parts[:end]).strip() for end in range(1, len(parts) + 1))
+        there = (way for way in ways if way.endswith(ENDING) and find_own_file(way, folder).is_file())
+        written = next(there, parts[0].strip())
+        parts = parts[written.count("+") + 1 :]
+        if written.endswith(ENDING):
+            source = read_own_file(find_own_file(written, folder), "method")
+            written = _registered(source)
+            if found is not None:
+                found.append(source)
+        names.append(written)
+    return "+".join(names)
 
 
 def alone(source: SourceFile) -> str:
-    """The file as text that needs no other one: neither what it includes, nor the file of its task."""
+    """The file as text that needs no other one: neither what it includes, nor files of a task or method."""
     kept = _kept_code(source, [])
-    values = _with_task_file(Layer("", source.values), source.path.parent).data
-    if values is not source.values:
-        kept = task_file(values["task"]["code"])
-    return source.alone if kept is None else dump({**values, CODE: kept.block(bare=True)})
+    layer, found = _named(Layer("", source.values), source.path.parent)
+    if not found:
+        return source.alone if not kept else dump({**source.values, **_bare(kept)})
+    return dump({**layer.data, **_bare([*kept, *found])})
+
+
+def of_files(files: Iterable[OwnFile]) -> str:
+    """A configuration that has the files' text and sets nothing."""
+    return dump(_bare(files))
+
+
+def _bare(files: Iterable[OwnFile]) -> dict[str, Any]:
+    return {CODE: [one.block(bare=True) for one in {one.sha256: one for one in files}.values()]}
 
 
 def _option_layers(options: dict[str, str | None]) -> Iterable[Layer]:
@@ -296,7 +378,7 @@ def _for_task(values: dict[str, Any], name: str) -> dict[str, Any]:
 def _method_layers(method: MethodName, task: str) -> Iterable[Layer]:
     for preset in presets_of(method):
         for values in preset.values_for(task, method.base):
-            yield Layer(f"preset {preset.name}", {"method": values}, preset=True)
+            yield Layer(preset.label, {"method": values}, preset=True)
 
 
 def _layer(label: str, document: Document, place: tuple[str, ...], section: str) -> Layer:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
 import sys
 import traceback
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import local_path
+from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.text import did_you_mean
+from rlvr_cli.core.yaml import LongText, dump
 
+ENDING = ".py"
+# A configuration may have 200,000.
+_MAX_BYTES = 150_000
 _LOADED: dict[tuple[Path, str], ModuleType] = {}
 
 
@@ -88,6 +97,81 @@ def blamed(error: BaseException, path: Path) -> str:
     line = line_of(error, path)
     said = " ".join(str(error).split())[:300]
     return f"{path}{'' if line is None else f':{line}'}: {type(error).__name__}{f': {said}' if said else ''}"
+
+
+@dataclass(frozen=True)
+class OwnFile:
+    """A file whose text goes wherever the configuration goes that names it.
+
+    Attributes:
+        of: the section of the configuration that names it: task or method.
+        file: its path; absolute where the file itself counts, bare where this text is all that counts (a sweep's copy).
+        text: its content, with `\\n` at the ends of lines.
+    """
+
+    of: str
+    file: str
+    text: str
+
+    @property
+    def sha256(self) -> str:
+        return text_digest(self.text)
+
+    def block(self, *, bare: bool = False) -> dict[str, Any]:
+        """As files of configurations have it; ``bare`` = the text alone counts from now on."""
+        return {"of": self.of, "file": Path(self.file).name if bare else self.file, "text": LongText(self.text)}
+
+
+def read_own_file(path: Path, of: str) -> OwnFile:
+    """The file at ``path``. Raises UserError where it cannot be read."""
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        near = [str(path.parent / other.name) for other in path.parent.glob(f"*{ENDING}")]
+        raise UserError(f"{path}: no such file.{did_you_mean(str(path), near)}") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}:{raw.count(10, 0, error.start) + 1}: is not UTF-8 text") from None
+    source = OwnFile(of, str(path.resolve()), text.replace("\r\n", "\n").replace("\r", "\n"))
+    if len(raw) > _MAX_BYTES or len(dump([source.block()]).encode()) > _MAX_BYTES:
+        raise UserError(f"{path}: is larger than {_MAX_BYTES:,} bytes in a configuration, and every run's has a copy")
+    return source
+
+
+def find_own_file(name: str, folder: Path | None) -> Path:
+    """Where the file ``name`` is: next to the file that names it, in ``folder``, else from the current folder."""
+    path = local_path(name)
+    near = path if folder is None else folder / path
+    return near if near.exists() or not path.exists() else path
+
+
+def in_manifest(sources: Iterable[OwnFile]) -> dict[str, list[dict[str, str]]]:
+    """What a run's manifest says of the files: nothing where there are none."""
+    files = [{"of": one.of, "file": one.file, "sha256": one.sha256} for one in sources]
+    return {"own_files": files} if files else {}
+
+
+def check_unchanged(place: Path, manifest: Mapping[str, Any]) -> None:
+    """Refuse to go on with a run of whose files one was edited since. Raises UserError.
+
+    A run whose file is gone goes on with its copy.
+    """
+    for about in manifest.get("own_files") or ():
+        of, path = str(about.get("of")), Path(str(about.get("file", "")))
+        if path.is_absolute() and path.is_file() and read_own_file(path, of).sha256 != about.get("sha256"):
+            raise UserError(
+                f"{path}: was changed after {place} began with it, so the rest would be another run's. Undo the "
+                f"change, or move the file away: the run then goes on with its own copy (`code` in "
+                f"{place / 'config.yaml'}). To train on the new {of}: rlvr train --{of} {path}"
+            )
+
+
+def class_lines(text: str) -> dict[str, int]:
+    """The line of each class of a file of Python."""
+    return {node.name: node.lineno for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)}
 
 
 def _read(path: Path) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.describe.sheet import known_name
+from rlvr_cli.methods.checks import check_own_parts
 from rlvr_cli.methods.method import Method
 
 
@@ -43,6 +44,7 @@ def variant_config(text: str) -> Method:
 
 def _policy(name: str, overrides: Sequence[str] = ()) -> Method:
     config = load_config(method=name, overrides=overrides).method
+    check_own_parts(config)
     assert isinstance(config, Method)
     return config
 

@@ -6,7 +6,6 @@ Docstrings of the methods' modules are read, not imported.
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import re
 import textwrap
 from collections.abc import Iterator
@@ -14,10 +13,12 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from rlvr_cli.config.load import load_config
+from rlvr_cli.config.load import load_config, method_named
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.section import Section
 from rlvr_cli.core.yaml import shown
+from rlvr_cli.methods.base import CODE
+from rlvr_cli.methods.checks import check_own_parts
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.names import parse_method_name, presets_of
 from rlvr_cli.methods.preset import Preset, flat
@@ -116,13 +117,13 @@ class MethodSheet:
 
     @property
     def example(self) -> str:
-        return f"rlvr train --method {self.name}"
+        return f"rlvr train --method {'+'.join(part.file or part.name for part in self.parts)}"
 
 
 def known_name(text: str) -> str:
-    """The canonical spelling of a method's name. Raises UserError, with the nearest name, for an unknown one."""
+    """The canonical spelling of a method's name, or of a file's. Raises UserError, with the nearest name, for none."""
     try:
-        return str(parse_method_name(text))
+        return str(parse_method_name(method_named(text)))
     except ValueError as error:
         raise UserError(str(error)) from error
 
@@ -138,6 +139,7 @@ def method_sheet(text: str) -> MethodSheet:
 
 def _choices(name: str, parts: tuple[Preset, ...]) -> Iterator[Choice]:
     config = load_config(method=name).method
+    check_own_parts(config)
     if not isinstance(config, Method):
         keys = [key for key in type(config).model_fields if key != "name"]
         parameters = tuple(_own_key(config, key) for key in keys)
@@ -146,13 +148,13 @@ def _choices(name: str, parts: tuple[Preset, ...]) -> Iterator[Choice]:
     for choice, decides in CHOICES.items():
         section: Section = getattr(config, choice)
         kind = getattr(section, "kind", None)
-        module = type(section).__module__.rpartition(".")[2]
+        module = type(section).__module__
         inner = {f"{choice}.{key}": value for key, value in section if isinstance(value, Section)} or {choice: section}
         parameters = tuple(
             _parameter(parts, held, place, key)
             for place, held in inner.items()
             for key in type(held).model_fields
-            if not (kind and key == "kind")
+            if not (kind and key == "kind") and key != CODE
         )
         source = _setter(parts, f"{choice}.kind")[1] if kind else ""
         yield Choice(
@@ -198,7 +200,7 @@ def _changes(parts: tuple[Preset, ...]) -> Iterator[Change]:
 def _resolved(name: str) -> dict[str, Any]:
     plain = load_config(method=name).method.model_dump()
     plain.pop("name")
-    return dict(flat(plain))
+    return {key: value for key, value in flat(plain) if not key.endswith(f".{CODE}")}
 
 
 def _values(part: Preset, base: Preset) -> dict[str, Any]:
@@ -224,20 +226,16 @@ class MethodText:
 
 
 def module_path(module: str) -> str:
-    """Where the module of `rlvr_cli.methods` lies in the repository."""
-    return f"rlvr_cli/methods/{module}.py"
+    """Where the module of a method lies: in the repository, or a file of the user's own."""
+    if module.startswith("rlvr_cli."):
+        return f"{module.replace('.', '/')}.py"
+    return str(import_module(module).__file__)
 
 
 def method_text(module: str) -> MethodText:
-    """The docstring of `rlvr_cli/methods/<module>.py`.
-
-    Raises:
-        ValueError: the module has no docstring.
-    """
-    docstring = import_module(f"rlvr_cli.methods.{module}").__doc__
-    if not docstring:
-        raise ValueError(f"{module_path(module)} has no docstring")
-    headline, *rest = re.split(r"\n\s*\n", inspect.cleandoc(docstring))
+    """The docstring of a method's module; a file of the user's own may have none."""
+    docstring = import_module(module).__doc__ or "(The file has no docstring.)"
+    headline, *rest = re.split(r"\n\s*\n", docstring.strip())
     differences: list[str] = []
     definition: list[str] = []
     for paragraph in rest:

@@ -9,9 +9,9 @@ from pathlib import Path
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.hashes import text_digest
+from rlvr_cli.core.own_code import check_unchanged
 from rlvr_cli.launch.world import World
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.tasks.from_file import check_unchanged
 from rlvr_cli.tasks.sets import problems_name
 
 # The module that a tracker's integration in transformers loads, and what installs it.

@@ -17,17 +17,17 @@ from typing import Any
 
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.launch import seconds_of
-from rlvr_cli.config.load import Loaded, dump_yaml
+from rlvr_cli.config.load import Loaded, dump_yaml, own_files
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.files import is_held, write_text
 from rlvr_cli.core.hashes import text_digest
+from rlvr_cli.core.own_code import in_manifest
 from rlvr_cli.core.section import Contradiction
 from rlvr_cli.core.text import without_secrets
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
 from rlvr_cli.launch.slurm_script import job_script
 from rlvr_cli.runs.folder import SUBMITTED, RunDir, check_free, create_run, now, unique_name
-from rlvr_cli.tasks.from_file import manifest_entry
 from rlvr_cli.tasks.sets import problems_name
 
 INSTALL = 'pip install "rlvr[slurm]"'
@@ -185,7 +185,7 @@ def write_beginning(config: Config, run: RunDir, command: Sequence[str]) -> None
         rollouts_total=config.train.rollouts,
         processes=config.launch.processes,
         config_sha256=text_digest(text),
-        **manifest_entry(config.task),
+        **in_manifest(own_files(config)),
         command=without_secrets(shlex.join(command)),
     )
 

@@ -130,6 +130,15 @@ def quantile(values: Tensor, share: float) -> Tensor:
     return ordered[below] + (ordered[above] - ordered[below]) * (rank - below)
 
 
+# The name of a module's text in a module that was made from it; the key of a part with its hash.
+TEXT, CODE = "__text__", "code"
+
+
+def is_own(part: Part) -> bool:
+    """Whether the part is of a file of the user's own."""
+    return CODE in type(part).model_fields
+
+
 class Part(Section):
     """A part of a method: its parameters, and what they mean next to those of the other parts."""
 

@@ -3,7 +3,7 @@
 Two rules. Choices that come to the same thing have the same gradient whatever the data: CE-GPPO with both betas 1 is
 GPPO. And on the first optimizer step of a rollout, the only one where there is one, the policy is the one that sampled:
 every ratio is 1, inside every trust region, so that every token weight is 1 and the methods that differ in it alone
-are one.
+are one; the weight of a file of the user's own is tried.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rlvr_cli.methods.checks import weighs_one_on_policy
 from rlvr_cli.methods.method import AnyMethod, Method
 
 When = Literal["always", "one_step", "first_step"]
@@ -92,10 +93,11 @@ def _normal_form(method: Method, *, on_policy: bool) -> dict[str, Any]:
     if on_policy:
         # The value head has not moved away from its predictions yet.
         critic.pop("clip", None)
+    plain = on_policy and weighs_one_on_policy(method.policy_loss)
     passes = method.passes.on_first_step() if on_policy else method.passes.simplest()
     return {
         "advantage": method.advantage.model_dump(),
-        "policy_loss": "no_is" if on_policy else method.policy_loss.simplest().model_dump(),
+        "policy_loss": "no_is" if plain else method.policy_loss.simplest().model_dump(),
         "shaping": [shaping.simplest().model_dump() for shaping in dict(method.shaping).values()],
         "aggregation": method.aggregation.simplest().model_dump(),
         "passes": passes.model_dump(),

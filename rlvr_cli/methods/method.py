@@ -7,15 +7,36 @@ import inspect
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, create_model
+from pydantic import (
+    AfterValidator,
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    create_model,
+    model_serializer,
+)
+from pydantic.fields import FieldInfo
 
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Contradiction, Section, Text
 from rlvr_cli.methods.aggregation import Aggregation, prompt_factors
-from rlvr_cli.methods.base import Advantage, Part, PolicyLoss, Rollout, RolloutShaping, Shaping, Tokens, TokenShaping
+from rlvr_cli.methods.base import (
+    TEXT,
+    Advantage,
+    Part,
+    PolicyLoss,
+    Rollout,
+    RolloutShaping,
+    Shaping,
+    Tokens,
+    TokenShaping,
+    is_own,
+)
 from rlvr_cli.methods.grpo import GroupAdvantage, PPOClip
 from rlvr_cli.methods.kl import KLPenalty
 from rlvr_cli.methods.lopti import OnePass, Passes
@@ -34,13 +55,24 @@ def _canonical(name: str) -> str:
 
 MethodName = Annotated[Text, AfterValidator(_canonical), Field(title="the name of a method, modifiers joined with +")]
 
+
+class _Shapings(Section):
+    @model_serializer(mode="wrap")
+    def _without_others(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without those of files of the user's own that are off: a method knows nothing of another one's file."""
+        plain: dict[str, Any] = handler(self)
+        return {key: value for key, value in plain.items() if not (is_own(one := getattr(self, key)) and not one.is_on)}
+
+
+def _field(kind: type[Shaping]) -> Any:
+    return Field(default=kind(), description=kind.__doc__)
+
+
 if TYPE_CHECKING:
     Shapings = Section
 else:
     Shapings = create_model(
-        "Shapings",
-        __base__=Section,
-        **{kind.key: (kind, Field(default=kind(), description=kind.__doc__)) for kind in shaping_kinds()},
+        "Shapings", __base__=_Shapings, **{kind.key: (kind, _field(kind)) for kind in shaping_kinds()}
     )
 
 
@@ -54,7 +86,7 @@ class Method(Section):
     )
     advantage: Advantage = Field(default=GroupAdvantage(), description="The advantage from the rewards.")
     policy_loss: PolicyLoss = Field(default=PPOClip(), description="The loss of a token from its ratio.")
-    shaping: Shapings = Field(default=Shapings(), description="Factors on the advantage.")
+    shaping: Shapings = Field(default_factory=lambda: Shapings(), description="Factors on the advantage.")
     aggregation: Aggregation = Field(default=Aggregation(), description="What the sum over tokens is divided by.")
     passes: Passes = Field(default=OnePass(), description="The passes over a rollout.")
     kl: KLPenalty = Field(default=KLPenalty(), description="The KL penalty against the starting model.")
@@ -227,12 +259,30 @@ class Method(Section):
         )
         modules = sorted({__name__, *_modules(type(part).__module__ for part in (*parts, *critic))})
         # Without the shapings that are off: another kind that somebody adds changes no run.
-        choices = self.model_dump(mode="json") | {"shaping": {one.key: one.model_dump() for one in self.shapings}}
+        # A part may be of another version of a file than the one that is registered now, of which pydantic would warn.
+        plain = self.model_dump(mode="json", warnings=False)
+        choices = plain | {"shaping": {one.key: one.model_dump() for one in self.shapings}}
         return {
             "choices": choices,
             "choices_sha256": text_digest(json.dumps(choices, sort_keys=True)),
-            "code_sha256": text_digest("".join(inspect.getsource(sys.modules[module]) for module in modules)),
+            "code_sha256": text_digest("".join(_source(sys.modules[module]) for module in modules)),
         }
+
+
+def rebuild() -> None:
+    """Let a method be of the kinds and shapings that are registered now."""
+    if not TYPE_CHECKING:
+        fields = Shapings.__pydantic_fields__
+        fields.clear()
+        for kind in shaping_kinds():
+            fields[kind.key] = FieldInfo.from_annotated_attribute(kind, _field(kind))
+        Shapings.model_rebuild(force=True)
+    Method.model_rebuild(force=True)
+
+
+def _source(module: ModuleType) -> str:
+    """The text of a module: of a file of the user's own, that from which it was made, whatever the file is now."""
+    return str(vars(module).get(TEXT) or inspect.getsource(module))
 
 
 def _family(value: Any) -> str:

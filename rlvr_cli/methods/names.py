@@ -13,13 +13,13 @@ from rlvr_cli.methods.base import Shaping
 from rlvr_cli.methods.preset import MethodPreset, Modifier, Preset, flat
 
 # Of this package, what rests on all methods: no part is defined there.
-ABOVE = ("method", "equivalence")
+ABOVE = ("method", "equivalence", "own", "checks")
 
 
 def _registered() -> tuple[dict[str, MethodPreset], dict[str, Modifier]]:
     """Every method by the date of its paper, those without an arXiv number last; every modifier as names have them."""
     found = [
-        dataclasses.replace(preset, module=module.__name__.rpartition(".")[2])
+        dataclasses.replace(preset, module=module.__name__)
         for module in define_all(__package__, but=ABOVE)
         for preset in getattr(module, "PRESETS", ())
     ]
@@ -44,7 +44,8 @@ def shaping_kinds() -> list[type[Shaping]]:
 _PLUS_PLUS = re.compile(r"\b(reinforce|raft)\+\+(?=\+|$)")
 
 METHODS, MODIFIER_PRESETS = _registered()
-BASES, MODIFIERS = tuple(METHODS), tuple(MODIFIER_PRESETS)
+# In the order of the two tables, which a file of the user's own may add to (own.py).
+BASES, MODIFIERS = METHODS.keys(), MODIFIER_PRESETS.keys()
 ALIASES = {alias: preset.name for preset in METHODS.values() for alias in preset.aliases} | {
     "ar-lopti": "reweight+lopti"
 }
@@ -90,7 +91,8 @@ def parse_method_name(text: str) -> MethodName:
             f"{shown}: sft imitates worked solutions, with no rollouts, advantages or passes for "
             f"{' and '.join(modifiers)} to modify; write `sft`, or `grpo+{'+'.join(modifiers)}`"
         )
-    return MethodName(base, tuple(sorted(modifiers, key=MODIFIERS.index)))
+    order = list(MODIFIERS)
+    return MethodName(base, tuple(sorted(modifiers, key=order.index)))
 
 
 def canonical_name(text: str) -> str:
@@ -135,7 +137,7 @@ def _refuse_modifier(base: str, modifier: str, shown: str) -> None:
             f"{shown} joins two base methods, {base} and {modifier}; a method has one. "
             f"After a + come modifiers: {', '.join(MODIFIERS)}"
         )
-    aliases = [alias for alias, name in ALIASES.items() if set(name.split("+")) <= set(MODIFIERS)]
+    aliases = [alias for alias, name in ALIASES.items() if set(name.split("+")) <= MODIFIERS]
     hint = did_you_mean(modifier, (*MODIFIERS, *aliases))
     raise ValueError(f'{shown}: unknown modifier "{modifier}".{hint} Modifiers: {", ".join(MODIFIERS)}')
 

@@ -60,7 +60,8 @@ class Preset:
         golden: names of the golden files that it is compared with.
         extra_cost: one line: forwards, passes and memory over GRPO.
         aliases: other spellings of the name.
-        module: of `rlvr_cli.methods`, in which it stands; the registry fills it in.
+        module: the name of the module in which it stands; the registry fills it in.
+        file: the path of a file of the user's own; "" = it is built in.
     """
 
     name: str
@@ -73,6 +74,12 @@ class Preset:
     extra_cost: str = "none"
     aliases: tuple[str, ...] = ()
     module: str = ""
+    file: str = ""
+
+    @property
+    def label(self) -> str:
+        """What an error names as the place of a value of it."""
+        return self.file or f"preset {self.name}"
 
     @property
     def values(self) -> Values:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import product
 from typing import Any
 
 from rlvr_cli.config.keys import KEYS
-from rlvr_cli.config.load import know_tasks
+from rlvr_cli.config.load import know_own_files, method_named, names_a_file, with_own_files
 from rlvr_cli.config.schema import RUN_NAME, Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.include import INCLUDE, source_files
 from rlvr_cli.core.layers import Layer, Merged, parse_override
+from rlvr_cli.core.own_code import OwnFile
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import dump, shown
+from rlvr_cli.methods import own
 from rlvr_cli.sweeps.spec import Problem, SweepFile
 
 RANGES = "{range: [1, 5], step: 2}, {range: [0, 1], count: 5} or {log_range: [1e-6, 1e-4], count: 3}"
@@ -206,7 +208,7 @@ def key_problem(key: str) -> str | None:
 
 def read_axes(file: SweepFile, problems: list[Problem]) -> list[Axis]:
     """The axes in the order in which they vary, the first slowest: methods, lists, zips, grids, seeds."""
-    know_tasks(file.base)
+    know_own_files(file.base)
     spec = file.spec
     axes: list[Axis] = []
     if spec.methods is not None:
@@ -229,6 +231,12 @@ def read_axes(file: SweepFile, problems: list[Problem]) -> list[Axis]:
     if spec.seeds is not None:
         seeds = list(range(spec.seeds)) if isinstance(spec.seeds, int) else list(spec.seeds)
         axes.append(_simple(file, "seeds", SEED, seeds))
+    files: list[OwnFile] = []
+    axes = [_with_methods(axis, file, files, problems) for axis in axes]
+    lost = [one.file for one in files if one.sha256 not in own.registered()]
+    if lost:
+        said = f"{', '.join(lost)}: another file of this sweep has the same name or kind; give its class one of its own"
+        problems.append((str(file.path), said))
     _check_keys(file, axes, problems)
     if spec.search is not None:
         problems += [
@@ -241,6 +249,27 @@ def read_axes(file: SweepFile, problems: list[Problem]) -> list[Axis]:
             what = ", ".join(axis.keys) or "list"
             problems.append((axis.place, f"{what}: has no value, so that there is no trial at all"))
     return axes
+
+
+def _with_methods(axis: Axis, file: SweepFile, files: list[OwnFile], problems: list[Problem]) -> Axis:
+    """The axis with the names of methods where it names files of Python, from the sweep file's folder."""
+    points = []
+    for point in axis.points:
+        written = point.values.get(METHOD)
+        if isinstance(written, str) and names_a_file(written):
+            point = replace(
+                point, values={**point.values, METHOD: _method(written, point.place, file, files, problems)}
+            )
+        points.append(point)
+    return replace(axis, points=tuple(points))
+
+
+def _method(written: str, place: str, file: SweepFile, files: list[OwnFile], problems: list[Problem]) -> str:
+    try:
+        return method_named(written, file.path.parent, files)
+    except UserError as error:
+        problems += [(place, said) for said in error.problems]
+        return "grpo"
 
 
 def combinations(axes: list[Axis], file: SweepFile, problems: list[Problem]) -> list[tuple[Point, ...]]:
@@ -277,6 +306,8 @@ def exclusions(
             continue
         place = file.place("exclude", row)
         rule = {full_key("run.seed" if key == "seed" else key): value for key, value in entry.items()}
+        if isinstance(written := rule.get(METHOD), str) and names_a_file(written):
+            rule[METHOD] = _method(written, place, file, [], problems)
         unknown = [key for key in rule if key not in keys]
         for key in unknown:
             problems.append(
@@ -391,7 +422,8 @@ def _included(file: SweepFile, where: tuple[Any, ...], entry: Mapping[str, Any],
             problems.append((file.place(*where, INCLUDE), f"list: {INCLUDE}: {error}"))
             continue
         for source in source_files(path, tuple(Config.model_fields), problems):
-            merged.add(Layer(str(source.path), source.values, source.document.lines))
+            layer = Layer(str(source.path), source.values, source.document.lines)
+            merged.add(with_own_files(layer, source.path.parent))
     return merged
 
 

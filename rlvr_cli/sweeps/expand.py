@@ -14,6 +14,7 @@ from rlvr_cli.config.load import load
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.layers import label, parse_override
+from rlvr_cli.core.own_code import ENDING
 from rlvr_cli.core.text import some
 from rlvr_cli.sweeps.axes import (
     METHOD,
@@ -39,7 +40,6 @@ from rlvr_cli.sweeps.objective import (
 from rlvr_cli.sweeps.rows import chosen, reported_problems, row_names, varying_keys, with_seeds
 from rlvr_cli.sweeps.search_space import Space, split_seeds
 from rlvr_cli.sweeps.spec import Problem, SweepFile
-from rlvr_cli.tasks.from_file import ENDING
 
 SHOWN_TRIALS = 3
 
@@ -132,7 +132,7 @@ def expand(
     varying = varying_keys(axes, points)
     names_of_rows = row_names(axes, points)
     problems += reported_problems(file, names_of_rows)
-    if files := _task_files(file, overrides, points):
+    if files := _misplaced_files(file, overrides, points):
         raise ConfigError([*problems, *files])
     if only is not None:
         wanted = chosen(names_of_rows, only)
@@ -240,16 +240,19 @@ def _check_overrides(overrides: Sequence[str], axes: Sequence[Axis], problems: l
             problems.append((label(text), "run.name: trials are named by what varies"))
 
 
-def _task_files(file: SweepFile, overrides: Sequence[str], points: Sequence[Sequence[Point]]) -> list[Problem]:
-    """A task's file that is named elsewhere than in the base configuration, of which alone the sweep keeps a copy."""
+def _misplaced_files(file: SweepFile, overrides: Sequence[str], points: Sequence[Sequence[Point]]) -> list[Problem]:
+    """A file of the user's own that is named where the sweep keeps no copy of it."""
     named: list[tuple[str, str, Any]] = [(label(text), *text.partition("=")[::2]) for text in overrides]
     named += [(file.place("set", key), key, value) for key, value in file.spec.set.items()]
     named += [(point.place, key, value) for combo in points for point in combo for key, value in point.values.items()]
-    said = "name the file of a task in the base configuration (`base:`): the sweep keeps a copy of both"
+    said = {
+        "task.name": "name the file of a task in the base configuration (`base:`): the sweep keeps a copy of both",
+        METHOD: "name the file of a method in `methods` or in the base configuration (`base:`): the sweep keeps a copy",
+    }
     found = {
-        (place, f"{key}: {said}")
+        (place, f"{key}: {said[full]}")
         for place, key, value in named
-        if full_key(key.strip()) == "task.name" and str(value).strip().endswith(ENDING)
+        if (full := full_key(key.strip())) in said and str(value).strip().endswith(ENDING)
     }
     return sorted(found)
 

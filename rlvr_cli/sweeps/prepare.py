@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlvr_cli.config.batch import batch_arithmetic
-from rlvr_cli.config.load import alone, load_config
+from rlvr_cli.config.load import alone, load_config, of_files, own_files
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.files import write_text
@@ -287,9 +287,17 @@ def entry_of(trial: Trial, name: str, base: Sequence[str]) -> Entry:
 def _copies(sweep: Sweep) -> dict[str, str]:
     """The base configurations as they are kept, in order: names, whatever they are called, and texts.
 
-    A file that includes others is kept after them, without its `include`: from another folder it would find none.
+    Files of methods that the sweep names come first. A file that includes others is kept after them, without its
+    `include`: from another folder it would find none.
     """
-    copies: dict[str, str] = {}
+    named = {
+        one.sha256: one
+        for trial in (*sweep.trials, *sweep.corners)
+        if trial.method is not None
+        for one in own_files(trial.config)
+        if one.of == "method"
+    }
+    copies = {"0-methods.yaml": of_files(named.values())} if named else {}
     for number, path in enumerate(sweep.file.base, start=1):
         problems: list[tuple[str, str]] = []
         sources = source_files(path, tuple(Config.model_fields), problems)

@@ -7,12 +7,10 @@ they start have the task by that text, wherever the file is now. A class made he
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, cast
@@ -20,103 +18,28 @@ from typing import Any, Literal, cast
 from pydantic import Field, create_model
 
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.files import local_path
-from rlvr_cli.core.hashes import text_digest
-from rlvr_cli.core.own_code import execute, line_of
-from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.core.yaml import LongText, dump
+from rlvr_cli.core.own_code import OwnFile, class_lines, execute, line_of
 from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.problem import Problem, Split, Verdict
 
-ENDING = ".py"
 PAGE = "docs/tasks/own.md"
-# A configuration may have 200,000.
-_MAX_BYTES = 150_000
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,49}$")
 _CODE = "The hash of the task's file."
 _NEEDED = ("prompt", "judge")
 _ONE_OF = ("generate", "problem_from")
 
 
-@dataclass(frozen=True)
-class TaskFile:
-    """A file with a task.
-
-    Attributes:
-        file: its path; absolute where the file itself counts, bare where this text is all that counts (a sweep's copy).
-        text: its content, with `\\n` at the ends of lines.
-    """
-
-    file: str
-    text: str
-
-    @property
-    def sha256(self) -> str:
-        return text_digest(self.text)
-
-    def block(self, *, bare: bool = False) -> dict[str, Any]:
-        """As files of configurations have it; ``bare`` = the text alone counts from now on."""
-        return {"file": Path(self.file).name if bare else self.file, "text": LongText(self.text)}
-
-
 # Class and file by the hash of the text: a file is imported once.
-_LOADED: dict[str, tuple[type[Task], TaskFile]] = {}
+_LOADED: dict[str, tuple[type[Task], OwnFile]] = {}
 
 
-def read_task_file(path: Path) -> TaskFile:
-    """The file at ``path``. Raises UserError where it cannot be read."""
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        near = [str(path.parent / other.name) for other in path.parent.glob(f"*{ENDING}")]
-        raise UserError(f"{path}: no such file.{did_you_mean(str(path), near)}") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}:{raw.count(10, 0, error.start) + 1}: is not UTF-8 text") from None
-    source = TaskFile(str(path.resolve()), text.replace("\r\n", "\n").replace("\r", "\n"))
-    if len(raw) > _MAX_BYTES or len(dump(source.block()).encode()) > _MAX_BYTES:
-        raise UserError(f"{path}: is larger than {_MAX_BYTES:,} bytes in a configuration, and every run's has a copy")
-    return source
-
-
-def find_task_file(name: str, folder: Path | None) -> Path:
-    """Where the file ``name`` is: next to the file that names it, in ``folder``, else from the current folder."""
-    path = local_path(name)
-    near = path if folder is None else folder / path
-    return near if near.exists() or not path.exists() else path
-
-
-def task_file(task: Task | str) -> TaskFile | None:
+def task_file(task: Task | str) -> OwnFile | None:
     """The file that a task's class was made from, by the task or its hash; None of a built-in one."""
     found = _LOADED.get(task if isinstance(task, str) else getattr(task, "code", ""))
     return None if found is None else found[1]
 
 
-def manifest_entry(task: Task) -> dict[str, Any]:
-    """What a run's manifest says of the task's file: nothing of a built-in task."""
-    source = task_file(task)
-    return {} if source is None else {"task_file": {"file": source.file, "sha256": source.sha256}}
-
-
-def check_unchanged(place: Path, manifest: Mapping[str, Any]) -> None:
-    """Refuse to go on with a run whose task's file was edited since. Raises UserError.
-
-    A run whose file is gone goes on with its copy.
-    """
-    about = manifest.get("task_file") or {}
-    path = Path(str(about.get("file", "")))
-    if path.is_absolute() and path.is_file() and read_task_file(path).sha256 != about.get("sha256"):
-        raise UserError(
-            f"{path}: was changed after {place} began with it, so the rest would be another run's. Undo the change, or "
-            f"move the file away: the run then goes on with its own copy (`code` in {place / 'config.yaml'}). To train "
-            f"on the new task: rlvr train --task {path}"
-        )
-
-
-def register(source: TaskFile) -> tuple[str, bool]:
+def register(source: OwnFile) -> tuple[str, bool]:
     """Import the file where it was not, and give its task its name: that name, and whether anything is new by it.
 
     Another version of a file that was registered under the same name gives its place up.
@@ -134,7 +57,7 @@ def register(source: TaskFile) -> tuple[str, bool]:
     return name, new
 
 
-def _made(source: TaskFile) -> type[Task]:
+def _made(source: OwnFile) -> type[Task]:
     """The class of the file, as it is registered; the registry is as before."""
     from rlvr_cli.tasks.sets import tasks
 
@@ -147,7 +70,7 @@ def _made(source: TaskFile) -> type[Task]:
         found = {name: kind for name, kind in Task.kinds.items() if name not in built_in}
     finally:
         Task.kinds = before
-    lines = _class_lines(source.text)
+    lines = class_lines(source.text)
     classes = [
         one
         for one in vars(module).values()
@@ -180,7 +103,7 @@ def _made(source: TaskFile) -> type[Task]:
     )
 
 
-def _imported(source: TaskFile) -> ModuleType:
+def _imported(source: OwnFile) -> ModuleType:
     """The file as a module. Raises UserError for whatever it raises."""
     name = f"rlvr_task_{source.sha256[:16]}"
     try:
@@ -282,7 +205,3 @@ def _place_of(error: BaseException, file: str) -> str:
 
 def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".rstrip(": ")
-
-
-def _class_lines(text: str) -> dict[str, int]:
-    return {node.name: node.lineno for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)}

@@ -20,11 +20,12 @@ from rich.console import Console
 from rlvr_cli.collapse.alerts import SignalWatch
 from rlvr_cli.config.batch import BatchArithmetic, batch_arithmetic
 from rlvr_cli.config.checks import cautions
-from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.config.load import dump_yaml, load_config, own_files
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl, write_text
 from rlvr_cli.core.hashes import text_digest
+from rlvr_cli.core.own_code import in_manifest
 from rlvr_cli.core.text import without_secrets
 from rlvr_cli.launch.checks import check_processes, check_resumable, default_name
 from rlvr_cli.launch.link import FAILURES
@@ -46,7 +47,6 @@ from rlvr_cli.runs.records import (
     truncate_timings,
     write_seal,
 )
-from rlvr_cli.tasks.from_file import manifest_entry
 from rlvr_cli.tasks.sets import problems_name
 from rlvr_cli.training.demonstrations import SFTMethod
 from rlvr_cli.training.prepare import Prepared, join, prepare
@@ -132,7 +132,7 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: Prepared, 
         rollouts_total=config.train.rollouts,
         processes=config.launch.processes,
         config_sha256=text_digest(text),
-        **manifest_entry(config.task),
+        **in_manifest(own_files(config)),
         method_fingerprint=prepared.method.fingerprint(),
         sampler=prepared.engine_reason,
         threads=prepared.threads,

@@ -98,7 +98,7 @@ def test_the_order_of_modifiers_does_not_make_another_name() -> None:
 def test_aliases_stand_for_valid_names_and_hide_none() -> None:
     for alias, name in ALIASES.items():
         assert canonical_name(name) == name
-        assert alias not in BASES + MODIFIERS
+        assert alias not in BASES | MODIFIERS
 
 
 @pytest.mark.parametrize(

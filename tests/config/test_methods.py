@@ -34,7 +34,7 @@ def test_a_preset_is_complete() -> None:
             year, number = preset.paper.arxiv.split(".")
             assert len(year) == 4, preset
             assert len(number) == 5, preset
-        assert (Path(rlvr_cli.__file__).parent / "methods" / f"{preset.module}.py").is_file(), preset
+        assert (Path(rlvr_cli.__file__).parent / "methods" / f"{preset.module.rpartition('.')[2]}.py").is_file(), preset
 
 
 def test_golden_files_are_there(golden_dir: Path) -> None:

@@ -105,7 +105,7 @@ def test_a_short_cost_is_the_first_clause() -> None:
 
 
 def test_a_docstring_is_taken_apart() -> None:
-    text = method_text("dgpo")
+    text = method_text("rlvr_cli.methods.dgpo")
     assert text.headline.startswith("DGPO:")
     assert text.equation.splitlines()[0].startswith("l = -A sg(F)")
     assert "equations 9 and 10" in text.definition

@@ -75,7 +75,7 @@ def test_every_command_takes_it_and_a_run_keeps_it(tmp_path: Path) -> None:
         done = rlvr(tmp_path, *words)
         assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads((tmp_path / "v.jsonl").read_text())["correct"]
-    about = json.loads((tmp_path / "runs" / "one" / "manifest.json").read_text())["task_file"]
+    about = json.loads((tmp_path / "runs" / "one" / "manifest.json").read_text())["own_files"][0]
     assert about["file"] == str(file)
 
     written(own, FILE.replace("abcdefghij", "abcdefgh"))

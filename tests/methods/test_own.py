@@ -1,0 +1,238 @@
+"""A method of the user's own, by the path of its file: what is refused, what is known, and what it trains."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlvr_cli.cli.templates import text_of
+from rlvr_cli.config.checks import check_training
+from rlvr_cli.config.keys import KEYS
+from rlvr_cli.config.load import _rebuild, dump_yaml, load_config, method_named
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.describe.sheet import method_sheet
+from rlvr_cli.methods import own
+from rlvr_cli.methods.base import PolicyLoss, Shaping
+from rlvr_cli.methods.equivalence import same_gradients
+from rlvr_cli.methods.names import BASES, MODIFIERS
+
+FILE = text_of("method", "power")
+METHODS = Path(own.__file__).parent
+PAGE = (METHODS.parents[1] / "docs" / "methods" / "own.md").read_text(encoding="utf-8")
+HEAD = """
+from typing import Annotated, ClassVar, Literal
+import torch
+from pydantic import Field
+from rlvr_cli.core.lazy import Tensor
+from rlvr_cli.methods.base import Advantage, PolicyLoss, RolloutShaping, Tokens, TokenShaping
+from rlvr_cli.methods.lopti import Passes
+from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper
+"""
+SURPRISE = HEAD + PAGE.split("```python\n")[2].split("```")[0]
+
+
+@pytest.fixture(autouse=True)
+def registry() -> Iterator[None]:
+    """The methods as they were: the rest of the process knows no file's."""
+    yield
+    for name in list(own._REGISTERED):
+        own.withdraw(name)
+    _rebuild()
+
+
+def written(folder: Path, text: str = FILE, name: str = "power.py") -> str:
+    (folder / name).write_text(text, encoding="utf-8")
+    return str(folder / name)
+
+
+def test_a_file_is_a_method_and_joins_others(tmp_path: Path) -> None:
+    power, surprise = written(tmp_path), written(tmp_path, SURPRISE, "surprise.py")
+    config = load_config(method=f"{power}+{surprise}+lopti", overrides=["method.policy_loss.power=0.3"])
+    assert config.method.name == "power+lopti+surprise"
+    check_training(config)
+    assert [type(one).__name__ for one in config.method.token_shapings] == ["Surprise"]  # type: ignore[union-attr]
+    again = tmp_path / "config.yaml"
+    again.write_text(dump_yaml(config), encoding="utf-8")
+    Path(power).unlink()
+    assert load_config([again]) == config and dump_yaml(load_config([again])) == again.read_text(encoding="utf-8")
+    plain = load_config(method="dgpo")
+    assert "surprise" not in dump_yaml(plain) and "code:" not in dump_yaml(plain)
+    assert {"power"} <= BASES and {"surprise"} <= MODIFIERS
+    sheet = method_sheet("power")
+    assert "F = r^power" in sheet.texts[0][1].equation and sheet.example.endswith("power.py")
+
+
+def test_a_path_is_relative_to_the_file_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "a+b"
+    folder.mkdir()
+    written(folder)
+    (folder / "base.yaml").write_text("method: {name: power.py+lopti, policy_loss: {power: 0.25}}\n")
+    monkeypatch.chdir(tmp_path)
+    method = load_config([Path("a+b/base.yaml")]).method
+    assert (method.name, method.policy_loss.power) == ("power+lopti", 0.25)  # type: ignore[union-attr]
+    assert method_named("a+b/power.py + reweight") == "power+reweight"
+    monkeypatch.chdir(folder)
+    with pytest.raises(UserError, match=r"no such file\. Did you mean .*power\.py"):
+        load_config(method="powr.py")
+
+
+def test_another_version_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    first = load_config(method=written(tmp_path))
+    second = load_config(
+        method=written(tmp_path, FILE.replace("le=4.0", "le=5.0")), overrides=["method.policy_loss=power"]
+    )
+    assert first.method.fingerprint() != second.method.fingerprint()  # type: ignore[union-attr]
+    (tmp_path / "config.yaml").write_text(dump_yaml(first), encoding="utf-8")
+    assert load_config([tmp_path / "config.yaml"]) == first
+
+
+def test_equal_gradients_are_found_where_a_weight_is_1_at_ratio_1(tmp_path: Path) -> None:
+    power = load_config(method=written(tmp_path)).method
+    double = load_config(
+        method=written(tmp_path, FILE.replace("** self.power", "* 2").replace("power", "double"))
+    ).method
+    methods = {"grpo": load_config(method="grpo").method, "power": power, "double": double}
+    assert [one.names for one in same_gradients(methods, 1)] == [("grpo", "power")]
+    assert [one.when for one in same_gradients(methods, 2)] == ["first_step"]
+
+
+def test_every_kind_of_part_may_be_of_a_file(tmp_path: Path) -> None:
+    parts = {
+        "mean": (
+            "class Mean(Advantage):\n"
+            '    kind: Literal["mean"] = Field("mean", description="x")\n'
+            "    def advantages(self, rollout):\n"
+            "        return (rollout.rewards - rollout.rewards.nanmean()).nan_to_num(0.0).unsqueeze(1)\n"
+        ),
+        "odd": (
+            "class Odd(Passes):\n"
+            '    kind: Literal["odd"] = Field("odd", description="x")\n'
+            "    @property\n"
+            "    def names(self):\n"
+            '        return ("likely", "unlikely")\n'
+            "    def selected(self, tokens, which):\n"
+            '        return tokens.mask.bool() & ((tokens.old_probs > 0.5) == (which == "likely"))\n'
+        ),
+        "halved": (
+            "class Halved(RolloutShaping):\n"
+            '    key: ClassVar[str] = "halved"\n'
+            '    main_key: ClassVar[str] = "share"\n'
+            '    share: float = Field(1.0, description="x")\n'
+            "    def shape(self, rollout, advantages, shaped):\n"
+            "        return shaped * self.share\n"
+            'PRESETS = (Modifier("halved", title="x", summary="x", paper=Paper("x", "x"),\n'
+            '    sets={"shaping.halved.share": (0.5, "x")}),)\n'
+        ),
+    }
+    files = {name: written(tmp_path, HEAD + text, f"{name}.py") for name, text in parts.items()}
+    for method in (files["mean"], files["odd"], f"grpo+{files['halved']}", f"{files['mean']}+{files['halved']}"):
+        check_training(load_config(method=method))
+
+
+# What is changed in the file, the line that is named, and what is said.
+NO_FILE = [
+    ("def weight(self", "def weight(self:", 29, "invalid syntax"),
+    ("class Power", "1 / 0\nclass Power", 18, "ZeroDivisionError"),
+    ("from pydantic import Field", "import no_such_module", 12, "no_such_module"),
+    ("class Power(PolicyLoss)", "class Power", None, "has no method"),
+    ('    kind: Literal["power"] = Field("power"', '    kinds: Literal["power"] = Field("power"', 18, "has no kind"),
+    ('Literal["power"] = Field("power"', 'Literal["dgpo"] = Field("dgpo"', 18, '"dgpo" is taken'),
+    ('Literal["power"] = Field("power"', 'Literal["Po wer"] = Field("Po wer"', 18, "lower-case"),
+    ("    def weight", "    def wieght", 18, "lacks the method weight"),
+    ('Field(0.5, description="The power of the ratio.")', 'Field(description="x")', 18, "power has no default"),
+    ("    power: Annotated", "    code: int = 0\n    power: Annotated", 18, "code is a key"),
+    ("Field(0.5, ", "Field(description=1, ", None, "."),
+]
+# The body of `weight`, and what is said of it.
+BROKEN = [
+    ("return tokens.ratio ** self.power", "has a gradient"),
+    ("return (tokens.log_probs * 0 - 1).sqrt().detach()", "nan at ratio"),
+    ("return torch.exp(tokens.ratio.detach())", "is inf at ratio"),
+    ("return tokens.ratio.detach().mean(dim=1, keepdim=True)", r"returned shape \(6, 1\)"),
+    ("return 1.0", r"returned 1.0 \(float\)"),
+    ("return tokens.ratio.detach().float()", "keep the dtype"),
+    ("return tokens.ratio.detach() / tokens.ratio.detach().max()", "depends on the other rows of the batch"),
+    ("r = tokens.ratio.detach(); return r / r.sum(dim=1, keepdim=True)", "depends on the other tokens of its row"),
+    ("return tokens.advantages.mul_(2.0)", "changes its input advantages"),
+    ("return torch.rand_like(tokens.old_log_probs)", "draws random numbers"),
+    ("return tokens.ratio.detach() * tokens.entropies", "raised TypeError.* is there where the class says"),
+    ("return tokens.ratoi.detach()", "power.py:.*raised AttributeError"),
+]
+
+
+def test_a_file_that_is_no_method_is_refused_with_its_line(tmp_path: Path) -> None:
+    before = dict(PolicyLoss.kinds), dict(Shaping.registered), set(BASES)
+    for old, new, line, said in NO_FILE:
+        assert old in FILE, old
+        file = written(tmp_path, FILE.replace(old, new, 1))
+        with pytest.raises(UserError) as caught:
+            load_config(method=file)
+        assert re.search(said, caught.value.problems[0]), caught.value.problems
+        assert line is None or caught.value.problems[0].startswith(f"{file}:{line}: "), caught.value.problems
+        assert before == (dict(PolicyLoss.kinds), dict(Shaping.registered), set(BASES))
+
+
+def test_a_weight_that_would_spoil_a_training_is_refused(tmp_path: Path) -> None:
+    body = "return tokens.ratio.detach() ** self.power"
+    for new, said in BROKEN:
+        file = written(tmp_path, FILE.replace("from pydantic", "import torch\nfrom pydantic").replace(body, new))
+        with pytest.raises(UserError) as caught:
+            check_training(load_config(method=file))
+        assert re.search(said, " ".join(caught.value.problems)), caught.value.problems
+        assert f"{file}:" in caught.value.problems[0]
+
+
+def test_what_presets_say_must_be_a_method_of_the_file(tmp_path: Path) -> None:
+    cases = [
+        (
+            FILE + FILE[FILE.index("class Power") :].replace("power", "other").replace("Power", "Other"),
+            "several classes",
+        ),
+        (SURPRISE.replace("PRESETS", "PRESETTS"), "modifies a method"),
+        (SURPRISE.replace("surprise.strength", "surprise.strenght"), r":21: PRESETS: .*Did you mean `strength`"),
+        (SURPRISE.replace('(0.5, "a guess")', '(50.0, "a guess")'), "PRESETS: .*at most 10"),
+        (SURPRISE.replace('(0.5, "a guess")', '(0.0, "a guess")'), "is off in surprise"),
+        (SURPRISE.replace("shaping.surprise.strength", "kl.beta"), "is off in surprise"),
+        (SURPRISE.replace('Modifier(\n        "surprise"', 'Modifier(\n        "lopti"'), "of a built-in method"),
+        (SURPRISE + "PRESETS = (*PRESETS, *PRESETS)\n", "one MethodPreset or Modifier"),
+        (SURPRISE.replace("1 + self", "-1 - self"), "is negative"),
+        (SURPRISE.replace('main_key: ClassVar[str] = "strength"', 'main_key: ClassVar[str] = "x"'), "main_key"),
+    ]
+    for text, said in cases:
+        file = written(tmp_path, text, "broken.py")
+        with pytest.raises(UserError, match=said):
+            check_training(load_config(method=file if "class Power" in text else f"grpo+{file}"))
+
+
+def test_statistics_that_nothing_asks_for_are_refused(tmp_path: Path) -> None:
+    text = f"{FILE}\n    def statistics(self, tokens):\n        return tokens.ratio.detach().mean()\n"
+    with pytest.raises(UserError, match="statistics is never asked"):
+        check_training(load_config(method=written(tmp_path, text)))
+
+
+def test_advantages_that_would_spoil_a_training_are_refused(tmp_path: Path) -> None:
+    cases = [
+        ("return rollout.rewards.unsqueeze(1)", "is nan for a completion of reward nan"),
+        ("return rollout.rewards.nan_to_num(1.0).unsqueeze(1)", "is not 0 for a completion whose reward is NaN"),
+        ("return rollout.rewards.nan_to_num(0.0)", "returned shape"),
+        ("return rollout.rewards.nan_to_num(0.0).unsqueeze(1) * rollout.mask", "per_token"),
+        ("return (rollout.values * 0)", "AttributeError|TypeError"),
+    ]
+    for body, said in cases:
+        text = (
+            f'{HEAD}\nclass Mean(Advantage):\n    kind: Literal["mean"] = Field("mean", description="x")\n'
+            f"    def advantages(self, rollout):\n        {body}\n"
+        )
+        with pytest.raises(UserError, match=said):
+            check_training(load_config(method=written(tmp_path, text, "mean.py")))
+
+
+def test_reading_a_configuration_needs_no_torch_and_leaves_keys_in_order(tmp_path: Path) -> None:
+    load_config(method=written(tmp_path))
+    names = KEYS.key_names
+    assert names.index("method.policy_loss.power") < names.index("method.aggregation.kind")
+    assert "rlvr_cli.methods.own" in sys.modules
