@@ -108,9 +108,9 @@ def _run(
 
     from rlvr_cli.launch.stopping import say
     from rlvr_cli.ledger import words
+    from rlvr_cli.ledger.jobs import Stopped
     from rlvr_cli.ledger.outcomes import read_results
     from rlvr_cli.ledger.page import check_page, write_page
-    from rlvr_cli.ledger.pool import Stopped
     from rlvr_cli.ledger.run import Order, reproduce
 
     if folders.scale == "full":

@@ -76,8 +76,8 @@ class Reading:
 
     def job(self, folder: Path) -> Job:
         """What computes it."""
-        content = {"run": str(self.run.path), "out": str(self.path(folder)), "key": self.key()}
-        return Job("measure", f"{self.analysis} of {self.run.name}", content)
+        arguments = {"run": str(self.run.path), "out": str(self.path(folder)), "key": self.key()}
+        return Job(f"{self.analysis} of {self.run.name}", f"{__name__}:compute", arguments)
 
     def read(self, folder: Path) -> dict[str, Any] | None:
         """Its numbers; None where they are not there, or the file is not what was written."""
@@ -91,15 +91,15 @@ class Reading:
         return None
 
 
-def compute(content: Mapping[str, Any]) -> None:
-    """Carry out the job of a reading.
+def compute(run: str, out: str, key: Mapping[str, Any]) -> None:
+    """Carry out the job of a reading: write the numbers that have this key to the file ``out``.
 
     Raises:
         UserError: the run does not hold what the analysis needs.
         RunError: the analysis gave what no file can hold.
     """
-    key, run, out = content["key"], RunDir(Path(content["run"])), Path(content["out"])
-    subject = Subject((run,), run.path.parent, key["rollout"], key["step"])
+    path, written_to = Path(run), Path(out)
+    subject = Subject((RunDir(path),), path.parent, key["rollout"], key["step"])
     begun = time.perf_counter()
     found = analysis_of(key["analysis"]).measure(subject, options_of(key["analysis"], key["options"]))
     seconds = round(time.perf_counter() - begun, 2)
@@ -108,9 +108,9 @@ def compute(content: Mapping[str, Any]) -> None:
         numbers = json.loads(json.dumps(found.numbers, allow_nan=False))
     except ValueError as error:
         raise RunError(f"{key['analysis']}: its numbers are not all finite ({error}).") from error
-    out.parent.mkdir(parents=True, exist_ok=True)
+    written_to.parent.mkdir(parents=True, exist_ok=True)
     written = {"key": key, "numbers": numbers, "notes": list(found.notes), "seconds": seconds}
-    write_json(out, {**written, "check": digest(numbers)})
+    write_json(written_to, {**written, "check": digest(numbers)})
 
 
 def number_of(numbers: Mapping[str, Any], name: str, absent: float | None) -> float:

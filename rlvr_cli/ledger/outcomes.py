@@ -19,7 +19,7 @@ from rlvr_cli.ledger.book import Book
 from rlvr_cli.ledger.measures import NoValue, digest, number_of
 from rlvr_cli.ledger.schema import Call, Claim
 from rlvr_cli.ledger.trainings import Folders
-from rlvr_cli.ledger.verdicts import Verdict, judge
+from rlvr_cli.ledger.verdicts import DECIDED, Verdict, judge
 from rlvr_cli.runs.environment import hardware, versions
 from rlvr_cli.runs.folder import now
 
@@ -167,6 +167,17 @@ class Results:
     sessions: int = 0
     workers: int = 1
     machine: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def decided(self) -> int:
+        """How many claims have a verdict either way."""
+        return sum(one.verdict in DECIDED for one in self.outcomes.values())
+
+    @property
+    def made_with(self) -> str:
+        """`rlvr 0.1.0, torch 2.13.0+cpu`."""
+        packages = {name: version for name, version in self.machine.items() if name not in ("processor", "cores")}
+        return ", ".join(f"{name} {version}" for name, version in packages.items())
 
     def write(self, path: Path) -> None:
         """Replace the file."""

@@ -15,10 +15,9 @@ from rlvr_cli.core.files import number, read_jsonl, sole_writer
 from rlvr_cli.launch.stopping import say
 from rlvr_cli.ledger.book import Book
 from rlvr_cli.ledger.full import lacking
-from rlvr_cli.ledger.jobs import Job
+from rlvr_cli.ledger.jobs import Job, Stopped, carry_out
 from rlvr_cli.ledger.measures import Material
 from rlvr_cli.ledger.outcomes import Outcome, Results, outcome, read_results, session, this_machine, time_taken
-from rlvr_cli.ledger.pool import Stopped, carry_out
 from rlvr_cli.ledger.schema import Claim
 from rlvr_cli.ledger.trainings import ONE_CORE, Base, Folders, Need, base_folders, is_built, make_sweep, needs
 from rlvr_cli.sweeps.driver import Orders, start
@@ -92,18 +91,7 @@ def reproduce(order: Order, console: Console) -> Results:
 def build_bases(order: Order, own: Sequence[Slot], console: Console) -> None:
     """Build the bases that are missing. Raises RunError for one that is damaged or fails."""
     missing = {base: folder for base, folder in order.bases.items() if not is_built(folder)}
-    jobs = [
-        Job(
-            "base",
-            str(base),
-            {
-                "recipe": str(order.book.recipes[base.recipe].resolve()),
-                "seed": base.seed,
-                "folder": str(folder),
-            },
-        )
-        for base, folder in missing.items()
-    ]
+    jobs = [base.job(order.book.recipes[base.recipe], folder) for base, folder in missing.items()]
     failed = _carry_out(order, jobs, own, "bases", console)
     if failed:
         raise RunError("\n".join(f"base {jobs[number].name}: {why}" for number, why in failed.items()))

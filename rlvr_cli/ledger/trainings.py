@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.yaml import dump
 from rlvr_cli.ledger.book import Book
+from rlvr_cli.ledger.jobs import Job
 from rlvr_cli.ledger.schema import LAB, Claim
 from rlvr_cli.runs.checkpoints import file_hash
 from rlvr_cli.sweeps.axes import NAME, SEED
@@ -79,6 +80,11 @@ class Base(NamedTuple):
     def __str__(self) -> str:
         return f"{self.recipe}, seed {self.seed}"
 
+    def job(self, recipe: Path, folder: Path) -> Job:
+        """What builds it into ``folder``."""
+        arguments = {"recipe": str(recipe.resolve()), "seed": self.seed, "folder": str(folder)}
+        return Job(str(self), f"{__name__}:build_base", arguments)
+
 
 def base_folder(base: Base, recipe: Path, folders: Folders) -> Path:
     """Where a base is kept: another recipe or seed, another place. Raises UserError for no valid recipe."""
@@ -115,12 +121,12 @@ def is_built(folder: Path) -> bool:
     return True
 
 
-def build_base(recipe: Path, seed: int, folder: Path) -> None:
+def build_base(recipe: str, seed: int, folder: str) -> None:
     """Build the base; the folder appears complete or not at all."""
     from rlvr_cli.lab.build import build
     from rlvr_cli.lab.recipe import load_recipe
 
-    build(folder, recipe=load_recipe(recipe), seed=seed)
+    build(Path(folder), recipe=load_recipe(Path(recipe)), seed=seed)
 
 
 # What a worker in the lab has to itself.
