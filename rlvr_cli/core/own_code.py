@@ -30,6 +30,17 @@ def code_digest(path: Path) -> str:
     return _digest(_read(path))
 
 
+def checked_digest(path: Path, digest: str) -> None:
+    """Raise UserError where the file's digest is another one by now; the empty one is any."""
+    now = code_digest(path)
+    if digest and digest != now:
+        raise UserError(
+            f"{path}: has changed since this configuration was made (SHA-256 {digest}... then, {now}... now). Put the "
+            "file back; an evaluation or a new run that names it without a digest (--reward FILE.py:FUNCTION) takes it "
+            "as it is."
+        )
+
+
 def execute(source: str | bytes, path: Path, name: str) -> ModuleType:
     """The module ``name`` that ``source``, the content of ``path``, is; what it prints goes to stderr.
 

@@ -42,7 +42,7 @@ def sample_and_judge(
         completions = sample(None)
         sampled = time.perf_counter()
         texts = [response_text(tokenizer, ids) for ids in completions.ids]
-        verdicts = task.judge_many(problems, texts, completions.truncated)
+        verdicts = task.judge_many(problems, texts, completions.truncated, completions.ids)
         return Judged(completions, texts, verdicts, time.perf_counter() - sampled)
     by_row: dict[int, str] = {}
     with began as judging:

@@ -197,9 +197,17 @@ class Task(FromData, Choice):
         raise NotImplementedError(f"{self.name} judges nothing")
 
     def judge_many(
-        self, problems: Sequence[Problem], responses: Sequence[str], truncated: Sequence[bool]
+        self,
+        problems: Sequence[Problem],
+        responses: Sequence[str],
+        truncated: Sequence[bool],
+        token_ids: Sequence[Sequence[int]] | None = None,
     ) -> list[Verdict]:
-        """The verdict on each response, in order: those that ``judge`` would give."""
+        """The verdict on each response, in order: those that ``judge`` would give.
+
+        Args:
+            token_ids: the tokens of each response, for judges that look at them; None = nobody knows them.
+        """
         rows = zip(problems, responses, truncated, strict=True)
         return [self.judge(problem, response, truncated=cut) for problem, response, cut in rows]
 

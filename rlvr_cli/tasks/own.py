@@ -2,47 +2,46 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import hashlib
-import inspect
 import json
-import math
-import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from numbers import Real
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
 
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import local_path
-from rlvr_cli.core.own_code import blamed, code_digest, from_code
-from rlvr_cli.core.section import Contradiction, OneOrMore, Text
+from rlvr_cli.core.own_code import code_digest
+from rlvr_cli.core.section import Contradiction, OneOrMore, Probability, Text
 from rlvr_cli.tasks.base import Data, Task, last_answer
 from rlvr_cli.tasks.hub import HubTable, parts_of, split_names
 from rlvr_cli.tasks.problem import DataSplit, MissingFields, Problem, Split, Verdict
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos
+from rlvr_cli.tasks.rewards import REWARD, Failure, RewardFunction, Value, reward_function, rewards
 
-# `FILE.py:FUNCTION`, and after @ the digits of the file's SHA-256, which the configuration of a run has.
-_REWARD = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)(?:@(?P<digest>[0-9a-f]{12}))?")
 # Columns that TRL gives no reward function, as it gives what they are called after.
 _NOT_COLUMNS = ("prompt", "completion", "prompts", "completions", "completion_ids")
 # Rows, and what is said to be written for them, on which the functions are tried before anything starts.
 _TRIED, _TRIAL_RESPONSES = 3, ("I do not know.", "", "<think> 1 </think> <answer> 1 </answer>")
 _SHOWN = 200
+# Calls, and completions in them, after which functions that gave no number yet end the command.
+_SILENT_CALLS, _SILENT_ROWS = 3, 32
+# What was tried in this process; calls and completions without any number (-1: there was one), by the functions.
+_TRIED_ALREADY: set[tuple[tuple[str, ...], tuple[str, ...]]] = set()
+_SILENT: dict[tuple[str, ...], tuple[int, int]] = {}
+
+# They change no verdict of a function that works.
+_LIMITS = ("reward_timeout", "reward_memory", "reward_failures")
 
 LongText = Annotated[str, StringConstraints(min_length=1, max_length=100_000)]
 
 
 def _stamped(written: str) -> str:
     """A reward with the digest of its file, where it has none and the file is there."""
-    found = _REWARD.fullmatch(written)
+    found = REWARD.fullmatch(written)
     if found is None:
         raise ValueError(f"{written!r} names no function of a file; write FILE.py:FUNCTION, as my_rewards.py:accuracy")
     path = local_path(found["file"])
@@ -55,7 +54,7 @@ RewardName = Annotated[Text, AfterValidator(_stamped)]
 class Own(Task):
     """Rows of your own, judged by reward functions of your own."""
 
-    reasons: ClassVar = ("correct", "wrong", "unscored")
+    reasons: ClassVar = ("correct", "wrong", "unscored", "error", "timeout", "died")
     rows_alike: ClassVar = True
     problem_keys: ClassVar = ("splits", "held_out")
 
@@ -71,6 +70,17 @@ class Own(Task):
     )
     reward_values: Annotated[tuple[float, ...], OneOrMore, Field(min_length=2, max_length=2)] = Field(
         (0.0, 1.0), description="The lowest and the highest value of each function, which is not enforced."
+    )
+    reward_timeout: Annotated[float, Field(gt=0.0, le=86_400.0)] = Field(
+        60.0, description="Seconds by the clock that a call of a reward function may take, and loading its file."
+    )
+    reward_memory: Annotated[int, Field(ge=256, le=10_000_000)] = Field(
+        16_384, description="MiB of memory that a reward function may use."
+    )
+    reward_failures: Probability = Field(
+        0.1,
+        description="The share of the completions of a call that may be without a reward because a function failed; "
+        "more end the run.",
     )
     correct_above: float | None = Field(
         None,
@@ -102,7 +112,7 @@ class Own(Task):
     @property
     def settings(self) -> dict[str, Any]:
         plain: dict[str, Any] = json.loads(json.dumps(super().settings))
-        return plain
+        return {key: value for key, value in plain.items() if key not in _LIMITS}
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -129,7 +139,7 @@ class Own(Task):
                 f"task.reward_weights has {len(self.reward_weights)} numbers and task.reward {len(self.reward)} "
                 "functions. Give one number for each",
             )
-        named = [found for found in map(_REWARD.fullmatch, self.reward) if found]
+        named = [found for found in map(REWARD.fullmatch, self.reward) if found]
         labels = Counter(f"{local_path(found['file']).stem}.{found['name']}" for found in named)
         for label, times in labels.items():
             if times > 1:
@@ -300,59 +310,108 @@ class Own(Task):
 
     # Rewards
 
-    def _functions(self) -> list[_Function]:
-        """The reward functions. Raises UserError with everything that is wrong with them."""
-        found: list[_Function] = []
+    def _functions(self) -> list[RewardFunction]:
+        """The reward functions, each with its parameters known. Raises UserError with all that is wrong with them."""
+        found = [reward_function(written, self.reward_timeout, self.reward_memory) for written in self.reward]
         wrong: list[str] = []
-        for written in self.reward:
+        for one in found:
             try:
-                found.append(_function(written))
+                one.parameters  # noqa: B018
             except UserError as error:
                 wrong += error.problems
         if wrong:
             raise UserError([f"task.reward: {one}" for one in wrong])
-        names = Counter(one.name for one in found)
-        return [one if names[one.name] == 1 else replace(one, label=f"{one.path.stem}.{one.name}") for one in found]
+        return found
+
+    def _labels(self, functions: Sequence[RewardFunction]) -> list[str]:
+        names = Counter(one.name for one in functions)
+        return [one.name if names[one.name] == 1 else one.label for one in functions]
 
     def _try(self, problems: Sequence[Problem]) -> None:
-        if not problems:
-            return
-        columns = self._columns(problems, ["" for _ in problems])
+        """Call the functions on a few rows, once for each version of them and each form of a row."""
         functions = self._functions()
-        wrong = [one.unfit(columns) for one in functions]
+        key = (self.reward, tuple(self._columns(problems, ["" for _ in problems])))
+        if not problems or key in _TRIED_ALREADY:
+            return
+        wrong = [f"task.reward: {said}" for one in functions if (said := one.unfit([*key[1], "completion_ids"]))]
         responses = [_TRIAL_RESPONSES[number % len(_TRIAL_RESPONSES)] for number in range(len(problems))]
-        found = [said for said in wrong if said]
-        if not found:
+        if not wrong:
             try:
-                self.judge_many(problems, responses, [False] * len(problems))
+                self._values(problems, responses, [[0] for _ in problems], 0.0)
             except RunError as error:
-                found.append(str(error))
-        if found:
-            raise UserError(found)
+                wrong.append(str(error))
+        if wrong:
+            raise UserError(wrong)
+        _TRIED_ALREADY.add(key)
 
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
         return self.judge_many([problem], [response], [truncated])[0]
 
     def judge_many(
-        self, problems: Sequence[Problem], responses: Sequence[str], truncated: Sequence[bool]
+        self,
+        problems: Sequence[Problem],
+        responses: Sequence[str],
+        truncated: Sequence[bool],
+        token_ids: Sequence[Sequence[int]] | None = None,
     ) -> list[Verdict]:
-        """The verdicts; each function is called once, with all rows. Raises RunError where one fails."""
+        """The verdicts; each function is called once, with all rows.
+
+        Raises RunError where more completions than ``reward_failures`` says have no reward, and where none ever had.
+        """
         if not problems:
             return []
         functions = self._functions()
-        columns = self._columns(problems, responses)
-        values = [one.called(columns, problems, responses) for one in functions]
-        rows = zip(responses, zip(*values, strict=True), strict=True)
-        return [self._verdict(functions, row, response) for response, row in rows]
-
-    def _verdict(self, functions: Sequence[_Function], values: Sequence[float | None], response: str) -> Verdict:
-        weighted = [
-            0.0 if value is None else weight * value for weight, value in zip(self.weights, values, strict=True)
+        values = self._values(problems, responses, token_ids, self.reward_failures)
+        self._notice_silence(values, len(problems))
+        labels = self._labels(functions)
+        return [
+            self._verdict(labels, row, said) for said, row in zip(responses, zip(*values, strict=True), strict=True)
         ]
-        reward, scorable = sum(weighted), any(value is not None for value in values)
+
+    def _values(
+        self,
+        problems: Sequence[Problem],
+        responses: Sequence[str],
+        token_ids: Sequence[Sequence[int]] | None,
+        share: float,
+    ) -> list[list[Value]]:
+        functions = self._functions()
+        columns: dict[str, Any] = self._columns(problems, responses)
+        if token_ids is not None:
+            columns["completion_ids"] = [list(ids) for ids in token_ids]
+        wrong = [said for one in functions if (said := one.unfit(list(columns)))]
+        if wrong:
+            raise RunError("\n".join(f"task.reward: {said}" for said in wrong))
+
+        def where(row: int) -> str:
+            asked, said = problems[row].question[:_SHOWN], responses[row][:_SHOWN]
+            return f"problem {problems[row].id}, {asked!r}; response {said!r}"
+
+        return rewards(functions, columns, len(problems), where, share)
+
+    def _notice_silence(self, values: Sequence[Sequence[Value]], count: int) -> None:
+        """Say that no function ever gave a number; RunError when they go on like that."""
+        calls, rows = _SILENT.get(self.reward, (0, 0))
+        if calls < 0 or any(value is not None for column in values for value in column):
+            _SILENT[self.reward] = (-1, 0)
+            return
+        _SILENT[self.reward] = (calls + 1, rows + count)
+        said = f"task.reward: {', '.join(self.reward)} returned None for each of {rows + count} completions so far"
+        if calls + 1 >= _SILENT_CALLS and rows + count >= _SILENT_ROWS:
+            raise RunError(f"{said}, so there is nothing to learn from. None means that a reward does not apply.")
+        if not calls:
+            print(f"{said}: none of them can be learned from.", file=sys.stderr, flush=True)
+
+    def _verdict(self, labels: Sequence[str], values: Sequence[Value], response: str) -> Verdict:
+        failed = next((value for value in values if isinstance(value, Failure)), None)
+        weighted = [
+            weight * value if isinstance(value, float) else 0.0
+            for weight, value in zip(self.weights, values, strict=True)
+        ]
+        reward, scorable = sum(weighted), failed is None and any(value is not None for value in values)
         correct = scorable and reward > self.threshold
-        parts = {one.label: value for one, value in zip(functions, weighted, strict=True)}
-        reason = "correct" if correct else "wrong" if scorable else "unscored"
+        parts = dict(zip(labels, weighted, strict=True))
+        reason = failed.reason if failed else "correct" if correct else "wrong" if scorable else "unscored"
         return Verdict(reward, parts, correct, _vote(response), reason, scorable)
 
     def _columns(self, problems: Sequence[Problem], responses: Sequence[str]) -> dict[str, list[Any]]:
@@ -371,135 +430,11 @@ class Own(Task):
         }
 
 
-@dataclass(frozen=True)
-class _Function:
-    """A reward function of the user's: its file, its name there, what its part of the reward is called."""
-
-    path: Path
-    name: str
-    call: Callable[..., Any]
-    label: str
-
-    @property
-    def _parameters(self) -> Mapping[str, inspect.Parameter] | None:
-        try:
-            return inspect.signature(self.call).parameters
-        except (TypeError, ValueError):
-            return None
-
-    def unfit(self, columns: Mapping[str, Any]) -> str | None:
-        """What is wrong with the parameters, for rows of these columns."""
-        parameters = self._parameters or {}
-        variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-        wanted = [
-            name
-            for name, one in parameters.items()
-            if one.kind not in variable and one.default is one.empty and name not in columns
-        ]
-        if not wanted:
-            return None
-        where = f"task.reward: {self.path}: {self.name} wants {', '.join(wanted)}"
-        if "completion_ids" in wanted:
-            return f"{where}; token ids are given to no reward here. Give that parameter a default."
-        rest = ", ".join(columns)
-        return f"{where}; it can have {rest}. Map a column of the data: task.columns={{{wanted[0]}: ...}}."
-
-    def called(
-        self, columns: Mapping[str, list[Any]], problems: Sequence[Problem], responses: Sequence[str]
-    ) -> list[float | None]:
-        """One value a row. Raises RunError that names the row whose call fails."""
-        try:
-            return self._values(columns, len(problems))
-        except _Failure as failure:
-            for row, problem in enumerate(problems):
-                try:
-                    self._values({name: [values[row]] for name, values in columns.items()}, 1)
-                except _Failure as alone:
-                    told = f"problem {problem.id}, response {responses[row][:_SHOWN]!r}"
-                    raise RunError(f"task.reward: {alone} ({told})") from None
-            raise RunError(f"task.reward: {failure} ({len(problems)} completions at once)") from None
-
-    def _values(self, columns: Mapping[str, list[Any]], count: int) -> list[float | None]:
-        parameters = self._parameters
-        given: Mapping[str, Any] = columns
-        if parameters is not None and all(one.kind is not one.VAR_KEYWORD for one in parameters.values()):
-            given = {name: values for name, values in columns.items() if name in parameters}
-        try:
-            with contextlib.redirect_stdout(sys.stderr):
-                said = self.call(**copy.deepcopy(dict(given)))
-                if inspect.isawaitable(said):
-                    said = _awaited(said)
-        except (Exception, SystemExit) as error:
-            raise _Failure(blamed(error, self.path)) from error
-        if hasattr(said, "tolist"):
-            said = said.tolist()
-        if not isinstance(said, (list, tuple)):
-            raise _Failure(f"{self.path}: {self.name} returned {_shown(said)}; a list of numbers is needed")
-        if len(said) != count:
-            raise _Failure(f"{self.path}: {self.name} returned {len(said)} values for {count} completions")
-        return [self._number(value) for value in said]
-
-    def _number(self, value: Any) -> float | None:
-        if value is None:
-            return None
-        if not isinstance(value, Real) and hasattr(value, "item"):
-            with contextlib.suppress(Exception):
-                value = value.item()
-        try:
-            number = float(value) if isinstance(value, Real) else math.nan
-        except OverflowError:
-            number = math.inf
-        if not math.isfinite(number):
-            raise _Failure(
-                f"{self.path}: {self.name} returned {_shown(value)} for a completion; a finite number is needed, or "
-                "None where it does not apply"
-            )
-        return number
-
-
-class _Failure(Exception):
-    """A call of a reward function that gave no values."""
-
-
-@lru_cache(maxsize=64)
-def _function(written: str) -> _Function:
-    """Raises UserError."""
-    found = _REWARD.fullmatch(written)
-    assert found is not None, written
-    path, digest = local_path(found["file"]), found["digest"]
-    now = code_digest(path)
-    if digest and digest != now:
-        raise UserError(
-            f"{path}: has changed since this configuration was made (SHA-256 {digest}... then, {now}... now). Put the "
-            f"file back; in an evaluation or a new run, task.reward={found['file']}:{found['name']} takes it as it is."
-        )
-    call = from_code(path, found["name"])
-    if not callable(call):
-        raise UserError(f"{path}: {found['name']} is {_shown(call)}, not a function")
-    return _Function(path, found["name"], call, found["name"])
-
-
-def _awaited(said: Any) -> Any:
-    import asyncio  # slow to import, and few rewards need it
-    from concurrent.futures import ThreadPoolExecutor
-
-    async def wait() -> Any:
-        return await said
-
-    # In a thread of its own: a notebook's has an event loop that runs.
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, wait()).result()
-
-
 def _vote(response: str) -> str | None:
     """What majority votes count: the last <answer> block, else the last line; None where there is nothing."""
     answer = last_answer(response)
     lines = response.strip().splitlines() if answer is None else [answer]
     return " ".join(lines[-1].split()) or None if lines else None
-
-
-def _shown(value: Any) -> str:
-    return f"{repr(value)[:80]} ({type(value).__name__})"
 
 
 def _is_json(value: Any) -> bool:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.own import Own
 from rlvr_cli.tasks.problem import Problem
 
@@ -179,40 +179,6 @@ def test_a_hub_data_set_without_test_rows_is_divided(folder: Path, monkeypatch: 
     assert train + test == 60 and dev == 60 and test > 0
     with pytest.raises(UserError, match="has no test: exam; it has train, validation"):
         own("task.data=somebody/train-only", "task.splits={test: exam}").problems("test", 1, 0)
-
-
-BROKEN = {
-    "def f(:\n": ":1: syntax error",
-    "import no_such_module_of_anybody\ndef f(completions): pass": ":1: ModuleNotFoundError",
-    "def g(completions): pass": "has no f.*It has g",
-    "f = 3": "not a function",
-    "def f(completions, gold): return [0.0]": "wants gold.*task.columns",
-    "def f(completion_ids): return [0.0]": "token ids",
-    "def f(completions, **k): return [1.0]": "returned 1 values for 3",
-    "def f(completions, **k): return ['1.0' for _ in completions]": r"returned '1.0' \(str\)",
-    "def f(completions, **k): return [float('nan') for _ in completions]": "returned nan.*problem rows.jsonl",
-    "def f(completions, **k): return None": "a list of numbers",
-    "def f(completions, **k):\n    return [1 / 0]": ":2: ZeroDivisionError.*problem rows.jsonl",
-    "def f(completions, **k):\n    raise SystemExit": ":2: SystemExit",
-    "async def f(completions, **k):\n    return [{}['x']]": ":2: KeyError",
-}
-
-
-@pytest.mark.parametrize("code", BROKEN)
-def test_a_broken_reward_is_said_before_anything_starts(code: str, folder: Path) -> None:
-    (folder / "bad.py").write_text(code)
-    with pytest.raises(UserError, match=BROKEN[code]):
-        own("task.reward=bad.py:f").check_before()
-
-
-def test_a_failure_in_the_middle_names_the_row(folder: Path) -> None:
-    (folder / "late.py").write_text(
-        "def f(completions, **k):\n    return [c.q if 'q' in c else 0 for c in completions]"
-    )
-    task = own("task.reward=late.py:f")
-    asked = [problem(question="1?", answer="2"), problem(question="2?", answer="3")]
-    with pytest.raises(RunError, match=r"late.py:2: AttributeError.*problem p, response 'quit'"):
-        task.judge_many(asked, ["no", "quit"], [False, False])
 
 
 @pytest.mark.parametrize(

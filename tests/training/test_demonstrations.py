@@ -120,7 +120,7 @@ class Together(KnightsAndKnaves):
         raise AssertionError("one by one")
 
     def judge_many(
-        self, problems: Sequence[Problem], responses: Sequence[str], truncated: Sequence[bool]
+        self, problems: Sequence[Problem], responses: Sequence[str], truncated: Sequence[bool], token_ids: Any = None
     ) -> list[Verdict]:
         self.calls.append(len(problems))
         own = super().judge

@@ -226,7 +226,7 @@ class ScoresSome:
         return getattr(self.task, name)
 
     def judge_many(
-        self, problems: Sequence[Problem], responses: Sequence[str], truncated: Sequence[bool]
+        self, problems: Sequence[Problem], responses: Sequence[str], truncated: Sequence[bool], token_ids: Any = None
     ) -> list[Verdict]:
         self.calls += 1
         verdicts = [self.task.judge(*pair) for pair in zip(problems, responses, strict=True)]

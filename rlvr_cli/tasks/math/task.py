@@ -130,7 +130,11 @@ class MathTask(AnswerTask):
         return self.judge_many([problem], [response], [truncated])[0]
 
     def judge_many(
-        self, problems: Sequence[Problem], responses: Sequence[str], truncated: Sequence[bool]
+        self,
+        problems: Sequence[Problem],
+        responses: Sequence[str],
+        truncated: Sequence[bool],
+        token_ids: Sequence[Sequence[int]] | None = None,
     ) -> list[Verdict]:
         """The verdicts on ``responses[i]`` to ``problems[i]``, in order: one call of the pool for all of them.
 

@@ -1,0 +1,220 @@
+"""Reward functions of the user's own: each in a worker process of its own, with a deadline and a memory limit."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.files import local_path
+from rlvr_cli.workers.pool import Died, Judge, Late, Limits, NoAnswer, Pool
+
+# `FILE.py:FUNCTION`, and after @ the digits of the file's SHA-256, which the configuration of a run has.
+REWARD = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)(?:@(?P<digest>[0-9a-f]{12}))?")
+# Workers of functions that are kept; those of a configuration that was left are ended.
+_KEPT = 16
+# Failures of one function that are shown; the others are counted.
+_TOLD = 3
+# A completion alone may take this share of what a call may take.
+_ALONE = 0.1
+# What TRL gives a reward function, and nobody can give here.
+_NOT_GIVEN = {
+    "trainer_state": "the state of TRL's trainer is given to no reward here, where evaluations judge as well",
+    "log_extra": "columns beside the rewards are not recorded here",
+    "log_metric": "a number of its own is a reward of its own here, with the weight 0",
+    "environments": "there are no environments here",
+}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A completion that a function has no value for.
+
+    Attributes:
+        reason: error, timeout or died. said: the sentence, with the function's file and line.
+    """
+
+    reason: str
+    said: str
+
+
+Value = float | Failure | None
+
+
+@dataclass
+class RewardFunction:
+    """A function of the user's: its file, its name there, its worker, and what its part of the reward is called."""
+
+    path: Path
+    name: str
+    pool: Pool
+    told: set[str] = field(default_factory=set)
+
+    @property
+    def label(self) -> str:
+        """Where another function has the same name."""
+        return f"{self.path.stem}.{self.name}"
+
+    @cached_property
+    def parameters(self) -> Mapping[str, Any]:
+        """What its worker says of them. Raises UserError where the file or the function is not as it must be."""
+        try:
+            found: Mapping[str, Any] = self.pool.submit(None).result()
+        except NoAnswer as error:
+            raise UserError(self.failure(error).said) from None
+        return found
+
+    def unfit(self, columns: Sequence[str]) -> str | None:
+        """What is wrong with its parameters, for rows of these columns."""
+        wanted = [name for name in self.parameters["needed"] if name not in columns]
+        if not wanted:
+            return None
+        where = f"{self.path}: {self.name} wants {', '.join(wanted)}"
+        for name in wanted:
+            if name in _NOT_GIVEN:
+                return f"{where}; {_NOT_GIVEN[name]}. Give {name} a default, or leave it out."
+        return (
+            f"{where}; it can have {', '.join(columns)}. Map a column of the data: task.columns={{{wanted[0]}: ...}}."
+        )
+
+    def begin(self, columns: Mapping[str, Sequence[Any]], count: int, seconds: float | None = None) -> Future[Any]:
+        """The values of ``count`` rows, to come. What it does not ask for by name, and cannot be a column, is left."""
+        names = self.parameters["names"]
+        given = {
+            name: values
+            for name, values in columns.items()
+            if name in names or (self.parameters["any"] and name != "completion_ids")
+        }
+        return self.pool.submit({"count": count, "columns": given}, seconds)
+
+    def read(self, said: Future[Any]) -> list[Value]:
+        """The values of a call that has begun.
+
+        Raises NoAnswer where it gave none, and RunError where it gave no list, or one of another length.
+        """
+        found = said.result()
+        if isinstance(found, dict):
+            raise RunError(f"task.reward: {self.path}: {self.name} returned {found['wrong']}")
+        return [self._wrong(value["wrong"]) if isinstance(value, dict) else value for value in found]
+
+    def one_by_one(self, columns: Mapping[str, Sequence[Any]], count: int, error: NoAnswer, most: float) -> list[Value]:
+        """The value of each row alone, after a call for all of them that gave none.
+
+        All together take as long as one call may; rows that are left then, and those after ``most`` failures, have the
+        failure of the first call.
+        """
+        until = time.monotonic() + self.pool.limits.seconds
+        alone = max(1.0, _ALONE * self.pool.limits.seconds)
+        found: list[Value] = []
+        for row in range(count):
+            failed = sum(isinstance(value, Failure) for value in found)
+            if time.monotonic() > until or failed > most:
+                found.append(self.failure(error))
+                continue
+            try:
+                one = {name: [values[row]] for name, values in columns.items()}
+                found += self.read(self.begin(one, 1, alone))
+            except NoAnswer as again:
+                found.append(self.failure(again, alone))
+        return found
+
+    def tell(self, said: str, rest: str = "") -> None:
+        """Say on standard error what failed: the first few different sentences, each once."""
+        if said not in self.told and len(self.told) < _TOLD:
+            self.told.add(said)
+            print(f"task.reward: {said}{rest}.", file=sys.stderr, flush=True)
+
+    def failure(self, error: NoAnswer, seconds: float | None = None) -> Failure:
+        """What a call that gave no values means; ``seconds``: how long it had."""
+        if isinstance(error, Late):
+            seconds = self.pool.limits.seconds if seconds is None else seconds
+            if error.loading:
+                said = f"{self.path}: took more than {self.pool.limits.seconds:g} s to load"
+            else:
+                said = f"{self.path}: {self.name} took more than {seconds:g} s and was ended"
+            return Failure("timeout", f"{said} (task.reward_timeout)")
+        if isinstance(error, Died):
+            return Failure("died", f"{self.path}: {self.name}: {error}")
+        said = str(error)
+        if "MemoryError" in said:
+            said += f" (task.reward_memory={self.pool.limits.memory_mib} MiB)"
+        return Failure("error", said)
+
+    def _wrong(self, said: str) -> Failure:
+        wanted = "a finite number is needed, or None where it does not apply"
+        return Failure("error", f"{self.path}: {self.name} returned {said} for a completion; {wanted}")
+
+
+def reward_function(written: str, timeout: float, memory_mib: int) -> RewardFunction:
+    """The function that ``FILE.py:FUNCTION@DIGEST`` names; its worker is started by the first call."""
+    key = (written, timeout, memory_mib)
+    if key in _FUNCTIONS:
+        _FUNCTIONS.move_to_end(key)
+        return _FUNCTIONS[key]
+    found = REWARD.fullmatch(written)
+    assert found is not None, written
+    path = local_path(found["file"])
+    settings = {"file": str(path), "name": found["name"], "digest": found["digest"] or ""}
+    judge = Judge("rlvr_cli.workers.reward:ready", settings, what=f"runs {path}")
+    pool = Pool(judge, Limits(timeout, memory_mib=memory_mib))
+    _FUNCTIONS[key] = RewardFunction(path, found["name"], pool)
+    while len(_FUNCTIONS) > _KEPT:
+        _, oldest = _FUNCTIONS.popitem(last=False)
+        oldest.pool.close()
+    return _FUNCTIONS[key]
+
+
+_FUNCTIONS: OrderedDict[tuple[str, float, int], RewardFunction] = OrderedDict()
+
+
+def rewards(
+    functions: Sequence[RewardFunction],
+    columns: Mapping[str, Sequence[Any]],
+    count: int,
+    where: Callable[[int], str],
+    share: float,
+) -> list[list[Value]]:
+    """What each function gives each row; all functions work at the same time.
+
+    A call that gives no values is made again for each row alone. The first failures of a function are told on standard
+    error.
+
+    Args:
+        where: what a row is, for people.
+        share: of the rows, the most that may fail.
+    Raises:
+        RunError: more than that failed.
+    """
+    begun = [one.begin(columns, count) for one in functions]
+    found: list[list[Value]] = []
+    for one, said in zip(functions, begun, strict=True):
+        try:
+            values = one.read(said)
+        except NoAnswer as error:
+            failure = one.failure(error)
+            values = [failure] * count if count == 1 else one.one_by_one(columns, count, error, share * count)
+            if not any(isinstance(value, Failure) for value in values):
+                one.tell(f"{failure.said}. That was for all {count} completions at once; each alone has its reward")
+        failed = [(row, value) for row, value in enumerate(values) if isinstance(value, Failure)]
+        if len(failed) > share * count:
+            row, first = failed[0]
+            rest = ""
+            if share:
+                rest = (
+                    f". {len(failed)} of {count} completions have no reward for such a reason; more than "
+                    f"{share:.0%} end the run (task.reward_failures)"
+                )
+            raise RunError(f"task.reward: {first.said} ({where(row)}){rest}")
+        for row, failure in failed:
+            left = f"{len(failed)} of {count} completions have no reward; up to {share:.0%} are left out"
+            one.tell(failure.said, f" ({where(row)}). {left}")
+        found.append(values)
+    return found

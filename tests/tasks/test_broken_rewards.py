@@ -1,0 +1,204 @@
+"""Reward functions that fail in every way that we thought of, and what is said of each."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rlvr_cli.config.load import load_config
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.tasks import rewards
+from rlvr_cli.tasks.own import Own
+from rlvr_cli.tasks.problem import Problem, Verdict
+
+LIMITS = ("task.reward_timeout=1.5", "task.reward_memory=512")
+# What is wrong -> what is said before anything starts.
+AT_ONCE = {
+    "def f(:\n": r"bad.py:1: syntax error",
+    "  def f(completions): pass": r"bad.py:1: syntax error: unexpected indent",
+    "def f(completions):\n\treturn 1\n        return 2": r"bad.py:3: syntax error",
+    "import no_such_module_of_anybody\ndef f(completions): pass": r"bad.py:1: ModuleNotFoundError.*while the file",
+    "x = 1 / 0\ndef f(completions): pass": r"bad.py:1: ZeroDivisionError",
+    "raise SystemExit(3)": r"bad.py:1: SystemExit: 3",
+    "import os; os._exit(4)": r"bad.py.*exit code 4",
+    "while True: pass": r"bad.py: took more than 1.5 s to load.*task.reward_timeout",
+    "def g(completions): pass": r"bad.py: has no f.*It has g",
+    "def ff(completions): pass": r"has no f. Did you mean `ff`",
+    "": r"has no f. It defines nothing",
+    "f = 3": r"bad.py: f is 3 \(int\), not a function",
+    "def f(completions, gold): return [0.0]": r"f wants gold; it can have .*answer.*task.columns=",
+    "def f(completions, gold, unit, **k): return [0.0]": r"wants gold, unit",
+    "def f(completions, trainer_state, **k): return [0.0]": r"wants trainer_state.*no reward here.*default",
+    "def f(completions, log_metric, **k): return [0.0]": r"wants log_metric.*weight 0",
+    "def f(environments, **k): return [0.0]": r"wants environments",
+    "def f(completions, **k): return [1.0]": r"bad.py: f returned 1 values for 3 completions",
+    "def f(completions, **k): return []": r"returned 0 values for 3",
+    "def f(completions, **k): return 1.0": r"returned 1.0 \(float\); a list of numbers",
+    "def f(completions, **k): return None": r"returned None \(NoneType\); a list of numbers",
+    "def f(completions, **k): return 'abc'": r"returned 'abc' \(str\); a list",
+    "def f(completions, **k): return {1: 2}": r"returned {1: 2} \(dict\); a list",
+    "def f(completions, **k): return (1.0 for _ in completions)": r"\(generator\); a list",
+    "def f(completions, **k): return ['1.0' for _ in completions]": r"returned '1.0' \(str\) for a completion",
+    "def f(completions, **k): return [[1.0] for _ in completions]": r"returned \[1.0\] \(list\) for a completion",
+    "def f(completions, **k): return [1j for _ in completions]": r"\(complex\) for a completion",
+    "def f(completions, **k): return [float('nan') for _ in completions]": r"returned nan .*problem rows.jsonl:\d+",
+    "def f(completions, **k): return [float('inf') for _ in completions]": r"returned inf \(float\)",
+    "def f(completions, **k): return [10**400 for _ in completions]": r"returned 1000.*\(int\) for a completion",
+    "def f(completions, **k):\n    return [1 / 0]": r"bad.py:2: ZeroDivisionError: .*problem rows.jsonl.*I do not know",
+    "def f(completions, **k):\n    raise SystemExit": r"bad.py:2: SystemExit",
+    "async def f(completions, **k):\n    return [{}['x']]": r"bad.py:2: KeyError: 'x'",
+    "import asyncio\nasync def f(completions, **k):\n    raise asyncio.CancelledError": r"bad.py:3: CancelledError",
+    "def f(completions, **k):\n    return f(completions)": r"bad.py:2: RecursionError",
+    "import time\ndef f(completions, **k): time.sleep(600)": r"f took more than 1(.5)? s and was ended.*reward_timeout",
+    "def f(completions, **k):\n    while True: pass": r"f took more than 1(.5)? s and was ended",
+    "async def f(completions, **k):\n    import asyncio\n    await asyncio.sleep(600)": r"f took more than 1(.5)? s",
+    "def f(completions, **k):\n    x = bytearray(10**10)": r"bad.py:2: MemoryError \(task.reward_memory=512 MiB\)",
+    "import os\ndef f(completions, **k): os._exit(5)": r"f: it ended its process with exit code 5",
+    "import os\ndef f(completions, **k): os.kill(os.getpid(), 11)": r"its process was ended by SIGSEGV",
+}
+# What only looks wrong -> the reward of a completion.
+FINE = {
+    "f = lambda completions, **k: [0.5 for _ in completions]": 0.5,
+    "def f(completions, **k): return [True for _ in completions]": 1.0,
+    "def f(completions, **k): return tuple(1 for _ in completions)": 1.0,
+    "def f(*, completions): return [0.25] * len(completions)": 0.25,
+    "import numpy\ndef f(completions, **k): return numpy.full(len(completions), 0.5, 'f4')": 0.5,
+    "import numpy\ndef f(completions, **k): return [numpy.int64(1) for _ in completions]": 1.0,
+    "import numpy\ndef f(completions, **k): return [numpy.bool_(True) for _ in completions]": 1.0,
+    "from fractions import Fraction\ndef f(completions, **k): return [Fraction(1, 2) for _ in completions]": 0.5,
+    "def f(completions, **k):\n    print('x' * 10**6)\n    return [1.0 for _ in completions]": 1.0,
+    "import sys\ndef f(completions, **k):\n    sys.stdout.close()\n    return [1.0 for _ in completions]": 1.0,
+    "import os\ndef f(completions, **k):\n    os.close(1); os.close(2)\n    return [1.0 for _ in completions]": 1.0,
+    "class F:\n    def __call__(self, completions, **k): return [1.0 for _ in completions]\nf = F()": 1.0,
+    "def f(completions, answer, **k):\n    completions.clear(); n = len(answer); answer.clear(); return [1.0] * n": 1.0,
+    "def f(completion_ids, **k): return [float(len(ids)) for ids in completion_ids]": 3.0,
+    "def f(completions, completion_ids=None, trainer_state=None): return [1.0 for _ in completions]": 1.0,
+    "import sys; sys.setrecursionlimit(50_000)\ndef f(completions, **k): return [1.0 for _ in completions]": 1.0,
+    "import os\ndef f(completions, **k):\n    os.fork()\n    return [1.0 for _ in completions]": 1.0,
+    "n = 0\ndef f(completions, **k):\n    global n\n    n += 1\n    return [float(n) for _ in completions]": 1.0,
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    rows = [{"question": f"What is {number} + 1?", "answer": str(number + 1)} for number in range(40)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def own(code: str, *overrides: str) -> Own:
+    Path("bad.py").write_text(code)
+    keys = ("task.data=rows.jsonl", "task.reward=bad.py:f", "task.columns={prompt: question}", *LIMITS, *overrides)
+    task = load_config(task="own", overrides=keys).task
+    assert isinstance(task, Own)
+    return task
+
+
+def judged(task: Own, *responses: str) -> list[Verdict]:
+    asked = [
+        Problem(f"p{row}", "1 + 1?", {"question": "1 + 1?", "answer": "2"}, "all") for row in range(len(responses))
+    ]
+    return task.judge_many(asked, responses, [False] * len(responses), [[1, 2, 3]] * len(responses))
+
+
+@pytest.mark.parametrize("code", AT_ONCE)
+def test_a_broken_reward_is_said_before_anything_starts(code: str) -> None:
+    with pytest.raises(UserError, match=f"^task.reward: .*{AT_ONCE[code]}"):
+        own(code).check_before()
+
+
+@pytest.mark.parametrize("code", FINE)
+def test_what_a_reward_may_be(code: str) -> None:
+    assert [one.reward for one in judged(own(code), "a", "b")] == [FINE[code]] * 2
+
+
+def test_some_completions_may_fail_and_are_left_out(capfd: pytest.CaptureFixture[str]) -> None:
+    code = "def f(completions, **k):\n    return [len(c) / (c != 'bad') for c in completions]"
+    responses = ["good"] * 19 + ["bad"]
+    *good, bad = judged(own(code), *responses)
+    assert {one.reward for one in good} == {4.0}
+    assert (bad.scorable, bad.reason, bad.parts) == (False, "error", {"f": 0.0})
+    judged(own(code), *responses)
+    said = capfd.readouterr().err
+    assert said.count("bad.py:2: ZeroDivisionError") == 1 and "problem p19, '1 + 1?'; response 'bad'" in said
+    with pytest.raises(RunError, match=r"bad.py:2: Zero.*3 of 20 completions .* more than 10% .*task.reward_failures"):
+        judged(own(code), *["good"] * 17, *["bad"] * 3)
+    assert [one.scorable for one in judged(own(code, "task.reward_failures=1"), "bad", "good")] == [False, True]
+
+
+def test_one_that_hangs_or_dies_costs_its_completion_alone() -> None:
+    code = (
+        "import os, time\ndef f(completions, **k):\n"
+        "    for c in completions:\n"
+        "        if c == 'hang': time.sleep(600)\n"
+        "        if c == 'die': os._exit(3)\n"
+        "    return [1.0 for c in completions]"
+    )
+    task = own(code, "task.reward_failures=0.2")
+    assert [one.reason for one in judged(task, *["a"] * 8, "die", "b")] == [*["correct"] * 8, "died", "correct"]
+    started = time.monotonic()
+    assert [one.reason for one in judged(task, *["a"] * 8, "hang", "b")] == [*["correct"] * 8, "timeout", "correct"]
+    with pytest.raises(RunError, match="took more than 1 s"):
+        judged(task, *["hang"] * 200)
+    assert time.monotonic() - started < 20
+
+
+def test_a_call_that_fails_where_each_completion_alone_does_not_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    code = (
+        "def f(completions, **k):\n    if completions[3:]: raise ValueError('many')\n"
+        "    return [1.0] * len(completions)"
+    )
+    assert [one.reward for one in judged(own(code), *"abcde")] == [1.0] * 5
+    assert "ValueError: many. That was for all 5 completions at once" in capfd.readouterr().err
+
+
+def test_rewards_that_are_all_none_are_told_and_end_the_run(capfd: pytest.CaptureFixture[str]) -> None:
+    task = own("def f(completions, **k): return [None for _ in completions]")
+    assert {one.reason for one in judged(task, *"abcdefgh")} == {"unscored"}
+    assert "returned None for each of 8 completions" in capfd.readouterr().err
+    with pytest.raises(RunError, match=r"None for each of 3\d completions so far, so there is nothing to learn"):
+        for _ in range(5):
+            judged(task, *"abcdefgh")
+    assert not capfd.readouterr().err
+    some = own("def f(completions, **k): return [1.0 if c == 'a' else None for c in completions]")
+    judged(some, "a")
+    for _ in range(8):
+        judged(some, *"bcdefghi")
+
+
+def test_a_worker_keeps_its_file_and_notices_that_it_was_edited() -> None:
+    task = own(
+        "import os\nn = 0\ndef f(completions, **k):\n    global n\n    n += 1\n    return [n for _ in completions]"
+    )
+    assert [judged(task, "a")[0].reward for _ in range(3)] == [1.0, 2.0, 3.0]
+    function = rewards.reward_function(task.reward[0], task.reward_timeout, task.reward_memory)
+    (pid,) = function.pool.pids
+    Path("bad.py").write_text("def f(completions, **k): return [9 for _ in completions]")
+    assert judged(task, "a")[0].reward == 4.0
+    os.kill(pid, 9)
+    with pytest.raises(RunError, match=r"bad.py: has changed since"):
+        judged(task, "a")
+
+
+def test_no_user_code_runs_in_this_process() -> None:
+    task = own("import os\ndef f(completions, **k): return [os.getpid() for _ in completions]", "task.correct_above=0")
+    pid = int(judged(task, "a")[0].reward)
+    assert pid != os.getpid() and psutil.Process(pid).ppid() in {one.pid for one in psutil.Process().children()}
+
+
+def test_two_functions_work_at_the_same_time() -> None:
+    Path("slow.py").write_text("import time\ndef g(completions, **k): time.sleep(1); return [1 for _ in completions]")
+    task = own(
+        "import time\ndef f(completions, **k): time.sleep(1); return [1 for _ in completions]",
+        *("task.reward=[bad.py:f, slow.py:g]", "task.reward_timeout=10"),
+    )
+    judged(task, "a")
+    started = time.monotonic()
+    assert judged(task, "a", "b")[0].parts == {"f": 1.0, "g": 1.0}
+    assert time.monotonic() - started < 1.8
