@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.commands import run_all
 
 FILE = '''
 """Damped: the ratio, pulled towards 1.
@@ -61,12 +60,6 @@ train: {rollouts: 1, on_no_signal: "off"}
 SWEEP = "base: base.yaml\nmethods: [grpo, damped]\nseeds: 1\neval: {problems: 4, samples: 2, pass_at: [1, 2]}\n"
 
 
-def rlvr(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": f"{folder / 'site'}:{Path(__file__).parents[2]}"}
-    command = [sys.executable, "-m", "rlvr_cli", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder, check=False)
-
-
 def test_it_is_listed_described_planned_trained_evaluated_and_compared(tmp_path: Path) -> None:
     for folder in ("site", "own"):
         (tmp_path / folder).mkdir()
@@ -74,25 +67,29 @@ def test_it_is_listed_described_planned_trained_evaluated_and_compared(tmp_path:
     (tmp_path / "site" / "sitecustomize.py").write_text(EVERYWHERE.format(folder=str(tmp_path / "own")))
     (tmp_path / "base.yaml").write_text(BASE)
     (tmp_path / "sweep.yaml").write_text(SWEEP)
-    listed = json.loads(rlvr(tmp_path, "methods", "list", "--format=json").stdout)
-    assert "damped" in [row["name"] for row in listed["methods"]]
-    shown = rlvr(tmp_path, "methods", "show", "damped")
-    assert shown.returncode == 0 and "tau" in shown.stdout, shown.stderr
-    keys = json.loads(rlvr(tmp_path, "config", "show", "--format=json", "--origins", "--method", "damped").stdout)
-    assert {row["key"]: row["value"] for row in keys}["method.policy_loss.tau"] == 3.0
-    wrong = rlvr(tmp_path, "plan", "--method", "damped", "method.policy_loss.tau=-1", "method.policy_loss.tua=1")
-    assert wrong.returncode == 2
-    assert "at least 0" in wrong.stderr and "tau" in wrong.stderr
-    for words in (
+    evaluated = ("--samples", "2", "--pass-at", "1", "eval.problems=4")
+    listed, shown, keys, wrong, *others, compared = run_all(
+        tmp_path,
+        ("methods", "list", "--format=json"),
+        ("methods", "show", "damped"),
+        ("config", "show", "--format=json", "--origins", "--method", "damped"),
+        ("plan", "--method", "damped", "method.policy_loss.tau=-1", "method.policy_loss.tua=1"),
         ("methods", "plot", "damped", "--output", "damped.svg"),
         ("plan", "-c", "base.yaml", "--method", "damped"),
+        ("sweep", "sweep.yaml", "--dry-run"),
         ("train", "-c", "base.yaml", "--method", "damped+lopti", "run.name=own"),
-        ("eval", "own", "--samples", "2", "--pass-at", "1", "eval.problems=4"),
-        ("sweep", "sweep.yaml", "--workers", "1"),
-    ):
-        done = rlvr(tmp_path, *words)
-        assert done.returncode == 0, done.stdout + done.stderr
+        ("train", "-c", "base.yaml", "run.name=grpo"),
+        ("eval", "own", *evaluated),
+        ("eval", "grpo", *evaluated),
+        ("compare", "own", "grpo"),
+        environment={"PYTHONPATH": str(tmp_path / "site")},
+    )
+    assert "damped" in [row["name"] for row in json.loads(listed.out)["methods"]]
+    assert shown.code == 0 and "tau" in shown.out, shown
+    assert {row["key"]: row["value"] for row in json.loads(keys.out)}["method.policy_loss.tau"] == 3.0
+    assert wrong.code == 2
+    assert "at least 0" in wrong.err and "tau" in wrong.err
+    assert [done for done in others if done.code] == []
     manifest = json.loads((tmp_path / "runs" / "own" / "manifest.json").read_text())
     assert manifest["executed"]["Damped"] == 2
-    compared = rlvr(tmp_path, "compare", "runs/sweep")
-    assert compared.returncode == 0 and "damped" in compared.stdout, compared.stderr
+    assert compared.code == 0 and "damped" in compared.out, compared

@@ -16,6 +16,7 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.keys import schema_of
 from rlvr_cli.tasks.base import Task
+from tests.commands import run_all, run_here
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tasks" / "own.md").read_text(encoding="utf-8")
 FILE = PAGE.split("```python\n")[1].split("```")[0]
@@ -28,17 +29,11 @@ eval: {problems: 4, samples: 2, pass_at: [1, 2]}
 """
 SWEEP = """
 base: base.yaml
-methods: [grpo, dgpo]
+methods: [grpo]
 grid: {task.letters: [5]}
 seeds: 1
 eval: {problems: 4, samples: 2, pass_at: [1, 2]}
 """
-
-
-def rlvr(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-m", "rlvr_cli", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder, check=False)
 
 
 @pytest.fixture(autouse=True)
@@ -57,34 +52,40 @@ def written(folder: Path, text: str = FILE, name: str = "my_task.py") -> Path:
     return folder / name
 
 
-def test_every_command_takes_it_and_a_run_keeps_it(tmp_path: Path) -> None:
+def test_every_command_takes_it_and_a_run_keeps_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The processes of a training and of a sweep know the file too, and a new process needs it no more."""
     own = tmp_path / "own"
     own.mkdir()
     file = written(own)
     (tmp_path / "base.yaml").write_text(BASE)
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     (tmp_path / "r.jsonl").write_text('{"problem": {"question": "abc"}, "response": "cba"}\n')
-    shown = rlvr(tmp_path, "tasks", "show", "own/my_task.py")
-    assert shown.returncode == 0 and "backwards." in shown.stdout, shown.stderr
+    monkeypatch.chdir(tmp_path)
+    shown = run_here(capsys, "tasks", "show", "own/my_task.py")
+    assert shown.code == 0 and "backwards." in shown.out, shown
     for words in (
         ("score", "--task", "own/my_task.py", "--input", "r.jsonl", "--output", "v.jsonl"),
         ("train", "-c", "base.yaml", "run.name=one", "launch.processes=2"),
+        ("train", "-c", "base.yaml", "--method", "dgpo", "run.name=two"),
+        ("eval", "one"),
+        ("eval", "two"),
+        ("compare", "one", "two"),
         ("sweep", "sweep.yaml", "--workers", "1"),
-        ("compare", "runs/sweep"),
     ):
-        done = rlvr(tmp_path, *words)
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = run_here(capsys, *words)
+        assert done.code == 0, (words, done)
     assert json.loads((tmp_path / "v.jsonl").read_text())["correct"]
     about = json.loads((tmp_path / "runs" / "one" / "manifest.json").read_text())["own_files"][0]
     assert about["file"] == str(file)
 
     written(own, FILE.replace("abcdefghij", "abcdefgh"))
-    edited = rlvr(tmp_path, "train", "--resume", "one", "train.rollouts=2")
-    assert edited.returncode == 2 and f"{file}: was changed" in edited.stderr, edited.stderr
+    edited = run_here(capsys, "train", "--resume", "one", "train.rollouts=2")
+    assert edited.code == 2 and f"{file}: was changed" in " ".join(edited.err.split()), edited
     file.unlink()
-    for words in (("train", "--resume", "one", "train.rollouts=2"), ("eval", "one"), ("runs", "show", "one")):
-        done = rlvr(tmp_path, *words)
-        assert done.returncode == 0, done.stdout + done.stderr
+    gone = run_all(tmp_path, ("train", "--resume", "two", "train.rollouts=2"), ("eval", "two"), ("runs", "show", "two"))
+    assert len(gone) == 3 and [done for done in gone if done.code] == []
 
 
 @pytest.mark.parametrize("odd", ["", "\t# a tab", "# \u2028 \x85 \x0c ☃ #  ", "# ends in blanks   ", "\n\n"])
@@ -192,5 +193,5 @@ def test_what_its_methods_do_wrong_is_said_with_the_file(tmp_path: Path, old: st
 def test_a_sweep_takes_it_from_its_base_configuration_alone(tmp_path: Path) -> None:
     written(tmp_path)
     (tmp_path / "sweep.yaml").write_text("methods: [grpo]\nseeds: 1\nset: {task.name: my_task.py}\n")
-    done = rlvr(tmp_path, "sweep", "sweep.yaml", "--dry-run")
-    assert done.returncode == 2 and "sweep.yaml:3" in done.stderr and "base configuration" in done.stderr, done.stderr
+    (done,) = run_all(tmp_path, ("sweep", "sweep.yaml", "--dry-run"))
+    assert done.code == 2 and "sweep.yaml:3" in done.err and "base configuration" in done.err, done

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.commands import run_all
 
 FILE = '''
 """Words to write backwards."""
@@ -64,12 +63,6 @@ eval: {problems: 4, samples: 2, pass_at: [1, 2]}
 SWEEP = "base: base.yaml\nmethods: [grpo, dgpo]\nseeds: 1\neval: {problems: 4, samples: 2, pass_at: [1, 2]}\n"
 
 
-def rlvr(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": f"{folder / 'site'}:{Path(__file__).parents[2]}"}
-    command = [sys.executable, "-m", "rlvr_cli", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder, check=False)
-
-
 def test_it_is_listed_described_planned_trained_evaluated_and_compared(tmp_path: Path) -> None:
     for folder in ("site", "own"):
         (tmp_path / folder).mkdir()
@@ -77,23 +70,27 @@ def test_it_is_listed_described_planned_trained_evaluated_and_compared(tmp_path:
     (tmp_path / "site" / "sitecustomize.py").write_text(EVERYWHERE.format(folder=str(tmp_path / "own")))
     (tmp_path / "base.yaml").write_text(BASE)
     (tmp_path / "sweep.yaml").write_text(SWEEP)
-    shown = rlvr(tmp_path, "tasks", "show", "rev")
-    assert shown.returncode == 0 and "backwards." in shown.stdout, shown.stderr
-    assert "rev-gen" in rlvr(tmp_path, "tasks", "sets").stdout
     (tmp_path / "words.csv").write_text("question,note\nabc,x\n" + "".join(f"word{n},\n" for n in range(30)))
-    shown = rlvr(tmp_path, "tasks", "show", "rev", "task.data=words.csv")
-    assert shown.returncode == 0 and "backwards." in shown.stdout, shown.stderr
-    keys = json.loads(rlvr(tmp_path, "config", "show", "--format=json", "--origins", "--task", "rev").stdout)
-    assert {row["key"]: row["value"] for row in keys}["task.letters"] == 6
-    wrong = rlvr(tmp_path, "plan", "--task", "rev", "task.letters=1", "task.leters=3")
-    assert wrong.returncode == 2 and "at least 2" in wrong.stderr and "Did you mean `letters`" in wrong.stderr
-    for words in (
+    shown, sets, of_file, keys, wrong, *others, compared = run_all(
+        tmp_path,
+        ("tasks", "show", "rev"),
+        ("tasks", "sets"),
+        ("tasks", "show", "rev", "task.data=words.csv"),
+        ("config", "show", "--format=json", "--origins", "--task", "rev"),
+        ("plan", "--task", "rev", "task.letters=1", "task.leters=3"),
         ("plan", "-c", "base.yaml"),
+        ("sweep", "sweep.yaml", "--dry-run"),
         ("train", "-c", "base.yaml", "run.name=own"),
+        ("train", "-c", "base.yaml", "--method", "dgpo", "run.name=other"),
         ("eval", "own"),
-        ("sweep", "sweep.yaml", "--workers", "1"),
-    ):
-        done = rlvr(tmp_path, *words)
-        assert done.returncode == 0, done.stdout + done.stderr
-    compared = rlvr(tmp_path, "compare", "runs/sweep")
-    assert compared.returncode == 0 and "rev-gen" in compared.stdout, compared.stderr
+        ("eval", "other"),
+        ("compare", "own", "other"),
+        environment={"PYTHONPATH": str(tmp_path / "site")},
+    )
+    for done in (shown, of_file):
+        assert done.code == 0 and "backwards." in done.out, done
+    assert "rev-gen" in sets.out
+    assert {row["key"]: row["value"] for row in json.loads(keys.out)}["task.letters"] == 6
+    assert wrong.code == 2 and "at least 2" in wrong.err and "Did you mean `letters`" in wrong.err
+    assert [done for done in others if done.code] == []
+    assert compared.code == 0 and "rev-gen" in compared.out, compared

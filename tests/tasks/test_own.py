@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +12,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.own import Own
 from rlvr_cli.tasks.problem import Problem
+from tests.commands import run_all, run_here
 
 REWARDS = """
 def exact(completions, answer, **kwargs):
@@ -27,12 +25,6 @@ SMALL = (
     *("rollout.prompts=2", "rollout.group_size=2", "rollout.max_new_tokens=8", "train.rollouts=1"),
     *("train.on_no_signal=off", "eval.problems=4", "eval.samples=2", "eval.pass_at=[1, 2]"),
 )
-
-
-def rlvr(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-m", "rlvr_cli", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder, check=False)
 
 
 def rows(count: int = 40) -> list[dict[str, object]]:
@@ -60,42 +52,48 @@ def problem(**fields: object) -> Problem:
     return Problem("p", str(fields["question"]), dict(fields), "all")
 
 
-def test_one_command_trains_and_the_others_go_on_from_there(folder: Path) -> None:
+def test_one_command_trains_and_the_others_go_on_from_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     named = ("--data", "rows.jsonl", "--reward", "rewards.py:exact", "task.columns={prompt: question}")
-    planned = rlvr(folder, "plan", *named, *SMALL)
-    assert planned.returncode == 0 and "held out" in planned.stdout, planned.stderr
-    shown = rlvr(folder, "tasks", "show", "own", *named)
-    assert shown.returncode == 0 and "+ 1?" in shown.stdout, shown.stderr
-    trained = rlvr(folder, "train", *named, *SMALL, "run.name=one")
-    assert trained.returncode == 0 and "held out" in trained.stdout, trained.stderr
-    evaluated = rlvr(folder, "eval", "one")
-    assert evaluated.returncode == 0 and "exact part" in evaluated.stdout, evaluated.stderr
+    planned = run_here(capsys, "plan", *named, *SMALL)
+    assert planned.code == 0 and "held out" in planned.out, planned
+    shown = run_here(capsys, "tasks", "show", "own", *named)
+    assert shown.code == 0 and "+ 1?" in shown.out, shown
+    trained = run_here(capsys, "train", *named, *SMALL, "run.name=one")
+    assert trained.code == 0 and "held out" in trained.out, trained
+    evaluated = run_here(capsys, "eval", "one")
+    assert evaluated.code == 0 and "exact part" in evaluated.out, evaluated
     scored = json.dumps({"problem": {"prompt": "1 + 1?", "question": "1 + 1?", "answer": "2"}, "response": " 2"})
     (folder / "responses.jsonl").write_text(scored + "\n")
     files = ("--input", "responses.jsonl", "-o", "out.jsonl")
-    judged = rlvr(folder, "score", "--task", "own", *files, "task.reward=rewards.py:exact")
-    assert judged.returncode == 0 and json.loads((folder / "out.jsonl").read_text())["correct"] is True, judged.stderr
+    judged = run_here(capsys, "score", "--task", "own", *files, "task.reward=rewards.py:exact")
+    assert judged.code == 0 and json.loads((folder / "out.jsonl").read_text())["correct"] is True, judged
+    assert run_here(capsys, "train", *named, *SMALL, "--method", "dgpo", "run.name=two").code == 0
+    assert run_here(capsys, "eval", "two").code == 0
     (folder / "rewards.py").write_text(REWARDS + "\n# edited\n")
-    for words in (("train", "--resume", "one", "train.rollouts=2"), ("eval", "one", "--seed", "1")):
-        refused = rlvr(folder, *words)
-        assert refused.returncode == 2 and "has changed" in refused.stderr, refused.stdout + refused.stderr
-    assert rlvr(folder, "runs", "show", "one").returncode == 0
-    again = rlvr(folder, "eval", "one", "--seed", "1", "--reward", "rewards.py:exact")
-    assert again.returncode == 0, again.stderr
+    *refused, shown, again = run_all(
+        folder,
+        ("train", "--resume", "one", "train.rollouts=2"),
+        ("eval", "one", "--seed", "1"),
+        ("runs", "show", "one"),
+        ("eval", "one", "--seed", "1", "--reward", "rewards.py:exact"),
+    )
+    for done in refused:
+        assert done.code == 2 and "has changed" in done.err, done
+    assert (shown.code, again.code) == (0, 0), (shown, again)
+    (folder / "rewards.py").unlink()
+    compared = run_here(capsys, "compare", "one", "two")
+    assert compared.code == 0 and "rows.jsonl" in compared.out, compared
 
 
-def test_the_arms_of_a_sweep_are_compared(folder: Path) -> None:
+def test_the_trials_of_a_sweep_take_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "base.yaml").write_text(
         "task: {name: own, data: rows.jsonl, reward: rewards.py:exact, columns: {prompt: question}}\n"
         "rollout: {prompts: 2, group_size: 2, max_new_tokens: 8}\ntrain: {rollouts: 1, on_no_signal: 'off'}\n"
         "eval: {problems: 4, samples: 2, pass_at: [1, 2]}\n"
     )
-    (folder / "sweep.yaml").write_text("base: base.yaml\nmethods: [grpo, dgpo]\nseeds: 1\neval: {problems: 4}\n")
-    done = rlvr(folder, "sweep", "sweep.yaml", "--workers", "1")
-    assert done.returncode == 0, done.stdout + done.stderr
-    (folder / "rewards.py").unlink()
-    compared = rlvr(folder, "compare", "runs/sweep")
-    assert compared.returncode == 0 and "rows.jsonl" in compared.stdout, compared.stderr
+    (folder / "sweep.yaml").write_text("base: base.yaml\nmethods: [grpo]\nseeds: 1\neval: {problems: 4}\n")
+    done = run_here(capsys, "sweep", "sweep.yaml", "--workers", "1")
+    assert done.code == 0, done
 
 
 def test_rewards_are_weighted_and_none_has_no_part(folder: Path) -> None:
@@ -210,6 +208,6 @@ def test_a_column_that_all_rows_lack_is_said_once(folder: Path) -> None:
         own().check_before()
 
 
-def test_a_reward_and_a_task_with_its_own_do_not_go_together(folder: Path) -> None:
-    done = rlvr(folder, "plan", "--task", "gsm8k", "--reward", "rewards.py:exact")
-    assert done.returncode == 2 and "has a reward of its own" in done.stderr
+def test_a_reward_and_a_task_with_its_own_do_not_go_together(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done = run_here(capsys, "plan", "--task", "gsm8k", "--reward", "rewards.py:exact")
+    assert done.code == 2 and "has a reward of its own" in done.err
