@@ -37,7 +37,6 @@ from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Count, FromList, Section
 from rlvr_cli.core.table import Table
 from rlvr_cli.methods.base import quantile
-from rlvr_cli.methods.method import Method
 from rlvr_cli.results.figure import COLOURS
 
 if TYPE_CHECKING:
@@ -95,9 +94,9 @@ def ratio(subject: Subject, options: RatioOptions) -> Findings:
         UserError: no rollout or policy, a method whose updates cannot be made again, or nothing to learn from.
     """
     saved = subject.saved()
-    config = saved.config.method
-    if not isinstance(config, Method):
-        raise UserError(f"{saved.run.path}: {config.name} has no importance ratio.")
+    config = saved.config.method.policy
+    if config is None:
+        raise UserError(f"{saved.run.path}: {saved.config.method.name} has no importance ratio.")
     how = _replay(saved, options)
     method = config.bound(saved.config.rollout.max_new_tokens)
     dtype = getattr(torch, options.dtype or ("float32" if torch.cuda.is_available() else "float64"))

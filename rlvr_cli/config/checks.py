@@ -13,8 +13,6 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.layers import SetByUser
 from rlvr_cli.core.section import Contradiction
 from rlvr_cli.methods.checks import check_own_parts
-from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.sft import SFT
 from rlvr_cli.tasks.sets import check_problems, data_sets, sets_of
 from rlvr_cli.tasks.suites import unknown_names
 
@@ -36,7 +34,7 @@ def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[Contrad
     return [
         *(problem for check in _CHECKS for problem in check(config)),
         *config.task.contradictions(),
-        *(config.method.contradictions() if isinstance(config.method, Method) else ()),
+        *config.method.contradictions(),
         *_without_effect(config, set_by_user),
         *_vllm_reads_its_keys(config, set_by_user),
     ]
@@ -49,7 +47,7 @@ def check_training(config: Config) -> None:
     user's own are tried on made-up tokens. Raises UserError.
     """
     check_own_parts(config.method)
-    if not isinstance(config.method, SFT) or config.method.data is None:
+    if config.method.needs_problems:
         check_problems(config.task, ("train", *([config.eval.split] if config.eval.every else ())))
         config.task.check_before()
 
@@ -186,10 +184,10 @@ def _warmup_within_training(config: Config) -> Iterable[Contradiction]:
 
 def _groups_of_one(config: Config) -> Iterable[Contradiction]:
     """Verl keeps the raw reward in a group of one, which would be another method under the same name."""
-    rollout = config.rollout
-    if rollout.group_size > 1 or not isinstance(config.method, Method):
+    rollout, policy = config.rollout, config.method.policy
+    if rollout.group_size > 1 or policy is None:
         return
-    needs = [part.needs_group for part in config.method.parts if part.needs_group is not None]
+    needs = [part.needs_group for part in policy.parts if part.needs_group is not None]
     if rollout.dynamic_sampling:
         key = "rollout.dynamic_sampling"
         needs.append((key, f"{key}={rollout.dynamic_sampling} replaces groups whose rewards are all equal"))
@@ -203,8 +201,8 @@ def _groups_of_one(config: Config) -> Iterable[Contradiction]:
 
 def _verdicts_of_a_verifier(config: Config) -> Iterable[Contradiction]:
     """Likelihood methods train by the verdict, so a reward that is not of the verifier would not be read."""
-    method = config.method
-    if not isinstance(method, Method):
+    method = config.method.policy
+    if method is None:
         return
     control = config.task.without_verifier() if method.advantage.needs_correct else None
     if control is not None:
@@ -238,7 +236,7 @@ def _vllm_can_sample(config: Config) -> Iterable[Contradiction]:
     rollout, processes = config.rollout, config.launch.processes
     if not rollout.uses_vllm:
         return
-    if isinstance(config.method, SFT):
+    if not config.method.samples:
         yield Contradiction(
             (ENGINE, "method.name"),
             f"{ENGINE}={rollout.engine} samples completions, and method.name={config.method.name} trains on worked "
@@ -323,7 +321,7 @@ def _biased_samples(config: Config) -> list[str]:
     rollout = config.rollout
     limits = [f"rollout.top_p={rollout.top_p:g}"] if rollout.top_p < 1 else []
     limits += [f"rollout.top_k={rollout.top_k}"] if rollout.top_k else []
-    if isinstance(config.method, SFT) or not limits:
+    if not config.method.samples or not limits:
         return []
     verb = "sample" if len(limits) > 1 else "samples"
     return [

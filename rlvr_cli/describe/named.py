@@ -11,42 +11,37 @@ from rlvr_cli.methods.checks import check_own_parts
 from rlvr_cli.methods.method import Method
 
 
-def policy_config(text: str) -> Method:
+def policy_config(text: str, overrides: Sequence[str] = ()) -> Method:
     """The configuration of the policy-gradient method that `text` names; needs no torch.
 
+    Args:
+        overrides: `KEY=VALUE`, each key counted from `method.`.
+
     Raises:
-        UserError: an unknown name, or a method without a policy loss (sft).
+        UserError: an unknown name, an override that is refused, or a method without a policy loss (sft).
     """
     name = known_name(text)
-    if name == "sft":
+    method = load_config(method=name, overrides=[f"method.{override}" for override in overrides]).method
+    if method.policy is None:
         raise UserError(
-            "sft imitates worked solutions: there are no old policy, no ratio and no advantage, so it has no token "
-            "weight to look at (each token of a solution weighs 1 on grad log pi)."
+            f"{method.name} imitates worked solutions: there are no old policy, no ratio and no advantage, so it has "
+            "no token weight to look at (each token of a solution weighs 1 on grad log pi)."
         )
-    return _policy(name)
+    check_own_parts(method)
+    return method.policy
 
 
 def variant_config(text: str) -> Method:
     """The configuration of a method and its overrides, as `lopti:passes.order=high_first:passes.eta=0.3`.
 
-    Each key counts from `method.`; the configuration's name is `text` as it was written.
+    The configuration's name is `text` as it was written.
 
     Raises:
-        UserError: as `policy_config`, or an override that the configuration refuses.
+        UserError: as `policy_config`.
     """
     name, *overrides = text.split(":")
-    plain = policy_config(name)
-    if not overrides:
-        return plain
-    changed = _policy(plain.name, [f"method.{override}" for override in overrides])
-    return changed.model_copy(update={"name": text})
-
-
-def _policy(name: str, overrides: Sequence[str] = ()) -> Method:
-    config = load_config(method=name, overrides=overrides).method
-    check_own_parts(config)
-    assert isinstance(config, Method)
-    return config
+    policy = policy_config(name, overrides)
+    return policy.model_copy(update={"name": text}) if overrides else policy
 
 
 def replayed_configs(names: Iterable[str]) -> tuple[Method, ...]:

@@ -19,7 +19,6 @@ from rlvr_cli.core.section import Section
 from rlvr_cli.core.yaml import shown
 from rlvr_cli.methods.base import CODE
 from rlvr_cli.methods.checks import check_own_parts
-from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.names import parse_method_name, presets_of
 from rlvr_cli.methods.preset import Preset, flat
 
@@ -140,7 +139,7 @@ def method_sheet(text: str) -> MethodSheet:
 def _choices(name: str, parts: tuple[Preset, ...]) -> Iterator[Choice]:
     config = load_config(method=name).method
     check_own_parts(config)
-    if not isinstance(config, Method):
+    if config.policy is None:
         keys = [key for key in type(config).model_fields if key != "name"]
         parameters = tuple(_own_key(config, key) for key in keys)
         yield Choice("method", "no rollouts: its own keys", name, "", None, parameters)

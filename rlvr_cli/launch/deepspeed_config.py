@@ -21,7 +21,6 @@ from rlvr_cli.config.update import ScaledRate
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.methods.sft import SFT
 
 AUTO = "auto"
 GATHER = "stage3_gather_16bit_weights_on_model_save"
@@ -143,8 +142,8 @@ def filled(config: Config, *, bf16: bool, lr: float | None = None) -> dict[str, 
     batch = batch_arithmetic(config)
     for fact in _facts(config, batch):
         settings[fact.key] = fact.value
-    if not isinstance(config.method, SFT):
-        # The trainer itself splits a step into forward passes, and says which of them is the last.
+    if config.method.splits_steps:
+        # The trainer says which of its forward passes is the last of a step.
         settings |= {"train_micro_batch_size_per_gpu": batch.share, "gradient_accumulation_steps": 1}
     settings["bf16"] = {**_section(settings, "bf16"), "enabled": bf16}
     # The run makes the same optimizer itself, with a group of its own rate for PPO's value head.

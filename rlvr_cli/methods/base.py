@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -137,6 +137,56 @@ TEXT, CODE = "__text__", "code"
 def is_own(part: Part) -> bool:
     """Whether the part is of a file of the user's own."""
     return CODE in type(part).model_fields
+
+
+class TrainingMethod(Section):
+    """What a training asks its method, whether that is a policy gradient or the imitation of demonstrations.
+
+    Attributes:
+        training: the kind of training; metrics are declared for it.
+        samples: whether completions are sampled and judged; if not, demonstrations are imitated.
+        splits_steps: whether the trainer itself splits an optimizer step into forward passes.
+        trained_by: for the card of a trained model.
+        needs_reference: whether log-probs of a reference policy are needed, a second model.
+        needs_values: whether the policy gets a value head.
+        demonstration_count: how many worked solutions of the task are imitated; None = none, or those of a file.
+        demonstration_file: where the demonstrations come from in place of the task.
+        needs_problems: whether the task's own problems are trained on.
+    """
+
+    chooser: ClassVar[str] = "name"
+    training: ClassVar[Literal["rl", "sft"]]
+    samples: ClassVar[bool]
+    splits_steps: ClassVar[bool]
+    trained_by: ClassVar[str]
+
+    @property
+    def needs_reference(self) -> bool:
+        return False
+
+    @property
+    def needs_values(self) -> bool:
+        return False
+
+    @property
+    def demonstration_count(self) -> int | None:
+        return None
+
+    @property
+    def demonstration_file(self) -> str | None:
+        return None
+
+    @property
+    def needs_problems(self) -> bool:
+        return self.demonstration_file is None
+
+    def contradictions(self) -> Iterator[Contradiction]:
+        """Parts that cannot act together, whatever way they were chosen."""
+        yield from ()
+
+    def unused(self) -> Iterator[tuple[str, str, str]]:
+        """Keys that nothing reads as things stand: (key, the key that switches it off, the reason)."""
+        yield from ()
 
 
 class Part(Section):

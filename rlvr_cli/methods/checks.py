@@ -14,7 +14,6 @@ from typing import Any
 
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.core.section import Section
 from rlvr_cli.methods.base import (
     Advantage,
     Part,
@@ -27,7 +26,7 @@ from rlvr_cli.methods.base import (
     is_own,
 )
 from rlvr_cli.methods.lopti import Passes
-from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.method import AnyMethod, Method
 from rlvr_cli.methods.own import PAGE, function_line
 
 # Natural logarithms of ratio and old probability: the probability of a token is the product of the two, at most 1.
@@ -44,9 +43,10 @@ class _Fault(Exception):
     """What is wrong with a part's method."""
 
 
-def check_own_parts(method: Section) -> None:
+def check_own_parts(of: AnyMethod) -> None:
     """Try every part that is of a file of the user's own and has a say. Raises UserError with all that is wrong."""
-    if not isinstance(method, Method):
+    method = of.policy
+    if method is None:
         return
     problems: list[str] = []
     for part in method.parts:

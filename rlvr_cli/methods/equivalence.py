@@ -59,7 +59,7 @@ def same_gradients(methods: Mapping[str, AnyMethod], updates: int) -> list[SameG
         Groups that are the same by their choices, then by there being one step, then on the first of several; of the
         later ones, only those that say more than the earlier ones.
     """
-    policies = {name: method for name, method in methods.items() if isinstance(method, Method)}
+    policies = {name: method.policy for name, method in methods.items() if method.policy is not None}
     one_step = {name: method for name, method in policies.items() if updates * len(method.passes.names) == 1}
     found: list[SameGradient] = []
     for names in _groups(policies, lambda method: _normal_form(method, on_policy=False)):

@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -35,12 +35,13 @@ from rlvr_cli.methods.base import (
     Shaping,
     Tokens,
     TokenShaping,
+    TrainingMethod,
     is_own,
 )
 from rlvr_cli.methods.grpo import GroupAdvantage, PPOClip
 from rlvr_cli.methods.kl import KLPenalty
 from rlvr_cli.methods.lopti import OnePass, Passes
-from rlvr_cli.methods.names import canonical_name, resolve_method_name, shaping_kinds
+from rlvr_cli.methods.names import METHODS, canonical_name, resolve_method_name, shaping_kinds
 from rlvr_cli.methods.ppo import Critic
 from rlvr_cli.methods.reward import Reward
 from rlvr_cli.methods.sft import SFT
@@ -48,8 +49,8 @@ from rlvr_cli.methods.sft import SFT
 
 def _canonical(name: str) -> str:
     found = resolve_method_name(name)
-    if found.base == "sft":
-        raise ValueError("sft is no policy-gradient method; its keys are those of SFT")
+    if METHODS[found.base].imitates:
+        raise ValueError(f"{found.base} is no policy-gradient method; its keys are those of SFT")
     return str(found)
 
 
@@ -76,10 +77,13 @@ else:
     )
 
 
-class Method(Section):
+class Method(TrainingMethod):
     """A policy-gradient method."""
 
-    chooser: ClassVar[str] = "name"
+    training: ClassVar[Literal["rl"]] = "rl"
+    samples: ClassVar[bool] = True
+    splits_steps: ClassVar[bool] = True
+    trained_by: ClassVar[str] = "reinforcement learning with verifiable rewards"
 
     name: MethodName = Field(
         "grpo", description="A method, modifiers joined with +: `dgpo+lopti` (`rlvr methods` lists them)."
@@ -105,6 +109,11 @@ class Method(Section):
         return self.model_copy(update={"aggregation": self.aggregation.with_length(max_length)})
 
     @property
+    def policy(self) -> Method:
+        """Itself; None of a method without a policy gradient."""
+        return self
+
+    @property
     def parts(self) -> tuple[Part, ...]:
         """Every part, also shapings that are off."""
         every = (self.advantage, self.policy_loss, *dict(self.shaping).values())
@@ -127,8 +136,11 @@ class Method(Section):
 
     @property
     def needs_reference(self) -> bool:
-        """Whether log-probs of a reference policy are needed, a second model."""
         return self.kl.beta > 0 or self.advantage.needs_reference
+
+    @property
+    def needs_values(self) -> bool:
+        return self.advantage.needs_values
 
     @property
     def needs_rollout_entropies(self) -> bool:
@@ -236,12 +248,10 @@ class Method(Section):
         return torch.where(tokens.mask.bool(), values * normaliser, 0.0)
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """Parts that cannot act together, whatever way they were chosen."""
         for part in self.parts:
             yield from part.contradictions(self.advantage)
 
     def unused(self) -> Iterator[tuple[str, str, str]]:
-        """Keys that nothing reads as things stand: (key, the key that switches it off, the reason)."""
         for part in self.parts:
             yield from part.unused(self.advantage)
 
@@ -287,11 +297,12 @@ def _source(module: ModuleType) -> str:
 
 def _family(value: Any) -> str:
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
-    return "sft" if isinstance(name, str) and name.strip().lower() == "sft" else "policy"
+    preset = METHODS.get(name.strip().lower()) if isinstance(name, str) else None
+    return "sft" if preset is not None and preset.imitates else "rl"
 
 
 # The section ``method`` of a configuration.
-AnyMethod = Annotated[Annotated[Method, Tag("policy")] | Annotated[SFT, Tag("sft")], Discriminator(_family)]
+AnyMethod = Annotated[Annotated[Method, Tag("rl")] | Annotated[SFT, Tag("sft")], Discriminator(_family)]
 
 
 def _modules(names: Iterable[str]) -> set[str]:

@@ -25,7 +25,7 @@ def _registered() -> tuple[dict[str, MethodPreset], dict[str, Modifier]]:
     ]
     methods = [preset for preset in found if isinstance(preset, MethodPreset)]
     modifiers = [preset for preset in found if isinstance(preset, Modifier)]
-    methods.sort(key=lambda preset: (preset.name == "sft", preset.paper.arxiv or "9999"))
+    methods.sort(key=lambda preset: (preset.imitates, preset.paper.arxiv or "9999"))
     order = [*(f"shaping.{kind.key}" for kind in shaping_kinds()), "passes", "reward.source", "reward.noise"]
     modifiers.sort(key=lambda preset: _place(next(iter(preset.sets)), order))
     return {preset.name: preset for preset in methods}, {preset.name: preset for preset in modifiers}
@@ -86,10 +86,10 @@ def parse_method_name(text: str) -> MethodName:
     for modifier in modifiers:
         if modifiers.count(modifier) > 1:
             raise ValueError(f"{shown} has the modifier {modifier} twice; name each once")
-    if base == "sft" and modifiers:
+    if METHODS[base].imitates and modifiers:
         raise ValueError(
-            f"{shown}: sft imitates worked solutions, with no rollouts, advantages or passes for "
-            f"{' and '.join(modifiers)} to modify; write `sft`, or `grpo+{'+'.join(modifiers)}`"
+            f"{shown}: {base} imitates worked solutions, with no rollouts, advantages or passes for "
+            f"{' and '.join(modifiers)} to modify; write `{base}`, or `grpo+{'+'.join(modifiers)}`"
         )
     order = list(MODIFIERS)
     return MethodName(base, tuple(sorted(modifiers, key=order.index)))

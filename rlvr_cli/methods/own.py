@@ -24,10 +24,10 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.keys import schema_of
 from rlvr_cli.core.layers import Layer, Merged, validate
 from rlvr_cli.core.own_code import OwnFile, class_lines, execute, line_of
-from rlvr_cli.core.section import Choice, Section
+from rlvr_cli.core.section import Choice
 from rlvr_cli.methods.base import CODE, TEXT, Advantage, Part, PolicyLoss, Shaping
 from rlvr_cli.methods.lopti import Passes
-from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.method import AnyMethod, Method
 from rlvr_cli.methods.names import ALIASES, METHODS, MODIFIER_PRESETS, parse_method_name
 from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper, Preset
 
@@ -109,9 +109,10 @@ def registered() -> set[str]:
     return {one.source.sha256 for one in _REGISTERED.values()}
 
 
-def own_files(method: Section) -> list[OwnFile]:
+def own_files(of: AnyMethod) -> list[OwnFile]:
     """The files without which the method would not be what it is, each once."""
-    if not isinstance(method, Method):
+    method = of.policy
+    if method is None:
         return []
     on = [part for part in method.parts if not isinstance(part, Shaping) or part.is_on]
     made = [_MADE[code] for part in on if (code := getattr(part, CODE, None)) in _MADE]

@@ -100,7 +100,13 @@ class Preset:
 
 @dataclass(frozen=True)
 class MethodPreset(Preset):
-    """A base method."""
+    """A base method.
+
+    Attributes:
+        imitates: whether it imitates demonstrations: it has no parts, and so no modifiers.
+    """
+
+    imitates: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,19 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from rlvr_cli.core.section import Count, Section, Text
+from rlvr_cli.core.section import Count, Text
+from rlvr_cli.methods.base import TrainingMethod
 from rlvr_cli.methods.lopti import OnePass
 from rlvr_cli.methods.preset import MethodPreset, Paper
 
 
-class SFT(Section):
+class SFT(TrainingMethod):
     """Supervised fine-tuning on worked solutions."""
 
-    chooser: ClassVar[str] = "name"
+    training: ClassVar[Literal["sft"]] = "sft"
+    samples: ClassVar[bool] = False
+    splits_steps: ClassVar[bool] = False
+    trained_by: ClassVar[str] = "supervised fine-tuning on worked solutions"
 
     name: Literal["sft"] = Field("sft", description="sft = imitate worked solutions, without rollouts or rewards.")
     demonstrations: Count = Field(1024, description="Number of the task's own worked solutions.")
@@ -33,14 +37,21 @@ class SFT(Section):
     )
 
     def unused(self) -> Iterator[tuple[str, str, str]]:
-        """Keys that nothing reads as things stand: (key, the key that switches it off, the reason)."""
         if self.data is not None:
             yield "method.demonstrations", "method.data", "method.data gives the worked solutions. Leave one out"
 
     @property
-    def needs_reference(self) -> bool:
-        """No second model is held."""
-        return False
+    def policy(self) -> None:
+        """There is no policy gradient."""
+        return
+
+    @property
+    def demonstration_count(self) -> int | None:
+        return self.demonstrations if self.data is None else None
+
+    @property
+    def demonstration_file(self) -> str | None:
+        return self.data
 
     @property
     def passes(self) -> OnePass:
@@ -52,6 +63,7 @@ PAPER = Paper("Training language models to follow instructions with human feedba
 PRESETS = (
     MethodPreset(
         "sft",
+        imitates=True,
         title="Supervised Fine-Tuning",
         summary="Imitates worked solutions: a baseline without reinforcement learning.",
         paper=PAPER,

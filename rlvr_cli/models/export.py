@@ -370,9 +370,7 @@ def model_card(run: RunDir, config: Config, checkpoint: Path, dtype: str) -> str
         "number format": dtype,
         "versions": ", ".join(f"{name} {version}" for name, version in (manifest.get("versions") or {}).items()),
     }
-    lines = [*head, "", f"# {run.name}", "", "Trained by reinforcement learning with verifiable rewards (rlvr)."]
-    if config.method.name == "sft":
-        lines[-1] = "Trained by supervised fine-tuning on worked solutions (rlvr)."
+    lines = [*head, "", f"# {run.name}", "", f"Trained by {config.method.trained_by} (rlvr)."]
     lines += ["", "| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
     lines += _metrics(run, step)
     lines += ["", "`rlvr tasks show` prints the prompt that it was trained on. The licence is that of the base model."]

@@ -15,8 +15,6 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.launch.deepspeed_config import deepspeed_settings, stage_of, sums_in_float32
-from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.sft import SFT
 from rlvr_cli.models.architecture import Architecture, Found, find_architecture
 from rlvr_cli.models.source import PRESETS as LOCAL_PRESETS
 from rlvr_cli.planning import advice
@@ -45,14 +43,13 @@ def make_plan(config: Config) -> dict[str, Any]:
     """
     from rlvr_cli.config.batch import batch_arithmetic
     from rlvr_cli.evaluation.benchmarks import completions_of
-    from rlvr_cli.methods.sft import SFT
     from rlvr_cli.tasks.sets import is_generated, problems_name
 
     batch = batch_arithmetic(config)
     ages = list(range(batch.steps_per_rollout))
-    sft = config.method if isinstance(config.method, SFT) else None
-    problems = None if sft else config.task.train_size
-    demonstrations = sft.demonstrations if sft and sft.data is None else None
+    samples = config.method.samples
+    problems = config.task.train_size if samples else None
+    demonstrations = config.method.demonstration_count
     completions_total = batch.completions * config.train.rollouts
     return {
         "method": config.method.name,
@@ -72,15 +69,15 @@ def make_plan(config: Config) -> dict[str, Any]:
         "micro_tokens": config.update.micro_tokens,
         "rollouts": config.train.rollouts,
         "steps_total": batch.steps_total,
-        "policy_age": None if sft else {"mean": sum(ages) / len(ages), "largest": ages[-1], "of_each_step": ages},
+        "policy_age": {"mean": sum(ages) / len(ages), "largest": ages[-1], "of_each_step": ages} if samples else None,
         "completions_total": completions_total,
         "completion_tokens_at_most": completions_total * config.rollout.max_new_tokens,
         "problems": problems,
-        "problems_from": None if sft or is_generated(config.task.data) else config.task.data,
-        "about_data": None if sft else config.task.about_data(),
+        "problems_from": config.task.data if samples and not is_generated(config.task.data) else None,
+        "about_data": config.task.about_data() if samples else None,
         "visits_per_problem": config.rollout.prompts * config.train.rollouts / problems if problems else None,
         "demonstrations": demonstrations,
-        "data": sft.data if sft else None,
+        "data": config.method.demonstration_file,
         "visits_per_demonstration": completions_total / demonstrations if demonstrations else None,
         "checkpoints_written": _checkpoints(batch.steps_total, config.checkpoint.every),
         "checkpoints_kept": config.checkpoint.keep,
@@ -283,9 +280,9 @@ def training_of(config: Config, device: Device, prompt_tokens: int | None = None
         processes=config.launch.processes,
         adapter=adapter_of(config),
         reference=method.needs_reference,
-        value_head=isinstance(method, Method) and method.advantage.needs_values,
+        value_head=method.needs_values,
         attention=_attention(model.attention),
-        supervised=isinstance(method, SFT),
+        supervised=not method.samples,
         gpu=device.gpu,
         offload_optimizer=offload_optimizer,
         offload_weights=offload_weights,
@@ -320,7 +317,7 @@ def sampling_of(config: Config, model: Architecture | None = None) -> Sampling:
     """What decides the memory of a rollout of ``config`` with ``model``, whose family decides the engine `auto`."""
     batch, rollout = batch_arithmetic(config), config.rollout
     rows = -(-batch.completions // config.launch.processes)
-    if isinstance(config.method, SFT):
+    if not config.method.samples:
         return Sampling("none", 0)
     engine: str = rollout.engine
     if engine == "auto":

@@ -16,8 +16,6 @@ from rlvr_cli.results.metrics import (
     ACCURACY,
     FORMS,
     GREEDY,
-    RL,
-    SFT,
     accuracy_of,
     at_k,
     metric,
@@ -199,7 +197,7 @@ def _faults(spec: ObjectiveSpec, of: str, evaluation: EvalSpec | None, configs: 
     if of == TRAINING:
         found = []
         for config in configs:
-            known = training_metrics(SFT if config.method.name == "sft" else RL)
+            known = training_metrics(config.method.training)
             if spec.metric not in known:
                 found.append(
                     f"objective: training by {config.method.name} records no {spec.metric}."

@@ -6,8 +6,7 @@ from collections import Counter
 from typing import Any
 
 import torch
-from accelerate.utils import DistributedType, DynamoBackend, gather_object
-from datasets import Dataset
+from accelerate.utils import DistributedType, DynamoBackend
 from transformers import PrinterCallback
 
 from rlvr_cli.config.batch import BatchArithmetic
@@ -18,25 +17,16 @@ from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.launch.deepspeed_config import is_sharded
 from rlvr_cli.launch.stopping import StopRequest
 from rlvr_cli.launch.world import world_of_group
-from rlvr_cli.methods.method import Method
 from rlvr_cli.models.adapter import merged, peft_config
 from rlvr_cli.models.architecture import parameters_of
 from rlvr_cli.models.gpu import has_bfloat16
-from rlvr_cli.models.libraries import remote_code_allowed
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.sets import is_generated
-from rlvr_cli.training.demonstrations import SFTMethod
-from rlvr_cli.training.metrics import StepMeter
-from rlvr_cli.training.policy_run import PolicyRunTrainer
 from rlvr_cli.training.prepare import Prepared
 from rlvr_cli.training.progress import Reporter
 from rlvr_cli.training.recorder import Evaluate
-from rlvr_cli.training.rollouts import RolloutSource, problem_order
 from rlvr_cli.training.run_trainer import RunTrainer
-from rlvr_cli.training.sft import SFTRunTrainer, sft_config, training_data, training_order
 from rlvr_cli.training.sharding.choose import trainer_arguments
-from rlvr_cli.training.sharding.fsdp import set_half_precision
-from rlvr_cli.training.trl_arguments import trl_config
 
 
 def build_trainer(
@@ -51,9 +41,8 @@ def build_trainer(
     """The trainer of ``run``, at its first step; it counts the terms of the method in ``executed``."""
     gpu, checkpointing = torch.cuda.is_available(), config.model.gradient_checkpointing
     bf16 = has_bfloat16()
-    values = not isinstance(prepared.method, SFTMethod) and prepared.method.advantage.needs_values
     arguments = {
-        **trainer_arguments(config, prepared.model, bf16=bf16, values=values),
+        **trainer_arguments(config, prepared.model, bf16=bf16, values=config.method.needs_values),
         "output_dir": str(run.path),
         "use_cpu": not gpu and not is_sharded(config.launch),
         "bf16": bf16,
@@ -83,11 +72,7 @@ def build_trainer(
         "base": prepared.base,
         "peft_config": peft_config(config.model.adapter),
     }
-    trainer: RunTrainer
-    if isinstance(prepared.method, SFTMethod):
-        trainer = _sft_trainer(config, batch, prepared.method, arguments, of_every_run)
-    else:
-        trainer = _policy_trainer(config, batch, run, prepared, prepared.method, arguments, of_every_run)
+    trainer = prepared.trainer(arguments, of_every_run)
     trainer.remove_callback(PrinterCallback)
     _check_accelerate(trainer, batch)
     return trainer
@@ -110,99 +95,6 @@ def _check_accelerate(trainer: RunTrainer, batch: BatchArithmetic) -> None:
             f"{wanted[0]} and none: ACCELERATE_MIXED_PRECISION or ACCELERATE_DYNAMO_BACKEND say so, which `accelerate "
             "launch` sets from its options and its file. Leave them out."
         )
-
-
-def _sft_trainer(
-    config: Config, batch: BatchArithmetic, method: SFTMethod, arguments: dict[str, Any], of_every_run: dict[str, Any]
-) -> SFTRunTrainer:
-    lengths = [len(row.prompt) + len(row.completion) for row in method.demonstrations]
-    args = sft_config(
-        **arguments,
-        per_device_train_batch_size=batch.micro_batch,
-        gradient_accumulation_steps=batch.micro_batches,
-    )
-    set_half_precision(args)
-    return SFTRunTrainer(
-        args=args,
-        train_dataset=training_data(method.demonstrations, training_order(lengths, config, batch)),
-        **of_every_run,
-    )
-
-
-def _loading(config: Config, device: torch.device) -> dict[str, Any] | None:
-    """How TRL loads the reference of the KL term, beyond taking the number format of the policy on ``device``."""
-    options: dict[str, Any] = {"trust_remote_code": True} if remote_code_allowed() else {}
-    if config.model.revision:
-        options["revision"] = config.model.revision
-    if config.method.needs_reference and (config.launch.fsdp or device.type == "cuda"):
-        # TRL would spread it over the GPUs that it sees: under FSDP in every process, else those of a vLLM server too.
-        options["device_map"] = None if is_sharded(config.launch) else {"": str(device)}
-    return options or None
-
-
-def _sampler_exact(config: Config, model: Any, *, bf16: bool) -> bool:
-    """Whether what samples computes log-probs as the trainer does: the same weights, in float32, without dropout."""
-    weights = {parameter.dtype for parameter in model.parameters()}
-    drops = any(isinstance(module, torch.nn.Dropout) and module.p > 0 for module in model.modules())
-    # That of attention is no module, nor is any of some models.
-    settings = model.config.to_dict().items()
-    drops = drops or any("drop" in name and isinstance(value, float) and value > 0 for name, value in settings)
-    plain = config.model.adapter.kind == "none" and not config.rollout.uses_vllm
-    return plain and not bf16 and weights == {torch.float32} and not drops
-
-
-def _policy_trainer(
-    config: Config,
-    batch: BatchArithmetic,
-    run: RunDir,
-    prepared: Prepared,
-    method: Method,
-    arguments: dict[str, Any],
-    of_every_run: dict[str, Any],
-) -> PolicyRunTrainer:
-    args = trl_config(
-        **arguments,
-        per_device_train_batch_size=batch.share,
-        steps_per_generation=config.update.mini_batches,
-        num_iterations=config.update.epochs,
-        # TRL wants at least two; group_size is the true size.
-        num_generations=config.rollout.group_size if config.rollout.group_size > 1 else batch.completions,
-        max_completion_length=config.rollout.max_new_tokens,
-        temperature=config.rollout.temperature,
-        top_p=config.rollout.top_p,
-        top_k=config.rollout.top_k,
-        mask_truncated_completions=config.rollout.drop_truncated,
-        # Only read for the reference model of the KL term, which TRL loads by the policy's name.
-        model_init_kwargs=_loading(config, prepared.model.device),
-    )
-    set_half_precision(args)
-    rollouts = RolloutSource(
-        config,
-        prepared.task,
-        prepared.problems,
-        prepared.tokenizer,
-        prepared.engine,
-        run.rollouts_dir,
-        gather=gather_object,
-        main=args.process_index == 0,
-        on_tokens=of_every_run["reporter"].sampled,
-    )
-    rows = config.train.rollouts * config.rollout.prompts
-    order = problem_order(len(prepared.problems), rows, config.run.seed)
-    return PolicyRunTrainer(
-        args=args,
-        train_dataset=Dataset.from_dict({"problem": order}),
-        method=method,
-        group_size=config.rollout.group_size,
-        rollouts=rollouts,
-        meter=StepMeter(method, of_every_run["executed"], importance=config.rollout.tis_cap is not None),
-        tis_cap=config.rollout.tis_cap,
-        micro_tokens=config.update.micro_tokens,
-        micro_rows=batch.micro_batch,
-        compute_everything=config.run.compute_everything,
-        sampler_exact=_sampler_exact(config, prepared.model, bf16=args.bf16),
-        **of_every_run,
-    )
 
 
 def held_out_evaluation(config: Config, run: RunDir, prepared: Prepared) -> Evaluate | None:

@@ -13,7 +13,6 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.hashes import text_digest
-from rlvr_cli.methods.sft import SFT
 from rlvr_cli.tasks.base import Task, prompt_ids, response_text
 from rlvr_cli.tasks.files import BadRow, is_jsonl, lines, parsed, raise_if, text_problem
 from rlvr_cli.tasks.problem import Problem
@@ -36,24 +35,16 @@ class SFTMethod:
     """Supervised fine-tuning: the mean negative log-likelihood of the completions' tokens, prompts left out.
 
     Attributes:
-        config: the ``method`` section.
+        name: as on the command line.
+        source: where the demonstrations come from, in words.
         demonstrations: what is imitated, checked and in the order of the data.
         adapter: what of the model is trained.
     """
 
-    config: SFT
+    name: str
+    source: str
     demonstrations: tuple[Demonstration, ...]
     adapter: AdapterConfig
-
-    @property
-    def name(self) -> str:
-        """As on the command line."""
-        return self.config.name
-
-    @property
-    def source(self) -> str:
-        """Where the demonstrations come from, in words."""
-        return "the task's worked solutions" if self.config.data is None else self.config.data
 
     def fingerprint(self) -> dict[str, Any]:
         """As that of a policy-gradient method; the demonstrations themselves are part of the choices."""
@@ -76,18 +67,23 @@ class SFTMethod:
         }
 
 
-def load_demonstrations(config: Config, method: SFT, task: Task, model: Any, tokenizer: Any) -> SFTMethod:
-    """The demonstrations that ``method`` names, as tokens of the model.
+def load_demonstrations(config: Config, task: Task, model: Any, tokenizer: Any) -> SFTMethod:
+    """The demonstrations that the ``method`` of ``config`` names, as tokens of the model.
 
     Raises UserError for a task that cannot solve its problems, a file that cannot be read, and every row of it that
     cannot be trained on.
     """
     encode = _Encoder(tokenizer, config.rollout.max_new_tokens, getattr(model.config, "max_position_embeddings", None))
-    if method.data is not None:
-        return SFTMethod(method, tuple(_from_file(local_path(method.data), encode)), config.model.adapter)
-    problems = task.problems("train", method.demonstrations, config.run.seed)
-    demonstrations = tuple(_worked(config, task, problems, tokenizer, encode))
-    return SFTMethod(method, demonstrations, config.model.adapter)
+    method = config.method
+    if method.demonstration_file is not None:
+        demonstrations = _from_file(local_path(method.demonstration_file), encode)
+        source = method.demonstration_file
+    else:
+        assert method.demonstration_count is not None
+        problems = task.problems("train", method.demonstration_count, config.run.seed)
+        demonstrations = _worked(config, task, problems, tokenizer, encode)
+        source = "the task's worked solutions"
+    return SFTMethod(method.name, source, tuple(demonstrations), config.model.adapter)
 
 
 class _Encoder:

@@ -5,18 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from accelerate.utils import gather_object
+from datasets import Dataset
 
+from rlvr_cli.config.schema import Config
 from rlvr_cli.core.streams import stream_seed
+from rlvr_cli.launch.deepspeed_config import is_sharded
 from rlvr_cli.models.adapter import merged
+from rlvr_cli.models.libraries import remote_code_allowed
 from rlvr_cli.models.sampling.engine import Completions, Engine
 from rlvr_cli.training.alerts import Alerts
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.packing import Rows, row_order, token_rows
-from rlvr_cli.training.rollouts import Batch, RolloutSource
+from rlvr_cli.training.prepare import PreparedPolicy
+from rlvr_cli.training.rollouts import Batch, RolloutSource, problem_order
 from rlvr_cli.training.run_trainer import RunTrainer
 from rlvr_cli.training.sampler_check import Precision, SamplerCheck, differences, not_renewed, sampler_check
 from rlvr_cli.training.scoring import evaluating
+from rlvr_cli.training.sharding.fsdp import set_half_precision
 from rlvr_cli.training.trainer import PolicyTrainer
+from rlvr_cli.training.trl_arguments import trl_config
 from rlvr_cli.training.vllm.engine import VllmEngine
 
 
@@ -25,7 +33,6 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
 
     rollouts: RolloutSource
     meter: StepMeter
-    # What samples no policy, such as a probe, sets it and is not checked.
     sampler_checked = False
 
     def __init__(self, **arguments: Any) -> None:
@@ -95,6 +102,12 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         if self.accelerator.is_main_process:
             self.run.update_manifest(**{name: check.record()})
 
+    def assume_worst_case(self) -> None:
+        self.sampler_checked = True  # nothing was sampled
+        # Every token of every row has a gradient, and no prompt is shared. Only from here on, since old log-probs are
+        # the sampler's all the same: taking them needs little memory and much time.
+        self.forward.compute_everything = True
+
     def initial_entropy_measured(self, nats: float) -> None:
         self.reporter.log(f"mean entropy before training: {nats:.4f} nats")
         if self.accelerator.is_main_process:
@@ -129,3 +142,79 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         self.restore_rollout(rows, counters["initial_entropy"])
         self.rollouts.summary = counters["rollout_summary"]
         self.alerts.resume()
+
+
+def _loading(config: Config, device: torch.device) -> dict[str, Any] | None:
+    """How TRL loads the reference of the KL term, beyond taking the number format of the policy on ``device``."""
+    options: dict[str, Any] = {"trust_remote_code": True} if remote_code_allowed() else {}
+    if config.model.revision:
+        options["revision"] = config.model.revision
+    if config.method.needs_reference and (config.launch.fsdp or device.type == "cuda"):
+        # TRL would spread it over the GPUs that it sees: under FSDP in every process, else those of a vLLM server too.
+        options["device_map"] = None if is_sharded(config.launch) else {"": str(device)}
+    return options or None
+
+
+def _sampler_exact(config: Config, model: Any, *, bf16: bool) -> bool:
+    """Whether what samples computes log-probs as the trainer does: the same weights, in float32, without dropout."""
+    weights = {parameter.dtype for parameter in model.parameters()}
+    drops = any(isinstance(module, torch.nn.Dropout) and module.p > 0 for module in model.modules())
+    # That of attention is no module, nor is any of some models.
+    settings = model.config.to_dict().items()
+    drops = drops or any("drop" in name and isinstance(value, float) and value > 0 for name, value in settings)
+    plain = config.model.adapter.kind == "none" and not config.rollout.uses_vllm
+    return plain and not bf16 and weights == {torch.float32} and not drops
+
+
+def policy_trainer(
+    prepared: PreparedPolicy, arguments: dict[str, Any], of_every_run: dict[str, Any]
+) -> PolicyRunTrainer:
+    """The trainer that samples ``prepared.problems``.
+
+    Args:
+        arguments: TRL's, as every kind of training has them. of_every_run: those of RunTrainer.
+    """
+    config, batch, method = prepared.config, of_every_run["batch"], prepared.method
+    args = trl_config(
+        **arguments,
+        per_device_train_batch_size=batch.share,
+        steps_per_generation=config.update.mini_batches,
+        num_iterations=config.update.epochs,
+        # TRL wants at least two; group_size is the true size.
+        num_generations=config.rollout.group_size if config.rollout.group_size > 1 else batch.completions,
+        max_completion_length=config.rollout.max_new_tokens,
+        temperature=config.rollout.temperature,
+        top_p=config.rollout.top_p,
+        top_k=config.rollout.top_k,
+        mask_truncated_completions=config.rollout.drop_truncated,
+        # Only read for the reference model of the KL term, which TRL loads by the policy's name.
+        model_init_kwargs=_loading(config, prepared.model.device),
+    )
+    set_half_precision(args)
+    rollouts = RolloutSource(
+        config,
+        prepared.task,
+        prepared.problems,
+        prepared.tokenizer,
+        prepared.engine,
+        of_every_run["run"].rollouts_dir,
+        gather=gather_object,
+        main=args.process_index == 0,
+        on_tokens=of_every_run["reporter"].sampled,
+    )
+    rows = config.train.rollouts * config.rollout.prompts
+    order = problem_order(len(prepared.problems), rows, config.run.seed)
+    return PolicyRunTrainer(
+        args=args,
+        train_dataset=Dataset.from_dict({"problem": order}),
+        method=method,
+        group_size=config.rollout.group_size,
+        rollouts=rollouts,
+        meter=StepMeter(method, of_every_run["executed"], importance=config.rollout.tis_cap is not None),
+        tis_cap=config.rollout.tis_cap,
+        micro_tokens=config.update.micro_tokens,
+        micro_rows=batch.micro_batch,
+        compute_everything=config.run.compute_everything,
+        sampler_exact=_sampler_exact(config, prepared.model, bf16=args.bf16),
+        **of_every_run,
+    )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,7 +18,6 @@ from rlvr_cli.evaluation.plan import too_long
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.launch.deepspeed_config import is_sharded
 from rlvr_cli.launch.world import ALONE, World
-from rlvr_cli.methods.sft import SFT
 from rlvr_cli.models.libraries import import_library, quiet_hub, set_threads
 from rlvr_cli.models.load import check_bitsandbytes, load_model
 from rlvr_cli.models.source import Base, holds_adapter, prompt_style, resolve_model
@@ -30,30 +30,133 @@ from rlvr_cli.training.demonstrations import SFTMethod, load_demonstrations
 if TYPE_CHECKING:
     from rlvr_cli.methods.method import Method
     from rlvr_cli.models.sampling.engine import Engine
+    from rlvr_cli.training.run_trainer import RunTrainer
     from rlvr_cli.training.vllm.engine import VllmEngine
 
 
 @dataclass
-class Prepared:
-    """Everything loaded and checked; nothing on disk yet.
+class Loaded:
+    """What every training starts from, loaded.
 
     Attributes:
-        problems: what completions are sampled for; none in supervised fine-tuning.
-        engine: samples them, for the reason ``engine_reason``; None in supervised fine-tuning.
         base: ``model`` as what adapters are trained on; None where every weight is trained.
+    """
+
+    config: Config
+    task: Task
+    model: Any
+    tokenizer: Any
+    threads: int
+    base: Base | None
+
+
+@dataclass
+class Prepared(Loaded, ABC):
+    """Everything loaded and checked; nothing on disk yet. The only place where the kinds of training differ.
+
+    Attributes:
+        engine: samples completions, for the reason ``engine_reason``; None where none are.
         cautions: what a person should know before the training starts.
     """
 
-    method: Method | SFTMethod
-    task: Task
-    problems: list[Problem]
-    model: Any
-    tokenizer: Any
-    engine: Any
-    engine_reason: str
-    threads: int
-    base: Base | None = None
+    method: Any
+    engine: Any = None
+    engine_reason: str = "none: training samples nothing"
     cautions: tuple[str, ...] = ()
+
+    @abstractmethod
+    def trainer(self, arguments: dict[str, Any], of_every_run: dict[str, Any]) -> RunTrainer:
+        """The trainer, from TRL's arguments and those of RunTrainer that every kind of training has."""
+
+    @abstractmethod
+    def announcement(self, completions: int, steps: str) -> str:
+        """What a rollout batch of ``completions`` is and where it comes from; ``steps`` says what is made of it."""
+
+    def with_server(self, world: World) -> Prepared:
+        """The same with a sampler that is not in this process. Called in every process, with the model whole."""
+        return self
+
+    @abstractmethod
+    def longest(self) -> tuple[Prepared, int, int]:
+        """The same with the longest rows in place of all, and the tokens of their prompts and completions."""
+
+
+@dataclass
+class PreparedPolicy(Prepared):
+    """A policy gradient on completions that are sampled for ``problems``."""
+
+    method: Method
+    problems: list[Problem] = field(default_factory=list)
+
+    @classmethod
+    def load(cls, loaded: Loaded) -> PreparedPolicy:
+        config, model, task, tokenizer = loaded.config, loaded.model, loaded.task, loaded.tokenizer
+        policy = config.method.policy
+        assert policy is not None
+        problems = task.problems("train", config.task.train_size, config.run.seed)
+        measured = problems[:PROMPTS_MEASURED]
+        _check_length("rollout.max_new_tokens", config.rollout.max_new_tokens, model, task, measured, tokenizer)
+        said = _check_readable(config, task, measured, tokenizer)
+        if config.eval.every:
+            _check_held_out(config, model, task, tokenizer)
+        engine, reason = (None, "") if config.rollout.uses_vllm else _engine(config, model)
+        method = policy.bound(config.rollout.max_new_tokens)
+        return cls(**vars(loaded), method=method, engine=engine, engine_reason=reason, cautions=said, problems=problems)
+
+    def trainer(self, arguments: dict[str, Any], of_every_run: dict[str, Any]) -> RunTrainer:
+        from rlvr_cli.training.policy_run import policy_trainer
+
+        return policy_trainer(self, arguments, of_every_run)
+
+    def announcement(self, completions: int, steps: str) -> str:
+        work = f"rollouts of {completions} completions, {steps}; sampler: {self.engine_reason}"
+        if self.config.rollout.uses_vllm and self.config.eval.every:
+            work += " (evaluations on the way: this process, not vLLM)"
+        return work
+
+    def with_server(self, world: World) -> PreparedPolicy:
+        if not self.config.rollout.uses_vllm:
+            return self
+        engine = _vllm(self.config, self, world)
+        return replace(self, engine=engine, engine_reason=engine.reason)
+
+    def longest(self) -> tuple[PreparedPolicy, int, int]:
+        lengths = [len(prompt_ids(self.task, problem, self.tokenizer)) for problem in self.problems]
+        longest = self.problems[max(range(len(lengths)), key=lengths.__getitem__)]
+        return replace(self, problems=[longest] * len(lengths)), max(lengths), self.config.rollout.max_new_tokens
+
+
+@dataclass
+class PreparedSFT(Prepared):
+    """Supervised fine-tuning on demonstrations."""
+
+    method: SFTMethod
+
+    @classmethod
+    def load(cls, loaded: Loaded) -> PreparedSFT:
+        config = loaded.config
+        method = load_demonstrations(config, loaded.task, loaded.model, loaded.tokenizer)
+        if config.eval.every:
+            _engine(config, loaded.model)
+            _check_held_out(config, loaded.model, loaded.task, loaded.tokenizer)
+        return cls(**vars(loaded), method=method)
+
+    def trainer(self, arguments: dict[str, Any], of_every_run: dict[str, Any]) -> RunTrainer:
+        from rlvr_cli.training.sft import sft_trainer
+
+        return sft_trainer(self.method.demonstrations, arguments, of_every_run)
+
+    def announcement(self, completions: int, steps: str) -> str:
+        number, source = len(self.method.demonstrations), self.method.source
+        return f"batches of {completions} demonstrations, {steps}; there are {number} ({source})"
+
+    def longest(self) -> tuple[PreparedSFT, int, int]:
+        rows = sorted(self.method.demonstrations, key=lambda row: len(row.prompt) + len(row.completion))
+        method = replace(self.method, demonstrations=(rows[-1],) * len(rows))
+        return replace(self, method=method), len(rows[-1].prompt), len(rows[-1].completion)
+
+
+KINDS: dict[str, type[PreparedPolicy | PreparedSFT]] = {"rl": PreparedPolicy, "sft": PreparedSFT}
 
 
 def join(config: Config, world: World) -> int:
@@ -114,11 +217,8 @@ def prepare(config: Config, world: World = ALONE) -> Prepared:
     threads = join(config, world)
     import_library("rlvr_cli.training.build")
     with world.one_before_the_others() if _may_download(config) else nullcontext():
-        prepared = _loaded(config, device_of(world, config.launch), threads)
-    if config.rollout.uses_vllm:
-        engine = _vllm(config, prepared, world)
-        return replace(prepared, engine=engine, engine_reason=engine.reason)
-    return prepared
+        prepared = KINDS[config.method.training].load(_loaded(config, device_of(world, config.launch), threads))
+    return prepared.with_server(world)
 
 
 def check_model(config: Config) -> None:
@@ -147,7 +247,7 @@ def _may_download(config: Config) -> bool:
     return source.kind == "hub" or not is_generated(config.task.data)
 
 
-def _loaded(config: Config, device: str, threads: int) -> Prepared:
+def _loaded(config: Config, device: str, threads: int) -> Loaded:
     # Optimizer steps are smaller than bfloat16 can add to a weight; on a GPU the forward pass is in bfloat16 anyway.
     dtype = "float32" if config.model.dtype == "auto" else config.model.dtype
     model, tokenizer = load_model(
@@ -160,21 +260,7 @@ def _loaded(config: Config, device: str, threads: int) -> Prepared:
     )
     base = _base(config, model, dtype)
     task = config.task.for_model(prompt_style(model.config))
-    if isinstance(config.method, SFT):
-        supervised = load_demonstrations(config, config.method, task, model, tokenizer)
-        if config.eval.every:
-            _engine(config, model)
-            _check_held_out(config, model, task, tokenizer)
-        return Prepared(supervised, task, [], model, tokenizer, None, "none: training samples nothing", threads, base)
-    problems = task.problems("train", config.task.train_size, config.run.seed)
-    measured = problems[:PROMPTS_MEASURED]
-    _check_length("rollout.max_new_tokens", config.rollout.max_new_tokens, model, task, measured, tokenizer)
-    said = _check_readable(config, task, measured, tokenizer)
-    if config.eval.every:
-        _check_held_out(config, model, task, tokenizer)
-    engine, reason = (None, "") if config.rollout.uses_vllm else _engine(config, model)
-    method = config.method.bound(config.rollout.max_new_tokens)
-    return Prepared(method, task, problems, model, tokenizer, engine, reason, threads, base, said)
+    return Loaded(config, task, model, tokenizer, threads, base)
 
 
 def _base(config: Config, model: Any, dtype: str) -> Base | None:
@@ -208,8 +294,8 @@ def _engine(config: Config, model: Any) -> tuple[Engine, str]:
     return engine_for_adapters(engine, merges=merges), reason
 
 
-def _vllm(config: Config, prepared: Prepared, world: World) -> VllmEngine:
-    """vLLM as the sampler. Called in every process, with the model whole in each."""
+def _vllm(config: Config, prepared: PreparedPolicy, world: World) -> VllmEngine:
+    """vLLM as the sampler."""
     from rlvr_cli.models.adapter import merged
 
     prompts = [prompt_ids(prepared.task, problem, prepared.tokenizer) for problem in prepared.problems]

@@ -31,7 +31,6 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.launch.command import needs_launcher
 from rlvr_cli.launch.deepspeed_config import for_other_batches
 from rlvr_cli.launch.world import ALONE, World
-from rlvr_cli.methods.sft import SFT
 from rlvr_cli.models.libraries import allow_remote_code, remote_code_allowed
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.sampling.memory import NO_MEMORY, gib
@@ -223,13 +222,14 @@ def measure(
     from rlvr_cli.launch.stopping import StopRequest
     from rlvr_cli.runs.folder import create_run
     from rlvr_cli.training.build import build_trainer
-    from rlvr_cli.training.policy_run import PolicyRunTrainer
     from rlvr_cli.training.prepare import prepare
     from rlvr_cli.training.progress import Reporter
 
     tell("loading the model")
     prepared = prepare(smaller, world)
-    prepared, prompt, completion = _longest(smaller, prepared)
+    prepared, prompt, completion = prepared.longest()
+    if prepared.engine is not None:
+        prepared = replace(prepared, engine=_FullLength(len(prepared.tokenizer)))
     batch = batch_arithmetic(smaller)
     before = _memory()
     started = time.perf_counter()
@@ -239,11 +239,7 @@ def measure(
         with Reporter(run.log_path, console=quiet, rollouts=1, steps=batch.steps_total) as reporter:
             tell("building the trainer")
             trainer = build_trainer(smaller, batch, run, prepared, Counter(), reporter, StopRequest())
-            if isinstance(trainer, PolicyRunTrainer):
-                trainer.sampler_checked = True  # nothing was sampled
-                # As in the worst case: every token of every row has a gradient, and no prompt is shared. From here on,
-                # since old log-probs are the sampler's all the same: taking them needs little memory and much time.
-                trainer.forward.compute_everything = True
+            trainer.assume_worst_case()
             trainer.remove_callback(trainer.checkpointer)
             _tell_stages(trainer, tell)
             if prepare_trainer is not None:
@@ -262,20 +258,6 @@ def measure(
         seconds=time.perf_counter() - started,
         micro_tokens=config.update.micro_tokens,
     )
-
-
-def _longest(config: Config, prepared: Any) -> tuple[Any, int, int]:
-    """What is prepared, with the longest rows in place of all; the tokens of their prompts and completions."""
-    from rlvr_cli.tasks.base import prompt_ids
-
-    if isinstance(config.method, SFT):
-        rows = sorted(prepared.method.demonstrations, key=lambda row: len(row.prompt) + len(row.completion))
-        method = replace(prepared.method, demonstrations=(rows[-1],) * len(rows))
-        return replace(prepared, method=method), len(rows[-1].prompt), len(rows[-1].completion)
-    lengths = [len(prompt_ids(prepared.task, problem, prepared.tokenizer)) for problem in prepared.problems]
-    longest = prepared.problems[max(range(len(lengths)), key=lengths.__getitem__)]
-    chosen = replace(prepared, problems=[longest] * len(lengths), engine=_FullLength(len(prepared.tokenizer)))
-    return chosen, max(lengths), config.rollout.max_new_tokens
 
 
 class _FullLength:

@@ -19,7 +19,6 @@ from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import write_text
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.judged import sample_and_judge
-from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.reward import flip
 from rlvr_cli.models.load import eos_token_ids, token_pieces
 from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams
@@ -98,7 +97,8 @@ class RolloutSource:
         self.config, self.task, self.problems, self.tokenizer = config, task, problems, tokenizer
         self.engine, self.folder = engine, folder
         self.gather, self.main, self.on_tokens = gather, main, on_tokens
-        self.noise = config.method.reward.noise if isinstance(config.method, Method) else 0.0
+        policy = config.method.policy
+        self.noise = 0.0 if policy is None else policy.reward.noise
         self.model: Any = None
         self.seconds = {"rollout": 0.0, "verify": 0.0}
         self.summary: dict[str, float | None] = {}

@@ -48,7 +48,6 @@ from rlvr_cli.runs.records import (
     write_seal,
 )
 from rlvr_cli.tasks.sets import problems_name
-from rlvr_cli.training.demonstrations import SFTMethod
 from rlvr_cli.training.prepare import Prepared, join, prepare
 from rlvr_cli.training.progress import Reporter, Silence
 
@@ -323,13 +322,7 @@ def _sampler_running(prepared: Prepared, run: RunDir, reporter: Reporter) -> Abs
 
 def _announcement(config: Config, run: RunDir, prepared: Prepared, batch: BatchArithmetic) -> str:
     steps = f"{batch.steps_per_rollout} optimizer step{'' if batch.steps_per_rollout == 1 else 's'} each"
-    if isinstance(prepared.method, SFTMethod):
-        number, source = len(prepared.method.demonstrations), prepared.method.source
-        work = f"batches of {batch.completions} demonstrations, {steps}; there are {number} ({source})"
-    else:
-        work = f"rollouts of {batch.completions} completions, {steps}; sampler: {prepared.engine_reason}"
-        if config.rollout.uses_vllm and config.eval.every:
-            work += " (evaluations on the way: this process, not vLLM)"
+    work = prepared.announcement(batch.completions, steps)
     together = f" in {batch.processes} processes" if batch.processes > 1 else ""
     rows = config.task.about_data()
     return (

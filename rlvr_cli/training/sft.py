@@ -22,6 +22,7 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.training.demonstrations import Demonstration
 from rlvr_cli.training.rollouts import problem_order
 from rlvr_cli.training.run_trainer import RunTrainer
+from rlvr_cli.training.sharding.fsdp import set_half_precision
 from rlvr_cli.training.trl_arguments import OF_EVERY_TRAINING
 
 IGNORED = -100
@@ -118,3 +119,26 @@ class SFTRunTrainer(RunTrainer, StepTokenTrainer):
             "update_tokens": sums["tokens"],
         }
         return {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+
+def sft_trainer(
+    demonstrations: Sequence[Demonstration], arguments: dict[str, Any], of_every_run: dict[str, Any]
+) -> SFTRunTrainer:
+    """The trainer that imitates ``demonstrations``.
+
+    Args:
+        arguments: TRL's, as every kind of training has them. of_every_run: those of RunTrainer.
+    """
+    config, batch = of_every_run["config"], of_every_run["batch"]
+    lengths = [len(row.prompt) + len(row.completion) for row in demonstrations]
+    args = sft_config(
+        **arguments,
+        per_device_train_batch_size=batch.micro_batch,
+        gradient_accumulation_steps=batch.micro_batches,
+    )
+    set_half_precision(args)
+    return SFTRunTrainer(
+        args=args,
+        train_dataset=training_data(demonstrations, training_order(lengths, config, batch)),
+        **of_every_run,
+    )

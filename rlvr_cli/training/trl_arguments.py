@@ -90,8 +90,8 @@ def method_of(method: str | Method | Part, overrides: Sequence[str] = ()) -> Met
         UserError: no such policy-gradient method, or an override that it does not have.
     """
     if isinstance(method, str):
-        config = load_config(method=method, overrides=[f"method.{override}" for override in overrides]).method
-        if not isinstance(config, Method):
+        config = load_config(method=method, overrides=[f"method.{override}" for override in overrides]).method.policy
+        if config is None:
             raise UserError(f"{method} is no policy-gradient method: use trl.SFTTrainer.")
         return config
     if overrides:

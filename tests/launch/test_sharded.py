@@ -246,7 +246,7 @@ def test_without_gpus_it_is_refused(tmp_path: Path, way: str) -> None:
 
 def test_the_reference_is_not_spread_over_every_processs_gpus() -> None:
     """TRL says so itself for DDP and DeepSpeed; under FSDP it would ask for device_map=auto in each process."""
-    from rlvr_cli.training.build import _loading
+    from rlvr_cli.training.policy_run import _loading
 
     divided, with_kl = ["launch.processes=2", "launch.fsdp=true"], ["method.kl.beta=0.1"]
     cpu, gpu = torch.device("cpu"), torch.device("cuda", 1)

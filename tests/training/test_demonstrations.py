@@ -102,12 +102,12 @@ def test_solutions_that_do_not_fit_are_passed_over_for_shorter_ones(tmp_path: Pa
     task = config.task.for_model("compact")
     for limit in (144, 40):
         shorter = config.model_copy(update={"rollout": config.rollout.model_copy(update={"max_new_tokens": limit})})
-        made = load_demonstrations(shorter, config.method, task, model, tokenizer)
+        made = load_demonstrations(shorter, task, model, tokenizer)
         assert len(made.demonstrations) == 200
         assert max(len(row.completion) for row in made.demonstrations) <= limit
     tiny = config.model_copy(update={"rollout": config.rollout.model_copy(update={"max_new_tokens": 9})})
     with pytest.raises(UserError, match=r"worked solutions of problem kk-4ppl.*rollout\.max_new_tokens=9"):
-        load_demonstrations(tiny, config.method, task, model, tokenizer)
+        load_demonstrations(tiny, task, model, tokenizer)
 
 
 class Together(KnightsAndKnaves):
@@ -137,7 +137,7 @@ def test_worked_solutions_are_judged_together(tmp_path: Path) -> None:
     model, tokenizer = load_model("lab", dtype="float32")
     task = Together(**{**dict(config.task), "style": "compact"})
     task.calls.clear()
-    assert len(load_demonstrations(config, config.method, task, model, tokenizer).demonstrations) == 50
+    assert len(load_demonstrations(config, task, model, tokenizer).demonstrations) == 50
     assert task.calls[0] == task.calls[-1] == 50
     assert len(task.calls) <= 6, "further rounds are for the few whose first solution is too long"
 
@@ -155,7 +155,7 @@ def test_every_worked_solution_of_loaded_problems_that_is_judged_wrong_is_named(
     refused = frozenset(problem.id for problem in task.problems("train", 20, config.run.seed)[3:5])
     monkeypatch.setattr(Together, "refused", refused)
     with pytest.raises(UserError) as caught:
-        load_demonstrations(config, config.method, task, model, tokenizer)
+        load_demonstrations(config, task, model, tokenizer)
     assert len(caught.value.problems) == 2
     for name, problem in zip(sorted(task.refused), sorted(caught.value.problems), strict=True):
         assert problem.startswith(f"task.data: the worked solution of problem {name} is judged wrong")

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.training.build import _sampler_exact
 from rlvr_cli.training.forward import PolicyForward
+from rlvr_cli.training.policy_run import _sampler_exact
 from rlvr_cli.training.trainer import PolicyTrainer
 from tests.models.tiny import rounding
 from tests.training.harness import ScriptedRollouts, load_base, method_of, tiny_model, train
